@@ -68,13 +68,19 @@ def cache() -> Path:
 
 
 def write_whole(
-    target: Path, write: Callable[[IO[bytes]], object], rights: int | None = None, *, alone: bool = False
+    target: Path,
+    write: Callable[[IO[bytes]], object],
+    rights: int | None = None,
+    *,
+    alone: bool = False,
+    new: bool = False,
 ) -> Path:
     """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk.
 
     rights: of the file from its first moment, less what the umask takes; by default those of the file that was there,
         or of any new one, which `tempfile` does not give
     alone: whether nobody else writes there now, so that what a process that was killed has left of it goes, too
+    new: whether it takes nobody's place: FileExistsError where something is there by then
     """
     beside = target.parent / f".{target.name}-{secrets.token_hex(4)}"
     try:
@@ -87,8 +93,10 @@ def write_whole(
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(target)
+        _link(beside, target) if new else beside.replace(target)
     except OSError as error:
+        if new and isinstance(error, FileExistsError):
+            raise
         raise cannot_write(target, error) from error
     finally:
         with contextlib.suppress(OSError):
@@ -98,6 +106,18 @@ def write_whole(
             with contextlib.suppress(OSError):  # which harms nobody
                 left.unlink()
     return target
+
+
+def _link(beside: Path, target: Path) -> None:
+    """A file's second name, which nothing has."""
+    try:
+        os.link(beside, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk that knows one name for each file
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+        beside.replace(target)
 
 
 def to_disk(path: Path) -> None:

@@ -520,7 +520,7 @@ def test_a_text_ends_where_llama_cpp_ends_it(tmp_path: Path) -> None:
 
 def test_an_end_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     state = as_llamacpp(numbers(reference_llama()), "llama")
-    for key in ("eot_token_id", "eom_token_id"):
+    for key in ("eos_token_id", "eot_token_id", "eom_token_id"):
         path = write(tmp_path / "a.gguf", "llama", LLAMA | {f"tokenizer.ggml.{key}": 96}, state)
         with pytest.raises(CorruptFileError, match="a text is to end at token 96 of 96"):
             open_gguf(path)

@@ -648,8 +648,6 @@ def test_a_head_that_was_frozen_is_random_in_the_folder_too(tmp_path: Path, chec
     made = pellucid.train(checkpoint("bert-body"), rows, "classify", out=tmp_path / "model", **how)
     assert made.loaded.untrained == pellucid.load(tmp_path / "model").loaded.untrained
     assert "head.classifier.weight" in made.loaded.untrained
-    assert made.loaded.untrained == pellucid.load(tmp_path / "model").loaded.untrained
-    assert "head.classifier.weight" in made.loaded.untrained
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux has folders in which nobody can make a file")

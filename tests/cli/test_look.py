@@ -1,6 +1,7 @@
 """`pellucid look`: pages, drawings and a server, of models of every kind."""
 
 import base64
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ import pytest
 import pellucid
 from pellucid.cli.app import app
 from pellucid.cli.look import MOST_BYTES, _stem
+from pellucid.files import write_whole
 from tests.trace.small import small
 
 SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -72,17 +74,24 @@ def test_a_page_that_was_not_named_takes_no_other_s_place(here: Path, capsys: py
         look("time")
         assert capsys.readouterr().out == f"{wanted}\n"
     assert (here / "time.html").read_text() == "mine" and len(list(here.iterdir())) == 4
-    command = [sys.executable, "-m", "pellucid", "look"]
-    both = [
-        subprocess.Popen([*command, f"each of these five words {i}"], stdout=subprocess.PIPE, text=True)
-        for i in range(3)
-    ]
-    pages = sorted(one.communicate()[0].strip() for one in both)
-    stem = "each-of-these-five-words"
-    assert pages == [f"{stem}-2.html", f"{stem}-3.html", f"{stem}.html"]
-    assert {manifest_of(Path(page))["texts"][0][-1] for page in pages} == set("012")
     look("time", "-o", "time.html")
     assert manifest_of(here / "time.html")["texts"] == ["time"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_page_that_came_meanwhile_stays(here: Path, links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a disk that knows one name for each file."""
+
+    def no_links(*names: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    page = Path("page.html")
+    assert write_whole(page, lambda file: file.write(b"first"), new=True) == page
+    with pytest.raises(FileExistsError):
+        write_whole(page, lambda file: file.write(b"second"), new=True)
+    assert page.read_bytes() == b"first" and [path.name for path in here.iterdir()] == ["page.html"]
 
 
 def test_drawings_in_place_of_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 """Every rule against the reference's own, and what the reference does not have: padding, sentences, no dead end."""
 
+import dataclasses
+import functools
 import pickle
 import random
 import re
@@ -310,6 +312,20 @@ def test_a_rule_that_gives_no_logits_is_named(rule: Any, said: str) -> None:
         for ask in (apply, follow):
             with pytest.raises(InputError, match=re.escape(f"the rule <lambda> {said}")):
                 ask(rules, some_logits(), texts(3))
+
+
+@dataclasses.dataclass
+class Nothing:
+    """A rule of one's own that has no hash."""
+
+    def __call__(self, logits: Tensor, written: Written, strength: float = 1.0) -> Tensor:
+        return logits * float("nan")
+
+
+def test_a_rule_is_named_by_itself_whatever_it_is() -> None:
+    for rule in (Nothing(), functools.partial(Nothing(), strength=2.0)):
+        with pytest.raises(InputError, match=r"the rule Nothing\(\) gives NaN after 3 tokens"):
+            apply((rule,), some_logits(), texts(3))
 
 
 def test_the_least_temperature_still_draws_the_likeliest() -> None:

@@ -608,6 +608,8 @@ def test_scores_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> N
 def test_one_text_is_asked_for_where_one_is_answered(model: pellucid.Model) -> None:
     conversation = [{"role": "user", "content": "a"}]
     for ask in (model.complete, model.trace_writing, model.chat, model.stream):
-        for several, called in ((["a", "b"], "2 texts"), ([conversation] * 3, "3 conversations")):
+        with pytest.raises(InputError, match=r"message 0 is list, expected \{\"role\""):
+            ask([("user", "a"), ("assistant", "b")], max_new_tokens=1)  # type: ignore[arg-type]
+        for several, called in ((["a", "b"], "2 texts"), ([conversation, tuple(conversation)], "2 conversations")):
             with pytest.raises(InputError, match=f"a list of {called} was given, expected one text or a conversation"):
                 ask(several, max_new_tokens=1)  # pyrefly: ignore

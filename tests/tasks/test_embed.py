@@ -111,6 +111,7 @@ def test_empty_long_and_unknown_texts_are_counted(minilm: "pellucid.Model", capl
     caplog.clear()
     minilm.embed(["word", ""], max_length=2)
     assert "1 of 2 texts were cut to 2 tokens" in caplog.text and "1 of 2 texts are empty" in caplog.text
+    assert "1 of 2 texts kept no token but special ones, which tell no text from another" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,7 @@ def test_the_text_stays_as_it_was(load: Load) -> None:
     assert filled("distilbert-filler", "(*)Now", "it") == "(it)Now"
     assert filled("roberta-filler", "Here*Now", "Ġthe") == "Here theNow"
     assert filled("roberta-filler", "Here*Now", "s") == "HeresNow"
+    assert filled("albert-filler", "Here*Now", "▁the") == "Here the Now"
 
 
 def test_the_other_masks_stay(load: Load) -> None:

@@ -1,5 +1,6 @@
 """pellucid look"""
 
+import contextlib
 import itertools
 import os
 import time
@@ -12,7 +13,7 @@ import rich_click as click
 from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import BESIDE, TEXT, one_text
 from pellucid.errors import counted
-from pellucid.files import cannot_write
+from pellucid.files import write_whole
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -213,26 +214,12 @@ def _serve(view: "View", port: int, open_browser: bool) -> None:
 def _saved_beside_others(view: "View", text: str) -> Path:
     """Saves under a name by the first words of a text, by which nothing goes here: no other page is written over, also
     where two are made at once."""
-    stem, numbers = _stem(text), itertools.count(2)
-    path = Path(f"{stem}.html")
-    while not _made(path):
-        path = Path(f"{stem}-{next(numbers)}.html")
-    try:
-        return view.save(path)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def _made(path: Path) -> bool:
-    """Whether this made an empty file there, and nobody else did before."""
-    try:
-        path.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return True
+    page, stem = view.html().encode("utf-8"), _stem(text)
+    names = map(Path, itertools.chain([f"{stem}.html"], (f"{stem}-{i}.html" for i in itertools.count(2))))
+    while True:
+        path = next(name for name in names if not os.path.lexists(name))
+        with contextlib.suppress(FileExistsError):
+            return write_whole(path, lambda file: file.write(page), new=True)
 
 
 def _stem(text: str) -> str:

@@ -60,13 +60,21 @@ def order_texts(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, An
 
 def order_chat(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -> Order:
     """A conversation in the words of the chat template; special tokens that stand in a message are plain characters."""
-    for kind, called in ((str, "text"), ((list, tuple), "conversation")):
-        if isinstance(messages, list | tuple) and messages and all(isinstance(one, kind) for one in messages):
+    for kind, called in ((_is_text, "text"), (_is_conversation, "conversation")):
+        if isinstance(messages, list | tuple) and messages and all(map(kind, messages)):
             given = counted(len(messages), called)
             raise InputError(f"a list of {given} was given, expected one text or a conversation: ask one by one")
     reader = _reader(loaded)
     ids = reader.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
     return _order(with_ends(loaded, end_of_turn(reader)), [list(map(int, ids))], options)
+
+
+def _is_text(given: object) -> bool:
+    return isinstance(given, str)
+
+
+def _is_conversation(given: object) -> bool:
+    return isinstance(given, list | tuple) and all(isinstance(one, Mapping) for one in given)
 
 
 def order_one(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]) -> Order:

@@ -125,5 +125,5 @@ def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: 
 def _names(rule: Rule) -> list[str]:
     """What a rule is known by: its options, or a stranger's own name."""
     if isinstance(rule, functools.partial):
-        return list(rule.keywords) if rule.func in _RULES else _names(rule.func)
+        return list(rule.keywords) if any(one is rule.func for one in _RULES) else _names(rule.func)
     return [getattr(rule, "__name__", repr(rule))]

@@ -100,7 +100,7 @@ def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_lengt
 
 def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
     texts = [clean_text(text, i, "text") for i, text in enumerate(texts)]  # by its number among all of them
-    words, rows, cut, empty, strange = loaded.words, [], 0, 0, 0
+    words, rows, cut, empty, bare, strange = loaded.words, [], 0, 0, 0, 0
     unknown = words.unk_token_id
     for start in range(0, len(texts), PORTION):
         raw = words.raw(texts[start : start + PORTION], False, "text")
@@ -111,8 +111,11 @@ def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
             rows.append(_Row(array("i", ids), array("i", row.type_ids)))
             cut += lost > 0
             empty += all(special) and not lost
+            bare += all(special) and lost > 0
             strange += unread(ids, special, unknown)
     warn_of_cut(cut, len(rows), plan.max_length)
+    if bare:
+        log.warning("%d of %d texts kept no token but special ones, which tell no text from another", bare, len(rows))
     if empty:
         log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
     tell_unread(strange, len(rows))

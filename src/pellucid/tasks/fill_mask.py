@@ -1,6 +1,5 @@
 """Which words fit in the place of a mask."""
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from pellucid.tasks.targets import possible_ids, target_ids
 from pellucid.tasks.task import Work, text_alone
 from pellucid.text import Tokenizer, Window
 from pellucid.text.cut import bare, clean_text
+from pellucid.text.unspaced import unspaced
 
 Guesses = list[tuple[float, int]]
 """Probabilities and ids, the likeliest first."""
@@ -166,12 +166,15 @@ def _filled(words: Tokenizer, text: str, window: Window, place: int, token: int)
         goes_on = words.space is not None and not written.startswith(words.space)
         if words.space and not goes_on and before and not before[-1].isspace():
             before += " "
+        (after,) = words.convert_ids_to_tokens(window.ids[place + 1 : place + 2]) or ("",)
+        if words.space and after.startswith(words.space) and behind and not behind[0].isspace():
+            behind = f" {behind}"
     return (before.rstrip() if goes_on else before) + piece.strip() + behind
 
 
 def _is_letter(character: str) -> bool:
     """Whether this is a letter or figure of a script that puts spaces between words."""
-    return character.isalnum() and unicodedata.category(character) != "Lo"
+    return character.isalnum() and not unspaced(character)
 
 
 def _decoded(words: Tokenizer, text: str, window: Window, place: int, token: int) -> str:

@@ -152,8 +152,8 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise InputError(Item(index), f" is {type(given).__name__}, expected a text, or a pair of texts as a tuple")
     first, second = given[0], None if is_missing(given[1]) else given[1]
-    for one in (first, *(() if second is None else (second,))):
+    for name, one in zip(names, (first,) if second is None else (first, second)):
         if not isinstance(one, str):
-            advice = f"; columns go by name, {names[0]}=[...]" if is_several(one) else ""
+            advice = f"; columns go by name, {name}=[...]" if is_several(one) else ""
             raise InputError(Item(index), f" holds {type(one).__name__}, expected two texts{advice}")
     return first, second

@@ -90,8 +90,9 @@ def _tell_of_rates(settings: Settings, steps: int) -> None:
     """Says what a person hardly means: a rate of nothing, or one that only rises."""
     if not settings.learning_rate:
         log.warning("learning_rate is 0: nothing will be learned")
-    elif steps > 2 and settings.warmup_steps(steps) == steps - 1:
-        log.warning("warmup is %g, and the training has %d steps: the rate rises to the end", settings.warmup, steps)
+    elif settings.warmup >= max(steps, 2) or (steps > 2 and settings.warmup_steps(steps) == steps - 1):
+        said = settings.warmup if settings.warmup < 1 else int(settings.warmup)
+        log.warning("warmup is %s, and the training has %d steps: the rate rises to the end", said, steps)
 
 
 # -- from the first step to the folder --------------------------------------------------------------------------------

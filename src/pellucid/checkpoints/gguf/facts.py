@@ -66,7 +66,7 @@ def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
         log.warning("%s is not followed in how to draw (%s): texts may be others", header.path, several(drawn, 3))
     ids: dict[str, Any] = {ours: _token_id(header, f"tokenizer.ggml.{theirs}") for theirs, ours in _IDS.items()}
     ends = [_token_id(header, f"tokenizer.ggml.{theirs}") for theirs in _ENDS]
-    if beyond := [end for end in ends[1:] if end is not None and end >= raw["vocab_size"] > 0]:
+    if beyond := [end for end in ends if end is not None and end >= raw["vocab_size"] > 0]:
         raise CorruptFileError(f"{header.path}: a text is to end at token {beyond[0]} of {raw['vocab_size']:,}")
     ends = list(dict.fromkeys(end for end in ends if end is not None))
     ids["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
