@@ -200,7 +200,7 @@ class _Search:
         if self.settings.rules:
             before = self.given.ids.repeat_interleave(self.beams, dim=0)
             ids = torch.cat((before, self.followed.ids.flatten(0, 1)), dim=1)
-            said = follow(self.settings.rules, said, replace(self.given, ids=ids))
+            said, _ = follow(self.settings.rules, said, replace(self.given, ids=ids))
         return said
 
     def stopped(self, candidates: Beams) -> Tensor:

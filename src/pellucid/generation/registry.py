@@ -88,28 +88,40 @@ def apply(rules: Sequence[Rule], logits: Tensor, written: Written) -> Tensor:
     """
     if not rules:
         return logits
-    ruled = follow(rules, logits, written)
-    empty = ruled.amax(dim=-1) == -torch.inf
+    ruled, most = follow(rules, logits, written)
+    empty = most == -torch.inf
     if bool(empty.any()) and (names := _forbidding(rules, logits, written, empty)):
         wrong = f"after {counted(written.new, 'token')} no token is left to choose, because of {several(names)}"
         raise InputError(f"{wrong}: leave one of them out" if len(names) > 1 else wrong)
     return ruled
 
 
-def follow(rules: Sequence[Rule], logits: Tensor, written: Written) -> Tensor:
-    """The logits after all rules, Float[Tensor, "rows vocab"], also where they leave a row no token.
+def follow(rules: Sequence[Rule], logits: Tensor, written: Written) -> tuple[Tensor, Tensor]:
+    """The logits after all rules, Float[Tensor, "rows vocab"], also where they leave a row no token; and the greatest
+    of each row, Float[Tensor, "rows"].
 
     Raises InputError for a rule that gives anything else, or NaN, which would be an answer like any other.
     """
+    ruled = logits
     for one in rules:
-        ruled = one(logits, written)
+        ruled = one(ruled, written)
         if not isinstance(ruled, Tensor) or ruled.shape != logits.shape or not ruled.is_floating_point():
             shape = f"{tuple(ruled.shape)} of {ruled.dtype}" if isinstance(ruled, Tensor) else type(ruled).__name__
             raise InputError(f"the rule {several(_names(one))} gives {shape}, expected logits {tuple(logits.shape)}")
-        if bool(ruled.amax(dim=-1).isnan().any()):
-            raise InputError(f"the rule {several(_names(one))} gives NaN after {counted(written.new, 'token')}")
-        logits = ruled
-    return logits
+    most = ruled.amax(dim=-1)
+    if bool(most.isnan().any()):
+        names = _making_nan(rules, logits, written)
+        raise InputError(f"the rule {several(names)} gives NaN after {counted(written.new, 'token')}")
+    return ruled, most
+
+
+def _making_nan(rules: Sequence[Rule], logits: Tensor, written: Written) -> list[str]:
+    """What the rule is known by that makes the first NaN; all of them where none does so again."""
+    for one in rules:
+        logits = one(logits, written)
+        if bool(logits.isnan().any()):
+            return _names(one)
+    return [name for one in rules for name in _names(one)]
 
 
 def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: Tensor) -> list[str]:

@@ -40,8 +40,6 @@ _HEADERS = {
 
 def check_port(port: int) -> None:
     """Refuses a number that no port has, and a port that cannot be had now."""
-    if not 0 <= port <= 65535:
-        raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
     with listening(port), socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
         line.bind((LOOPBACK, port))
@@ -49,7 +47,9 @@ def check_port(port: int) -> None:
 
 @contextmanager
 def listening(port: int) -> Iterator[None]:
-    """Says of a port that the system does not give that it is this one."""
+    """Refuses a number that no port has, and says of a port that the system does not give that it is this one."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
     try:
         yield
     except OSError as error:
@@ -67,7 +67,6 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, page: str, blocks: Mapping[str, bytes], port: int = 0) -> None:
         """page: the HTML.  blocks: asked for one at a time, from several threads.  port: 0 for any that is free."""
-        check_port(port)
         self._open: dict[socket.socket, float] = {}
         with listening(port):
             super().__init__((LOOPBACK, port), _Handler)

@@ -107,9 +107,12 @@ def table_of(data: Data, most: int = 8) -> str:
     title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links{between}, {choice.title}:"
     one, other = (max((width_of(row[i]) for row in rows), default=0) for i in range(2))
     lines = [f"  {padded(a, one, right=True)} -> {padded(b, other)}  {weight}" for a, b, weight in rows]
+    return "\n".join([title, *(lines or [f"  {_why_none(choice)}"])])
+
+
+def _why_none(choice: Choice) -> str:
     finite = np.isfinite(choice.weights[0][_between_words(choice)])
-    none = "none between words" if finite.any() or not finite.size else "none: these weights are NaN or infinite"
-    return "\n".join([title, *(lines or [f"  {none}"])])
+    return "none between words" if finite.any() or not finite.size else "none: these weights are NaN or infinite"
 
 
 def strongest(choice: Choice, most: int) -> list[tuple[int, int, float]]:
