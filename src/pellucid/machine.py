@@ -86,7 +86,7 @@ def choose_device(device: str | torch.device) -> torch.device:
 def choose_dtype(
     dtype: str | torch.dtype | None, stored: torch.dtype, device: torch.device, *, more: Iterable[str] = ()
 ) -> torch.dtype:
-    """None is float32; "checkpoint" is what the file holds; "auto" the fastest that is safe on this device.
+    """None is float32; "checkpoint" that of most of its numbers; "auto" the fastest that is safe on this device.
 
     more: other names that the caller understands himself, for the error.
     """

@@ -524,6 +524,9 @@ def test_an_end_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
         path = write(tmp_path / "a.gguf", "llama", LLAMA | {f"tokenizer.ggml.{key}": 96}, state)
         with pytest.raises(CorruptFileError, match="a text is to end at token 96 of 96"):
             open_gguf(path)
+    path = write(tmp_path / "a.gguf", "llama", LLAMA | {"tokenizer.ggml.bos_token_id": 96}, state)
+    with pytest.raises(CorruptFileError, match="a text is to begin with token 96 of 96"):
+        open_gguf(path)
 
 
 def test_how_a_file_would_be_drawn_from_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

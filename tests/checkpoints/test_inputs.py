@@ -15,12 +15,24 @@ from tests.parity.tiny import write
 PAIR = ("Apple Inc.", "The city has a large river")
 
 
-@pytest.mark.parametrize("listed", [["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]])
-def test_what_the_files_list_is_told_to_the_model(listed: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"model_input_names": ["input_ids", "attention_mask"]}, False),
+        ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}, True),
+        ({"model_input_names": None, "tokenizer_class": "TokenizersBackend"}, False),
+    ],
+)
+def test_what_the_files_list_is_told_to_the_model(said: dict[str, Any], told: bool, tmp_path: Path) -> None:
     folder = write("bert-feelings", tmp_path / "model")
-    edit_json(folder / "tokenizer_config.json", lambda found: found.update(model_input_names=listed))
+    edit_json(
+        folder / "tokenizer_config.json",
+        lambda found: [
+            found.pop(name, None) if one is None else found.update({name: one}) for name, one in said.items()
+        ],
+    )
     inputs: Any = AutoTokenizer.from_pretrained(folder)(*PAIR, return_tensors="pt")
-    assert ("token_type_ids" in inputs) == ("token_type_ids" in listed)
+    assert ("token_type_ids" in inputs) == told
     with torch.no_grad():
         wanted = AutoModelForSequenceClassification.from_pretrained(folder).eval()(**inputs).logits.softmax(-1)
     model = pellucid.load(folder)

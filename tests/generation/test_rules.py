@@ -304,7 +304,10 @@ def test_a_rule_of_ones_own_is_named_too_and_who_did_no_harm_is_not() -> None:
         (lambda logits, written: logits[0], "gives (40,) of torch.float32, expected logits (5, 40)"),
         (lambda logits, written: logits[:, :5], "gives (5, 5) of torch.float32, expected logits (5, 40)"),
         (lambda logits, written: logits.argsort(), "gives (5, 40) of torch.int64, expected logits (5, 40)"),
-        (lambda logits, written: logits / (torch.arange(VOCAB) > 0) * 0, "gives NaN after 3 tokens"),
+        (lambda logits, written: logits.to_sparse(), "gives (5, 40) of torch.float32, torch.sparse_coo, on cpu"),
+        (lambda logits, written: logits.to("meta"), "gives (5, 40) of torch.float32, torch.strided, on meta"),
+        (lambda logits, written: logits / (torch.arange(VOCAB) > 0) * 0, "gives NaN or inf after 3 tokens"),
+        (lambda logits, written: logits.index_fill(1, torch.tensor(3), torch.inf), "gives NaN or inf after 3 tokens"),
     ],
 )
 def test_a_rule_that_gives_no_logits_is_named(rule: Any, said: str) -> None:
@@ -324,8 +327,13 @@ class Nothing:
 
 def test_a_rule_is_named_by_itself_whatever_it_is() -> None:
     for rule in (Nothing(), functools.partial(Nothing(), strength=2.0)):
-        with pytest.raises(InputError, match=r"the rule Nothing\(\) gives NaN after 3 tokens"):
+        with pytest.raises(InputError, match=r"the rule Nothing\(\) gives NaN or inf after 3 tokens"):
             apply((rule,), some_logits(), texts(3))
+
+
+def test_no_rule_is_blamed_for_what_the_model_gives() -> None:
+    given = some_logits().index_fill(1, torch.tensor(3), torch.inf)
+    assert torch.equal(apply((lambda logits, written: logits,), given, texts(3)), given)
 
 
 def test_the_least_temperature_still_draws_the_likeliest() -> None:

@@ -1,5 +1,6 @@
 """The twin for speed: the same numbers whatever PyTorch is set to, and whatever it is asked within."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -211,6 +212,68 @@ def test_a_hook_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None
     hook = part.register_forward_hook(lambda _part, _given, found: -found)
     check_plain_and_swift_agree(model, before)
     hook.remove()
+    assert torch.equal(states(model), before)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama", "t5-tied"])
+def test_a_part_of_few_bits_hears_a_hook_or_refuses_it(
+    checkpoint: Callable[[str], Path], name: str, dtype: str
+) -> None:
+    for rows in (1, 64):  # of so many positions the sums and their norms are one step
+        wanted, _ = who_hears(checkpoint(name), "float32", rows)
+        heard, refused = who_hears(checkpoint(name), dtype, rows)
+        there = {path for path, _ in pellucid.load(checkpoint(name), dtype=dtype).module.named_modules()}
+        assert wanted & there == heard | (refused & wanted) and "layers.0" in "".join(refused)
+
+
+def who_hears(folder: Path, dtype: str, rows: int) -> tuple[set[str], set[str]]:
+    """The parts whose hook is asked in a pass, and those that refuse one. What drops out has nothing to say."""
+    module = pellucid.load(folder, dtype=dtype).module
+    heard, refused = set[str](), set[str]()
+    for path, part in module.named_modules():
+        try:
+            if not isinstance(part, nn.Dropout):
+                part.register_forward_hook(lambda *_, path=path: heard.add(path))
+        except InputError as error:
+            assert "would not hear a hook" in str(error)
+            refused.add(path)
+    ids = torch.full((rows, 16), 5)
+    module(input_ids=ids, **({"decoder_input_ids": ids} if hasattr(module, "decoder") else {}))
+    return heard, refused
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama"])
+def test_a_changed_number_of_a_model_of_few_bits_counts(
+    checkpoint: Callable[[str], Path], name: str, dtype: str
+) -> None:
+    module = pellucid.load(checkpoint(name), dtype=dtype).module
+    for rows in (1, 64):
+        ids = torch.full((rows, 16), 5)
+        before = module.states(ids)
+        for path, number in module.named_parameters():
+            if path.startswith("layers") and "attention.key" not in path:
+                kept = number.detach().clone()
+                with torch.no_grad():
+                    number.mul_(0.5).add_(0.25)
+                    changed = module.states(ids)
+                    assert not torch.equal(changed, before), path
+                    assert torch.equal(copy.deepcopy(module).states(ids), changed), path
+                    number.copy_(kept)
+        assert torch.equal(module.states(ids), before)
+
+
+def test_a_hook_on_every_module_is_asked_as_long_as_it_is_there(folder: Path) -> None:
+    model = pellucid.load(folder)
+    before = states(model)
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda part, _given, found: -found if isinstance(part, nn.Linear) else None
+    )
+    try:
+        check_plain_and_swift_agree(model, before)
+    finally:
+        hook.remove()
     assert torch.equal(states(model), before)
 
 

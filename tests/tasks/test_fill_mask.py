@@ -141,6 +141,9 @@ def test_the_text_stays_as_it_was(load: Load) -> None:
     assert filled("roberta-filler", "Here*Now", "Ġthe") == "Here theNow"
     assert filled("roberta-filler", "Here*Now", "s") == "HeresNow"
     assert filled("albert-filler", "Here*Now", "▁the") == "Here the Now"
+    for text in ("Here *, now", "Here *.", "*'s house", "the *-like", "the *?"):
+        for name, word in zip(FILLERS, ("the", "Ġthe", "▁the", "▁the", "the"), strict=True):
+            assert filled(name, text, word) == text.replace("*", "the")
 
 
 def test_the_other_masks_stay(load: Load) -> None:

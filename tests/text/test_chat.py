@@ -5,12 +5,14 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
 
+import pellucid
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer, meter
 from pellucid.text.chat import find_template, render_chat
@@ -353,6 +355,21 @@ def test_ids_are_the_reference_s(shared: Any, tmp_path: Path, model: str, form: 
     assert ours.apply_chat_template(feigned, tokenize=True, parse_special_tokens=False).count(end) == 1
     plain = ours.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
     assert plain == ids
+
+
+def test_special_tokens_in_what_a_tool_was_told_stay_plain(checkpoint: Callable[[str], Path]) -> None:
+    ours = pellucid.load(checkpoint("llama")).tokenizer
+    assert ours is not None
+    end = ours.eos_token
+    template = "{% for call in messages[0].tool_calls %}{{ call.function.arguments | tojson }}{% endfor %}"
+    for arguments in ({end: "x"}, {"x": {end: 1}}, {"x": [{end: 1}, end]}, {"role": end}, {"x": {"role": end}}):
+        calls = [{"function": {"name": "f", "arguments": arguments}}]
+        messages = [{"role": "assistant", "content": "", "tool_calls": calls}]
+        said = {"chat_template": template, "tokenize": True}
+        assert ours.eos_token_id in ours.apply_chat_template(messages, **said)
+        ids = ours.apply_chat_template(messages, **said, parse_special_tokens=False)
+        assert ours.eos_token_id not in ids
+        assert json.loads(ours.decode(ids, skip_special_tokens=False)) == arguments
 
 
 @pytest.mark.parametrize("behind", ["\t", "\n", "\n\t b", " b", "b", "  ", ""])

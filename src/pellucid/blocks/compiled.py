@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.cache import KeyValues
+from pellucid.blocks.joined import Unheard, is_hooked
 from pellucid.blocks.packed import (
     PackedAttention,
     PackedGatedFeedForward,
@@ -58,7 +59,7 @@ def _by_vectors(dtype: torch.dtype) -> bool:
     return "avx512" in known and (dtype == torch.float32 or (dtype == torch.bfloat16 and "amx" not in known))
 
 
-class CompiledLinear(nn.Module):
+class CompiledLinear(Unheard):
     """A linear map, and an activation behind it: `many` for many rows, the plain tables for few."""
 
     def __init__(self, many: nn.Module, tables: Sequence[Plain], activation: str | None = None) -> None:
@@ -104,7 +105,7 @@ class CompiledRMSNorm(PackedRMSNorm):
         steps = usable_kernels()
         if steps is None or x.numel() > MOST * x.shape[-1]:
             return super().forward(x)
-        return steps.norm(x.float().contiguous(), self.gain, self.eps * x.shape[-1])
+        return steps.norm(x.float().contiguous(), self.laid_out(), self.eps * x.shape[-1])
 
     __call__ = forward
 
@@ -163,8 +164,9 @@ class CompiledPostNormLayer(PackedPostNormLayer):
 
 
 def _add_norm(steps: Kernels, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-    """norm(x + y), in one step where it is a layer norm and all are of one kind: maps of few bits may give bfloat16."""
-    if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None:
+    """norm(x + y), in one step where it is a layer norm alone and all are of one kind: maps of few bits may give
+    bfloat16."""
+    if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or is_hooked(norm):
         return norm(x + y)
     alike = x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype
     return steps.add_norm(x, y, norm) if alike else norm(x + y)

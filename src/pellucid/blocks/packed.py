@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.feed_forward import GatedFeedForward
+from pellucid.blocks.joined import Unheard
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.relative import parted
@@ -45,7 +46,7 @@ def applied(activation: str | None) -> tuple[str, str, Callable[[Tensor], Tensor
     return *FUSED[activation], None
 
 
-class PackedLinear(nn.Module):
+class PackedLinear(Unheard):
     """A linear map, and an activation behind it, with its table laid out for oneDNN."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
@@ -70,7 +71,7 @@ def in_pairs(attention: Attention) -> bool:
     return attention.head_dim == attention.value_head_dim and attention.head_dim % 2 == 0
 
 
-class PackedAttention(Attention):
+class PackedAttention(Unheard, Attention):
     """Attention whose query, key and value are one packed product.
 
     What is remembered, and what is asked of it, is float32: PyTorch's kernel takes four times as long for one
@@ -179,7 +180,7 @@ def _mixed_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.cat(strips, dim=3).flatten(1, 2).transpose(1, 2).flatten(2)
 
 
-class PackedPreNormLayer(PreNormLayer):
+class PackedPreNormLayer(Unheard, PreNormLayer):
     """The same, without the hooks of a module, and one new position of each text in as few steps as there are."""
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
@@ -202,7 +203,7 @@ class PackedPreNormLayer(PreNormLayer):
     __call__ = forward
 
 
-class PackedPostNormLayer(PostNormLayer):
+class PackedPostNormLayer(Unheard, PostNormLayer):
     """The same, without the hooks of a module."""
 
     __call__ = PostNormLayer.forward
@@ -218,7 +219,7 @@ class PackedCrossAttention(Attention):
         """Query is made from something else than key and value."""
 
 
-class PackedGatedFeedForward(GatedFeedForward):
+class PackedGatedFeedForward(Unheard, GatedFeedForward):
     """Gate and input are one packed product."""
 
     product: nn.Module
@@ -235,7 +236,7 @@ class PackedGatedFeedForward(GatedFeedForward):
     __call__ = forward
 
 
-class PackedRMSNorm(RMSNorm):
+class PackedRMSNorm(Unheard, RMSNorm):
     """The same in fewer steps, in float32: sqrt(mean(x^2) + eps) = hypot(|x|, sqrt(eps width)) / sqrt(width)."""
 
     @staticmethod
@@ -251,13 +252,26 @@ class PackedRMSNorm(RMSNorm):
         width = len(self.weight)
         self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=self.weight.device)
         self.gain = self.weight.detach().float() * width**0.5
+        self.of, self.written = self.weight, _written(self.weight)
+
+    def laid_out(self) -> Tensor:
+        """The gain as the weight is now, which is a parameter like any other in a model of few bits."""
+        weight = self._parameters["weight"]
+        if weight is not self.of or _written(weight) != self.written:
+            self.pack()
+        return self.gain
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
         length = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
-        return x / torch.hypot(length, self.floor) * self.gain
+        return x / torch.hypot(length, self.floor) * self.laid_out()
 
     __call__ = forward
+
+
+def _written(number: Tensor) -> int:
+    """How often PyTorch counts that it was written."""
+    return 0 if number.is_inference() else number._version
 
 
 JOINED: dict[type[nn.Module], tuple[str, ...]] = {

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.blocks.joined import Unheard
 from pellucid.machine import fastest_dtype, multiplies_bytes
 
 GROUP = 32
@@ -45,7 +46,7 @@ AT_ONCE = 1 << 22
 """Results that such a product forms at a time: whole numbers stand beside them, twice as many."""
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(Unheard):
     """A linear map with 8 bits per number."""
 
     def __init__(self, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
@@ -72,7 +73,7 @@ class Int8Linear(nn.Module):
     __call__ = forward
 
 
-class Int4Linear(nn.Module):
+class Int4Linear(Unheard):
     """A linear map with 4 bits per number."""
 
     def __init__(self, codes: Tensor, scale_and_zero: Tensor, bias: Tensor | None = None) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
+from pellucid.blocks.joined import Unheard
 from pellucid.blocks.packed import applied
 
 MANY, SEVERAL = 96, 4
@@ -18,7 +19,7 @@ MANY, SEVERAL = 96, 4
 products of the narrow kind, and where it has none, as without AVX-512."""
 
 
-class WidenedLinear(nn.Module):
+class WidenedLinear(Unheard):
     """A linear map, and an activation behind it, with its table in half precision."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:

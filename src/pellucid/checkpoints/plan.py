@@ -130,7 +130,7 @@ def make_plan(
     told = [*placed.items(), *((one.ours, one.place) for one in doubled)]
     problems = _problems(names, page, wanted, told, tensors, strange, [n for n in lost if n not in fresh])
     if problems:
-        whole, facts = (said_in, "own facts") if said_in.suffix == ".gguf" else (said_in.parent, said_in.name)
+        whole, facts = (said_in, "own facts") if said_in.suffix.lower() == ".gguf" else (said_in.parent, said_in.name)
         misfit = misfit or f"{whole} does not fit its {facts}"
         raise CheckpointMismatchError(f"{misfit}: {'; '.join(problems)}")
     return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped | others, tuple(others))

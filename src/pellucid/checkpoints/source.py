@@ -92,12 +92,13 @@ def lying(name: str | os.PathLike[str], where: Where) -> Source | None:
     folder = _path(text)
     if folder.is_dir():
         return Source(text, folder.resolve(), "folder", file=_gguf_of(folder))
-    if folder.suffix == ".gguf" and folder.is_file():
+    packed = folder.suffix.lower() == ".gguf"
+    if packed and folder.is_file():
         return Source(text, folder.parent.resolve(), "file", file=folder.resolve())
     if folder.exists():
         raise InputError(f"{text} is a file, expected a folder with config.json and the weights, or a .gguf file")
-    if not hub.is_hub_id(text) or (folder.suffix == ".gguf" and "/" not in text):
-        kind = f"file {text[:200]!r}{hub.near_names(text)}" if folder.suffix == ".gguf" else f"folder {text[:200]!r}"
+    if not hub.is_hub_id(text) or (packed and "/" not in text):
+        kind = f"file {text[:200]!r}{hub.near_names(text)}" if packed else f"folder {text[:200]!r}"
         raise NotFoundError(f"there is no {kind}, and it is not a name on the hub (owner/model) either")
     where.check_revision()
     package = installed.find(text)

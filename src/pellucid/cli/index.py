@@ -150,7 +150,9 @@ def info(index: Path, as_json: bool) -> None:
         return
     flat = {name: value for name, value in found.items() if not isinstance(value, dict | list)}
     for part in ("encoder", "settings", "corpus"):
-        flat |= {name: value for name, value in found[part].items() if value not in (None, "", [])}
+        for name, value in found[part].items():
+            each = {f"{name} of {key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+            flat |= {name: one for name, one in each.items() if one not in (None, "", [])}
     plain = {name: ", ".join(value) if isinstance(value, tuple) else str(value) for name, value in flat.items()}
     table([(name, value[:100]) for name, value in plain.items()])
     for segment in found["segments"]:

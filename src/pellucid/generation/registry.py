@@ -100,26 +100,41 @@ def follow(rules: Sequence[Rule], logits: Tensor, written: Written) -> tuple[Ten
     """The logits after all rules, Float[Tensor, "rows vocab"], also where they leave a row no token; and the greatest
     of each row, Float[Tensor, "rows"].
 
-    Raises InputError for a rule that gives anything else, or NaN, which would be an answer like any other.
+    Raises InputError for a rule that gives anything else, or NaN or inf, which would be an answer like any other.
     """
     ruled = logits
     for one in rules:
         ruled = one(ruled, written)
-        if not isinstance(ruled, Tensor) or ruled.shape != logits.shape or not ruled.is_floating_point():
-            shape = f"{tuple(ruled.shape)} of {ruled.dtype}" if isinstance(ruled, Tensor) else type(ruled).__name__
+        if not _are_logits(ruled, logits):
+            shape = type(ruled).__name__
+            if isinstance(ruled, Tensor):
+                place = "" if _stand_alike(ruled, logits) else f", {ruled.layout}, on {ruled.device}"
+                shape = f"{tuple(ruled.shape)} of {ruled.dtype}{place}"
             raise InputError(f"the rule {several(_names(one))} gives {shape}, expected logits {tuple(logits.shape)}")
     most = ruled.amax(dim=-1)
-    if bool(most.isnan().any()):
-        names = _making_nan(rules, logits, written)
-        raise InputError(f"the rule {several(names)} gives NaN after {counted(written.new, 'token')}")
+    if not bool((most < torch.inf).all()) and (names := _overflowing(rules, logits, written)):
+        raise InputError(f"the rule {several(names)} gives NaN or inf after {counted(written.new, 'token')}")
     return ruled, most
 
 
-def _making_nan(rules: Sequence[Rule], logits: Tensor, written: Written) -> list[str]:
-    """What the rule is known by that makes the first NaN; all of them where none does so again."""
+def _are_logits(ruled: Any, logits: Tensor) -> bool:
+    """Whether a rule gave what it may."""
+    alike = isinstance(ruled, Tensor) and ruled.shape == logits.shape and ruled.is_floating_point()
+    return alike and _stand_alike(ruled, logits)
+
+
+def _stand_alike(one: Tensor, other: Tensor) -> bool:
+    return one.layout == other.layout and one.device == other.device
+
+
+def _overflowing(rules: Sequence[Rule], logits: Tensor, written: Written) -> list[str]:
+    """What the rule is known by that makes the first NaN or inf; all of them where none does so again, and none where
+    the model itself does."""
+    if not bool((logits.amax(dim=-1) < torch.inf).all()):
+        return []
     for one in rules:
         logits = one(logits, written)
-        if bool(logits.isnan().any()):
+        if not bool((logits.amax(dim=-1) < torch.inf).all()):
             return _names(one)
     return [name for one in rules for name in _names(one)]
 

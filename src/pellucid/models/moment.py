@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pellucid.blocks.joined import is_hooked
+from pellucid.blocks.joined import hooks_on_all, is_hooked
 from pellucid.machine import no_grad
 
 
@@ -43,7 +43,7 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
 
     (PyTorch's own walk, which names all parts, takes as long as a layer of a small model.)
     """
-    found: list[tuple[int, ...]] = []
+    found: list[tuple[int, ...]] = [(hooks_on_all(),)]
     said: list[Any] = []
     parts = [module]
     while parts:

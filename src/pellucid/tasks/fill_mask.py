@@ -167,7 +167,7 @@ def _filled(words: Tokenizer, text: str, window: Window, place: int, token: int)
         if words.space and not goes_on and before and not before[-1].isspace():
             before += " "
         (after,) = words.convert_ids_to_tokens(window.ids[place + 1 : place + 2]) or ("",)
-        if words.space and after.startswith(words.space) and behind and not behind[0].isspace():
+        if words.space and after.startswith(words.space) and _is_letter(behind[:1]):
             behind = f" {behind}"
     return (before.rstrip() if goes_on else before) + piece.strip() + behind
 

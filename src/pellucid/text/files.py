@@ -20,7 +20,7 @@ from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
 
-_AS_IT_STANDS = "PreTrainedTokenizerFast"
+_AS_IT_STANDS, _UNTOLD = "PreTrainedTokenizerFast", "TokenizersBackend"
 TARGET = "target_tokenizer.json"
 Opened = tuple[tokenizers.Tokenizer, dict[str, Any]]
 
@@ -42,7 +42,7 @@ def open_tokenizer(
     token_types: whether the model tells the two texts of a pair apart; None where there is no model to ask. What the
         files list as the model's inputs goes before. Where they list nothing, such a model is told which text is which
         by a tokenizer of any class (by PreTrainedTokenizerFast too, as in the reference's fourth version and no longer
-        in its fifth), and without a model a tokenizer of BERT's does.
+        in its fifth) but TokenizersBackend, which only the fifth writes; without a model a tokenizer of BERT's does.
     model_type: the value in `config.json`; it says which special tokens stand where, which older files do not tell.
     stated_class: `tokenizer_class` of `config.json`, which counts where the tokenizer's own files state none.
     """
@@ -57,6 +57,8 @@ def open_tokenizer(
     listed = settings.get("model_input_names")
     if isinstance(listed, list) and listed:  # a list that stands there is followed also against the model
         token_types = "token_type_ids" in listed and token_types is not False
+    elif settings.get("tokenizer_class") == _UNTOLD:
+        token_types = False
     elif token_types is None:
         layout = layout_of(None, settings)
         token_types = layout is not None and layout.numbers_texts

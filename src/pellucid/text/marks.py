@@ -12,19 +12,26 @@ _START, _END = "\U000f0000", "\U000f0001"
 """Two characters of private use; they are taken out of what people typed."""
 
 
-def mark(value: Any, words: Sequence[str], normalizer: Any = None) -> Any:
-    """The same messages with marks around each of `words`, and around what `normalizer` makes one; keys stay, and roles
-    such as "user", with which templates compare them."""
+def mark(value: Any, words: Sequence[str], normalizer: Any = None, *, keys: bool = False) -> Any:
+    """The same messages with marks around each of `words`, and around what `normalizer` makes one.
+
+    Roles such as "user" stay, with which templates compare them, and keys, by which templates ask; but not those of a
+    tool's arguments, which somebody wrote.  keys: whether these keys are such.
+    """
     if isinstance(value, str):
         clean = value.replace(_START, "").replace(_END, "")
         found = _found(clean, words, normalizer)
         return "".join(f"{_START}{part}{_END}" if special else part for part, special in found)
     if isinstance(value, Mapping):
         return {
-            key: item if key == "role" and str(item).isidentifier() else mark(item, words, normalizer)
+            mark(key, words, normalizer) if keys else key: item
+            if key == "role" and not keys and str(item).isidentifier()
+            else mark(item, words, normalizer, keys=keys or key == "arguments")
             for key, item in value.items()
         }
-    return [mark(item, words, normalizer) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [mark(item, words, normalizer, keys=keys) for item in value]
+    return value
 
 
 def _found(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[str, bool]]:

@@ -160,7 +160,7 @@ def _how(result: "Result") -> str:
         "seed": str(settings.seed),
     }
     rows = "".join(f"| {name} | {value} |\n" for name, value in facts.items())
-    repeat = "`pellucid train --recipe recipe.toml -o NEW` does it again, typed in the folder where it was typed first"
+    repeat = "`pellucid train --recipe THIS-FOLDER/recipe.toml -o NEW` does it again, typed where it was typed first"
     return (
         f"## Training\n\n| | |\n|---|---|\n{rows}\nEvery setting, and digests of the base and the data, stand in "
         f"[recipe.toml](recipe.toml); {repeat}. "

@@ -263,7 +263,9 @@ def missing(value: Any) -> bool:
 def check_several(rows: Sequence[Mapping[str, Any]]) -> None:
     """Raises InputError for a single row, from which nothing can be told apart."""
     if len(rows) < 2:
-        raise InputError(f"{place(rows[0], 0)} is the only row to learn from: expected at least two")
+        raise InputError(
+            f"{place(rows[0], 0)} is the only row to learn from: expected at least two, beside those held out"
+        )
 
 
 def values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

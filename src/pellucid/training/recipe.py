@@ -87,7 +87,8 @@ class Recipe:
         if gone := [one for one in places if not Path(one).expanduser().exists()]:
             raise NotFoundError(
                 f"{self.file} names {several(gone)} as its {table}, by the way from the folder where it was trained, "
-                "and it is neither here nor beside the recipe: go there, or say what is read instead"
+                "and it is neither here nor beside the recipe: go there and name the recipe from there, or say what "
+                "is read instead"
             )
         return places[0] if isinstance(found, str) else tuple(places)
 
@@ -130,8 +131,8 @@ class Recipe:
 
 
 _HEAD = """\
-# How this model was trained. To do the same again:
-#   pellucid train --recipe recipe.toml -o NEW-FOLDER
+# How this model was trained. To do the same again, typed where it was typed first:
+#   pellucid train --recipe THIS-FOLDER/recipe.toml -o NEW-FOLDER
 
 """
 

@@ -45,7 +45,7 @@ def find(name: str) -> Foreign:
         raise InputError("the name of the model is empty, expected a file, a folder or a package")
     path = path_of(name)
     if path.is_file():
-        if path.suffix == ".gguf":
+        if path.suffix.lower() == ".gguf":
             raise InputError(f"{name} {_WHOLE}")
         if path.suffix != ".onnx":
             whole = path.name in NUMBERS

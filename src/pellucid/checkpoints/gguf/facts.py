@@ -66,8 +66,9 @@ def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
         log.warning("%s is not followed in how to draw (%s): texts may be others", header.path, several(drawn, 3))
     ids: dict[str, Any] = {ours: _token_id(header, f"tokenizer.ggml.{theirs}") for theirs, ours in _IDS.items()}
     ends = [_token_id(header, f"tokenizer.ggml.{theirs}") for theirs in _ENDS]
-    if beyond := [end for end in ends if end is not None and end >= raw["vocab_size"] > 0]:
-        raise CorruptFileError(f"{header.path}: a text is to end at token {beyond[0]} of {raw['vocab_size']:,}")
+    for what, named in (("end at", ends), ("begin with", [ids["bos_token_id"]])):
+        if beyond := [one for one in named if one is not None and one >= raw["vocab_size"] > 0]:
+            raise CorruptFileError(f"{header.path}: a text is to {what} token {beyond[0]} of {raw['vocab_size']:,}")
     ends = list(dict.fromkeys(end for end in ends if end is not None))
     ids["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
     return raw | {name: found for name, found in ids.items() if found is not None}
