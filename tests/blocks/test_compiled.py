@@ -418,7 +418,7 @@ def test_another_wording_has_a_file_of_its_own(name: str, tmp_path: Path, monkey
     assert machine_code._place() != before
 
 
-@pytest.mark.parametrize("other", [{"flags": "fpu sse2"}, {"model": "17"}, {}])
+@pytest.mark.parametrize("other", [{"flags": "fpu sse2"}, {"model": "of no processor"}, {}])
 def test_another_processor_has_a_file_of_its_own(other: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A home may be shared by many machines."""
     before, here = machine_code._place(), processor()
