@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.joined import Unheard, is_hooked
+from pellucid.blocks.hooks import Unheard, is_hooked
 from pellucid.blocks.packed import (
     PackedAttention,
     PackedGatedFeedForward,
@@ -105,7 +105,7 @@ class CompiledRMSNorm(PackedRMSNorm):
         steps = usable_kernels()
         if steps is None or x.numel() > MOST * x.shape[-1]:
             return super().forward(x)
-        return steps.norm(x.float().contiguous(), self.laid_out(), self.eps * x.shape[-1])
+        return steps.norm(x.float().contiguous(), self.gain_now(), self.eps * x.shape[-1])
 
     __call__ = forward
 

@@ -1,41 +1,16 @@
 """Several linear maps of one input as one matrix product, while each keeps its own name and parameters."""
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from pellucid.errors import Argument, InputError
+from pellucid.blocks.hooks import is_hooked
 
 
 def are_plain(*maps: nn.Module) -> bool:
     """Whether all that these maps do is to multiply by a table: none computes otherwise or has something hung on it."""
     return all(type(one).forward is nn.Linear.forward and not is_hooked(one) for one in maps)
-
-
-def hooks_on_all() -> bool:
-    """Whether every module's call asks a hook, as `register_module_forward_hook` hangs one."""
-    return bool(nn.modules.module._has_any_global_hook())
-
-
-def is_hooked(module: nn.Module) -> bool:
-    """Whether something hangs on this part that its own call alone hears: a hook, before or behind its pass or on its
-    way back, or another `forward` that somebody set in place of its class's, as accelerate does; or on all parts."""
-    ahead = module._forward_hooks or module._forward_pre_hooks or hooks_on_all()
-    return bool(ahead or module._backward_hooks or module._backward_pre_hooks or "forward" in vars(module))
-
-
-class Unheard(nn.Module):
-    """A part that is called without asking for hooks, which takes as long as a small step of arithmetic: it refuses
-    them, so that none is passed over."""
-
-    def _refuse(self, *given: Any, **said: Any) -> NoReturn:
-        what = "a part of a model of 8 or 4 bits, or of a copy laid out for speed, would not hear a hook: load it with "
-        raise InputError(what, Argument("dtype", "float32"))
-
-    register_forward_hook = register_forward_pre_hook = _refuse
-    register_full_backward_hook = register_full_backward_pre_hook = register_backward_hook = _refuse
 
 
 def adjoin(*linears: nn.Linear) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.feed_forward import GatedFeedForward
-from pellucid.blocks.joined import Unheard
+from pellucid.blocks.hooks import Unheard, times_written
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.relative import parted
@@ -252,26 +252,21 @@ class PackedRMSNorm(Unheard, RMSNorm):
         width = len(self.weight)
         self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=self.weight.device)
         self.gain = self.weight.detach().float() * width**0.5
-        self.of, self.written = self.weight, _written(self.weight)
+        self.of, self.written = self.weight, times_written(self.weight)
 
-    def laid_out(self) -> Tensor:
+    def gain_now(self) -> Tensor:
         """The gain as the weight is now, which is a parameter like any other in a model of few bits."""
         weight = self._parameters["weight"]
-        if weight is not self.of or _written(weight) != self.written:
+        if weight is not self.of or times_written(weight) != self.written:
             self.pack()
         return self.gain
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
         length = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
-        return x / torch.hypot(length, self.floor) * self.laid_out()
+        return x / torch.hypot(length, self.floor) * self.gain_now()
 
     __call__ = forward
-
-
-def _written(number: Tensor) -> int:
-    """How often PyTorch counts that it was written."""
-    return 0 if number.is_inference() else number._version
 
 
 JOINED: dict[type[nn.Module], tuple[str, ...]] = {

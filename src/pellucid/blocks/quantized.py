@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pellucid.blocks.joined import Unheard
+from pellucid.blocks.hooks import Unheard
 from pellucid.machine import fastest_dtype, multiplies_bytes
 
 GROUP = 32

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
-from pellucid.blocks.joined import Unheard
+from pellucid.blocks.hooks import Unheard
 from pellucid.blocks.packed import applied
 
 MANY, SEVERAL = 96, 4

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pellucid.blocks.joined import is_hooked
+from pellucid.blocks.hooks import is_hooked
 from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded, stands

@@ -17,18 +17,15 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
     said = {} if raw.get(key) is None else raw[key]
     if not isinstance(said, dict):
         raise InputError(f"{key} is {str(said)[:60]!r}, expected an object")
-    known = said.get("rope_type", said.get("type", "default")) in ("default", "linear", "llama3")
-    whole = {"partial_rotary_factor"} if said.get("partial_rotary_factor") == 1 else set()
-    if known and (
-        strange := said.keys() - _KNOWN - whole
-    ):  # a share of a head that is turned, speeds for each kind of layer
-        raise InputError(f"{key} holds {several(map(ascii, sorted(strange)), 3)}, which would change the numbers")
     if raw.get(_LENGTH) is not None:
         count(_LENGTH, raw[_LENGTH])
     beside = {_LENGTH: raw[_LENGTH]} if _LENGTH in raw else {}  # of both the reference takes the one outside
     usual = {_LENGTH: raw["max_position_embeddings"]} if "max_position_embeddings" in raw else {}
     with blaming(key, InputError):
         changes: dict[str, Any] = {"rope_scaling": _scaling(usual | said | beside)}
+    whole = {"partial_rotary_factor"} if said.get("partial_rotary_factor") == 1 else set()
+    if strange := said.keys() - _KNOWN - whole:  # a share of a head that is turned, speeds for each kind of layer
+        raise InputError(f"{key} holds {several(map(ascii, sorted(strange)), 3)}, which would change the numbers")
     theta = said.get("rope_theta", raw.get("rope_theta"))
     if theta is None:
         return changes

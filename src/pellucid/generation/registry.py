@@ -130,13 +130,17 @@ def _stand_alike(one: Tensor, other: Tensor) -> bool:
 def _overflowing(rules: Sequence[Rule], logits: Tensor, written: Written) -> list[str]:
     """What the rule is known by that makes the first NaN or inf; all of them where none does so again, and none where
     the model itself does."""
-    if not bool((logits.amax(dim=-1) < torch.inf).all()):
+    if _overflows(logits):
         return []
     for one in rules:
         logits = one(logits, written)
-        if not bool((logits.amax(dim=-1) < torch.inf).all()):
+        if _overflows(logits):
             return _names(one)
     return [name for one in rules for name in _names(one)]
+
+
+def _overflows(logits: Tensor) -> bool:
+    return not bool((logits.amax(dim=-1) < torch.inf).all())
 
 
 def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: Tensor) -> list[str]:

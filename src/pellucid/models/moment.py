@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pellucid.blocks.joined import hooks_on_all, is_hooked
+from pellucid.blocks.hooks import hooks_on_all, is_hooked, times_written
 from pellucid.machine import no_grad
 
 
@@ -55,8 +55,7 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
         said += islice(own.values(), _USUAL, None)
         for one in _numbers(part):
             if one is not None:
-                written = 0 if one.is_inference() else one._version
-                found.append((id(one), one.untyped_storage()._cdata, one.data_ptr(), written))
+                found.append((id(one), one.untyped_storage()._cdata, one.data_ptr(), times_written(one)))
         parts += [inner for inner in part._modules.values() if inner is not None]
     return found, said
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import packing
-from pellucid.blocks.joined import is_hooked
+from pellucid.blocks.hooks import is_hooked
 from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import Argument, InputError

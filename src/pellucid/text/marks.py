@@ -1,5 +1,6 @@
 """Special tokens that somebody typed into a message, marked so that a chat template cannot hide who wrote them."""
 
+import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,16 +23,15 @@ def mark(value: Any, words: Sequence[str], normalizer: Any = None, *, keys: bool
         clean = value.replace(_START, "").replace(_END, "")
         found = _found(clean, words, normalizer)
         return "".join(f"{_START}{part}{_END}" if special else part for part, special in found)
+    marked = functools.partial(mark, words=words, normalizer=normalizer)
+    if isinstance(value, Mapping) and keys:
+        return {marked(key): marked(item, keys=True) for key, item in value.items()}
     if isinstance(value, Mapping):
         return {
-            mark(key, words, normalizer) if keys else key: item
-            if key == "role" and not keys and str(item).isidentifier()
-            else mark(item, words, normalizer, keys=keys or key == "arguments")
+            key: item if key == "role" and str(item).isidentifier() else marked(item, keys=key == "arguments")
             for key, item in value.items()
         }
-    if isinstance(value, list | tuple):
-        return [mark(item, words, normalizer, keys=keys) for item in value]
-    return value
+    return [marked(item, keys=keys) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _found(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[str, bool]]:

@@ -1,0 +1,36 @@
+"""What others do to a part: they hang hooks on it, and write its numbers."""
+
+from typing import Any, NoReturn
+
+from torch import Tensor, nn
+
+from pellucid.errors import Argument, InputError
+
+
+def times_written(number: Tensor) -> int:
+    """How often PyTorch counts that it was written."""
+    return 0 if number.is_inference() else number._version
+
+
+def hooks_on_all() -> bool:
+    """Whether every module's call asks a hook, as `register_module_forward_hook` hangs one."""
+    return bool(nn.modules.module._has_any_global_hook())
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether something hangs on this part that its own call alone hears: a hook, before or behind its pass or on its
+    way back, or another `forward` that somebody set in place of its class's, as accelerate does; or on all parts."""
+    ahead = module._forward_hooks or module._forward_pre_hooks or hooks_on_all()
+    return bool(ahead or module._backward_hooks or module._backward_pre_hooks or "forward" in vars(module))
+
+
+class Unheard(nn.Module):
+    """A part that is called without asking for hooks, which takes as long as a small step of arithmetic: it refuses
+    them, so that none is passed over."""
+
+    def _refuse(self, *given: Any, **said: Any) -> NoReturn:
+        what = "a part of a model of 8 or 4 bits, or of a copy laid out for speed, would not hear a hook: load it with "
+        raise InputError(what, Argument("dtype", "float32"))
+
+    register_forward_hook = register_forward_pre_hook = _refuse
+    register_full_backward_hook = register_full_backward_pre_hook = register_backward_hook = _refuse
