@@ -23,8 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import RotaryPositions, calls, compiled, machine_code, quantized
-from pellucid.blocks import steps as told
+from pellucid.blocks import RotaryPositions, abreast, calls, compiled, grouped, machine_code, packing, quantized
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.steps import Asking, Kernels, Plain
 from pellucid.blocks.usable import usable_kernels
@@ -61,7 +60,12 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Takes the kernels away, as where numba is not installed."""
-    return lambda: monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
+
+    def take() -> None:
+        for asking in (compiled, packing, grouped):
+            monkeypatch.setattr(asking, "usable_kernels", lambda: None)
+
+    return take
 
 
 def numbers(*shape: int, seed: int = 3) -> Tensor:
@@ -562,14 +566,14 @@ def test_a_numba_that_is_broken_is_one_warning(
     ]
 
 
-@pytest.mark.parametrize("name", ["GOMP_parallel", *told.WITHIN])
+@pytest.mark.parametrize("name", ["GOMP_parallel", *abreast.WITHIN])
 def test_an_openmp_of_other_names_ends_no_process(
     alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     """LLVM does that where it does not find what the code calls."""
     loaded = ctypes.CDLL(None)
-    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *told.WITHIN) if one != name}
-    monkeypatch.setattr(told.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
+    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *abreast.WITHIN) if one != name}
+    monkeypatch.setattr(abreast.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
     assert usable_kernels() is None and not alone.exists()
     assert name in caplog.text
 

@@ -10,6 +10,9 @@ from ctypes import Structure, c_float, c_int64
 FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 """What a table's numbers are."""
 
+GROUP = 32
+"""Neighbours in a row of a table of few bits that share a scale, as in GGUF's blocks."""
+
 ROWS, LANES = 6, 16
 """Of a matrix that is multiplied at once; columns of the other one are made a multiple of `LANES`."""
 
@@ -38,6 +41,24 @@ class Product(Structure):
 
     __slots__ = ()
     _fields_ = _whole("kind rows width across x out tables parts")
+
+
+class Coded(Structure):
+    """Some rows of x by a table of 4 or 6 bits.
+
+    count: rows of x.  width: of each, a multiple of `GROUP`.  rows: of the table, a multiple of `LANES`.
+    x, out: addresses of [count, width] and [count, rows].
+    codes, scales, factors: of a table as `pellucid.blocks.grouped.Grouped` says.
+    room: of [threads, room_each], for what a thread has at hand: see `room_for`.
+    """
+
+    __slots__ = ()
+    _fields_ = _whole("bits count width rows x out codes scales factors room room_each")
+
+    @staticmethod
+    def room_for(count: int, width: int) -> int:
+        """Numbers of a thread's room: each row with its groups' sums and its unit, and what is multiplied at once."""
+        return count * (width + width // GROUP + 1) + 8 * LANES
 
 
 class Norm(Structure):

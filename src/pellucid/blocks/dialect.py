@@ -24,7 +24,7 @@ KERNELS: dict[str, Any] = {}
 FREE = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be formed in any order, as every library forms them; NaN stays NaN."""
 
-float32, int64 = types.float32, types.int64
+float32, int8, int32, int64 = types.float32, types.int8, types.int32, types.int64
 
 thread_number = types.ExternalFunction("omp_get_thread_num", types.int32())
 thread_count = types.ExternalFunction("omp_get_num_threads", types.int32())
@@ -61,6 +61,7 @@ def _instruction(name: str, result: Any, given: Any) -> Any:
 floats_at = _instruction("inttoptr", types.CPointer(types.float32), int64)
 halves_at = _instruction("inttoptr", types.CPointer(types.uint16), int64)
 bytes_at = _instruction("inttoptr", types.CPointer(types.int8), int64)
+wholes_at = _instruction("inttoptr", types.CPointer(types.int32), int64)
 tables_at = _instruction("inttoptr", _at(ProductTable), int64)
 _of_bits = _instruction("bitcast", types.float32, types.int32)
 _bits = _instruction("bitcast", types.int32, types.float32)

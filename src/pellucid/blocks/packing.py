@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks import quantized
+from pellucid.blocks import grouped, quantized
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.packed import PackedLinear
 from pellucid.blocks.relative import paired
+from pellucid.blocks.usable import usable_kernels
 from pellucid.blocks.widened import WidenedLinear, WidenedTable
 from pellucid.machine import product_dtype
 
@@ -84,7 +85,9 @@ def real(dtype: torch.dtype, device: torch.device, *, reads_on: bool = False) ->
 
 
 class Bits(Packing):
-    """8 or 4 bits per number; tables of tokens have 8, and what does not fit stays float32.
+    """8 or 4 bits per number, and what does not fit stays float32. Tables of tokens have 8.
+
+    Where a kernel of ours reads tables of 4 bits, these lie in its own way, and tables of tokens have 6.
 
     pieces: name of a parameter -> its numbers, some rows at a time.
     grids: name of a parameter -> its numbers as they come in 4 bits (`quantized.GRID`), or None where they do not.
@@ -104,7 +107,8 @@ class Bits(Packing):
     ) -> None:
         super().__init__(torch.float32, reads_on=reads_on)
         self.bits, self.pieces, self.grids, self.tied = bits, pieces, grids, tied
-        self.tables: dict[str, tuple[Tensor, Tensor]] = {}
+        self.own = bits == 4 and reads_on and usable_kernels() is not None
+        self.tables: dict[str, tuple[Tensor, ...]] = {}
         self.shared: dict[str, nn.Parameter] = {}
 
     def number(self, name: str, parameter: Tensor) -> Tensor:
@@ -123,7 +127,7 @@ class Bits(Packing):
     def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
         bias = torch.cat([self._ordered(part) for part in biases]) if biases else None
         if (source := self.tied.get(weights[0].name)) in self.tables:
-            return quantized.Int8Linear(*self.tables[source], bias)
+            return (grouped.GroupedLinear if self.own else quantized.Int8Linear)(*self.tables[source], bias=bias)
         rows, width = sum(len(part.parameter) for part in weights), weights[0].parameter.shape[1]
         if not quantized.fits(rows, width):
             tables = [self._ordered(part) for part in weights]
@@ -131,6 +135,8 @@ class Bits(Packing):
         if self.bits == 8:
             return quantized.Int8Linear(*quantized.to_8_bits(rows, width, self._blocks(weights)), bias)
         blocks = self._grids(weights) or self._blocks(weights)
+        if self.own:
+            return grouped.GroupedLinear(*grouped.to_4_bits(rows, width, blocks), bias)
         return quantized.Int4Linear(*quantized.to_4_bits(rows, width, blocks), bias)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
@@ -139,8 +145,9 @@ class Bits(Packing):
             return None
         name = self.tied.get(name, name)
         if name not in self.tables:
-            self.tables[name] = quantized.to_8_bits(rows, width, quantized.in_blocks(self.pieces(name)))
-        return quantized.Int8Table(*self.tables[name])
+            lay = grouped.to_6_bits if self.own else quantized.to_8_bits
+            self.tables[name] = lay(rows, width, quantized.in_blocks(self.pieces(name)))
+        return (grouped.GroupedTable if self.own else quantized.Int8Table)(*self.tables[name])
 
     def _ordered(self, part: Part) -> Tensor:
         return part.ordered(self.number(part.name, part.parameter))

@@ -7,7 +7,7 @@ A number w stands as a whole number q with a scale that it shares with its neigh
 
 Scales are bfloat16, as are inputs and results; sums are formed in float32. Many inputs at once are multiplied as they
 are where float32 is no slower. Where the processor multiplies 8 bits by 8 bits, several inputs are made whole numbers
-as well, two for each number: the second holds what the first leaves. Their results are float32.
+too, two for each number: the second holds what the first leaves. Their results are float32.
 """
 
 import functools
@@ -18,11 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.blocks.calls import GROUP
 from pellucid.blocks.hooks import Unheard
 from pellucid.machine import fastest_dtype, multiplies_bytes
-
-GROUP = 32
-"""Neighbours in a row that share a scale, as in GGUF's blocks."""
 
 GRID = 20
 """Bytes of a group that comes in 4 bits: its scale and zero in bfloat16, then its numbers, the first 16 in the low
@@ -46,7 +44,15 @@ AT_ONCE = 1 << 22
 """Results that such a product forms at a time: whole numbers stand beside them, twice as many."""
 
 
-class Int8Linear(Unheard):
+class OfFewBits(nn.Module):
+    """A part with a table of few bits, whose `codes` it may share with another, and of `size` numbers, and a bias."""
+
+    codes: Tensor
+    size: int
+    bias: Tensor | None = None
+
+
+class Int8Linear(Unheard, OfFewBits):
     """A linear map with 8 bits per number."""
 
     def __init__(self, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
@@ -54,6 +60,7 @@ class Int8Linear(Unheard):
         super().__init__()
         self.codes, self.scale, self.bias = codes, scale, bias
         self.out_features, self.in_features = codes.shape
+        self.size = codes.numel()
         self.fine = scale.float() / 254
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,7 +80,7 @@ class Int8Linear(Unheard):
     __call__ = forward
 
 
-class Int4Linear(Unheard):
+class Int4Linear(Unheard, OfFewBits):
     """A linear map with 4 bits per number."""
 
     def __init__(self, codes: Tensor, scale_and_zero: Tensor, bias: Tensor | None = None) -> None:
@@ -82,6 +89,7 @@ class Int4Linear(Unheard):
         super().__init__()
         self.codes, self.scale_and_zero, self.bias = codes, scale_and_zero, bias
         self.out_features, self.in_features = len(codes), codes.shape[1] * 2
+        self.size = codes.numel() * 2
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
@@ -98,14 +106,14 @@ class Int4Linear(Unheard):
     __call__ = forward
 
 
-class Int8Table(nn.Module):
+class Int8Table(OfFewBits):
     """A row of numbers per id, 8 bits each; an `Int8Linear` may share it."""
 
     def __init__(self, codes: Tensor, scale: Tensor) -> None:
         """codes: Int8[Tensor, "ids hidden"]; scale: BFloat16[Tensor, "ids"]"""
         super().__init__()
         self.codes, self.scale = codes, scale
-        self.num_embeddings = len(codes)
+        self.num_embeddings, self.size = len(codes), codes.numel()
         self.like = torch.empty(0, dtype=torch.float32, device=codes.device)
         """A tensor of the kind and on the device of what this gives."""
 
@@ -115,9 +123,8 @@ class Int8Table(nn.Module):
 
 
 def packed(module: nn.Module) -> dict[str, Tensor]:
-    """The numbers of 4 and 8 bits within a module, by name: they are no parameters, and in no `state_dict`."""
-    kinds = Int8Linear | Int4Linear | Int8Table
-    parts = {path: vars(part) for path, part in module.named_modules() if isinstance(part, kinds)}
+    """The numbers of few bits within a module, by name: they are no parameters, and in no `state_dict`."""
+    parts = {path: vars(part) for path, part in module.named_modules() if isinstance(part, OfFewBits)}
     return {
         f"{path}.{name}": one for path, own in parts.items() for name, one in own.items() if isinstance(one, Tensor)
     }

@@ -20,22 +20,22 @@ VECTOR = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
 """Numbers in one of the processor's vectors, a divisor of `calls.LANES`."""
 
 _WORD, _NUMBER = ir.IntType(64), ir.FloatType()
-_NUMBERS, _WHOLES = ir.VectorType(_NUMBER, VECTOR), ir.VectorType(ir.IntType(32), VECTOR)
+NUMBERS, WHOLES = ir.VectorType(_NUMBER, VECTOR), ir.VectorType(ir.IntType(32), VECTOR)
 _FREELY = tuple(FREE)
 
 
-def _same(number: float, kind: Any = _NUMBERS) -> ir.Constant:
+def same(number: float, kind: Any = NUMBERS) -> ir.Constant:
     """A vector of one number, many times."""
     return ir.Constant(kind, [number] * VECTOR)
 
 
-class _Vectors:
+class Vectors:
     """Writes instructions, one after the other."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
 
-    def place(self, address: Any, number: Any, kind: Any = _NUMBERS) -> Any:
+    def place(self, address: Any, number: Any, kind: Any = NUMBERS) -> Any:
         """Where the number stands that is `number` numbers behind the address."""
         first = self.builder.inttoptr(address, _NUMBER.as_pointer())
         return self.builder.bitcast(self.builder.gep(first, [number]), kind.as_pointer())
@@ -46,17 +46,23 @@ class _Vectors:
     def write(self, numbers: Any, address: Any, number: Any) -> None:
         self.builder.store(numbers, self.place(address, number), align=4)
 
-    def filled(self, number: Any, kind: Any = _NUMBERS) -> Any:
+    def filled(self, number: Any, kind: Any = NUMBERS) -> Any:
         """A vector of one number that is not known beforehand."""
         anything = ir.Constant(kind, ir.Undefined)
         one = self.builder.insert_element(anything, number, ir.IntType(32)(0))
-        return self.builder.shuffle_vector(one, anything, _same(0, _WHOLES))
+        return self.builder.shuffle_vector(one, anything, same(0, WHOLES))
 
     def sum(self, x: Any, y: Any) -> Any:
         return self.builder.fadd(x, y, flags=_FREELY)
 
     def product(self, x: Any, y: Any) -> Any:
         return self.builder.fmul(x, y, flags=_FREELY)
+
+    def onto(self, total: Any, x: Any, y: Any) -> Any:
+        """total + x y, in this order whatever `FREE` allows: what was written as several sums stays several."""
+        kind = ir.FunctionType(NUMBERS, [NUMBERS] * 3)
+        multiply = self.builder.module.declare_intrinsic(f"llvm.fmuladd.v{VECTOR}f32", (), kind)
+        return self.builder.call(multiply, [x, y, total])
 
     def larger(self, x: Any, y: Any) -> Any:
         """y where x is NaN."""
@@ -68,21 +74,21 @@ class _Vectors:
         while size > 1:
             size //= 2
             upper = [size + i for i in range(size)] + [0] * (VECTOR - size)
-            x = join(x, self.builder.shuffle_vector(x, x, ir.Constant(_WHOLES, upper)))
+            x = join(x, self.builder.shuffle_vector(x, x, ir.Constant(WHOLES, upper)))
         return self.builder.extract_element(x, ir.IntType(32)(0))
 
     def exponential(self, x: Any) -> Any:
         """As `dialect.exponential`; of NaN the least."""
         builder = self.builder
-        y = self.larger(self.product(x, _same(LOG_2_E)), _same(-126.0))
-        y = builder.select(builder.fcmp_ordered("<", y, _same(128.0)), y, _same(128.0))
-        rint = builder.module.declare_intrinsic(f"llvm.rint.v{VECTOR}f32", (), ir.FunctionType(_NUMBERS, [_NUMBERS]))
+        y = self.larger(self.product(x, same(LOG_2_E)), same(-126.0))
+        y = builder.select(builder.fcmp_ordered("<", y, same(128.0)), y, same(128.0))
+        rint = builder.module.declare_intrinsic(f"llvm.rint.v{VECTOR}f32", (), ir.FunctionType(NUMBERS, [NUMBERS]))
         whole = builder.call(rint, [y])
-        rest, power = builder.fsub(y, whole), _same(SERIES[0])
+        rest, power = builder.fsub(y, whole), same(SERIES[0])
         for term in SERIES[1:]:
-            power = self.sum(self.product(power, rest), _same(term))
-        exponent = builder.add(builder.fptosi(whole, _WHOLES), _same(127, _WHOLES))
-        return self.product(power, builder.bitcast(builder.shl(exponent, _same(23, _WHOLES)), _NUMBERS))
+            power = self.sum(self.product(power, rest), same(term))
+        exponent = builder.add(builder.fptosi(whole, WHOLES), same(127, WHOLES))
+        return self.product(power, builder.bitcast(builder.shl(exponent, same(23, WHOLES)), NUMBERS))
 
 
 def _tile(vectors: int) -> Any:
@@ -93,14 +99,14 @@ def _tile(vectors: int) -> Any:
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
         a, a_step, b, b_step, columns, out, out_step = given
-        write = _Vectors(builder)
+        write = Vectors(builder)
 
         def at(step: Any, row: Any, column: Any) -> Any:
             return builder.add(builder.mul(step, row), column)
 
-        sums = [[cgutils.alloca_once(builder, _NUMBERS) for _ in range(vectors)] for _ in range(ROWS)]
+        sums = [[cgutils.alloca_once(builder, NUMBERS) for _ in range(vectors)] for _ in range(ROWS)]
         for one in [one for row in sums for one in row]:
-            builder.store(_same(0.0), one)
+            builder.store(same(0.0), one)
         with cgutils.for_range(builder, columns) as loop:
             beside = [write.read(b, at(b_step, loop.index, _WORD(i * VECTOR))) for i in range(vectors)]
             for r, row in enumerate(sums):
@@ -143,25 +149,25 @@ def _weigh(context: Any, scores: Any, seen: Any, count: Any) -> Any:
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
         scores, seen, count = given
-        write, vectors = _Vectors(builder), builder.udiv(count, _WORD(VECTOR))
-        most = cgutils.alloca_once(builder, _NUMBERS)
+        write, vectors = Vectors(builder), builder.udiv(count, _WORD(VECTOR))
+        most = cgutils.alloca_once(builder, NUMBERS)
         builder.store(write.read(scores, _WORD(0)), most)
         with cgutils.for_range(builder, vectors) as loop:
             numbers = write.read(scores, builder.mul(loop.index, _WORD(VECTOR)))
             builder.store(write.larger(numbers, builder.load(most)), most)
         top = write.filled(write.together(write.larger, builder.load(most)))
-        total = cgutils.alloca_once(builder, _NUMBERS)
-        builder.store(_same(0.0), total)
-        lanes = ir.Constant(_WHOLES, list(range(VECTOR)))
+        total = cgutils.alloca_once(builder, NUMBERS)
+        builder.store(same(0.0), total)
+        lanes = ir.Constant(WHOLES, list(range(VECTOR)))
         with cgutils.for_range(builder, vectors) as loop:
             first = builder.mul(loop.index, _WORD(VECTOR))
             numbers = write.read(scores, first)
             weights = write.exponential(builder.fsub(numbers, top))
-            weights = write.sum(weights, write.product(numbers, _same(0.0)))
+            weights = write.sum(weights, write.product(numbers, same(0.0)))
             write.write(weights, scores, first)
             left = builder.trunc(builder.sub(seen, first), ir.IntType(32))
-            within = builder.icmp_signed("<", lanes, write.filled(left, _WHOLES))
-            builder.store(write.sum(builder.load(total), builder.select(within, weights, _same(0.0))), total)
+            within = builder.icmp_signed("<", lanes, write.filled(left, WHOLES))
+            builder.store(write.sum(builder.load(total), builder.select(within, weights, same(0.0))), total)
         return write.together(write.sum, builder.load(total))
 
     return float32(int64, int64, int64), generate

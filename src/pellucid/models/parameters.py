@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pellucid.blocks.quantized import Int4Linear, Int8Linear, Int8Table
+from pellucid.blocks.quantized import OfFewBits
 from pellucid.errors import InputError, near, short
 from pellucid.machine import no_grad
 
@@ -62,10 +62,9 @@ def count(module: nn.Module) -> int:
     """How many numbers a module holds, in however many bits; a table under two names counts once."""
     tables, biases = {}, 0
     for part in module.modules():
-        if isinstance(part, Int4Linear | Int8Linear | Int8Table):
-            tables[part.codes.data_ptr()] = part.codes.numel() * (2 if isinstance(part, Int4Linear) else 1)
-            bias = getattr(part, "bias", None)
-            biases += 0 if bias is None else bias.numel()
+        if isinstance(part, OfFewBits):
+            tables[part.codes.data_ptr()] = part.size
+            biases += 0 if part.bias is None else part.bias.numel()
     return sum(p.numel() for p in module.parameters()) + sum(tables.values()) + biases
 
 

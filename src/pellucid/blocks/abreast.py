@@ -1,0 +1,48 @@
+"""Compiled steps as PyTorch's own threads take them: several at once, each its share."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from pellucid.blocks.machine_code import MachineCode
+
+SMALL = 1 << 14
+"""Multiplications that one thread is done with before a second has begun."""
+
+WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
+"""What the kernels call, by the names of OpenMP."""
+
+SHARED = ("product", "coded", "mix", "mix_all", "add_norm")
+"""Kernels of which each thread takes its share."""
+
+
+class Abreast:
+    """The machine code of all kernels, and the threads."""
+
+    def __init__(self) -> None:
+        """Raises what `MachineCode` raises, and AttributeError where PyTorch's OpenMP is another than that of Linux."""
+        # what this process has loaded: PyTorch's threads do this work too, and none wait beside them
+        loaded = ctypes.CDLL(None)
+        self._abreast = loaded.GOMP_parallel
+        for name in WITHIN:  # LLVM ends the process where it does not find one
+            getattr(loaded, name)
+        self._code = MachineCode()
+        self._abreast.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        self._abreast.restype = None
+
+        self._begins = {kernel: self.address(kernel) for kernel in SHARED}
+
+    def address(self, kernel: str) -> int:
+        """Where a kernel begins."""
+        return self._code.address(kernel)
+
+    def share(self, kernel: str, call: ctypes.Structure, work: int) -> None:
+        """Has the threads share it, or does it here and now; work: its multiplications."""
+        threads = torch.get_num_threads() if work > SMALL else 1
+        self._abreast(self._begins[kernel], ctypes.byref(call), threads, 0)
+
+
+def placed(one: Tensor | None) -> int:
+    """Where it stands, as a kernel is told."""
+    return 0 if one is None else one.data_ptr()

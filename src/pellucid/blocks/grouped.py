@@ -1,0 +1,224 @@
+"""Tables of 4 and 6 bits for a kernel of our own, which takes a table as it is, at the speed of memory.
+
+Numbers of a row go in groups of 32 neighbours. A number w stands as a whole number q:
+
+    4 bits   w = scale x (q - 8) + zero    q from 0 to 15
+    6 bits   w = scale x (q - 32) + zero   q from 0 to 63
+
+A group's scale and zero have 8 bits each, with a factor for each row in bfloat16: scale = factor x s^2, so that small
+ones are told finely too, and zero = factor x z. Inputs and results are float32.
+
+Codes are words of 32 bits, 4 or 6 of them for a group, and 16 rows stand side by side. A group's first four words are
+a block of GGUF's Q4: byte i has number i in its low half, and number 16 + i in its high one. The upper two bits of
+six follow, a word for each half of the group: byte i has numbers i, 4 + i, 8 + i and 12 + i of it.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pellucid.blocks.calls import GROUP, LANES
+from pellucid.blocks.hooks import Unheard
+from pellucid.blocks.quantized import GRID, TINY, OfFewBits, codes_of_4_bits, scales_of
+from pellucid.blocks.usable import usable_kernels
+from pellucid.machine import fastest_dtype, features
+
+STRIP, MANY = 64, 192
+"""Rows of x that are multiplied by a table at a time: they stay near the processor. And from how many on a table of 4
+bits is made real numbers for the time of one product, where the processor has tiles of bfloat16 (AMX)."""
+
+AT_ONCE = 4096
+"""Rows of a table that are real numbers at a time."""
+
+
+class Grouped(NamedTuple):
+    """A table.
+
+    codes: Int32[Tensor, "rows/16 groups bits 16"].  scales: UInt8[Tensor, "rows/16 groups 2 16"], s, and z as Int8.
+    factors: BFloat16[Tensor, "2 rows"], theirs.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    factors: Tensor
+
+
+class GroupedLinear(Unheard, OfFewBits):
+    """A linear map with 4 or 6 bits per number."""
+
+    def __init__(self, codes: Tensor, scales: Tensor, factors: Tensor, bias: Tensor | None = None) -> None:
+        """bias: Float[Tensor, "out"]; all others as `Grouped` says."""
+        super().__init__()
+        self.codes, self.scales, self.factors, self.bias = codes, scales, factors, bias
+        self.out_features, self.in_features = factors.shape[1], codes.shape[1] * GROUP
+        self.size, self.bits = self.out_features * self.in_features, codes.shape[2]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
+        flat = (x if x.dim() == 2 else x.flatten(0, -2)).float().contiguous()
+        steps, rows = usable_kernels(), flat.shape[0]
+        if steps is None or (rows >= MANY and self.bits == 4 and "amx" in features()):
+            product = _real_product(flat, Grouped(self.codes, self.scales, self.factors))
+        elif rows <= STRIP:
+            product = steps.coded(flat, self.codes, self.scales, self.factors)
+        else:
+            parts = [steps.coded(some, self.codes, self.scales, self.factors) for some in flat.split(STRIP)]
+            product = torch.cat(parts)
+        product = product if x.dim() == 2 else product.view(*x.shape[:-1], self.out_features)
+        return product if self.bias is None else product + self.bias
+
+    __call__ = forward
+
+
+class GroupedTable(OfFewBits):
+    """A row of numbers per id, 6 bits each; a `GroupedLinear` may share it."""
+
+    def __init__(self, codes: Tensor, scales: Tensor, factors: Tensor) -> None:
+        """As `Grouped` says."""
+        super().__init__()
+        self.codes, self.scales, self.factors = codes, scales, factors
+        self.num_embeddings = factors.shape[1]
+        self.size = self.num_embeddings * codes.shape[1] * GROUP
+        self.like = torch.empty(0, dtype=torch.float32, device=codes.device)
+        """A tensor of the kind and on the device of what this gives."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Int[Tensor, "..."]  ->  Float32[Tensor, "... hidden"]"""
+        flat = ids.flatten()
+        block, lane = flat // LANES, flat % LANES
+        numbers = _numbers(self.codes[block, :, :, lane], self.scales[block, :, :, lane], self.factors[:, flat])
+        return numbers.view(*ids.shape, -1)
+
+
+def _real_product(x: Tensor, table: Grouped) -> Tensor:
+    """x . table^T with real numbers, some rows of the table at a time.
+
+    x: Float[Tensor, "many in"]  ->  Float32[Tensor, "many out"]
+    """
+    real = fastest_dtype(x.device)
+    x, out = x.to(real), x.new_empty(len(x), table.factors.shape[1], dtype=torch.float32)
+    for start in range(0, out.shape[1], AT_ONCE):
+        rows = slice(start, start + AT_ONCE)
+        out[:, rows] = F.linear(x, real_numbers(table, rows).to(real))
+    return out
+
+
+def real_numbers(table: Grouped, rows: slice = slice(None)) -> Tensor:
+    """What rows of a table stand for, from the first of a block to the last of one: Float32[Tensor, "rows in"]"""
+    blocks = slice(*(None if at is None else at // LANES for at in (rows.start, rows.stop)))
+    codes, scales = (one[blocks].movedim(-1, 1).flatten(0, 1) for one in table[:2])
+    return _numbers(codes, scales, table.factors[:, rows])
+
+
+def _numbers(codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
+    """Int32[Tensor, "rows groups bits"], UInt8[Tensor, "rows groups 2"], BFloat16[Tensor, "2 rows"]
+    ->  Float32[Tensor, "rows groups*32"]
+    """
+    rows, groups, bits = codes.shape
+    words = codes.contiguous().view(torch.uint8).view(rows, groups, bits, 4)
+    bytes_of_4 = words[:, :, :4].flatten(2)
+    found = torch.cat((bytes_of_4 & 15, bytes_of_4 >> 4), dim=-1)
+    if bits == 6:
+        places = torch.arange(0, 8, 2, dtype=torch.uint8, device=codes.device)[:, None]
+        found = found | ((words[:, :, 4:, None] >> places & 3) << 4).flatten(2)
+    told = _stand_for(np.ascontiguousarray(scales.numpy()), factors.float().numpy())
+    scale, zero = (torch.from_numpy(one)[..., None] for one in told)
+    return ((found.float() - (1 << bits - 1)) * scale + zero).flatten(1)
+
+
+def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
+    """The codes that `quantized.to_4_bits` gives them.
+
+    blocks: Float[Tensor, "rows width"] or UInt8[Tensor, "rows width/GROUP*GRID"], a multiple of 16 rows at a time
+    """
+    table, start = _empty(rows, width, 4), 0
+    for block in blocks:
+        codes, scale, zero = _kept(block) if block.dtype == torch.uint8 else _rounded_to_4_bits(block.float())
+        turned = scale < 0  # scale (q - 8) + zero = -scale ((15 - q) - 8) + zero - scale
+        codes = np.ascontiguousarray(np.where(turned[..., None], ~codes, codes))
+        scales, factors = _told(np.abs(scale), np.where(turned, zero - scale, zero))
+        start = _lay(table, start, codes.view(np.int32), scales, factors)
+    return table
+
+
+def to_6_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
+    """Each group's least number gets code 0, and its greatest code 63.
+
+    blocks: Float[Tensor, "rows width"], a multiple of 16 rows at a time
+    """
+    table, start = _empty(rows, width, 6), 0
+    for block in blocks:
+        groups = block.float().numpy().reshape(len(block), -1, GROUP)
+        least, most = groups.min(-1), groups.max(-1)
+        scale = (most - least) / 63
+        scales, factors = _told(scale, least + 32 * scale)
+        scale, zero = (one[..., None] for one in _stand_for(scales, factors))
+        steps = (groups - zero) / np.maximum(scale, TINY) + 32
+        codes = np.rint(steps, out=steps).clip(0, 63).astype(np.uint8)
+        halves = codes.reshape(*codes.shape[:2], 2, 4, 4)  # [rows, groups, half, word, byte]
+        lower = halves[:, :, 0] & 15 | halves[:, :, 1] << 4
+        places = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+        upper = np.bitwise_or.reduce(halves >> 4 << places, axis=3)
+        words = np.concatenate((lower, upper), axis=2).view(np.int32)[..., 0]
+        start = _lay(table, start, words, scales, factors)
+    return table
+
+
+def _empty(rows: int, width: int, bits: int) -> Grouped:
+    blocks, groups = rows // LANES, width // GROUP
+    return Grouped(
+        torch.empty(blocks, groups, bits, LANES, dtype=torch.int32, device="cpu"),
+        torch.empty(blocks, groups, 2, LANES, dtype=torch.uint8, device="cpu"),
+        torch.empty(2, rows, dtype=torch.bfloat16, device="cpu"),
+    )
+
+
+def _told(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """s and z of each, no scale of which is below 0, and the factors of each row.
+
+    Float32[ndarray, "rows groups"]  ->  UInt8[ndarray, "rows groups 2"], Float32[ndarray, "2 rows"]
+    """
+    most = np.stack((scale.max(1) / 255**2, np.abs(zero).max(1) / 127))
+    factors = torch.from_numpy(np.maximum(most, TINY)).to(torch.bfloat16).float().numpy()
+    s = np.rint(np.sqrt(scale / factors[0][:, None])).clip(0, 255).astype(np.uint8)
+    z = np.rint(zero / factors[1][:, None]).clip(-127, 127).astype(np.int8)
+    return np.stack((s, z.view(np.uint8)), axis=-1), factors
+
+
+def _stand_for(scales: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The way back, but for what was rounded away."""
+    scale = np.square(scales[..., 0], dtype=np.float32) * factors[0][:, None]
+    return scale, scales[..., 1].view(np.int8) * factors[1][:, None]
+
+
+def _lay(table: Grouped, start: int, words: np.ndarray, scales: np.ndarray, factors: np.ndarray) -> int:
+    """Some rows to their place, which begins at `start`; where the next ones begin.
+
+    words: Int32[ndarray, "rows groups bits"]; scales, factors: as `_told` gives them
+    """
+    end = start + len(words)
+    for to, numbers in ((table.codes, words), (table.scales, scales)):
+        beside = numbers.reshape(-1, LANES, *numbers.shape[1:])
+        to.numpy()[start // LANES : end // LANES] = np.moveaxis(beside, 1, -1)
+    table.factors[:, start:end] = torch.from_numpy(factors)
+    return end
+
+
+def _kept(grids: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Groups that come as `quantized.GRID` says: UInt8[Tensor, "rows groups*GRID"]
+    ->  codes UInt8[ndarray, "rows groups 16"], two in each, scale and zero Float32[ndarray, "rows groups"]
+    """
+    codes = grids.numpy().reshape(len(grids), -1, GRID)[:, :, GRID - GROUP // 2 :]
+    scale, zero = scales_of(grids).float().unbind(-1)
+    return codes, scale.numpy(), zero.numpy()
+
+
+def _rounded_to_4_bits(weight: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same of real numbers: Float32[Tensor, "rows in"]"""
+    codes, scale, zero = codes_of_4_bits(weight)
+    halves = codes.numpy().astype(np.uint8).reshape(len(codes), -1, 2, GROUP // 2)
+    return halves[:, :, 0] | halves[:, :, 1] << 4, scale.numpy(), zero.numpy()

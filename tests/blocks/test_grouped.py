@@ -1,0 +1,172 @@
+"""Tables of 4 and 6 bits that a kernel of ours reads: it multiplies by the numbers that they stand for."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.blocks import grouped, quantized
+from pellucid.blocks.grouped import Grouped, GroupedLinear, GroupedTable, real_numbers
+from pellucid.blocks.quantized import GRID, GROUP, in_blocks
+from pellucid.blocks.usable import usable_kernels
+from pellucid.errors import InputError
+from tests.usual import in_threads
+
+pytest.importorskip("numba")
+llvm = pytest.importorskip("llvmlite.binding")
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(sys.platform != "linux", reason="the kernels work in OpenMP's threads as Linux has them"),
+]
+
+EXACT = 6e-5
+"""How far sums of whole numbers may be from those of real ones: an input has 16 bits there, not 24."""
+
+LAID = {4: grouped.to_4_bits, 6: grouped.to_6_bits}
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    with in_threads(request.param) as count:
+        yield count
+
+
+def numbers(*shape: int, seed: int = 3) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def laid(bits: int, weight: Tensor) -> Grouped:
+    return LAID[bits](*weight.shape, in_blocks([weight[:50], weight[50:]]))
+
+
+def off(found: Tensor, wanted: Tensor) -> float:
+    assert found.shape == wanted.shape
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("bits", [4, 6])
+@pytest.mark.parametrize("many", [1, 2, 4, 7, 70, 133])
+@pytest.mark.parametrize(("rows", "width"), [(16, 32), (80, 96), (144, 576)])
+def test_a_product_is_that_of_the_numbers(bits: int, many: int, rows: int, width: int) -> None:
+    assert usable_kernels()
+    table, x, bias = laid(bits, numbers(rows, width)), numbers(many, width, seed=4), numbers(rows, seed=5)
+    wanted = x.double() @ real_numbers(table).double().T
+    linear, biased = GroupedLinear(*table), GroupedLinear(*table, bias)
+    assert linear(x).dtype == torch.float32
+    assert off(linear(x), wanted) < EXACT and off(biased(x), wanted + bias) < EXACT
+    assert torch.equal(linear(x.T.contiguous().T.view(1, many, width)), linear(x)[None])
+    assert off(linear(x.to(torch.bfloat16)), wanted) < 0.01
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+@pytest.mark.parametrize("real", [torch.float32, torch.bfloat16], ids=str)
+def test_a_product_as_real_numbers(bits: int, real: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without kernels, and of many rows on a processor that is quicker so."""
+    table, x = laid(bits, numbers(144, 96)), numbers(200, 96, seed=4)
+    linear, wanted, rounded = GroupedLinear(*table), x.double() @ real_numbers(table).double().T, {torch.bfloat16: 0.01}
+    assert off(linear(x), wanted) < EXACT
+    monkeypatch.setattr(grouped, "fastest_dtype", lambda device: real)
+    monkeypatch.setattr(grouped, "AT_ONCE", 64)
+    monkeypatch.setattr(grouped, "features", lambda: ["amx"])
+    assert off(linear(x), wanted) < (rounded.get(real, 1e-6) if bits == 4 else EXACT)
+    monkeypatch.setattr(grouped, "usable_kernels", lambda: None)
+    assert off(linear(x), wanted) < rounded.get(real, 1e-6) and off(linear(x[:1]), wanted[:1]) < rounded.get(real, 1e-6)
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+def test_numbers_are_half_a_step_away_at_the_most(bits: int) -> None:
+    """And what 8 bits of a scale and a zero round away."""
+    weight = numbers(208, 160)
+    weight[3], weight[4, 32:64], weight[5] = 0, 0, weight[5] * 1e-20
+    weight[6, :32] *= 100  # its row's other groups keep nearly their own scale
+    groups, found = weight.unflatten(1, (-1, GROUP)), real_numbers(laid(bits, weight)).unflatten(1, (-1, GROUP))
+    step = (groups.amax(-1) - groups.amin(-1)) / ((1 << bits) - 1)
+    zero = (groups.amax(-1) + groups.amin(-1) + step) / 2
+    rounded = zero.abs().amax(1, keepdim=True) / 254
+    of_a_scale = (step * step.amax(1, keepdim=True)).sqrt() / 255  # at most, of s one too many or too few by half
+    far, most = (found - groups).abs().amax(-1), 0.5 * step + 1.1 * rounded + (1 << bits - 1) * of_a_scale
+    assert (far <= most).all()
+    assert (found[3] == 0).all() and (found[4, 1].abs() <= rounded[4]).all()
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+def test_a_row_by_its_id(bits: int) -> None:
+    table, ids = laid(bits, numbers(80, 96)), torch.tensor([[3, 79], [16, 3]])
+    found = GroupedTable(*table)
+    assert torch.equal(found(ids), real_numbers(table)[ids])
+    assert found.num_embeddings == 80 and found.size == 80 * 96
+    assert torch.equal(real_numbers(table, slice(16, 48)), real_numbers(table)[16:48])
+
+
+@pytest.mark.parametrize("sign", [-1, 1], ids=["scales below 0", "above"])
+def test_codes_that_come_in_4_bits_stay(sign: int) -> None:
+    """Also where a scale is below 0, as GGUF's Q4_0 has them."""
+    chance = torch.Generator().manual_seed(5)
+    scale = (torch.rand((64, 3), generator=chance) + 0.1) * sign
+    pairs = torch.randint(0, 256, (64, 3, 16), generator=chance, dtype=torch.uint8)
+    zero = torch.rand((64, 3), generator=chance) - 0.5
+    told = torch.stack((scale, zero), dim=-1).to(torch.bfloat16)
+    grids = torch.cat((told.view(torch.uint8).view(64, 3, 4), pairs), dim=-1)
+    assert grids.shape[-1] == GRID
+    codes = torch.cat((pairs & 15, pairs >> 4), dim=-1).float()
+    wanted = (codes - 8) * told[..., :1].float() + told[..., 1:].float()
+    found = real_numbers(grouped.to_4_bits(64, 96, in_blocks([grids.flatten(1)]))).unflatten(1, (-1, GROUP))
+    assert (found - wanted).abs().max() < 0.04  # of steps of up to 1.1
+    plain, _, _ = quantized._kept(grids.flatten(1))
+    assert torch.equal(plain.unflatten(1, (-1, GROUP)).float(), codes)
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+def test_what_is_no_number_is_seen(bits: int) -> None:
+    linear, x = GroupedLinear(*laid(bits, numbers(32, 64))), numbers(6, 64)
+    alone = [linear(x[row : row + 1]) for row in range(6)]
+    x[1, 5], x[2, 40], x[3], x[4] = torch.nan, torch.inf, 0, x[4] * 1e-20
+    found = linear(x)
+    assert not found[1].isfinite().any() and not found[2].isfinite().any() and (found[3] == 0).all()
+    torch.testing.assert_close(found[4:5] * 1e20, alone[4], rtol=0, atol=1e-3)
+    for row in (0, 5):
+        torch.testing.assert_close(found[row : row + 1], alone[row], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+def test_an_input_of_another_width_is_refused(bits: int) -> None:
+    with pytest.raises(InputError, match=r"x is .*1, 96.*, and its table has rows of 64 numbers"):
+        GroupedLinear(*laid(bits, numbers(32, 64)))(numbers(1, 96))
+
+
+@pytest.mark.parametrize(
+    ("without", "length", "whole"),
+    [("avx512", 8, None), ("avx512 avxvnni", 8, False), ("avx512vnni", 16, False)],
+    ids=["vectors of 8", "vectors of 8 without VNNI", "vectors of 16 without VNNI"],
+)
+def test_a_processor_of_another_kind(without: str, length: int, whole: bool | None) -> None:
+    """Where vectors are shorter, half of the 16 rows that stand side by side are read at a time."""
+    if length == 16 and not llvm.get_host_cpu_features().get("avx512f"):
+        pytest.skip("this processor has no such vectors")
+    script = f"""
+import llvmlite.binding as llvm
+known, without = llvm.get_host_cpu_features(), tuple({without.split()!r})
+llvm.get_host_cpu_features = lambda: type(known)(
+    {{name: on and not name.startswith(without) for name, on in known.items()}}
+)
+llvm.get_host_cpu_name = lambda: {"x86-64-v3" if length == 8 else "x86-64-v4"!r}
+import tempfile, os
+os.environ["PELLUCID_CACHE"] = tempfile.mkdtemp()
+import torch
+from pellucid.blocks import grouped, nibbles
+assert nibbles.VECTOR == {length} and {whole} in (None, nibbles.VNNI)
+for lay in (grouped.to_4_bits, grouped.to_6_bits):
+    table = lay(48, 64, [torch.randn(48, 64)])
+    for many in (1, 5):
+        x = torch.randn(many, 64)
+        wanted = x.double() @ grouped.real_numbers(table).double().T
+        found = grouped.GroupedLinear(*table)(x)
+        assert (found - wanted).abs().max() < (1e-4 if nibbles.VNNI else 1e-5) * wanted.abs().max()
+assert grouped.usable_kernels() is not None
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
