@@ -53,7 +53,7 @@ def load(
         installed package ("all-MiniLM-L6-v2"). What is in the hub's cache is used without asking the network.
     device: "cpu", "cuda", "mps", or "auto" for the fastest that is there.
     dtype: None is float32; "auto" the fastest that is safe here; "checkpoint" that of most of its numbers; or a name.
-        "int8" and "int4" keep 8 or 4 bits per number of every table, for answering only.
+        "int8" and "int4" keep 8 or 4 bits per number of every table, of tokens 8 or 6, for answering only.
     head: "own" is the head that the checkpoint was saved with, None the body alone, or a name such as
         "sequence-classification"; a head that the file does not hold gets random numbers and says so.
     attention: "fused" (one kernel) or "explicit" (scores, softmax, sum; each to be seen in plain code).

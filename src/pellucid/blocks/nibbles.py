@@ -84,8 +84,8 @@ def _fours(builder: ir.IRBuilder, words: list[Any]) -> Iterator[tuple[Any, int, 
 
 
 class _Given(NamedTuple):
-    """Rows of x, laid out by `lay_out`: the first one's address, how many numbers further the next one begins, and how
-    many groups each has. Reads one number of a group into all lanes."""
+    """Rows of x, as `_inputs` lays them out: the first one's address, how many numbers further the next one begins, and
+    how many groups each has. Reads one number of a group into all lanes."""
 
     write: Vectors
     address: Any
@@ -104,7 +104,7 @@ class _Given(NamedTuple):
 def _real_totals(given: _Given, rows: int, words: list[Any], group: Any) -> list[tuple[Any, Any]]:
     """sum((q - half) x), half of the range of q, and sum(x), for each row of x."""
     write, builder, bits = given.write, given.write.builder, len(words)
-    apart, top = 8 // rows, POINT - bits
+    apart, top = 4 if rows == 1 else 2, POINT - bits
     parts = [[same(0.0)] * apart for _ in range(rows)]  # several, as each waits for the one before
     for four, below, first in _fours(builder, words):
         for byte in range(4):
