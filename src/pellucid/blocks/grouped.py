@@ -5,8 +5,8 @@ Numbers of a row go in groups of 32 neighbours. A number w stands as a whole num
     4 bits   w = scale x (q - 8) + zero    q from 0 to 15
     6 bits   w = scale x (q - 32) + zero   q from 0 to 63
 
-A group's scale and zero have 8 bits each, with a factor for each row in bfloat16: scale = factor x s^2, so that small
-ones are told finely too, and zero = factor x z. Inputs and results are float32.
+A group's scale and zero have 8 bits each, with a factor for each row in bfloat16: scale = factor x s^2, and zero =
+factor x z |z|, so that small ones are told finely beside large ones of their row. Inputs and results are float32.
 
 Codes are words of 32 bits, 4 or 6 of them for a group, and 16 rows stand side by side. A group's first four words are
 a block of GGUF's Q4: byte i has number i in its low half, and number 16 + i in its high one. The upper two bits of
@@ -61,7 +61,8 @@ class GroupedLinear(Unheard, OfFewBits):
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
         flat = (x if x.dim() == 2 else x.flatten(0, -2)).float().contiguous()
         steps, rows = usable_kernels(), flat.shape[0]
-        if steps is None or (rows >= MANY and self.bits == 4 and "amx" in features()):
+        learns = flat.requires_grad and torch.is_grad_enabled()  # towards what was given: a kernel has no way back
+        if steps is None or learns or (rows >= MANY and self.bits == 4 and "amx" in features()):
             product = _real_product(flat, Grouped(self.codes, self.scales, self.factors))
         elif rows <= STRIP:
             product = steps.coded(flat, self.codes, self.scales, self.factors)
@@ -131,17 +132,24 @@ def _numbers(codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
-    """The codes that `quantized.to_4_bits` gives them.
+    """Codes that come in 4 bits stay, and numbers that lie on such a grid get theirs back.
 
     blocks: Float[Tensor, "rows width"] or UInt8[Tensor, "rows width/GROUP*GRID"], a multiple of 16 rows at a time
     """
     table, start = _empty(rows, width, 4), 0
     for block in blocks:
-        codes, scale, zero = _kept(block) if block.dtype == torch.uint8 else _rounded_to_4_bits(block.float())
-        turned = scale < 0  # scale (q - 8) + zero = -scale ((15 - q) - 8) + zero - scale
-        codes = np.ascontiguousarray(np.where(turned[..., None], ~codes, codes))
-        scales, factors = _told(np.abs(scale), np.where(turned, zero - scale, zero))
-        start = _lay(table, start, codes.view(np.int32), scales, factors)
+        if block.dtype == torch.uint8:
+            codes, scale, zero = _kept(block)
+            turned = scale < 0  # scale (q - 8) + zero = -scale ((15 - q) - 8) + zero - scale
+            codes = np.where(turned[..., None], ~codes, codes)
+            scales, factors = _told(np.abs(scale), np.where(turned, zero - scale, zero))
+        else:
+            _, scale, zero = (one.numpy() for one in codes_of_4_bits(block.float()))
+            alike = scale <= TINY  # groups of one number, zeros above all
+            scales, factors = _told(np.where(alike, 0, scale), np.where(alike, zero - 8 * scale, zero))
+            halves = _codes(block, scales, factors, 4).reshape(*scale.shape, 2, GROUP // 2)
+            codes = halves[:, :, 0] | halves[:, :, 1] << 4
+        start = _lay(table, start, np.ascontiguousarray(codes).view(np.int32), scales, factors)
     return table
 
 
@@ -156,10 +164,7 @@ def to_6_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
         least, most = groups.min(-1), groups.max(-1)
         scale = (most - least) / 63
         scales, factors = _told(scale, least + 32 * scale)
-        scale, zero = (one[..., None] for one in _stand_for(scales, factors))
-        steps = (groups - zero) / np.maximum(scale, TINY) + 32
-        codes = np.rint(steps, out=steps).clip(0, 63).astype(np.uint8)
-        halves = codes.reshape(*codes.shape[:2], 2, 4, 4)  # [rows, groups, half, word, byte]
+        halves = _codes(block, scales, factors, 6).reshape(*scale.shape, 2, 4, 4)  # [rows, groups, half, word, byte]
         lower = halves[:, :, 0] & 15 | halves[:, :, 1] << 4
         places = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
         upper = np.bitwise_or.reduce(halves >> 4 << places, axis=3)
@@ -182,17 +187,26 @@ def _told(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Float32[ndarray, "rows groups"]  ->  UInt8[ndarray, "rows groups 2"], Float32[ndarray, "2 rows"]
     """
-    most = np.stack((scale.max(1) / 255**2, np.abs(zero).max(1) / 127))
+    most = np.stack((scale.max(1) / 255**2, np.abs(zero).max(1) / 127**2))
     factors = torch.from_numpy(np.maximum(most, TINY)).to(torch.bfloat16).float().numpy()
     s = np.rint(np.sqrt(scale / factors[0][:, None])).clip(0, 255).astype(np.uint8)
-    z = np.rint(zero / factors[1][:, None]).clip(-127, 127).astype(np.int8)
+    z = np.copysign(np.rint(np.sqrt(np.abs(zero) / factors[1][:, None])).clip(0, 127), zero).astype(np.int8)
     return np.stack((s, z.view(np.uint8)), axis=-1), factors
 
 
 def _stand_for(scales: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The way back, but for what was rounded away."""
     scale = np.square(scales[..., 0], dtype=np.float32) * factors[0][:, None]
-    return scale, scales[..., 1].view(np.int8) * factors[1][:, None]
+    z = scales[..., 1].view(np.int8).astype(np.float32)
+    return scale, z * np.abs(z) * factors[1][:, None]
+
+
+def _codes(block: Tensor, scales: np.ndarray, factors: np.ndarray, bits: int) -> np.ndarray:
+    """The nearest ones: Float[Tensor, "rows in"], and as `_told` gives them  ->  UInt8[ndarray, "rows groups 32"]"""
+    scale, zero = (one[..., None] for one in _stand_for(scales, factors))
+    groups = block.float().numpy().reshape(len(block), -1, GROUP)
+    steps = (groups - zero) / np.maximum(scale, TINY) + (1 << bits - 1)
+    return np.rint(steps, out=steps).clip(0, (1 << bits) - 1).astype(np.uint8)
 
 
 def _lay(table: Grouped, start: int, words: np.ndarray, scales: np.ndarray, factors: np.ndarray) -> int:
@@ -215,10 +229,3 @@ def _kept(grids: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     codes = grids.numpy().reshape(len(grids), -1, GRID)[:, :, GRID - GROUP // 2 :]
     scale, zero = scales_of(grids).float().unbind(-1)
     return codes, scale.numpy(), zero.numpy()
-
-
-def _rounded_to_4_bits(weight: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same of real numbers: Float32[Tensor, "rows in"]"""
-    codes, scale, zero = codes_of_4_bits(weight)
-    halves = codes.numpy().astype(np.uint8).reshape(len(codes), -1, 2, GROUP // 2)
-    return halves[:, :, 0] | halves[:, :, 1] << 4, scale.numpy(), zero.numpy()

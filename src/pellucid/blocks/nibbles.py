@@ -48,6 +48,8 @@ VNNI = bool(llvm.get_host_cpu_features().get("avx512vnni" if VECTOR == 16 else "
 ONE, POINT = 0x3F800000, 23
 """Bits of 1 as float32, and how many of them stand behind the point."""
 
+LARGEST = np.finfo(np.float32).max
+
 TINY = np.float32(1e-30)
 """The least that is one unit of 127: what zeros have."""
 
@@ -166,7 +168,7 @@ def _tile(bits: int, rows: int) -> Any:
             places = [builder.add(first, _WORD(word * LANES)) for word in range(bits)]
             words = [builder.load(write.place(codes, place, WHOLES), align=4) for place in places]
             scale, zero = wide("uitofp", loop.index, 0), wide("sitofp", loop.index, 1)
-            said = write.product(scale, scale), zero
+            said = write.product(scale, scale), write.product(zero, write.without_sign(zero))
             for sums, found in zip(scaled, totals(given, rows, words, loop.index), strict=True):
                 for one, number, by in zip(sums, found, said, strict=True):
                     builder.store(write.sum(builder.load(one), write.product(number, by)), one)
@@ -203,10 +205,10 @@ def _whole_inputs(x: Any, width: Any, out: Any) -> Any:
     given, groups = carray(floats_at(x), (width,)), width // GROUP
     large, small = carray(bytes_at(out), (width,)), carray(bytes_at(out + width), (width,))
     sums = carray(wholes_at(out + 2 * width), (groups, 2))
-    most, strange = TINY, float32(0.0)
+    most, strange = TINY, int32(0)
     for c in range(width):
         most = max(most, abs(given[c]))
-        strange += given[c] * float32(0.0)
+        strange += int32(not abs(given[c]) <= LARGEST)
     unit = most / float32(127.0)
     share = float32(1.0) / unit
     for group in range(groups):
@@ -219,7 +221,7 @@ def _whole_inputs(x: Any, width: Any, out: Any) -> Any:
             above += int32(whole)
             beyond += int32(rest)
         sums[group, 0], sums[group, 1] = above, beyond
-    return unit / float32(254.0) + strange
+    return float32(np.nan) if strange else unit / float32(254.0)
 
 
 _inputs = _whole_inputs if VNNI else _real_inputs

@@ -87,11 +87,12 @@ class Kernels(ManySteps):
     def coded(self, x: Tensor, codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
         """x by a table that lies as `grouped.Grouped` says: Float32[Tensor, "some in"]  ->  Float32[Tensor, "some out"]
 
-        Raises InputError where x is of another width.
+        Raises InputError where x is of another width, or elsewhere than the table.
         """
         (count, width), (blocks, groups, bits, _) = x.shape, codes.shape
-        if width != groups * calls.GROUP:
-            raise InputError(f"x is {kind_of(x)}, and its table has rows of {groups * calls.GROUP} numbers")
+        if width != groups * calls.GROUP or x.device != codes.device:
+            told = f"{kind_of(x)} on {x.device}"
+            raise InputError(f"x is {told}, and its table has rows of {groups * calls.GROUP} numbers on {codes.device}")
         rows = blocks * calls.LANES
         out = x.new_empty(count, rows)
         each = calls.Coded.room_for(count, width)

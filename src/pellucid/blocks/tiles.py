@@ -68,6 +68,9 @@ class Vectors:
         """y where x is NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
+    def without_sign(self, x: Any) -> Any:
+        return self.builder.select(self.builder.fcmp_ordered("<", x, same(0.0)), self.builder.fneg(x), x)
+
     def together(self, join: Callable[[Any, Any], Any], x: Any) -> Any:
         """One number of a vector, half by half."""
         size = VECTOR
