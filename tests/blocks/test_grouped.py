@@ -3,16 +3,20 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+import pellucid
 from pellucid.blocks import grouped, quantized
 from pellucid.blocks.grouped import Grouped, GroupedLinear, GroupedTable, real_numbers
 from pellucid.blocks.quantized import GRID, GROUP, in_blocks
 from pellucid.blocks.usable import usable_kernels
+from pellucid.edits import add
 from pellucid.errors import InputError
+from tests.checkpoints.families import save
 from tests.usual import in_threads
 
 pytest.importorskip("numba")
@@ -153,6 +157,28 @@ def test_a_gradient_finds_its_way_back(bits: int) -> None:
     torch.testing.assert_close(x.grad, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
     with torch.no_grad():
         assert not GroupedLinear(*table)(x).requires_grad
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_gradient_finds_its_way_back_through_a_model(rows: int, bits: int, tmp_path: Path) -> None:
+    """Through norms, gates and attention too: few positions are work for kernels, and many are not."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 96, "head_dim": 16}
+    folder, ids, found = save("llama", tmp_path / "model", **sizes), torch.arange(5, 17).expand(rows, -1), []
+    for dtype in ("float32", f"int{bits}"):
+        model, vector = pellucid.load(folder, dtype=dtype), torch.zeros(64, requires_grad=True)
+        seen: list[Tensor] = []
+
+        def looked_at(states: Tensor, seen: list[Tensor] = seen) -> Tensor:
+            seen.append(states)
+            return states
+
+        with model.edit({"layers.0.residual.post": add(vector, 2.0, position=1), "layers.1.residual.post": looked_at}):
+            model(ids)
+        (seen[0][..., 3] * torch.arange(1.0, 13)).sum().backward()
+        found.append(vector.grad)
+    assert off(found[1], found[0].double()) < 0.3
+    assert off(torch.eye(64)[3] * found[1][3], found[0].double()) > 0.3  # what goes around all tables is not all
 
 
 @pytest.mark.parametrize("bits", [4, 6])

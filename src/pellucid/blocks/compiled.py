@@ -27,7 +27,7 @@ from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int4Linear, Int8Linear
 from pellucid.blocks.run import Pass
 from pellucid.blocks.steps import KINDS, Asking, Kernels, Plain
-from pellucid.blocks.usable import installed, usable_kernels
+from pellucid.blocks.usable import goes_back, installed, usable_kernels
 from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import features
 
@@ -59,6 +59,11 @@ def _by_vectors(dtype: torch.dtype) -> bool:
     return "avx512" in known and (dtype == torch.float32 or (dtype == torch.bfloat16 and "amx" not in known))
 
 
+def _steps_for(x: Tensor) -> Kernels | None:
+    """The compiled steps, where x may go through them."""
+    return None if goes_back(x) else usable_kernels()
+
+
 class CompiledLinear(Unheard):
     """A linear map, and an activation behind it: `many` for many rows, the plain tables for few."""
 
@@ -70,7 +75,7 @@ class CompiledLinear(Unheard):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], of few rows of kind `dtype`"""
-        steps = usable_kernels()
+        steps = _steps_for(x)
         if steps is None or x.numel() > self.few * self.in_features:
             return self.many(x)
         product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
@@ -102,7 +107,7 @@ class CompiledRMSNorm(PackedRMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
-        steps = usable_kernels()
+        steps = _steps_for(x)
         if steps is None or x.numel() > MOST * x.shape[-1]:
             return super().forward(x)
         return steps.norm(x.float().contiguous(), self.gain_now(), self.eps * x.shape[-1])
@@ -115,7 +120,7 @@ class CompiledGatedFeedForward(PackedGatedFeedForward):
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        steps = usable_kernels()
+        steps = _steps_for(x)
         watched = run is not None and run.watch is not None
         if steps is None or watched or self.activation is not F.silu or x.numel() > MOST * x.shape[-1]:
             return super().forward(x, run)
@@ -132,14 +137,14 @@ class CompiledAttention(PackedAttention):
         rows, _, seq, width = query.shape
         alike = bias is None and not run.causal and (run.mask is None or run.mask.shape[1:3] == (1, 1))
         many = seq > 1 and rows * seq >= MANY and value.shape[-1] == width and _by_vectors(query.dtype)
-        if not (alike and many and (steps := usable_kernels())):
+        if not (alike and many and (steps := _steps_for(query))):
             return super()._fused(query, key, value, bias, run)
         mask = None if run.mask is None else run.mask[:, 0, 0]
         return steps.mix(query, key, value, mask, self.scale).transpose(1, 2)
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch hidden"]  ->  the same"""
-        steps = usable_kernels()
+        steps = _steps_for(x)
         if steps is None or self.num_heads >= ALIKE * self.num_key_value_heads:
             return super().next(x, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
@@ -155,7 +160,7 @@ class CompiledPostNormLayer(PackedPostNormLayer):
         run = run or Pass()
         many = x.shape[0] * x.shape[1] >= MANY and _by_vectors(x.dtype)
         plain = run.watch is None and self.cross_attention is None
-        if not (many and plain and (steps := usable_kernels())):
+        if not (many and plain and (steps := _steps_for(x))):
             return super().forward(x, run)
         normed = _add_norm(steps, run.going_on(x), self._look_back(x, run), self.attention_norm)
         return _add_norm(steps, normed, self.feed_forward(normed, run), self.feed_forward_norm)

@@ -24,7 +24,7 @@ from torch import Tensor
 from pellucid.blocks.calls import GROUP, LANES
 from pellucid.blocks.hooks import Unheard
 from pellucid.blocks.quantized import GRID, TINY, OfFewBits, codes_of_4_bits, scales_of
-from pellucid.blocks.usable import usable_kernels
+from pellucid.blocks.usable import goes_back, usable_kernels
 from pellucid.machine import fastest_dtype, features
 
 STRIP, MANY = 64, 192
@@ -61,8 +61,7 @@ class GroupedLinear(Unheard, OfFewBits):
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
         flat = (x if x.dim() == 2 else x.flatten(0, -2)).float().contiguous()
         steps, rows = usable_kernels(), flat.shape[0]
-        learns = flat.requires_grad and torch.is_grad_enabled()  # towards what was given: a kernel has no way back
-        if steps is None or learns or (rows >= MANY and self.bits == 4 and "amx" in features()):
+        if steps is None or goes_back(flat) or (rows >= MANY and self.bits == 4 and "amx" in features()):
             product = _real_product(flat, Grouped(self.codes, self.scales, self.factors))
         elif rows <= STRIP:
             product = steps.coded(flat, self.codes, self.scales, self.factors)

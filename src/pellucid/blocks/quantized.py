@@ -66,8 +66,8 @@ class Int8Linear(Unheard, OfFewBits):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], bfloat16 or float32"""
         flat = x if x.dim() == 2 else x.flatten(0, -2)
-        enough = flat.numel() * self.out_features >= ENOUGH
-        real = fastest_dtype(x.device) if flat.shape[0] >= MANY_8 else None
+        enough = flat.numel() * self.out_features >= ENOUGH and not flat.requires_grad  # whole numbers have no way back
+        real = fastest_dtype(x.device) if flat.shape[0] >= MANY_8 or flat.requires_grad else None
         if enough and real != torch.bfloat16 and multiplies_bytes(x.device):
             product = _whole_product(flat.float(), self.codes, self.fine)
         elif real is not None:
