@@ -86,7 +86,7 @@ def test_true_is_true_in_a_table_too(minilm: pellucid.Model, tmp_path: Path) -> 
     """There it is a text; by its number alone, != would delete every row."""
     (tmp_path / "a.csv").write_text("text,flag\nrow 0,True\nrow 1,FALSE\nrow 2,\n")
     index = pellucid.Index.build(minilm, tmp_path / "a.csv", column="text", progress=False)
-    assert fitting(index, {"flag": True}) == fitting(index, "flag = true") == {0}
+    assert fitting(index, {"flag": True}) == fitting(index, "flag = true") == fitting(index, "flag ~ tru") == {0}
     assert index.delete(where={"flag": {"!=": True}}) == 2 and fitting(index, {"flag": True}) == {0}
 
 
@@ -122,7 +122,7 @@ def fits(value: Any, operator: str, wanted: Any) -> bool:
     """What a condition says of a value, in plain Python."""
     one, other = (as_text(each) for each in (value, wanted))
     if operator == "~":
-        return simple(str(wanted)) in simple(one)
+        return simple(str(wanted)) in simple(str(value) if isinstance(value, bool) else one)
     numbers = as_number(value), as_number(wanted)
     if operator in ("=", "!="):
         one, other = (unicodedata.normalize("NFC", each) for each in (one, other))

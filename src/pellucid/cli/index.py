@@ -104,7 +104,7 @@ def add(
     held = pellucid.Index.open(index, model=model)
     tell_more()
     more = held.add(_source(sources), progress=False if quiet() else None, **how)
-    say(f"{more:+,} rows; {_settled(held)}")
+    say(f"{'+' if more >= 0 else ''}{counted(more, 'row')}; {_settled(held)}")
 
 
 @command.command("delete")

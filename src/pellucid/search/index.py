@@ -130,9 +130,9 @@ class Index:
         query: a text, several texts, or vectors, Float[ndarray, "queries dimension"].
         where: what their other columns must be, such as {"sector": "Finance"}, {"ipoyear": {">=": 2000}}, or
             "ipoyear >= 2000". A row without the column fits nothing, "!=" neither.
-        mode: "dense" compares vectors, "words" counts words (BM25), "hybrid" does both and joins the two orders; a word
-            that stands nowhere is taken for the nearest that does. The rarest words are looked for, of 50,000 rows
-            together; where no row that fits holds one of them, "words" looks for the others.
+        mode: "dense" compares vectors, "words" counts words (BM25), "hybrid" does both and joins the two orders (more
+            of each with k above 50, which may move the first); a word that stands nowhere is taken for the nearest that
+            does. The rarest words are looked for, of 50,000 rows together, and the others by "words" where no row fits.
         rerank: a model, or its name, that orders the best 50 anew: one with a sequence-classification head of one label
             reads query and text together, any other compares their vectors.
         """

@@ -70,7 +70,10 @@ class Condition:
         if any(sign in '"\\' or sign < " " for sign in name):
             column, kind, place, named = *_LOOKED_UP, [name], name
         if self.operator == "~":
-            return f"instr({FOLDED}({column}), ?) > 0", [*place, folded(str(self.values[0]))]
+            named_or_value = (
+                f"CASE WHEN {kind} IN ('true', 'false') THEN {kind} ELSE {column} END"  # SQLite has 1 and 0
+            )
+            return f"instr({FOLDED}({named_or_value}), ?) > 0", [named, named, *place, folded(str(self.values[0]))]
         if self.operator in ("=", "!="):
             marks, texts = ",".join("?" * len(self.values)), [composed(_text(value)) for value in self.values]
             text = f"CAST({column} AS TEXT)" if "".join(texts).isascii() else f"{COMPOSED}(CAST({column} AS TEXT))"
