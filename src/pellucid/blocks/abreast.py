@@ -13,7 +13,7 @@ SMALL = 1 << 14
 WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
 """What the kernels call, by the names of OpenMP."""
 
-SHARED = ("product", "coded", "mix", "mix_all", "add_norm")
+SHARED = ("product", "coded", "spelled", "mix", "mix_all", "add_norm")
 """Kernels of which each thread takes its share."""
 
 

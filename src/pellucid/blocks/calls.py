@@ -61,6 +61,18 @@ class Coded(Structure):
         return count * (width + width // GROUP + 1) + 8 * LANES
 
 
+class Spelled(Structure):
+    """A table of 4 bits, and the real numbers that it stands for.
+
+    width: of each row, a multiple of `GROUP`.  rows: a multiple of `LANES`.  of: rows from one kind of factor to the
+    other.  codes, scales, factors: addresses of a table as `pellucid.blocks.grouped.Grouped` says.
+    out: of [rows, width], in bfloat16 where `narrow`, and else in float32.
+    """
+
+    __slots__ = ()
+    _fields_ = _whole("width rows of narrow codes scales factors out")
+
+
 class Norm(Structure):
     """x, gain, out: addresses of [rows, width], [width] and [rows, width].  floor: added to each sum of squares."""
 

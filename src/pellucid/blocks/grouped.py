@@ -25,11 +25,11 @@ from pellucid.blocks.calls import GROUP, LANES
 from pellucid.blocks.hooks import Unheard
 from pellucid.blocks.quantized import GRID, TINY, OfFewBits, codes_of_4_bits, scales_of
 from pellucid.blocks.usable import goes_back, usable_kernels
-from pellucid.machine import fastest_dtype, features
+from pellucid.machine import fastest_dtype, multiplies_bytes
 
-STRIP, MANY = 64, 192
+STRIP, MANY = 64, 96
 """Rows of x that are multiplied by a table at a time: they stay near the processor. And from how many on a table of 4
-bits is made real numbers for the time of one product, where the processor has tiles of bfloat16 (AMX)."""
+bits is made real numbers for the time of one product, where a library multiplies these sooner."""
 
 AT_ONCE = 4096
 """Rows of a table that are real numbers at a time."""
@@ -61,7 +61,7 @@ class GroupedLinear(Unheard, OfFewBits):
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
         flat = (x if x.dim() == 2 else x.flatten(0, -2)).float().contiguous()
         steps, rows = usable_kernels(), flat.shape[0]
-        if steps is None or goes_back(flat) or (rows >= MANY and self.bits == 4 and "amx" in features()):
+        if steps is None or goes_back(flat) or (rows >= MANY and self.bits == 4 and _sooner_as_real(x.device)):
             product = _real_product(flat, Grouped(self.codes, self.scales, self.factors))
         elif rows <= STRIP:
             product = steps.coded(flat, self.codes, self.scales, self.factors)
@@ -94,6 +94,12 @@ class GroupedTable(OfFewBits):
         return numbers.view(*ids.shape, -1)
 
 
+def _sooner_as_real(device: torch.device) -> bool:
+    """Whether many rows are multiplied sooner by real numbers: in bfloat16, and in float32 where the processor does not
+    multiply bytes."""
+    return fastest_dtype(device) == torch.bfloat16 or not multiplies_bytes(device)
+
+
 def _real_product(x: Tensor, table: Grouped) -> Tensor:
     """x . table^T with real numbers, some rows of the table at a time.
 
@@ -103,15 +109,22 @@ def _real_product(x: Tensor, table: Grouped) -> Tensor:
     x, out = x.to(real), x.new_empty(len(x), table.factors.shape[1], dtype=torch.float32)
     for start in range(0, out.shape[1], AT_ONCE):
         rows = slice(start, start + AT_ONCE)
-        out[:, rows] = F.linear(x, real_numbers(table, rows).to(real))
+        out[:, rows] = F.linear(x, real_numbers(table, rows, real))
     return out
 
 
-def real_numbers(table: Grouped, rows: slice = slice(None)) -> Tensor:
-    """What rows of a table stand for, from the first of a block to the last of one: Float32[Tensor, "rows in"]"""
+def real_numbers(table: Grouped, rows: slice = slice(None), dtype: torch.dtype = torch.float32) -> Tensor:
+    """What rows of a table stand for, from the first of a block to the last of one: Float[Tensor, "rows in"]
+
+    dtype: float32 or bfloat16
+    """
     blocks = slice(*(None if at is None else at // LANES for at in (rows.start, rows.stop)))
-    codes, scales = (one[blocks].movedim(-1, 1).flatten(0, 1) for one in table[:2])
-    return _numbers(codes, scales, table.factors[:, rows])
+    codes, scales, factors = table.codes[blocks], table.scales[blocks], table.factors[:, rows]
+    steps = usable_kernels()
+    if steps is not None and codes.shape[2] == 4:
+        return steps.spelled(codes, scales, factors, dtype)
+    codes, scales = (one.movedim(-1, 1).flatten(0, 1) for one in (codes, scales))
+    return _numbers(codes, scales, factors).to(dtype)
 
 
 def _numbers(codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:

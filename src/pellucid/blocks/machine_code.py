@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 DIGEST = 32
 """Bytes at the beginning of the file that tell whether the rest is whole, and is what its name says."""
 
-WORDED = ("calls", "dialect", "tiles", "kernels", "mixing", "nibbles", "image")
+WORDED = ("calls", "dialect", "tiles", "kernels", "mixing", "nibbles", "spelling", "image")
 """Where the kernels, and what they are told, are written."""
 
 ROOM = 1 << 16

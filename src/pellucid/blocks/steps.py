@@ -113,6 +113,27 @@ class Kernels(ManySteps):
         self.share("coded", told, count * rows * width)
         return out
 
+    def spelled(self, codes: Tensor, scales: Tensor, factors: Tensor, dtype: torch.dtype) -> Tensor:
+        """The numbers that some rows of 4 bits stand for, which lie as `grouped.Grouped` says: Float[Tensor, "rows in"]
+
+        factors: may be some columns of more.  dtype: float32 or bfloat16
+        """
+        blocks, groups = codes.shape[:2]
+        rows, width = blocks * calls.LANES, groups * calls.GROUP
+        out = factors.new_empty(rows, width, dtype=dtype)
+        told = calls.Spelled(
+            width=width,
+            rows=rows,
+            of=factors.stride(0),
+            narrow=dtype == torch.bfloat16,
+            codes=codes.data_ptr(),
+            scales=scales.data_ptr(),
+            factors=factors.data_ptr(),
+            out=out.data_ptr(),
+        )
+        self.share("spelled", told, rows * width)
+        return out
+
     def norm(self, x: Tensor, gain: Tensor, floor: float) -> Tensor:
         """x / sqrt(sum(x^2) + floor) x gain: Float32[Tensor, "... hidden"], Float32[Tensor, "hidden"]"""
         out = torch.empty_like(x)
