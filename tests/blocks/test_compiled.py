@@ -23,7 +23,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import RotaryPositions, abreast, calls, compiled, grouped, machine_code, packing, quantized
+from pellucid.blocks import (
+    RotaryPositions,
+    abreast,
+    calls,
+    compiled,
+    grouped,
+    machine_code,
+    packing,
+    quantized,
+    rounding,
+)
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.steps import Asking, Kernels, Plain
 from pellucid.blocks.usable import usable_kernels
@@ -368,7 +378,7 @@ def test_whoever_looks_on_sees_the_plain_blocks(tmp_path: Path) -> None:
 
 def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
     weight, x = numbers(48, 32), numbers(1, 32)
-    linear = quantized.Int8Linear(*quantized.to_8_bits(48, 32, quantized.in_blocks([weight])), numbers(48, seed=8))
+    linear = quantized.Int8Linear(*rounding.to_8_bits(48, 32, rounding.in_blocks([weight])), numbers(48, seed=8))
     few = compiled.for_few(linear, [], [], None)
     close(few(x), x.double() @ (linear.codes.double() * linear.scale.double()[:, None]).T + linear.bias.double())
     close(few(x[None]), few(x)[None].double())

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import grouped, quantized
+from pellucid.blocks import grouped, rounding
+from pellucid.blocks.calls import GROUP
 from pellucid.blocks.grouped import Grouped, GroupedLinear, GroupedTable, real_numbers
-from pellucid.blocks.quantized import GRID, GROUP, in_blocks
+from pellucid.blocks.rounding import GRID, in_blocks
 from pellucid.blocks.usable import usable_kernels
 from pellucid.edits import add
 from pellucid.errors import InputError
@@ -144,7 +145,7 @@ def test_codes_that_come_in_4_bits_stay(sign: int) -> None:
     wanted = (codes - 8) * told[..., :1].float() + told[..., 1:].float()
     found = real_numbers(grouped.to_4_bits(64, 96, in_blocks([grids.flatten(1)]))).unflatten(1, (-1, GROUP))
     assert (found - wanted).abs().max() < 0.04  # of steps of up to 1.1
-    plain, _, _ = quantized._kept(grids.flatten(1))
+    plain, _, _ = rounding._kept(grids.flatten(1))
     assert torch.equal(plain.unflatten(1, (-1, GROUP)).float(), codes)
 
 

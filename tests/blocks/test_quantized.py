@@ -11,7 +11,7 @@ import torch
 
 import pellucid
 from pellucid import compat
-from pellucid.blocks import quantized
+from pellucid.blocks import quantized, rounding
 from pellucid.blocks.quantized import GROUP, Int4Linear, Int8Linear, Int8Table, OfFewBits
 from pellucid.errors import InputError
 from pellucid.generation import read_settings, write
@@ -42,13 +42,11 @@ def fastest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("texts", [1, 3, 17, 100])
 def test_a_product_in_4_bits(rows: int, texts: int) -> None:
     weight, x, bias = numbers(rows, 96), numbers(texts, 2, 96), numbers(rows)
-    packed = Int4Linear(*quantized.to_4_bits(rows, 96, quantized.in_blocks([weight[:50], weight[50:]])), bias)
-    wanted = x @ stand_for(*quantized.codes_of_4_bits(weight)).T + bias
+    packed = Int4Linear(*rounding.to_4_bits(rows, 96, rounding.in_blocks([weight[:50], weight[50:]])), bias)
+    wanted = x @ stand_for(*rounding.codes_of_4_bits(weight)).T + bias
     assert packed(x).shape == wanted.shape
     assert (packed(x) - wanted).abs().max() < 0.02 * wanted.abs().max()
-    assert (
-        stand_for(*quantized.codes_of_4_bits(weight)) - weight
-    ).abs().max() < 0.25  # half a step of the widest group
+    assert (stand_for(*rounding.codes_of_4_bits(weight)) - weight).abs().max() < 0.25  # half a step of the widest group
 
 
 @pytest.mark.usefixtures("fastest")
@@ -61,7 +59,7 @@ def test_a_product_in_8_bits(rows: int, texts: int, whole: bool, monkeypatch: py
     monkeypatch.setattr(quantized, "ENOUGH", 1)
     monkeypatch.setattr(quantized, "multiplies_bytes", lambda device: whole)
     weight, x, bias = numbers(rows, 64), numbers(texts, 64), numbers(rows)
-    codes, scale = quantized.to_8_bits(rows, 64, quantized.in_blocks([weight]))
+    codes, scale = rounding.to_8_bits(rows, 64, rounding.in_blocks([weight]))
     real = codes * scale.float()[:, None]
     assert (real - weight).abs().max() < 0.02
     wanted = x @ real.T + bias
@@ -76,8 +74,8 @@ def test_rows_that_lie_across_are_multiplied(rows: int) -> None:
     """As what an edit's function answers may lie, an `einsum` for one."""
     weight, x = numbers(64, 96), numbers(96, rows).T
     for packed in (
-        Int8Linear(*quantized.to_8_bits(64, 96, quantized.in_blocks([weight]))),
-        Int4Linear(*quantized.to_4_bits(64, 96, quantized.in_blocks([weight]))),
+        Int8Linear(*rounding.to_8_bits(64, 96, rounding.in_blocks([weight]))),
+        Int4Linear(*rounding.to_4_bits(64, 96, rounding.in_blocks([weight]))),
     ):
         for given in (x, x.to(torch.bfloat16)):
             assert torch.equal(packed(given), packed(given.contiguous()))
@@ -96,7 +94,7 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("width", [32, 1536])
 def test_whole_numbers_stand_for_an_input_better_than_bfloat16(width: int) -> None:
-    codes, scale = quantized.to_8_bits(96, width, quantized.in_blocks([numbers(96, width)]))
+    codes, scale = rounding.to_8_bits(96, width, rounding.in_blocks([numbers(96, width)]))
     x = numbers(40, width)
     x[:, 3] *= 100  # one number far above its row's others, as models have them
     wanted = x.double() @ (codes * scale.double()[:, None]).T
@@ -109,7 +107,7 @@ def test_whole_numbers_stand_for_an_input_better_than_bfloat16(width: int) -> No
 
 @pytest.mark.usefixtures("whole")
 def test_rows_of_whole_numbers_know_nothing_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    linear = Int8Linear(*quantized.to_8_bits(96, 64, quantized.in_blocks([numbers(96, 64)])))
+    linear = Int8Linear(*rounding.to_8_bits(96, 64, rounding.in_blocks([numbers(96, 64)])))
     x = numbers(40, 64)
     x[1], x[2, 5], x[3, 5], x[4] = 0, torch.inf, torch.nan, x[4] * 1e30
     together = linear(x)
@@ -123,7 +121,7 @@ def test_rows_of_whole_numbers_know_nothing_of_each_other(monkeypatch: pytest.Mo
 
 def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few numbers, and processors that multiply real numbers faster, go on as before."""
-    linear = Int8Linear(*quantized.to_8_bits(96, 64, quantized.in_blocks([numbers(96, 64)])))
+    linear = Int8Linear(*rounding.to_8_bits(96, 64, rounding.in_blocks([numbers(96, 64)])))
     asked: list[int] = []
     monkeypatch.setattr(quantized, "_whole_product", lambda x, *_: asked.append(len(x)) or x.new_zeros(len(x), 96))
     for enough, able, fastest in itertools.product((1, 10**9), (True, False), (torch.float32, torch.bfloat16)):
@@ -142,8 +140,8 @@ def test_an_older_processor_takes_8_bits() -> None:
     """oneDNN's sums of whole numbers run over where it was told of one, which PyTorch, asked for VNNI, does not see."""
     in_an_older_processor("""
 import torch
-from pellucid.blocks import quantized
-codes, scale = quantized.to_8_bits(4096, 576, [torch.rand(4096, 576)])
+from pellucid.blocks import quantized, rounding
+codes, scale = rounding.to_8_bits(4096, 576, [torch.rand(4096, 576)])
 x = torch.rand(4, 576)
 assert x.numel() * len(codes) >= quantized.ENOUGH
 wanted = x @ (codes * scale.float()[:, None]).T
@@ -154,11 +152,11 @@ assert (quantized.Int8Linear(codes, scale)(x) - wanted).abs().max() < 0.02 * wan
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_table_of_4_bits_is_read_back(dtype: torch.dtype) -> None:
     weight = numbers(128, 96)
-    packed = Int4Linear(*quantized.to_4_bits(128, 96, quantized.in_blocks([weight])), None)
+    packed = Int4Linear(*rounding.to_4_bits(128, 96, rounding.in_blocks([weight])), None)
     if not quantized._side_by_side():
         assert torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512")
         pytest.skip("PyTorch packs rows otherwise on this processor")
-    wanted = stand_for(*quantized.codes_of_4_bits(weight)).to(dtype)
+    wanted = stand_for(*rounding.codes_of_4_bits(weight)).to(dtype)
     found = quantized._real(packed.codes, packed.scale_and_zero, dtype).T
     torch.testing.assert_close(found, wanted, rtol=0, atol=0.02)  # a step is ten times as much
 
@@ -171,16 +169,16 @@ def test_numbers_that_were_stored_in_4_bits_get_their_codes_back(kind: str) -> N
     step = torch.rand((64, 3, 1), generator=chance).half().float() + 0.01
     least = -8 * step if kind == "Q4_0" else -torch.rand((64, 3, 1), generator=chance).half().float()
     stored = (codes * step + least).flatten(1)
-    found, scale, zero = quantized.codes_of_4_bits(stored)
+    found, scale, zero = rounding.codes_of_4_bits(stored)
     assert torch.equal(found.unflatten(1, (-1, GROUP)), codes)
     torch.testing.assert_close(stand_for(found, scale, zero), stored, rtol=0, atol=1e-5)
 
 
 def test_blocks_hold_the_same_rows() -> None:
     weight = numbers(700, 32)
-    pieces = list(quantized.in_blocks(iter(weight.split([1, 300, 5, 394]))))
+    pieces = list(rounding.in_blocks(iter(weight.split([1, 300, 5, 394]))))
     assert torch.equal(torch.cat(pieces), weight)
-    assert {len(piece) for piece in pieces[:-1]} == {quantized.BLOCK}
+    assert {len(piece) for piece in pieces[:-1]} == {rounding.BLOCK}
 
 
 FAMILIES = {

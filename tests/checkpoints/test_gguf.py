@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import quantized
+from pellucid.blocks import quantized, rounding
 from pellucid.checkpoints.gguf import Gguf, open_gguf
 from pellucid.checkpoints.gguf.dequantise import unpack
 from pellucid.checkpoints.gguf.header import read_header
@@ -301,7 +301,7 @@ def test_tables_of_4_bits_keep_their_codes(kind: gguf.GGMLQuantizationType, tmp_
     for part in ("self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"):
         held = tensors[f"model.layers.1.{part}.weight"]
         assert held.grids is not None
-        codes, scale, zero = (one.float() for one in quantized._kept(held.grids()))
+        codes, scale, zero = (one.float() for one in rounding._kept(held.grids()))
         stood = (codes.unflatten(1, (-1, quantized.GROUP)) - 8) * scale[..., None] + zero[..., None]
         wanted = held.read()
         torch.testing.assert_close(stood.flatten(1), wanted, rtol=0, atol=float(wanted.abs().max()) / 128)

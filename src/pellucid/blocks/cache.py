@@ -129,6 +129,8 @@ class KeyValues:
             raise self._foreign(like, fits, paired)
         if self.filled + length > self.memory.shape[2]:
             raise InputError(f"{self.filled + length} positions do not fit into a cache of {self.memory.shape[2]}")
+        if self.filled and self.memory.requires_grad:  # a gradient finds its way back to what was read as it was
+            self.memory = self.memory.clone()
         self.filled += length
 
     def _foreign(self, like: Tensor, fits: Sequence[int], paired: bool) -> InputError:

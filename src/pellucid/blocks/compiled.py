@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.hooks import Unheard, is_hooked
+from pellucid.blocks.hooks import Unheard, is_differentiated, is_hooked
 from pellucid.blocks.packed import (
     PackedAttention,
     PackedGatedFeedForward,
@@ -27,7 +27,7 @@ from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int4Linear, Int8Linear
 from pellucid.blocks.run import Pass
 from pellucid.blocks.steps import KINDS, Asking, Kernels, Plain
-from pellucid.blocks.usable import goes_back, installed, usable_kernels
+from pellucid.blocks.usable import installed, usable_kernels
 from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import features
 
@@ -59,9 +59,9 @@ def _by_vectors(dtype: torch.dtype) -> bool:
     return "avx512" in known and (dtype == torch.float32 or (dtype == torch.bfloat16 and "amx" not in known))
 
 
-def _steps_for(x: Tensor) -> Kernels | None:
-    """The compiled steps, where x may go through them."""
-    return None if goes_back(x) else usable_kernels()
+def _steps_for(*numbers: Tensor | None) -> Kernels | None:
+    """The compiled steps, where these may go through them."""
+    return None if is_differentiated(*numbers) else usable_kernels()
 
 
 class CompiledLinear(Unheard):
@@ -78,9 +78,9 @@ class CompiledLinear(Unheard):
         steps = _steps_for(x)
         if steps is None or x.numel() > self.few * self.in_features:
             return self.many(x)
-        product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
+        product = steps.product(x.float().flatten(0, -2).contiguous() if x.dim() > 1 else x.float()[None], self.tables)
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
-        return product.view(*x.shape[:-1], -1).to(self.dtype)
+        return product.view(*x.shape[:-1], product.shape[-1]).to(self.dtype)
 
     __call__ = forward
 
@@ -107,7 +107,7 @@ class CompiledRMSNorm(PackedRMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
-        steps = _steps_for(x)
+        steps = _steps_for(x, self._parameters["weight"])
         if steps is None or x.numel() > MOST * x.shape[-1]:
             return super().forward(x)
         return steps.norm(x.float().contiguous(), self.gain_now(), self.eps * x.shape[-1])
@@ -137,14 +137,14 @@ class CompiledAttention(PackedAttention):
         rows, _, seq, width = query.shape
         alike = bias is None and not run.causal and (run.mask is None or run.mask.shape[1:3] == (1, 1))
         many = seq > 1 and rows * seq >= MANY and value.shape[-1] == width and _by_vectors(query.dtype)
-        if not (alike and many and (steps := _steps_for(query))):
+        if not (alike and many and (steps := _steps_for(query, key, value))):
             return super()._fused(query, key, value, bias, run)
         mask = None if run.mask is None else run.mask[:, 0, 0]
         return steps.mix(query, key, value, mask, self.scale).transpose(1, 2)
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch hidden"]  ->  the same"""
-        steps = _steps_for(x)
+        steps = _steps_for(x, remembered.memory)
         if steps is None or self.num_heads >= ALIKE * self.num_key_value_heads:
             return super().next(x, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
@@ -160,21 +160,21 @@ class CompiledPostNormLayer(PackedPostNormLayer):
         run = run or Pass()
         many = x.shape[0] * x.shape[1] >= MANY and _by_vectors(x.dtype)
         plain = run.watch is None and self.cross_attention is None
-        if not (many and plain and (steps := _steps_for(x))):
+        if not (many and plain):
             return super().forward(x, run)
-        normed = _add_norm(steps, run.going_on(x), self._look_back(x, run), self.attention_norm)
-        return _add_norm(steps, normed, self.feed_forward(normed, run), self.feed_forward_norm)
+        normed = _add_norm(run.going_on(x), self._look_back(x, run), self.attention_norm)
+        return _add_norm(normed, self.feed_forward(normed, run), self.feed_forward_norm)
 
     __call__ = forward
 
 
-def _add_norm(steps: Kernels, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
+def _add_norm(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
     """norm(x + y), in one step where it is a layer norm alone and all are of one kind: maps of few bits may give
     bfloat16."""
     if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or is_hooked(norm):
         return norm(x + y)
-    alike = x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype
-    return steps.add_norm(x, y, norm) if alike else norm(x + y)
+    alike, steps = x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype, _steps_for(x, y, norm.weight, norm.bias)
+    return steps.add_norm(x, y, norm) if alike and steps else norm(x + y)
 
 
 def _taken(linear: nn.Module) -> torch.dtype:

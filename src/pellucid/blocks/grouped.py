@@ -22,9 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.blocks.calls import GROUP, LANES
-from pellucid.blocks.hooks import Unheard
-from pellucid.blocks.quantized import GRID, TINY, OfFewBits, codes_of_4_bits, scales_of
-from pellucid.blocks.usable import goes_back, usable_kernels
+from pellucid.blocks.hooks import Unheard, is_differentiated
+from pellucid.blocks.quantized import OfFewBits
+from pellucid.blocks.rounding import GRID, TINY, codes_of_4_bits, scales_of
+from pellucid.blocks.usable import usable_kernels
 from pellucid.machine import fastest_dtype, multiplies_bytes
 
 STRIP, MANY = 64, 96
@@ -61,7 +62,7 @@ class GroupedLinear(Unheard, OfFewBits):
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
         flat = (x if x.dim() == 2 else x.flatten(0, -2)).float().contiguous()
         steps, rows = usable_kernels(), flat.shape[0]
-        if steps is None or goes_back(flat) or (rows >= MANY and self.bits == 4 and _sooner_as_real(x.device)):
+        if steps is None or is_differentiated(flat) or (rows >= MANY and self.bits == 4 and _sooner_as_real(x.device)):
             product = _real_product(flat, Grouped(self.codes, self.scales, self.factors))
         elif rows <= STRIP:
             product = steps.coded(flat, self.codes, self.scales, self.factors)
@@ -91,7 +92,7 @@ class GroupedTable(OfFewBits):
         flat = ids.flatten()
         block, lane = flat // LANES, flat % LANES
         numbers = _numbers(self.codes[block, :, :, lane], self.scales[block, :, :, lane], self.factors[:, flat])
-        return numbers.view(*ids.shape, -1)
+        return numbers.view(*ids.shape, numbers.shape[-1])
 
 
 def _sooner_as_real(device: torch.device) -> bool:
@@ -105,12 +106,10 @@ def _real_product(x: Tensor, table: Grouped) -> Tensor:
 
     x: Float[Tensor, "many in"]  ->  Float32[Tensor, "many out"]
     """
-    real = fastest_dtype(x.device)
-    x, out = x.to(real), x.new_empty(len(x), table.factors.shape[1], dtype=torch.float32)
-    for start in range(0, out.shape[1], AT_ONCE):
-        rows = slice(start, start + AT_ONCE)
-        out[:, rows] = F.linear(x, real_numbers(table, rows, real))
-    return out
+    real, out = fastest_dtype(x.device), table.factors.shape[1]
+    x, some = x.to(real), [slice(start, start + AT_ONCE) for start in range(0, out, AT_ONCE)]
+    parts = [F.linear(x, real_numbers(table, rows, real)).float() for rows in some]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
 def real_numbers(table: Grouped, rows: slice = slice(None), dtype: torch.dtype = torch.float32) -> Tensor:
@@ -121,7 +120,7 @@ def real_numbers(table: Grouped, rows: slice = slice(None), dtype: torch.dtype =
     blocks = slice(*(None if at is None else at // LANES for at in (rows.start, rows.stop)))
     codes, scales, factors = table.codes[blocks], table.scales[blocks], table.factors[:, rows]
     steps = usable_kernels()
-    if steps is not None and codes.shape[2] == 4:
+    if steps is not None and codes.shape[2] == 4 and not is_differentiated():
         return steps.spelled(codes, scales, factors, dtype)
     codes, scales = (one.movedim(-1, 1).flatten(0, 1) for one in (codes, scales))
     return _numbers(codes, scales, factors).to(dtype)
@@ -138,8 +137,7 @@ def _numbers(codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
     if bits == 6:
         places = torch.arange(0, 8, 2, dtype=torch.uint8, device=codes.device)[:, None]
         found = found | ((words[:, :, 4:, None] >> places & 3) << 4).flatten(2)
-    told = _stand_for(np.ascontiguousarray(scales.numpy()), factors.float().numpy())
-    scale, zero = (torch.from_numpy(one)[..., None] for one in told)
+    scale, zero = (one[..., None] for one in _stand_for(scales, factors))
     return ((found.float() - (1 << bits - 1)) * scale + zero).flatten(1)
 
 
@@ -206,16 +204,17 @@ def _told(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.stack((s, z.view(np.uint8)), axis=-1), factors
 
 
-def _stand_for(scales: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _stand_for(scales: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
     """The way back, but for what was rounded away."""
-    scale = np.square(scales[..., 0], dtype=np.float32) * factors[0][:, None]
-    z = scales[..., 1].view(np.int8).astype(np.float32)
-    return scale, z * np.abs(z) * factors[1][:, None]
+    per_square, per_zero = factors.float()[..., None]
+    s, z = scales[..., 0].float(), scales[..., 1].view(torch.int8).float()
+    return s * s * per_square, z * z.abs() * per_zero
 
 
 def _codes(block: Tensor, scales: np.ndarray, factors: np.ndarray, bits: int) -> np.ndarray:
     """The nearest ones: Float[Tensor, "rows in"], and as `_told` gives them  ->  UInt8[ndarray, "rows groups 32"]"""
-    scale, zero = (one[..., None] for one in _stand_for(scales, factors))
+    told = _stand_for(torch.from_numpy(scales), torch.from_numpy(factors))
+    scale, zero = (one.numpy()[..., None] for one in told)
     groups = block.float().numpy().reshape(len(block), -1, GROUP)
     steps = (groups - zero) / np.maximum(scale, TINY) + (1 << bits - 1)
     return np.rint(steps, out=steps).clip(0, (1 << bits) - 1).astype(np.uint8)
@@ -235,7 +234,7 @@ def _lay(table: Grouped, start: int, words: np.ndarray, scales: np.ndarray, fact
 
 
 def _kept(grids: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Groups that come as `quantized.GRID` says: UInt8[Tensor, "rows groups*GRID"]
+    """Groups that come as `rounding.GRID` says: UInt8[Tensor, "rows groups*GRID"]
     ->  codes UInt8[ndarray, "rows groups 16"], two in each, scale and zero Float32[ndarray, "rows groups"]
     """
     codes = grids.numpy().reshape(len(grids), -1, GRID)[:, :, GRID - GROUP // 2 :]

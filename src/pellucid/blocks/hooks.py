@@ -1,8 +1,10 @@
-"""What others do to a part: they hang hooks on it, and write its numbers."""
+"""What others do to a part: they hang hooks on it, write its numbers, and ask for derivatives."""
 
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from pellucid.errors import Argument, InputError
 
@@ -10,6 +12,14 @@ from pellucid.errors import Argument, InputError
 def times_written(number: Tensor) -> int:
     """How often PyTorch counts that it was written."""
     return 0 if number.is_inference() else number._version
+
+
+def is_differentiated(*numbers: Tensor | None) -> bool:
+    """Whether a derivative is asked for by any of these, or, as `torch.func` and `forward_ad` ask, by anybody. A kernel
+    of ours would cut it without a word: it is asked about all that the kernel takes."""
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in numbers):
+        return True
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
 def hooks_on_all() -> bool:

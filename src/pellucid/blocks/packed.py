@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.feed_forward import GatedFeedForward
-from pellucid.blocks.hooks import Unheard, times_written
+from pellucid.blocks.hooks import Unheard, is_differentiated, times_written
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.relative import parted
@@ -115,7 +115,7 @@ class PackedAttention(Unheard, Attention):
         if run.rotation is not None:
             together = run.rotation.turn_paired(together.float(), self.num_heads + shared, shared)
         together = together.to(x.dtype if run.cache is None else torch.float32)
-        heads = together.view(rows, seq, -1, self.head_dim).transpose(1, 2)
+        heads = together.view(rows, seq, self.num_heads + 2 * shared, self.head_dim).transpose(1, 2)
         query, both = heads.split((self.num_heads, 2 * shared), dim=1)
         key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.own.extend_both(both)
         if narrow and key.shape[2] == seq:
@@ -252,17 +252,19 @@ class PackedRMSNorm(Unheard, RMSNorm):
         width = len(self.weight)
         self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=self.weight.device)
         self.gain = self.weight.detach().float() * width**0.5
-        self.of, self.written = self.weight, times_written(self.weight)
+        self.of, self.written = (self.weight,), times_written(self.weight)  # as a part it would be one more parameter
 
     def gain_now(self) -> Tensor:
         """The gain as the weight is now, which is a parameter like any other in a model of few bits."""
         weight = self._parameters["weight"]
-        if weight is not self.of or times_written(weight) != self.written:
+        if weight is not self.of[0] or times_written(weight) != self.written:
             self.pack()
         return self.gain
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
+        if is_differentiated(self._parameters["weight"]):
+            return super().forward(x)
         length = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
         return x / torch.hypot(length, self.floor) * self.gain_now()
 

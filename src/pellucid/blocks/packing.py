@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks import grouped, quantized
+from pellucid.blocks import grouped, quantized, rounding
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.packed import PackedLinear
 from pellucid.blocks.relative import paired
@@ -90,7 +90,7 @@ class Bits(Packing):
     Where a kernel of ours reads tables of 4 bits, these lie in its own way, and tables of tokens have 6.
 
     pieces: name of a parameter -> its numbers, some rows at a time.
-    grids: name of a parameter -> its numbers as they come in 4 bits (`quantized.GRID`), or None where they do not.
+    grids: name of a parameter -> its numbers as they come in 4 bits (`rounding.GRID`), or None where they do not.
     tied: names of parameters that are another's, as {name: the other's name}.
     """
 
@@ -133,11 +133,11 @@ class Bits(Packing):
             tables = [self._ordered(part) for part in weights]
             return quantized.real_linear(torch.cat(tables) if len(tables) > 1 else tables[0], bias)
         if self.bits == 8:
-            return quantized.Int8Linear(*quantized.to_8_bits(rows, width, self._blocks(weights)), bias)
+            return quantized.Int8Linear(*rounding.to_8_bits(rows, width, self._blocks(weights)), bias)
         blocks = self._grids(weights) or self._blocks(weights)
         if self.own:
             return grouped.GroupedLinear(*grouped.to_4_bits(rows, width, blocks), bias)
-        return quantized.Int4Linear(*quantized.to_4_bits(rows, width, blocks), bias)
+        return quantized.Int4Linear(*rounding.to_4_bits(rows, width, blocks), bias)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
         rows, width = weight.shape
@@ -145,15 +145,15 @@ class Bits(Packing):
             return None
         name = self.tied.get(name, name)
         if name not in self.tables:
-            lay = grouped.to_6_bits if self.own else quantized.to_8_bits
-            self.tables[name] = lay(rows, width, quantized.in_blocks(self.pieces(name)))
+            lay = grouped.to_6_bits if self.own else rounding.to_8_bits
+            self.tables[name] = lay(rows, width, rounding.in_blocks(self.pieces(name)))
         return (grouped.GroupedTable if self.own else quantized.Int8Table)(*self.tables[name])
 
     def _ordered(self, part: Part) -> Tensor:
         return part.ordered(self.number(part.name, part.parameter))
 
     def _blocks(self, weights: Sequence[Part]) -> Iterator[Tensor]:
-        return quantized.in_blocks(piece for part in weights for piece in self._pieces(part))
+        return rounding.in_blocks(piece for part in weights for piece in self._pieces(part))
 
     def _grids(self, weights: Sequence[Part]) -> Iterator[Tensor] | None:
         """The same in 4 bits, where all of them come so."""
@@ -162,13 +162,13 @@ class Bits(Packing):
             if (grid := self.grids(part.name)) is None:
                 return None
             found.append(part.ordered(grid))
-        return quantized.in_blocks(found)
+        return rounding.in_blocks(found)
 
     def _pieces(self, part: Part) -> Iterator[Tensor]:
         pieces = self.pieces(part.name)
         if part.paired is None:
             return pieces
-        return (part.ordered(head) for head in quantized.in_blocks(pieces, part.paired))
+        return (part.ordered(head) for head in rounding.in_blocks(pieces, part.paired))
 
 
 def _together(weights: Sequence[Part], biases: Sequence[Part]) -> tuple[Tensor, Tensor | None]:

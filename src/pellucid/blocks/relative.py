@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from pellucid.blocks.hooks import is_differentiated
 from pellucid.blocks.position import Table
 
 
@@ -66,7 +67,10 @@ class Rotation:
         """
         if (turned, still) not in self._heads:
             self._heads[turned, still] = self._side_by_side(turned, still)
-        return (x.view(torch.complex64) * self._heads[turned, still]).view(torch.float32)
+        turn = self._heads[turned, still]
+        if is_differentiated(x):  # no derivative goes through a view of the same bits as another kind of number
+            return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2)
+        return (x.view(torch.complex64) * turn).view(torch.float32)
 
     def of_pairs(self) -> Tensor:
         """The turn of each pair as a number: Complex64[Tensor, "batch|1 seq head_dim/2"]"""

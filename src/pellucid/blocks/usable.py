@@ -7,9 +7,6 @@ import os
 import sys
 import threading
 
-import torch
-from torch import Tensor
-
 from pellucid.blocks.steps import Kernels
 
 log = logging.getLogger(__name__)
@@ -42,8 +39,3 @@ def found_kernels() -> Kernels | None:
     except Exception as reason:  # noqa: BLE001 - a numba that does not fit what it stands on raises anything
         log.warning("numba is installed, and its kernels cannot be used: %s", reason)
         return None
-
-
-def goes_back(x: Tensor) -> bool:
-    """Whether a gradient is to find its way back through x, which a kernel would cut without a word."""
-    return x.requires_grad and torch.is_grad_enabled()

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks.packing import Bits
-from pellucid.blocks.quantized import scales_of
+from pellucid.blocks.rounding import scales_of
 from pellucid.blocks.twin import packed
 from pellucid.checkpoints.moves import AS_IT_IS
 from pellucid.checkpoints.plan import Plan
 from pellucid.checkpoints.weights import Stored
 from pellucid.errors import Argument, CheckpointMismatchError, CorruptFileError, InputError
-from pellucid.machine import REAL, no_grad, release_memory, require_memory, within_memory
+from pellucid.machine import REAL, inference_mode, no_grad, release_memory, require_memory, within_memory
 from pellucid.models import Network, assemble, count, initialise
 from pellucid.models.assemble import allocate, tie
 
@@ -58,6 +58,7 @@ def fill(
 
 
 @within_memory()
+@inference_mode(False)  # a caller's own setting does not matter: a derivative needs plain tensors to go through
 def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: str) -> Network:
     """A module whose tables have 8 or 4 bits per number; it answers, and neither learns nor is saved.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pellucid.blocks.quantized import BLOCK
+from pellucid.blocks.rounding import BLOCK
 from pellucid.checkpoints.cache import brings
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.pickled import read_pickled
@@ -32,7 +32,7 @@ class Stored:
     """A tensor that has not been read yet.
 
     rows: reads the rows from one to another; None where only all go at once.
-    grids: reads a table that is stored in 4 bits as `pellucid.blocks.quantized.GRID` says; None for all others.
+    grids: reads a table that is stored in 4 bits as `pellucid.blocks.rounding.GRID` says; None for all others.
     """
 
     dtype: torch.dtype

@@ -20,6 +20,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from pellucid.blocks.hooks import is_differentiated
 from pellucid.errors import Argument, Blank, InputError, counted, near, several, short
 from pellucid.trace.points import Axes
 from pellucid.trace.where import Chosen, Spot, Where, kind, length, parts, taken
@@ -48,11 +49,10 @@ class Edit:
             self.fits(name, axes)
 
     def __call__(self, value: Tensor, spot: Spot) -> Tensor:
-        """The value to go on with; `value` itself where no number changes and no gradient is asked for."""
+        """The value to go on with; `value` itself where no number changes and no derivative is asked for."""
         new, mask = self.change(value, spot), self.where.mask(value, spot)
         new = new if mask is None else torch.where(mask, new, value)
-        learns = torch.is_grad_enabled() and (new.requires_grad or value.requires_grad)
-        return value if not learns and torch.equal(new, value) else new
+        return new if is_differentiated(new, value) or not torch.equal(new, value) else value
 
     def at_row(self, row: int) -> Self:
         """The same for one text of a batch."""

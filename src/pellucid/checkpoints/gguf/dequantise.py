@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.blocks.quantized import GRID
+from pellucid.blocks.rounding import GRID
 from pellucid.checkpoints.gguf.kinds import Packed
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
@@ -56,7 +56,7 @@ def grids_of(packed: Packed) -> Callable[[], Tensor] | None:
 
 
 def _grids(packed: Packed) -> Tensor:
-    """UInt8[Tensor, "rows groups*GRID"], as `pellucid.blocks.quantized` has them."""
+    """UInt8[Tensor, "rows groups*GRID"], as `pellucid.blocks.rounding` has them."""
     rows = packed.shape[0]
     blocks = np.empty((packed.bytes // packed.kind.bytes, packed.kind.bytes), np.uint8)
     with packed.path.open("rb") as file:

@@ -1,0 +1,147 @@
+"""Derivatives through models of 8 and 4 bits: steps that would cut them make way, whichever way they come."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import pellucid
+from pellucid.blocks.cache import Cache
+from pellucid.edits import add
+from tests.checkpoints.families import TINY, save
+
+BITS = pytest.mark.parametrize("bits", [8, 4])
+POSITIONS = pytest.mark.parametrize("rows", [1, 43], ids=["few", "many"])
+"""From 512 on attention, and sums with their norms, are kernels' work."""
+
+NEAR = {8: 0.05, 4: 0.35}
+"""How far a derivative may be from that of float32: its tables are rounded."""
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2", "bert"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wide = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 96, "head_dim": 16}
+    sizes = {name: size for name, size in wide.items() if name in TINY[request.param]}
+    return save(request.param, tmp_path_factory.mktemp("models") / request.param, **sizes)
+
+
+def ids(rows: int) -> Tensor:
+    return torch.randint(5, 90, (rows, 12), generator=torch.Generator().manual_seed(1))
+
+
+def loss(model: pellucid.Model, rows: int) -> Tensor:
+    logits = model(ids(rows)).logits.float()
+    return (logits[..., 3] * torch.arange(1.0, 13)).sum()
+
+
+def off(found: Tensor | None, wanted: Tensor | None) -> float:
+    assert found is not None and wanted is not None
+    return float((found - wanted).norm() / wanted.norm())
+
+
+def both(folder: Path, bits: int, found: Callable[[pellucid.Model], Tensor | None]) -> float:
+    """How far apart this is of a model of few bits and of one in float32."""
+    return off(*(found(pellucid.load(folder, dtype=dtype)) for dtype in (f"int{bits}", "float32")))
+
+
+@BITS
+@POSITIONS
+def test_norms_learn(folder: Path, rows: int, bits: int) -> None:
+    found: list[dict[str, Tensor | None]] = []
+    for dtype in (f"int{bits}", "float32"):
+        model = pellucid.load(folder, dtype=dtype)
+        model.freeze("*")
+        model.unfreeze("layers.*norm*")
+        loss(model, rows).backward()
+        found.append({name: one.grad for name, one in model.named_parameters() if one.requires_grad})
+    few, real = found
+    assert few.keys() == real.keys() and len(few) >= 4
+    assert max(off(few[name], real[name]) for name in few) < NEAR[bits]
+
+
+@BITS
+@POSITIONS
+@pytest.mark.parametrize("point", ["query", "key", "value"])
+def test_what_attention_is_given_learns(folder: Path, rows: int, bits: int, point: str) -> None:
+    def slope(model: pellucid.Model) -> Tensor | None:
+        model.freeze("*")
+        name, given = f"layers.0.attention.{point}", list[Tensor]()
+
+        def moved(heads: Tensor) -> Tensor:
+            given.append(torch.zeros(heads.shape[1:], requires_grad=True))
+            return heads + given[0]
+
+        with model.edit({name: moved}):
+            loss(model, rows).backward()
+        return given[0].grad
+
+    assert both(folder, bits, slope) < NEAR[bits]
+
+
+@BITS
+def test_a_token_behind_a_prefix_that_is_remembered(folder: Path, bits: int) -> None:
+    """The same gradient as in one pass."""
+    if folder.name == "bert":
+        pytest.skip("it remembers nothing")
+    model, vector, slopes = pellucid.load(folder, dtype=f"int{bits}"), torch.zeros(64, requires_grad=True), []
+    whole, edit = ids(1), {"layers.0.residual.pre": add(vector, position=slice(0, 10))}
+    with model.edit(edit):
+        once = model.module(whole).logits
+    cache = Cache(2, 12)
+    with model.edit(edit):
+        model.module(whole[:, :10], cache=cache)
+    steps = [model.module(whole[:, i : i + 1], cache=cache).logits for i in (10, 11)]
+    for last in (once[:, -1], steps[-1][:, -1]):
+        vector.grad = None
+        last[..., 3].sum().backward(retain_graph=True)
+        slopes.append(vector.grad)
+    assert off(slopes[1], slopes[0]) < 0.05
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
+@POSITIONS
+@pytest.mark.parametrize(("attention", "layer"), [("fused", 1), ("explicit", 0)])  # PyTorch's kernel refuses
+@pytest.mark.parametrize("inside", ["torch.func", "a dual level"])
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch itself asks for it there
+def test_a_derivative_forwards_is_that_backwards(
+    folder: Path, rows: int, dtype: str, attention: str, layer: int, inside: str
+) -> None:
+    model = pellucid.load(folder, dtype=dtype, attention=attention)
+    model.freeze("*")  # else an edit by nothing is known to learn
+    point, along = f"layers.{layer}.residual.post", torch.randn(64, generator=torch.Generator().manual_seed(3))
+
+    def through(vector: Tensor) -> Tensor:
+        with model.edit({point: add(vector)}):
+            return loss(model, rows)
+
+    start = torch.zeros(64, requires_grad=True)
+    through(start).backward()
+    assert start.grad is not None
+    if inside == "torch.func":
+        _, found = torch.func.jvp(through, (torch.zeros(64),), (along,))
+    else:
+        with torch.autograd.forward_ad.dual_level():
+            told = through(torch.autograd.forward_ad.make_dual(torch.zeros(64), along))
+            found = torch.autograd.forward_ad.unpack_dual(told).tangent
+    assert found is not None
+    assert abs(float(found) - float(start.grad @ along)) < 0.03 * float(start.grad.norm() * along.norm())
+
+
+@BITS
+def test_a_model_that_was_loaded_in_inference_mode(folder: Path, bits: int) -> None:
+    with torch.inference_mode():
+        model = pellucid.load(folder, dtype=f"int{bits}")
+    vector = torch.zeros(64, requires_grad=True)
+    with model.edit({"layers.0.residual.post": add(vector)}):
+        loss(model, 1).backward()
+    assert vector.grad is not None and float(vector.grad.norm()) > 0
+
+
+@BITS
+def test_no_texts_and_no_stray_names(folder: Path, bits: int) -> None:
+    model = pellucid.load(folder, dtype=f"int{bits}")
+    with torch.no_grad():
+        assert model(torch.zeros(0, 4, dtype=torch.long)).logits.shape == (0, 4, 96)
+    assert set(model.module.state_dict()) == {name for name, _ in model.module.named_parameters(remove_duplicate=False)}
