@@ -415,6 +415,7 @@ WRONG = {
     "no file of text": (["ner", "none.txt"], 3, "there is no file 'none.txt'"),
     "no table": (["ner", "none.csv"], 3, "there is no file 'none.csv'"),
     "a folder": (["ner", "."], 3, "'.' is a folder, expected a file"),
+    "a device": (["ner", "/dev/null"], 3, "'/dev/null' is a pipe or a device, expected a file: give what it holds on"),
     "a folder among texts": (["ner", "a", "."], 3, "'.' is a folder"),
     "a file among texts": (["ner", "a", __file__], 3, "is a file, which is read alone, and 2 things were given"),
     "a column of what is whole": (["ner", __file__, "-c", "a", "--whole"], 2, "--whole and --column do not go"),

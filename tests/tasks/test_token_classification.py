@@ -36,6 +36,7 @@ TEXTS = (
     "e\u0301" * 5 + " \u0301 a\u200db",
     "🙂",
     "[SEP] is a word",
+    "go \ufdfa on, Ada \ufdfaBob \ufdfa\ufdfa",
 )
 Load = Callable[[str], Pipeline]
 

@@ -88,6 +88,10 @@ def _is_file(argument: str, *, sure: bool) -> bool:
         raise InputError(f"{argument!r} is a folder, expected a file; a text that is called so: on standard input (-)")
     if os.path.isfile(argument):  # noqa: PTH113
         return sure or suffix != ""
+    if os.path.exists(argument):  # noqa: PTH110
+        raise InputError(
+            f"{argument!r} is a pipe or a device, expected a file: give what it holds on standard input (-)"
+        )
     if sure or (_may_be_a_name(argument) and suffix.lower() in (*TABLES, *OBJECTS, *PLAIN)):
         raise no_file(Path(argument))
     return False
@@ -199,6 +203,8 @@ def standard_line(number: int) -> str | None:
         raise InputError(
             f"standard input is not {error.encoding} text (after line {number}, byte 0x{byte:02x}): convert it first"
         ) from error
+    if "\0" in line:
+        raise InputError(f"standard input holds a NUL in line {number + 1}: it is binary or UTF-16, expected text")
     return (line if number else line.removeprefix("\ufeff")) or None
 
 

@@ -90,7 +90,7 @@ class QuestionAnswering(Reader):
             )
         for name, text in zip(NAMES, (question, context)):
             if not text.strip():
-                raise InputError(f"the {name} of item {index} is empty: there is nothing to answer")
+                raise InputError(f"the {name} of ", Item(index), " is empty: there is nothing to answer")
         return clean_text(question, index, "item"), Sentence.of_text(context, index)
 
     def asked(self, work: Work, item: tuple[str, Sentence], index: int) -> list[Window]:

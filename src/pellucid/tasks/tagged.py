@@ -106,7 +106,7 @@ def tagged(sentence: Sentence, stretch: Stretch, unknown: int | None) -> Tagged:
     given = sentence.starts is not None
     return Tagged(
         sentence,
-        [window.tokens[i].strip(" ") for i in here],  # the library counts the space before a typed mask as part of it
+        [window.tokens[i].strip() or window.tokens[i].strip(" ") for i in here],  # spaces come with a typed mask
         [place for place, _ in placed],
         [word for _, word in placed] if given else [window.words[i] for i in here],
         [window.ids[i] == unknown for i in here],
@@ -150,7 +150,7 @@ def whole_characters(tokens: Tagged) -> list[range]:
     """Each token alone, but those together that share a character."""
     found: list[range] = []
     for i, kind in enumerate(_kinds(tokens)):
-        if found and found[-1].stop == i and kind in ("word", "sign") and _shares(tokens, i):
+        if found and found[-1].stop == i and (_within(tokens, i) or (kind in ("word", "sign") and _shares(tokens, i))):
             found[-1] = range(found[-1].start, i + 1)
         elif kind in ("word", "sign"):
             found.append(range(i, i + 1))
@@ -159,6 +159,8 @@ def whole_characters(tokens: Tagged) -> list[range]:
 
 def _goes_on(tokens: Tagged, kinds: list[str], i: int) -> bool:
     shown, given = tokens.sentence.shown, tokens.sentence.starts is not None
+    if kinds[i] == "space" and _within(tokens, i):  # one character that normalisation writes as several words
+        return True
     if not given and kinds[i - 1] == "space" and unspaced(shown, bare(shown, *tokens.places[i])[0]):
         return False
     if kinds[i] in ("word", "sign") and _shares(tokens, i):
@@ -171,7 +173,12 @@ def _goes_on(tokens: Tagged, kinds: list[str], i: int) -> bool:
 def _shares(tokens: Tagged, i: int) -> bool:
     """Whether a token holds a part of the character before it: some of its bytes, or an accent on it."""
     (start, _), (_, end) = tokens.places[i], tokens.places[i - 1]
-    return start < end or (start == end > 0 and unicodedata.category(tokens.sentence.shown[start])[0] == "M")
+    return _within(tokens, i) or (start == end > 0 and unicodedata.category(tokens.sentence.shown[start])[0] == "M")
+
+
+def _within(tokens: Tagged, i: int) -> bool:
+    """Whether a token begins before the one before it ends."""
+    return i > 0 and tokens.places[i][0] < tokens.places[i - 1][1]
 
 
 def _kinds(tokens: Tagged) -> list[str]:
