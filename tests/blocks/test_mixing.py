@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import pellucid
 from pellucid.blocks import compiled, usable
+from pellucid.blocks.cache import Cache
 from pellucid.blocks.steps import Kernels
 from pellucid.blocks.usable import usable_kernels
 from pellucid.errors import InputError
@@ -41,14 +42,20 @@ def numbers(*shape: int, seed: int = 3) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def wanted(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+def wanted(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, *, causal: bool = False
+) -> Tensor:
     """The formula, in float64."""
     copies = query.shape[1] // key.shape[1]
     query, key, value = query.double(), *(x.double().repeat_interleave(copies, dim=1) for x in (key, value))
     scores = query @ key.mT * scale
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None], -torch.inf)
-    return (scores.softmax(-1) @ value).transpose(1, 2)
+    if causal:
+        seq, source = scores.shape[2:]
+        later = torch.ones(seq, source, dtype=torch.bool).triu(source - seq + 1)
+        scores = scores.masked_fill(later, -torch.inf)
+    return (scores.softmax(-1).nan_to_num() @ value).transpose(1, 2)
 
 
 def close(found: Tensor, right: Tensor) -> None:
@@ -76,6 +83,37 @@ def test_all_look_at_the_same(
         found = made.mix(query, key, value, mask, 0.4)
     assert found.dtype == dtype
     close(found, wanted(query, key, value, mask, 0.4))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("hidden", ["nothing", "the first", "some of each"])
+@pytest.mark.parametrize(("rows", "heads", "shared", "seq", "source", "width"), SIZES)
+def test_nobody_looks_behind_himself(
+    made: Kernels, threads: int, dtype: torch.dtype, hidden: str, rows: int, heads: int, shared: int, seq: int,
+    source: int, width: int,
+) -> None:  # fmt: skip
+    """All positions ask, and the last of more; who may look at none that stands before him hears nothing."""
+    for asking in {source, min(seq, source)}:
+        query = (numbers(rows, heads, asking, width) * 2).to(dtype)
+        key, value = (numbers(rows, shared, source, width, seed=seed).to(dtype) for seed in (5, 8))
+        mask = None
+        if hidden == "the first":
+            mask = torch.arange(source)[None] >= source // 3
+        elif hidden == "some of each":
+            mask = torch.rand(rows, source, generator=torch.Generator().manual_seed(1)) < 0.6
+        with in_threads(threads):
+            found = made.mix(query, key, value, mask, 0.4, causal=True)
+        close(found, wanted(query, key, value, mask, 0.4, causal=True))
+
+
+def test_what_stands_behind_is_not_read_however_large(made: Kernels) -> None:
+    query, key, value = (numbers(1, 2, 40, 8, seed=seed) for seed in (1, 2, 3))
+    right = made.mix(query, key, value, None, 1.0, causal=True)
+    key[:, :, 20:], value[:, :, 20:] = 1e18, 1e30
+    assert torch.equal(made.mix(query, key, value, None, 1.0, causal=True)[:, :20], right[:, :20])
+    with pytest.raises(InputError, match=r"must agree"):
+        made.mix(query, key[:, :, :30], value[:, :, :30], None, 1.0, causal=True)
 
 
 def test_heads_lie_side_by_side_or_in_any_order(made: Kernels) -> None:
@@ -225,7 +263,7 @@ def test_a_sum_of_other_kinds_or_norms_is_pytorchs(made: Kernels, kind: torch.dt
     """As a map of few bits without bias gives bfloat16 where the stream is float32."""
     x, y = numbers(2, 8), numbers(2, 8, seed=4).to(kind)
     with torch.no_grad():
-        torch.testing.assert_close(compiled._add_norm(made, x, y, norm), norm(x + y))
+        torch.testing.assert_close(compiled._add_norm(x, y, norm), norm(x + y))
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -237,9 +275,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     found: list[tuple[int, ...]] = []
     mix = Kernels.mix
 
-    def counting(self: Kernels, query: Tensor, *rest: object) -> Tensor:
+    def counting(self: Kernels, query: Tensor, *rest: object, **said: object) -> Tensor:
         found.append(tuple(query.shape))
-        return mix(self, query, *rest)
+        return mix(self, query, *rest, **said)
 
     monkeypatch.setattr(Kernels, "mix", counting)
     return found
@@ -280,6 +318,35 @@ def test_every_encoder_says_what_it_says_without_kernels(
     seen = there.bool()
     within = 2e-5 if dtype == "float32" else 0.1
     torch.testing.assert_close(found[seen], right[seen], rtol=within, atol=within)
+
+
+@fast
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("way", ["alike", "a prompt", "end to end"])
+def test_a_decoder_says_what_it_says_without_kernels(
+    name: str, dtype: str, way: str, tmp_path: Path, asked: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts side by side, one that is remembered, and two in one row, which are mixed one by one."""
+    if dtype == "bfloat16" and (way != "alike" or "amx" in features()):
+        pytest.skip("PyTorch's own products are asked here")
+    facts = {"max_position_embeddings": 2000} | ({"sliding_window": None} if name == "mistral" else {})
+    module = pellucid.load(save(name, tmp_path / "model", **facts), dtype=dtype).module.swift()
+    ids, _ = ids_of({"a prompt": [700], "end to end": [1200]}.get(way, [20] * 30))
+
+    def said() -> Tensor:
+        with torch.inference_mode():
+            cache = None if way == "alike" else Cache(2, 1200)
+            segments = torch.tensor([1] * 520 + [2] * 680)[None] if way == "end to end" else None
+            return module(ids, cache=cache, segments=segments).logits
+
+    found = said()
+    by_kernels = len(asked)
+    monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
+    right = said()
+    assert by_kernels == len(asked) >= 2
+    within = 2e-5 if dtype == "float32" else 0.1
+    torch.testing.assert_close(found, right, rtol=within, atol=within)
 
 
 @fast

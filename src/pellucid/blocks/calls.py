@@ -131,9 +131,10 @@ class Mix(Structure):
 
 
 class MixAll(Structure):
-    """Many positions of each row, which look at the same ones.
+    """Many positions of each row, which look at the same ones, or each at those up to its own.
 
     heads: of query.  shared: of key and value.  seq: positions that ask.  source: positions that are looked at.
+    before: how many of these stand before the first that asks, where none looks at what stands behind it; -1 else.
     width: of a head.  narrow: whether all is bfloat16, and not float32.
     query, key, value: addresses; `_row`, `_head`, `_step`: how many numbers on the next row, head, position begins.
     mask: of one byte for each of [rows, source], 0 where it is hidden; 0 hides none.  mask_differs: whether each row
@@ -143,7 +144,7 @@ class MixAll(Structure):
 
     __slots__ = ()
     _fields_ = [
-        *_whole("rows heads shared seq source width narrow query query_row query_head query_step"),
+        *_whole("rows heads shared seq source before width narrow query query_row query_head query_step"),
         *_whole("key key_row key_head key_step value value_row value_head value_step"),
         *_whole("mask mask_differs out room room_each"),
         ("scale", c_float),

@@ -135,12 +135,12 @@ class CompiledAttention(PackedAttention):
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         rows, _, seq, width = query.shape
-        alike = bias is None and not run.causal and (run.mask is None or run.mask.shape[1:3] == (1, 1))
+        alike = bias is None and run.lengths is None and (run.mask is None or run.mask.shape[1:3] == (1, 1))
         many = seq > 1 and rows * seq >= MANY and value.shape[-1] == width and _by_vectors(query.dtype)
         if not (alike and many and (steps := _steps_for(query, key, value))):
             return super()._fused(query, key, value, bias, run)
         mask = None if run.mask is None else run.mask[:, 0, 0]
-        return steps.mix(query, key, value, mask, self.scale).transpose(1, 2)
+        return steps.mix(query, key, value, mask, self.scale, causal=run.causal).transpose(1, 2)
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch hidden"]  ->  the same"""

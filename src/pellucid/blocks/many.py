@@ -47,11 +47,14 @@ class ManySteps(Abreast):
         self.share("add_norm", told, rows * width)
         return out
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    def mix(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, *, causal: bool = False
+    ) -> Tensor:
         """softmax(query . key x scale) . value of many positions. All are of one kind, float32 or bfloat16.
 
         query: Float[Tensor, "rows heads seq width"]; key, value: Float[Tensor, "rows shared source width"]
         mask: Bool[Tensor, "rows|1 source"], True where a position may be looked at; None where all may.
+        causal: the last `seq` positions of `source` ask, and none sees what stands behind it.
         ->  Float[Tensor, "rows seq heads width"]
         Raises InputError where they do not fit each other: the kernel would read beside them.
         """
@@ -59,6 +62,7 @@ class ManySteps(Abreast):
         rows, heads, seq, width = query.shape
         shared, source = key.shape[1:3]
         fit = key.shape == value.shape == (rows, shared, source, width) and heads % shared == 0
+        fit = fit and not (causal and seq > source)
         if not fit or {query.dtype, key.dtype, value.dtype} not in MANY_OF:
             said = ", ".join(kind_of(x) for x in (query, key, value))
             raise InputError(
@@ -79,6 +83,7 @@ class ManySteps(Abreast):
             shared=shared,
             seq=seq,
             source=source,
+            before=source - seq if causal else -1,
             width=width,
             narrow=query.dtype == torch.bfloat16,
             mask=placed(mask),

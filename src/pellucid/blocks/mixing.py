@@ -90,6 +90,24 @@ def _clear(place: Any, count: Any) -> None:
         numbers[c] = float32(0.0)
 
 
+@_part
+def _count(mask: Any, all_seen: Any, row: Any, first: Any, end: Any) -> Any:
+    """How many of some positions may be looked at."""
+    if all_seen:
+        return end - first
+    found = int64(0)
+    for j in range(first, end):
+        found += int64(mask[row, j] != 0)
+    return found
+
+
+@_part
+def _fill(place: Any, first: Any, end: Any, number: Any) -> None:
+    numbers = carray(floats_at(place), (end,))
+    for c in range(first, end):
+        numbers[c] = number
+
+
 @kernel(MixAll)
 def mix_all(call: Any) -> None:
     """softmax(query . key x scale) . value, head by head, which the threads share."""
@@ -104,9 +122,7 @@ def mix_all(call: Any) -> None:
         value = said.value + size * (row * said.value_row + head // heads_of_one * said.value_head)
         query = said.query + size * (row * said.query_row + head * said.query_head)
         out = said.out + size * (row * said.seq * heads + head) * width
-        seen = int64(0)
-        for j in range(source):
-            seen += int64(all_seen or mask[row * apart, j] != 0)
+        seen = _count(mask, all_seen, row * apart, int64(0), source)
         count = _lanes(seen)
         keys = said.room + 4 * me * said.room_each  # [width, count]
         values = keys + 4 * width * count  # [seen, wide]
@@ -125,16 +141,26 @@ def mix_all(call: Any) -> None:
                 i, last = i + 1, j
         for i in range(seen, count):  # once more, as it takes nothing from the others
             _turn(key + size * last * said.key_step, narrow, width, keys + 4 * i, count)
+        read, seen_there, end = int64(0), int64(0), seen
         for first in range(0, said.seq, ROWS):
             some = min(ROWS, said.seq - first)
+            if said.before >= 0:
+                end = seen_there + _count(mask, all_seen, row * apart, read, said.before + first + some)
             for i in range(some):
                 _read(query + size * (first + i) * said.query_step, narrow, said.scale, width, asking + 4 * i * width)
             _clear(asking + 4 * some * width, (ROWS - some) * width)
-            multiply(asking, width, keys, width, count, weights)
+            multiply(asking, width, keys, width, count, _lanes(end), weights)
             for i in range(some):
+                mine, scores = end, weights + 4 * i * count
+                if said.before >= 0:
+                    stop = said.before + first + i + 1
+                    mine, read = seen_there + _count(mask, all_seen, row * apart, read, stop), stop
+                    seen_there = mine
+                    _fill(scores, mine, _lanes(mine), carray(floats_at(scores), (1,))[0])
                 # padding that may look nowhere: zeros, as PyTorch gives
-                totals[i] = weigh(weights + 4 * i * count, seen, count) if seen else one
-            multiply(weights, count, values, seen, wide, sums)
+                totals[i] = weigh(scores, mine, _lanes(mine)) if mine else one
+                _fill(scores, mine, end, float32(0.0))
+            multiply(weights, count, values, end, wide, wide, sums)
             for i in range(some):
                 place = out + size * (first + i) * heads * width
                 _write(sums + 4 * i * wide, one / totals[i], narrow, width, place)

@@ -129,17 +129,17 @@ _two_vectors, _one_vector = _tile(2), _tile(1)
 
 
 @njit(fastmath=FREE, error_model="numpy")
-def multiply(a: Any, step: Any, b: Any, depth: Any, width: Any, out: Any) -> None:
+def multiply(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, out: Any) -> None:
     """out = a . b, by their addresses.
 
     a: Float32[ROWS, depth], each row `step` numbers behind the one before.  b: Float32[depth, width].
-    out: Float32[ROWS, width].  width: a multiple of `VECTOR`.
+    out: Float32[ROWS, width], of which the first `some` columns are written.  width, some: multiples of `VECTOR`.
     """
     column = int64(0)
-    while column + 2 * VECTOR <= width:
+    while column + 2 * VECTOR <= some:
         _two_vectors(a, step, b + 4 * column, width, depth, out + 4 * column, width)
         column += 2 * VECTOR
-    if column < width:
+    if column < some:
         _one_vector(a, step, b + 4 * column, width, depth, out + 4 * column, width)
 
 
