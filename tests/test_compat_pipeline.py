@@ -335,6 +335,29 @@ def test_settings_of_a_call_stand_in_place_of_those_of_the_pipeline(
     assert found[0] == found[1]
 
 
+ENDS = list(range(2, 90, 3))
+
+
+@pytest.mark.parametrize("call", [{}, {"return_tensors": True}, {"skip_special_tokens": False}, {"pad_token_id": 5}])
+@pytest.mark.parametrize("said", [{"pad_token_id": 7}, {"pad_token_id": 3}, {}], ids=str)
+@pytest.mark.parametrize("several", [{}, {"num_beams": 3, "num_return_sequences": 3}], ids=["one", "three"])
+def test_an_end_token_stays_whoever_names_it(
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    call: dict[str, Any],
+    said: dict[str, Any],
+    several: dict[str, Any],
+) -> None:
+    """One that is no special token is a part of the text, and what a shorter one is filled with stands behind it."""
+    folder = shutil.copytree(checkpoint("gpt2"), tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ENDS, "bos_token_id": 0, **said}))
+    found = []
+    for library in (compat, transformers):
+        made = library.pipeline("text-generation", str(folder), device="cpu")
+        found.append(made(GOOD, do_sample=False, max_new_tokens=10, **several, **call))
+    assert found[0] == found[1]
+
+
 def test_a_hole_keeps_the_end_of_a_prompt_whatever_the_tokenizer_says(checkpoint: Callable[[str], Path]) -> None:
     folder, prompt = str(checkpoint("gpt2")), "Once upon a time there was a dog in the garden. " * 12
     asked = {"handle_long_generation": "hole", "do_sample": False, "max_new_tokens": 4, "return_full_text": False}

@@ -1,6 +1,6 @@
-"""What is asked of the reference's pipelines that write: how long, by which search, and what is decoded how."""
+"""What is asked of the reference's pipelines that write: how long, by which search, and what is decoded how; of those
+that write anew, all of it."""
 
-import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from pellucid.compat.asked import UNBOUNDED, Asked, Round
+from pellucid.compat.asked import Asked, Round
 from pellucid.compat.generation_config import UNFOLLOWED, spread
 from pellucid.compat.said import Unfollowed
 from pellucid.compat.writing import DEFAULT_LENGTH, REFERENCE_TOP_K, useful
@@ -19,9 +19,7 @@ from pellucid.generation.said import REFERENCE_LENGTH, started
 from pellucid.generation.settings import APART
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.model import Model
-from pellucid.tasks.text_generation import shorter
 from pellucid.tasks.told import params_of, prefix_of
-from pellucid.text.portions import Reading, endings
 
 log = logging.getLogger("pellucid")
 
@@ -30,7 +28,7 @@ LONGEST = 256
 
 _OURS = {"stop_strings": "stop"}
 _NOTHING = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")
-"""Arguments that change no text here."""
+"""Arguments that change nothing that is written; one says what stands behind it, where several texts are one tensor."""
 
 
 class Written(Asked, ABC):
@@ -105,29 +103,35 @@ class Written(Asked, ABC):
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
             plain["eos_token_id"] = self.stopped(self.words(stop, add_special_tokens=False)["input_ids"])
-        elif self.said.get("eos_token_id") is not None:
-            plain["eos_token_id"] = self.said["eos_token_id"]
+        elif (ends := self._said_last("eos_token_id")) is not None:  # in place of those of `config.json`
+            plain["eos_token_id"] = ends
         return plain | self.cut(self.said.get("truncation"), None)
 
     def ended(self, answer: Any) -> list[tuple[Any, str]]:
-        """Every text, and the end tokens that were asked for, which the reference leaves in, and pads with."""
-        every, rows = answer.all or [answer], self.rows([], answer)
-        if "eos_token_id" not in self.options() or self.said.get("skip_special_tokens") is False:
-            return [(one, "") for one in every]
-        kept = [one.ids[:-1] if one.finish_reason == "end" else one.ids for one in every]
-        words = [self.words.decode(ids, skip_special_tokens=True) for ids in kept]
-        whole = [self.words.decode(ids, skip_special_tokens=True) for ids in rows]
+        """Every text, and the end tokens and padding that the reference leaves behind it."""
+        every, skip = answer.all or [answer], self.said.get("skip_special_tokens") is not False
+        kept = [one.ids[:-1] if skip and one.finish_reason == "end" else one.ids for one in every]
+        words, whole = (
+            [self.words.decode(ids, skip_special_tokens=skip) for ids in x] for x in (kept, self.rows([], answer))
+        )
         return [(one, padded[len(text) :]) for one, text, padded in zip(every, words, whole)]
 
     def rows(self, start: list[int], answer: Any) -> list[list[int]]:
         """The tokens of every text, padded to one length; the reference's beams take a padding token of 0 for none."""
-        options, pad = self.options(), self.words.pad_token_id
+        options, pad, own = self.options(), self._said_last("pad_token_id"), self.words.pad_token_id
+        pad = own if pad is None else pad
         if pad is None or (pad == 0 and options.get("num_beams", 1) > 1):
             asked = options.get("eos_token_id", self.model.config.end_tokens)
             pad = asked if isinstance(asked, int) else next(iter(asked), 0)
         rows = [[*start, *one.ids] for one in answer.all or [answer]]
         longest = max(map(len, rows))
         return [row + [pad] * (longest - len(row)) for row in rows]
+
+    def _said_last(self, name: str) -> Any:
+        """What a call or the pipeline says, or else the checkpoint's file of writing; None where none does."""
+        return next(
+            (one for said in (self.said, self.model.loaded.generation) if (one := said.get(name)) is not None), None
+        )
 
     def _params(self) -> dict[str, Any]:
         return params_of(self.model.loaded).get(self.task, {})
@@ -190,105 +194,6 @@ class Rewritten(Written):
     def whole(self, found: list[Any], given: list[Any]) -> Any:
         flat = all(isinstance(one, str) for one in given) and all(len(one) == 1 for one in found)
         return [one[0] for one in found] if flat else found
-
-
-class Continued(Written):
-    """How texts and conversations go on."""
-
-    named = "text_inputs"
-    takes = (
-        Written.takes + " return_full_text prefix handle_long_generation continue_final_message skip_special_tokens "
-        "tokenizer_encode_kwargs add_special_tokens"
-    )
-    defaults: ClassVar[Mapping[str, Any]] = {"do_sample": True, "temperature": 0.7}
-    fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "parse_in_messages": True}
-    _ours: ClassVar[tuple[str, ...]] = (
-        *("return_full_text", "prefix", "continue_final_message", "skip_special_tokens", "add_special_tokens"),
-    )
-
-    def options(self) -> dict[str, Any]:
-        said = self.said
-        own = {name: said[name] for name in self._ours if said.get(name) is not None}
-        own["clean_up_tokenization_spaces"] = said.get("clean_up_tokenization_spaces") is not False
-        how = {"truncation": said.get("truncation"), **self.how("tokenizer_encode_kwargs", said)}
-        long = self.cut(how["truncation"], how.get("max_length", self.typed.get("max_length")))
-        if said.get("handle_long_generation") is not None:
-            if said["handle_long_generation"] != "hole":
-                raise InputError(
-                    f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
-                )
-            if self._truncates():
-                raise InputError("handle_long_generation is 'hole' and truncation is asked for too: leave one out")
-            long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
-        elif "long" in long:
-            long["truncation_side"] = self.words.truncation_side
-        options: dict[str, Any] = super().options() | own | long
-        if self.typed.get("min_length") is not None and self.typed.get("min_new_tokens") is None:
-            options["min_length"] = options["min_length"] + self._ahead()
-        return options
-
-    def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
-        """A greatest length alone cuts texts, and no conversations."""
-        uncut = not self._truncates() and self.said.get("handle_long_generation") is None
-        whole = {"long": "error", "max_length": UNBOUNDED} if uncut else {}
-        for texts, some in itertools.groupby(items, lambda one: isinstance(one, str)):
-            for few, options in super().rounds(some):
-                yield few, options if texts else options | whole
-
-    def _truncates(self) -> bool:
-        """Whether somebody asks for cutting, and not by a greatest length alone."""
-        how = {"truncation": self.said.get("truncation"), **self.how("tokenizer_encode_kwargs", self.said)}
-        return "long" in self.cut(how["truncation"], None)
-
-    def single(self, given: list[Any]) -> bool:
-        return bool(given) and isinstance(given[0], Mapping)
-
-    def shape(self, answer: Any, item: Any) -> Any:
-        if self.said.get("return_tensors"):
-            return [{"generated_token_ids": row} for row in self.rows(self._prompt(item, answer.read.cut), answer)]
-        return [{"generated_text": _with_tail(one["generated_text"], tail)} for one, tail in self.ended(answer)]
-
-    def before(self, item: Any) -> int:
-        read, options = len(self._prompt(item)), self.options()
-        most = options["max_length"] if isinstance(item, str) and options.get("long") == "truncate" else None
-        return (read if most is None else min(read, most)) - self._ahead()
-
-    def _ahead(self) -> int:
-        """The tokens of the prefix, which count towards no length that was asked for."""
-        special = bool(self.said.get("add_special_tokens"))
-        return len(Reading(self.words, "", True, special).whole(prefix).ids) if (prefix := self._prefix()) else 0
-
-    def _prompt(self, item: Any, cut: int = 0) -> list[int]:
-        """The tokens of a prompt, without so many that were cut."""
-        if isinstance(item, str):
-            special = self.said.get("add_special_tokens") is not False
-            reading = Reading(self.words, self._prefix(), True, special)
-            ids = reading.whole(item).ids
-            if not cut:
-                return ids
-            left = self.options().get("truncation_side") == "left"
-            return endings(reading, item, 0, room=len(ids) - cut, rule="truncate", left=left)[0].ids
-        ids = whole = self._turns(item)
-        while len(whole) - len(ids) < cut:
-            ids = self._turns(item := shorter(item))
-        return ids
-
-    def _prefix(self) -> str:
-        said = self.said.get("prefix")
-        return (prefix_of(self.model.loaded, [self.task]) or "") if said is None else said
-
-    def _turns(self, item: Any) -> list[int]:
-        last = self.said.get("continue_final_message")
-        on = item[-1]["role"] == "assistant" if last is None else last
-        how: dict[str, Any] = {"add_generation_prompt": not on, "continue_final_message": on}
-        return [int(i) for i in self.words.apply_chat_template(item, tokenize=True, **how)]
-
-
-def _with_tail(text: Any, tail: str) -> Any:
-    """A text, or the last message of a conversation, with some more behind it."""
-    if isinstance(text, str):
-        return text + tail
-    return [*text[:-1], text[-1] | {"content": text[-1]["content"] + tail}]
 
 
 def _lengths(said: Mapping[str, Any]) -> dict[str, int]:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from pellucid.compat.asked import COMMON, Asked, Classified, Features, Filled, Judged, Read, Tagged
-from pellucid.compat.asked_writing import Continued, Rewritten
+from pellucid.compat.asked_continuing import Continued
+from pellucid.compat.asked_writing import Rewritten
 from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, followed, placed, warn_of_code
 from pellucid.compat.words import AutoTokenizer

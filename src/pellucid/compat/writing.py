@@ -34,6 +34,7 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     input_ids: Int[Tensor, "batch seq"], padded on either side.  attention_mask: the same shape, or one row for all.
     options: those of `Model.generate`; `max_length`, which counts the prompt; `pad_token_id` and `eos_token_id`; a
         `streamer` of the reference's, which is told one text, token by token. None takes back what a checkpoint says.
+        A rule that counts or compares tokens sees a row's own, where the reference's sees its padding too.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
     """
     streamer, asked = options.pop("streamer", None), followed(options, UNFOLLOWED)
