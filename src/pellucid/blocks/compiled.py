@@ -41,9 +41,10 @@ ALIKE = 4
 MOST = 32
 """Rows up to which a step between products is done sooner by one thread."""
 
-MANY = 512
-"""Positions of a batch from which on its attention is a kernel's. It goes by the batch alone: what a text is given does
-not depend on what the process did before. A text or two are not worth the seconds in which kernels are compiled."""
+MANY, PROMPT = 512, 64
+"""Positions of a batch from which on its attention is a kernel's; and of a prompt, since writing is by kernels anyway.
+It goes by the batch alone: what a text is given does not depend on what the process did before. A text or two are not
+worth the seconds in which kernels are compiled."""
 
 
 def mixes(dtype: torch.dtype) -> bool:
@@ -136,11 +137,15 @@ class CompiledAttention(PackedAttention):
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         rows, _, seq, width = query.shape
         alike = bias is None and run.lengths is None and (run.mask is None or run.mask.shape[1:3] == (1, 1))
-        many = seq > 1 and rows * seq >= MANY and value.shape[-1] == width and _by_vectors(query.dtype)
+        enough = MANY if run.cache is None else PROMPT
+        many = seq > 1 and rows * seq >= enough and value.shape[-1] == width and _by_vectors(query.dtype)
         if not (alike and many and (steps := _steps_for(query, key, value))):
             return super()._fused(query, key, value, bias, run)
         mask = None if run.mask is None else run.mask[:, 0, 0]
         return steps.mix(query, key, value, mask, self.scale, causal=run.causal).transpose(1, 2)
+
+    def _narrows(self, x: Tensor, run: Pass) -> bool:
+        return super()._narrows(x, run) and not (run.cache and _by_vectors(x.dtype) and usable_kernels())
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch hidden"]  ->  the same"""

@@ -111,7 +111,7 @@ class PackedAttention(Unheard, Attention):
         rows, seq, _ = x.shape
         shared = self.num_key_value_heads
         together = self.product(x)
-        narrow = seq >= LONG and bias is None and _by_order_alone(run) and _narrow(together)
+        narrow = seq >= LONG and bias is None and _by_order_alone(run) and self._narrows(together, run)
         if run.rotation is not None:
             together = run.rotation.turn_paired(together.float(), self.num_heads + shared, shared)
         together = together.to(x.dtype if run.cache is None else torch.float32)
@@ -122,6 +122,10 @@ class PackedAttention(Unheard, Attention):
             return self.output(_mixed_in_strips(query * self.scale, key, value))
         query, bias = run.going_on(query, 2), bias if bias is None else run.going_on(bias, 2)
         return self.output(self._fused(query, key, value, bias, run).transpose(1, 2).flatten(2))
+
+    def _narrows(self, x: Tensor, run: Pass) -> bool:
+        """Whether causal attention is quickest as products in bfloat16, which `x` is."""
+        return x.dtype == torch.bfloat16 == fastest_dtype(x.device)
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """One new position of each text, which sees what is remembered: Float[Tensor, "batch hidden"]  ->  the same
@@ -155,10 +159,6 @@ class PackedAttention(Unheard, Attention):
 
 def _by_order_alone(run: Pass) -> bool:
     return run.causal and run.mask is None and run.lengths is None
-
-
-def _narrow(x: Tensor) -> bool:
-    return x.dtype == torch.bfloat16 == fastest_dtype(x.device)
 
 
 def _mixed_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
