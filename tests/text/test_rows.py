@@ -69,6 +69,11 @@ BAD = {
     "case.csv": (b"id,TEXT\n1,a\n", "text", "did you mean TEXT"),
     "double.csv": (b"text,text\n1,a\n", "text", "more than one column 'text'"),
     "quote.csv": (b'id,text\n1,a\n2,"a\n3,b\n4,c\n', "text", "line 3: a quote is never closed"),
+    "letters.tsv": (
+        b'text\tlabel\n"a\tx\nb\ty\nc"\tx\nd\ty\n',
+        "text",
+        "lines 2 to 4 are one row, for a quote opens in",
+    ),
     "after.csv": (b'id,text\n1,"a"b\n', "text", "line 2:"),
     "late.csv": (
         b"id,text\n" + b"1,a\n" * 5000 + b"2,\xe4\n",

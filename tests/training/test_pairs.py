@@ -271,7 +271,7 @@ def test_scores_are_scaled_and_told(body: "pellucid.Model", caplog: pytest.LogCa
     objective, model, _ = asked(body, small)
     assert objective.top_score == 1.0
     assert [one.target.score for one in objective.examples(model.loaded, small)] == pytest.approx(wanted)
-    objective, model, _ = asked(body, [row | {"score": 9} for row in data], top_score=10.0)
+    objective, model, _ = asked(body, [row | {"score": 9 - i} for i, row in enumerate(data)], top_score=10.0)
     assert objective.examples(model.loaded, [data[0] | {"score": 9}])[0].target.score == 0.9
 
 
@@ -307,6 +307,14 @@ def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], options
         objective.examples(model.loaded, [row])
 
 
+def test_pairs_of_one_score_teach_nothing(body: "pellucid.Model") -> None:
+    """The loss was 0 at every step, and the training was said to be done."""
+    alike = [row | {"score": 4} for row in scored(6)]
+    with pytest.raises(InputError, match=r"every pair has the score 4: .*mean alike pass criterion='multiple-neg"):
+        asked(body, alike)
+    assert asked(body, alike, criterion="cosine") and asked(body, scored(1))
+
+
 def test_what_a_later_row_alone_has_is_not_passed_over(body: "pellucid.Model") -> None:
     some = [*matched(2), *matched(1, 1, negative=True)]
     objective, model, _ = asked(body, some, criterion="multiple-negatives")
@@ -326,14 +334,12 @@ def test_what_is_not_read_is_told_of_in_whichever_row_it_stands(
     assert "'negative' is not read: 'cosent' learns from scores" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("criterion", "more"), [("cosent", {"score": 0.5}), ("multiple-negatives", {}), ("cosine", {"score": 0.5})]
-)
-def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(
-    body: "pellucid.Model", criterion: str, more: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("criterion", ["cosent", "multiple-negatives", "cosine"])
+def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(body: "pellucid.Model", criterion: str) -> None:
     """Its loss would be nothing, and the weights would decay."""
-    rows = [{"sentence1": f"good {word}", "sentence2": word} | more for word in WORDS[:6]]
+    rows: list[dict[str, Any]] = [{"sentence1": f"good {word}", "sentence2": word} for word in WORDS[:6]]
+    if criterion != "multiple-negatives":
+        rows = [row | {"score": i / 8} for i, row in enumerate(rows)]
     said: dict[str, Any] = {"criterion": criterion, "batch_size": 1, "epochs": 1, "validation": 0}
     if criterion == "cosine":
         assert pellucid.train(body, rows, "similarity", **said).report.log[0]["loss"] > 0

@@ -163,6 +163,12 @@ def _records(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, l
     line = 0
     try:
         for record in reader:
+            if delimiter == "\t" and any("\t" in field and "\n" in field for field in record):
+                end = reader.line_num
+                raise InputError(
+                    f"{path}: lines {line + 1} to {end} are one row, for a quote opens in the first and closes in the "
+                    'last: where quotes are letters, write each as "" within a field that two enclose'
+                )
             if record:
                 yield line + 1, record
             line = reader.line_num

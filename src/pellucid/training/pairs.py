@@ -13,12 +13,13 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, truth, within
 from pellucid.config.pooling import MODES, Pooling
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
 from pellucid.tasks.passes import passes
 from pellucid.text.cut import warn_of_cut
-from pellucid.training.data import place, texts, values
+from pellucid.training.alike import SCORE, check_unlike, scores_of, top_of
+from pellucid.training.data import place, texts
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
 from pellucid.training.nearness import cosent, cosine, cosines, multiple_negatives, nearest
@@ -30,10 +31,7 @@ log = logging.getLogger("pellucid")
 
 CRITERIA = ("cosent", "cosine", "multiple-negatives")
 _MATCHES = Argument("criterion", "multiple-negatives")
-SCORED, MATCHED, NEGATIVE, SCORE = ("sentence1", "sentence2"), ("anchor", "positive"), "negative", "score"
-FIVE = 5.0
-"""The score of two sentences that mean the same, in the data of STS (Agirre et al., 2012, S12-1051)."""
-
+SCORED, MATCHED, NEGATIVE = ("sentence1", "sentence2"), ("anchor", "positive"), "negative"
 Pieces = list[tuple[int, dict[str, Tensor]]]
 
 
@@ -121,12 +119,15 @@ class SentenceSimilarity(Objective):
             raise InputError(f"{place(rows[0], 0)} has no 'score', and ", learns, _MATCHES)
         if any(NEGATIVE in row for row in rows):
             log.warning("'negative' is not read: %r learns from scores", self.criterion)
-        return self if self.top_score else replace(self, top_score=_top(rows))
+        top = self.top_score or top_of(rows)
+        if self.criterion == "cosent":
+            check_unlike(rows, top, _MATCHES)
+        return replace(self, top_score=top)
 
     def scoring(self, rows: Sequence[Fields]) -> Self:
         if not self._matches:
             return self.fitted(rows)
-        return replace(self, top_score=_top(rows)) if SCORE in rows[0] and not self.top_score else self
+        return replace(self, top_score=top_of(rows)) if SCORE in rows[0] and not self.top_score else self
 
     def least(self, examples: Sequence[Example]) -> int:
         return 1 if self.criterion == "cosine" or len(examples[0].ids) > 2 else 2  # the third is a negative
@@ -152,7 +153,7 @@ class SentenceSimilarity(Objective):
         numbers: dict[str, int] = {}
         every = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
         alike = self._matches and SCORE not in rows[0]  # whoever learns from scores needs one in every row
-        scores = [float("nan")] * len(rows) if alike else _scores(rows, self.top_score or 1.0)
+        scores = [float("nan")] * len(rows) if alike else scores_of(rows, self.top_score or 1.0)
         read = self._read(loaded, list(numbers))
         return [
             Example(tuple(read[n][0] for n in one), tuple(read[n][1] for n in one), Pair(score, one))
@@ -268,31 +269,3 @@ def _columns(rows: Sequence[Fields]) -> tuple[str, ...]:
             return (*names, NEGATIVE) if negatives else names
     wanted = f"{' and '.join(SCORED)}, or {' and '.join(MATCHED)}"
     raise InputError(f"{place(row, 0)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}")
-
-
-def _top(rows: Sequence[Fields]) -> float:
-    """The score of two texts that mean the same."""
-    scores = _scores(rows, 1.0, most=FIVE)
-    if max(scores) <= 1.0:
-        return 1.0
-    log.warning("scores lie in %g to %g: they are divided by %g (top_score)", min(scores), max(scores), FIVE)
-    return FIVE
-
-
-def _scores(rows: Sequence[Fields], top: float, most: float | None = None) -> list[float]:
-    """The scores, of the same texts 1. most: the greatest that there may be."""
-    most = top if most is None else most
-    found = []
-    for i, value in enumerate(values(rows, SCORE)):
-        try:
-            score = float(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{place(rows[i], i)}: score is {repr(value)[:60]}, expected a number") from error
-        if not -top <= score <= most:
-            raise InputError(
-                f"{place(rows[i], i)}: score is {score:g}, expected one from 0 to {most:g}: pass ",
-                Argument("top_score", Blank("N")),
-                ", the score of two texts that mean the same",
-            )
-        found.append(score / top)
-    return found
