@@ -101,6 +101,38 @@ def test_a_token_behind_a_prefix_that_is_remembered(folder: Path, bits: int) -> 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
+@pytest.mark.parametrize("between", ["a pass without", "fewer", "another order", "more", "the same behind others"])
+def test_what_comes_between_cuts_no_more_than_itself(folder: Path, dtype: str, between: str) -> None:
+    """A pass without gradients, or rows that are chosen without them, before one with: the gradient is that of passes
+    with gradients all through, but for what the pass without has written."""
+    if folder.name == "bert":
+        pytest.skip("it remembers nothing")
+    model, slopes = pellucid.load(folder, dtype=dtype), []
+    model.freeze("*")
+    chosen = {"fewer": [1], "another order": [2, 1, 0], "more": [0, 0, 1, 2], "the same behind others": [0, 2, 1]}
+    for grad in (True, False):
+        vector, cache = torch.zeros(64, requires_grad=True), Cache(2, 12)
+        with model.edit({"layers.0.residual.pre": add(vector)}):
+            model.module(ids(3)[:, :5], cache=cache)
+        now = ids(3)
+        with torch.set_grad_enabled(grad):
+            if between == "a pass without":
+                with model.edit({"layers.0.residual.pre": lambda stream: stream.detach()}):
+                    model.module(now[:, 5:8], cache=cache)
+            else:
+                rows = torch.tensor(chosen[between])
+                now = now[rows]
+                cache.choose(rows, since=3 if between == "the same behind others" else 0)
+        start = 8 if between == "a pass without" else 5
+        for i in range(start, 12):
+            found = model.module(now[:, i : i + 1], cache=cache).logits
+        (found[:, -1, 3] * torch.arange(1.0, len(now) + 1)).sum().backward()
+        slopes.append(vector.grad)
+    assert off(slopes[1], slopes[0]) < (1e-5 if between != "a pass without" else 0.5)
+    assert slopes[1] is not None and float(slopes[1].norm()) > 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
 @POSITIONS
 @pytest.mark.parametrize(("attention", "layer"), [("fused", 1), ("explicit", 0)])  # PyTorch's kernel refuses
 @pytest.mark.parametrize("inside", ["torch.func", "a dual level"])
@@ -127,6 +159,18 @@ def test_a_derivative_forwards_is_that_backwards(
             found = torch.autograd.forward_ad.unpack_dual(told).tangent
     assert found is not None
     assert abs(float(found) - float(start.grad @ along)) < 0.03 * float(start.grad.norm() * along.norm())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
+def test_a_prefix_that_was_read_in_inference_mode(folder: Path, dtype: str) -> None:
+    if folder.name == "bert":
+        pytest.skip("it remembers nothing")
+    model, vector, cache = pellucid.load(folder, dtype=dtype), torch.zeros(64, requires_grad=True), Cache(2, 12)
+    with torch.inference_mode():
+        model.module(ids(1)[:, :5], cache=cache)
+    with model.edit({"layers.0.residual.pre": add(vector)}):
+        model.module(ids(1)[:, 5:], cache=cache).logits[..., 3].sum().backward()
+    assert vector.grad is not None and float(vector.grad.norm()) > 0
 
 
 @BITS

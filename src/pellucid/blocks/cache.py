@@ -82,6 +82,12 @@ class KeyValues:
         if not self.filled:
             return
         old, count = self.memory, len(rows)
+        if old.requires_grad:  # nothing is written into what a gradient goes back through
+            with torch.enable_grad():
+                free = old.new_empty(count, old.shape[1], old.shape[2] - self.filled, old.shape[3])
+                whole = [old[:count, :, :since]] if since else []
+                self.memory = torch.cat((*whole, old[rows, :, since : self.filled], free), dim=2)
+            return
         kept = old[rows, :, since : self.filled]
         self.memory = old[:count] if count <= len(old) else old.new_empty(count, *old.shape[1:])
         self.memory[:, :, since : self.filled] = kept
@@ -129,8 +135,10 @@ class KeyValues:
             raise self._foreign(like, fits, paired)
         if self.filled + length > self.memory.shape[2]:
             raise InputError(f"{self.filled + length} positions do not fit into a cache of {self.memory.shape[2]}")
-        if self.filled and self.memory.requires_grad:  # a gradient finds its way back to what was read as it was
-            self.memory = self.memory.clone()
+        made_apart = self.memory.is_inference() and not torch.is_inference_mode_enabled()
+        if self.filled and (self.memory.requires_grad or made_apart):
+            with torch.enable_grad():  # a gradient finds its way back to what was read as it was
+                self.memory = self.memory.clone()
         self.filled += length
 
     def _foreign(self, like: Tensor, fits: Sequence[int], paired: bool) -> InputError:
