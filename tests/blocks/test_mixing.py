@@ -58,6 +58,14 @@ def wanted(
     return (scores.softmax(-1).nan_to_num() @ value).transpose(1, 2)
 
 
+def heads_of(
+    rows: int, asking: tuple[int, int], looked_at: tuple[int, int], width: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value, of so many heads and positions."""
+    key, value = (numbers(rows, *looked_at, width, seed=seed).to(dtype) for seed in (5, 8))
+    return (numbers(rows, *asking, width) * 2).to(dtype), key, value
+
+
 def close(found: Tensor, right: Tensor) -> None:
     assert found.shape == right.shape
     within = 3e-6 if found.dtype == torch.float32 else 2**-8
@@ -72,8 +80,7 @@ def test_all_look_at_the_same(
     made: Kernels, threads: int, dtype: torch.dtype, hidden: str, rows: int, heads: int, shared: int, seq: int,
     source: int, width: int,
 ) -> None:  # fmt: skip
-    query = (numbers(rows, heads, seq, width) * 2).to(dtype)
-    key, value = (numbers(rows, shared, source, width, seed=seed).to(dtype) for seed in (5, 8))
+    query, key, value = heads_of(rows, (heads, seq), (shared, source), width, dtype)
     mask = None
     if hidden != "nothing":
         count = 1 if hidden == "alike" else rows
@@ -95,8 +102,7 @@ def test_nobody_looks_behind_himself(
 ) -> None:  # fmt: skip
     """All positions ask, and the last of more; who may look at none that stands before him hears nothing."""
     for asking in {source, min(seq, source)}:
-        query = (numbers(rows, heads, asking, width) * 2).to(dtype)
-        key, value = (numbers(rows, shared, source, width, seed=seed).to(dtype) for seed in (5, 8))
+        query, key, value = heads_of(rows, (heads, asking), (shared, source), width, dtype)
         mask = None
         if hidden == "the first":
             mask = torch.arange(source)[None] >= source // 3

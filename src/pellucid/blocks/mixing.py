@@ -84,13 +84,6 @@ def _fetch(place: Any, size: Any) -> None:
 
 
 @_part
-def _clear(place: Any, count: Any) -> None:
-    numbers = carray(floats_at(place), (count,))
-    for c in range(count):
-        numbers[c] = float32(0.0)
-
-
-@_part
 def _count(mask: Any, all_seen: Any, row: Any, first: Any, end: Any) -> Any:
     """How many of some positions may be looked at."""
     if all_seen:
@@ -137,7 +130,7 @@ def mix_all(call: Any) -> None:
                 _fetch(value + size * (j + AHEAD) * said.value_step, size * width)
                 _turn(key + size * j * said.key_step, narrow, width, keys + 4 * i, count)
                 _read(value + size * j * said.value_step, narrow, one, width, values + 4 * i * wide)
-                _clear(values + 4 * (i * wide + width), wide - width)
+                _fill(values + 4 * i * wide, width, wide, float32(0.0))
                 i, last = i + 1, j
         for i in range(seen, count):  # once more, as it takes nothing from the others
             _turn(key + size * last * said.key_step, narrow, width, keys + 4 * i, count)
@@ -148,7 +141,7 @@ def mix_all(call: Any) -> None:
                 end = seen_there + _count(mask, all_seen, row * apart, read, said.before + first + some)
             for i in range(some):
                 _read(query + size * (first + i) * said.query_step, narrow, said.scale, width, asking + 4 * i * width)
-            _clear(asking + 4 * some * width, (ROWS - some) * width)
+            _fill(asking, some * width, ROWS * width, float32(0.0))
             multiply(asking, width, keys, width, count, _lanes(end), weights)
             for i in range(some):
                 mine, scores = end, weights + 4 * i * count
