@@ -308,6 +308,28 @@ def test_a_table_is_not_held_twice(tmp_path: Path) -> None:
     assert all(table.untyped_storage().data_ptr() in own for table in tables)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("width", [32, 40, 128, 192])
+def test_numbers_of_another_width_are_refused(dtype: str, width: int, tmp_path: Path) -> None:
+    """The kernels read by addresses: they would read beside the table."""
+    folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
+    twin = pellucid.load(folder, dtype=dtype).module.swift()
+    layer = twin.layers[0]
+    for part in (layer.attention.output, layer.feed_forward.down, layer.attention_norm, twin.head.decoder):
+        assert part(torch.ones(1, 1, 96 if part is layer.feed_forward.down else 64)).isfinite().all()
+        with pytest.raises((RuntimeError, InputError)):
+            part(torch.ones(1, 1, width))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
+def test_one_row_that_does_not_lie_straight(dtype: str, tmp_path: Path) -> None:
+    folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
+    output = pellucid.load(folder, dtype=dtype).module.swift().layers[0].attention.output
+    row = numbers(64, 2)[:, 0]
+    assert torch.equal(output(row), output(row.contiguous()))
+    torch.testing.assert_close(output(row), output(row[None])[0])
+
+
 def test_a_bias_that_does_not_lie_straight_is_read_as_it_is(tmp_path: Path, without: Callable[[], None]) -> None:
     """The kernels are told where it begins, and take what lies there one after the other."""
     model = pellucid.load(save("gpt2", tmp_path / "model"))

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -193,6 +194,49 @@ def test_what_the_plain_module_has_read_its_packed_copy_does_not_read_on(backwar
         }[carried]()
         with pytest.raises(InputError, match="filled by another model, or by the packed copy of this one"):
             second(ids(rows=len(cache.positions), length=1), cache=cache)
+
+
+@pytest.mark.parametrize("family", DECODERS)
+@pytest.mark.parametrize("since", [0, 3])
+def test_rows_of_what_was_read_in_inference_mode_are_chosen_behind_it(family: str, since: int) -> None:
+    module = decoder(family).module
+    found = []
+    for behind in (False, True):
+        cache = module.new_cache(20)
+        with torch.inference_mode():
+            module(ids(length=4)[:1].expand(2, -1), cache=cache)
+            module(ids(length=2), cache=cache)
+            if not behind:
+                cache.choose(torch.tensor([1, 0]), since=since)
+        if behind:
+            cache.choose(torch.tensor([1, 0]), since=since)
+        found.append(module(ids(length=1), cache=cache).logits)
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("family", [*DECODERS, *PAIRS])
+@pytest.mark.parametrize("layers", [1, 5])
+def test_a_cache_of_other_layers_is_refused_before_anything_is_written(family: str, layers: int) -> None:
+    if family in DECODERS:
+        model, given = decoder(family), {}
+    else:
+        config = Config.of(family, **SMALL, **PAIRS[family], head=SequenceToSequenceLM())
+        model = pellucid.build(config, seed=1)
+        given = {"decoder_input_ids": ids()}
+    cache = Cache(layers, 20)
+    with pytest.raises(InputError, match=rf"^[23] layers were given a cache of {layers}: model.module.new_cache\("):
+        model.module(ids(), **given, cache=cache)
+    assert not any(layer.own.filled or layer.across.filled for layer in cache.layers)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+def test_a_copy_of_what_gradients_go_back_through_is_read_on(copied: Callable[[Cache], Cache]) -> None:
+    module = decoder("llama").module
+    cache = module.new_cache(20)
+    module(ids(length=4), cache=cache)
+    other = copied(cache)
+    wanted = module(ids(length=2), cache=cache).logits
+    assert torch.equal(module(ids(length=2), cache=other).logits, wanted)
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ next free slots of memory that was set aside beforehand, and looks at everything
                 0   1   2   3   4   .   .   .       row 1
 """
 
+import copy
 import weakref
 from collections.abc import Sequence
 from typing import Any, Self
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pellucid.blocks.given import kind_of
-from pellucid.errors import InputError
+from pellucid.errors import InputError, counted
 
 
 class KeyValues:
@@ -36,6 +37,12 @@ class KeyValues:
         self.memory = torch.empty(0, device="cpu")
         self.widths = (0, 0)
         self.paired = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "KeyValues":
+        """A memory of its own, from which a gradient goes back to what was read as well."""
+        whole = copy.copy(self)
+        whole.memory = self.memory.clone()
+        return whole
 
     def extend(self, key: Tensor, value: Tensor, *, paired: bool = False) -> tuple[Tensor, Tensor]:
         """Writes the keys and values of new positions; gives those of all positions so far.
@@ -89,6 +96,7 @@ class KeyValues:
                 self.memory = torch.cat((*whole, old[rows, :, since : self.filled], free), dim=2)
             return
         kept = old[rows, :, since : self.filled]
+        old = old.clone() if _made_apart(old) else old
         self.memory = old[:count] if count <= len(old) else old.new_empty(count, *old.shape[1:])
         self.memory[:, :, since : self.filled] = kept
 
@@ -135,8 +143,7 @@ class KeyValues:
             raise self._foreign(like, fits, paired)
         if self.filled + length > self.memory.shape[2]:
             raise InputError(f"{self.filled + length} positions do not fit into a cache of {self.memory.shape[2]}")
-        made_apart = self.memory.is_inference() and not torch.is_inference_mode_enabled()
-        if self.filled and (self.memory.requires_grad or made_apart):
+        if self.filled and (self.memory.requires_grad or _made_apart(self.memory)):
             with torch.enable_grad():  # a gradient finds its way back to what was read as it was
                 self.memory = self.memory.clone()
         self.filled += length
@@ -149,6 +156,11 @@ class KeyValues:
             f"this cache remembers {kind_of(held)} on {held.device}{before}, and {kind_of(new)} on {like.device}{after}"
             " is to be remembered: what one model has read no other reads on, nor its packed copy; make a new cache"
         )
+
+
+def _made_apart(memory: Tensor) -> bool:
+    """Whether it comes from inference mode, which is over: nothing may be written there."""
+    return memory.is_inference() and not torch.is_inference_mode_enabled()
 
 
 class LayerCache:
@@ -219,9 +231,15 @@ class Cache:
             layer.own = old.own.apart(lengths, capacity)
         return whole
 
-    def check(self, reader: object, rows: int, new: int) -> None:
-        """Refuses a pass of `new` positions in `rows` texts that does not fit, or by another reader than before."""
+    def check(self, reader: object, depth: int, rows: int, new: int) -> None:
+        """Refuses a pass of `new` positions in `rows` texts that does not fit, or by another reader than before.
+
+        depth: layers that will remember something
+        """
         wanted = self.filled + new
+        if depth != len(self.layers):
+            told = f"{counted(depth, 'layer')} were given a cache of {len(self.layers)}"
+            raise InputError(f"{told}: model.module.new_cache(capacity) makes one that fits")
         if wanted > self.capacity:
             raise InputError(f"{wanted} positions do not fit into a cache of {self.capacity}: make a larger one")
         if self.filled and rows != len(self.positions):

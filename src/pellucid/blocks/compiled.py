@@ -77,9 +77,9 @@ class CompiledLinear(Unheard):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], of few rows of kind `dtype`"""
         steps = _steps_for(x)
-        if steps is None or x.numel() > self.few * self.in_features:
-            return self.many(x)
-        product = steps.product(x.float().flatten(0, -2).contiguous() if x.dim() > 1 else x.float()[None], self.tables)
+        if steps is None or x.numel() > self.few * self.in_features or x.shape[-1] != self.in_features:
+            return self.many(x)  # which also says that x is of another width
+        product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
         return product.view(*x.shape[:-1], product.shape[-1]).to(self.dtype)
 
@@ -109,7 +109,7 @@ class CompiledRMSNorm(PackedRMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
         steps = _steps_for(x, self._parameters["weight"])
-        if steps is None or x.numel() > MOST * x.shape[-1]:
+        if steps is None or x.numel() > MOST * x.shape[-1] or x.shape[-1:] != self.gain_now().shape:
             return super().forward(x)
         return steps.norm(x.float().contiguous(), self.gain_now(), self.eps * x.shape[-1])
 

@@ -60,7 +60,7 @@ class GroupedLinear(Unheard, OfFewBits):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
-        flat = (x if x.dim() == 2 else x.flatten(0, -2)).float().contiguous()
+        flat = (x if x.dim() == 2 else x.reshape(-1, x.shape[-1])).float().contiguous()
         steps, rows = usable_kernels(), flat.shape[0]
         if steps is None or is_differentiated(flat) or (rows >= MANY and self.bits == 4 and _sooner_as_real(x.device)):
             product = _real_product(flat, Grouped(self.codes, self.scales, self.factors))

@@ -1,6 +1,7 @@
 """Several linear maps of one input as one matrix product, while each keeps its own name and parameters."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ def joined(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
     return end_to_end(weights), end_to_end([offset(linear) for linear in linears])
 
 
-def offset(linear: nn.Linear) -> Tensor:
+def offset(linear: Any) -> Tensor:
     """The bias of a map, 0 where it has none: Float[Tensor, "out"]"""
     weight, bias = linear.weight, linear.bias
     return weight.new_zeros(len(weight)) if bias is None else bias

@@ -18,6 +18,7 @@ from pellucid.blocks.activation import gelu_new
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.chance import Chance
 from pellucid.blocks.feed_forward import FeedForward
+from pellucid.blocks.joined import offset
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.mask import additive, combine
 from pellucid.blocks.norm import RMSNorm
@@ -53,7 +54,8 @@ class Lesson:
     def product(self, x: Tensor, *linears: Any, dtype: torch.dtype | None = None) -> Tensor:
         """These linear maps of one input, their results side by side: Float[Tensor, "... in"]  ->  "... all out" """
         weights = [linear.weight for linear in linears]
-        biases = [linear.bias for linear in linears if linear.bias is not None]
+        some = any(linear.bias is not None for linear in linears)
+        biases = [offset(linear) for linear in linears] if some else ()
         found: Any = backward.Product.apply(x, dtype or self.dtype, self.narrow, len(weights), *weights, *biases)
         return found
 

@@ -54,7 +54,7 @@ class Int8Linear(Unheard, OfFewBits):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], bfloat16 or float32"""
-        flat = x if x.dim() == 2 else x.flatten(0, -2)
+        flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
         goes_back = is_differentiated(flat)  # whole numbers have no way back
         enough = flat.numel() * self.out_features >= ENOUGH and not goes_back
         real = fastest_dtype(x.device) if flat.shape[0] >= MANY_8 or goes_back else None
@@ -83,7 +83,7 @@ class Int4Linear(Unheard, OfFewBits):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
-        flat = x if x.dim() == 2 else x.flatten(0, -2)
+        flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
         if is_differentiated(flat):
             product = F.linear(flat.float(), self._numbers()).to(torch.bfloat16)
         elif flat.shape[0] < MANY_4 or self.out_features % BLOCK or not _side_by_side():

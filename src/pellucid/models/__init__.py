@@ -3,6 +3,7 @@
 from pellucid.blocks.twin import evaluating as evaluating
 from pellucid.models.assemble import Network as Network
 from pellucid.models.assemble import assemble as assemble
+from pellucid.models.assemble import attention_of as attention_of
 from pellucid.models.assemble import initialise as initialise
 from pellucid.models.assemble import rotary_of as rotary_of
 from pellucid.models.assemble import ties as ties

@@ -103,6 +103,12 @@ def untrained(
     return module
 
 
+def attention_of(module: Network) -> str:
+    """The way of its attention, as `assemble` is told."""
+    explicit = any(part.explicit for part in module.modules() if isinstance(part, blocks.Attention))
+    return "explicit" if explicit else "fused"
+
+
 def tie(module: nn.Module, tied: dict[str, str]) -> None:
     """Makes the tied parameters one and the same object."""
     for name, source in tied.items():

@@ -93,17 +93,21 @@ class Stack(Watched):
         if first and (self.causal or segments is not None or cache is not None):
             raise InputError("first positions alone are computed where all look both ways, without segments or a cache")
         if cache is not None:
-            cache.check(self.layers, *input_ids.shape)
+            cache.check(self.layers, self.depth, *input_ids.shape)
         places = self._places(input_ids, attention_mask, cache) if segments is None else self._places_within(segments)
         run = self._pass(run or self.watched(), places, attention_mask, cache, segments, len(input_ids))
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
-        layers = list(self.layers)  # a ModuleList looks each of its own up by a name that it makes
-        for i in range(self.depth):
-            layer = layers[int(i / (self.depth / len(layers)))]  # rounded where the reference rounds
+        for i, layer in enumerate(self.in_order()):
             here = run.at_layer(i, None if cache is None else cache.layers[i])
             stream = layer(stream, here._replace(first=True) if first and i == self.depth - 1 else here)
         stream = stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
         return self.dropout(stream)
+
+    def in_order(self) -> list[nn.Module]:
+        """The layer of each depth; one that is shared comes several times."""
+        layers = list(self.layers)  # a ModuleList looks each of its own up by a name that it makes
+        share = self.depth / len(layers)
+        return [layers[int(i / share)] for i in range(self.depth)]  # rounded where the reference rounds
 
     def _places(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
         """Where each token stands: Int[Tensor, "batch|1 seq"]"""

@@ -51,10 +51,11 @@ class Editable:
         Blocks nest: the inner edits come behind the outer ones. A block that ends, ends for all: a task of `asyncio`
         that began within it goes on without its edits. All passes are edited: calls, `trace` and
         `trace_writing` (whose `edits` say so), `embed`, `score`, and each of `generate`. They run on the plain blocks,
-        and not on those laid out for speed. Editing `scores` or `weights` makes that layer explicit. An edit that
-        changes no number changes no bit, but where gradients are recorded, as in a plain call of the model outside
-        `torch.no_grad()`: there it stays on the way of the gradients, and an edited layer of half precision rounds
-        otherwise.
+        and not on those laid out for speed, by which `embed`, `score` and `generate` round otherwise where nothing is
+        edited, in half precision at times by a word: compare with an edit that does nothing, `scale(1)`. Editing
+        `scores` or `weights` makes that layer explicit. An edit that changes no number changes no bit of a call, but
+        where gradients are recorded, as in a plain call of the model outside `torch.no_grad()`: there it stays on the
+        way of the gradients, and an edited layer of half precision rounds otherwise.
 
         Raises InputError at once for a name or head that is not there, in the pass for a value whose shape or dtype
         does not fit (in a model of 8 or 4 bits float32 and bfloat16 fit one another) and for a `row` where texts are

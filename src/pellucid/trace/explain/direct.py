@@ -128,8 +128,7 @@ def direct_logit_attribution(
     last = at(f"layers.{stack.depth - 1}.residual.post")
     direction, biases = _direction(module.head, stack.norm, last, *chosen)
     heads, across, forward = [], [], []
-    for i in range(stack.depth):
-        layer = stack.layers[i * len(stack.layers) // stack.depth]
+    for i, layer in enumerate(stack.in_order()):
         for name, found in (("attention", heads), ("cross_attention", across)):
             attention = getattr(layer, name)
             if attention is not None:
