@@ -135,6 +135,10 @@ def test_the_neuron_view_of_a_reference_model(reference: tuple[Any, Any], called
     entry = view.data.manifest["attentions"][0]
     assert entry["query"] and entry["key"]
     found, _ = weights_of(view.data, entry, 8)
+    model.encoder.layer[0].train()  # each part stays as it was found
+    neuron_view.show(model, "bert", tokenizer, *PAIR)
+    assert model.encoder.layer[0].output.dropout.training and not model.encoder.layer[1].training and not model.training
+    model.eval()
     np.testing.assert_allclose(found, called["attention"][0][0, 8].numpy(), rtol=0, atol=2e-6)
 
 

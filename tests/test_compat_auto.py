@@ -397,6 +397,9 @@ def test_a_config_makes_a_model(tmp_path: Path) -> None:
     ids = torch.arange(5)[None]
     assert torch.equal(first(ids).logits, second(ids).logits)
     config.save_pretrained(tmp_path)
+    for one in (config, compat.AutoTokenizer.from_pretrained(WORDS / "bert")):
+        with pytest.raises(pellucid.InputError, match=r"^cannot write .*config\.json"):
+            one.save_pretrained(tmp_path / "config.json")
     assert compat.AutoConfig.from_pretrained(tmp_path).to_dict() == config.to_dict()
     assert repr(config).startswith('BertConfig {\n  "')
     assert compat.AutoConfig.for_model("distilbert", dim=24).hidden_size == 24

@@ -20,6 +20,7 @@ from pellucid.compat import AutoTokenizer
 from pellucid.compat.pipeline import pipeline
 from pellucid.edits import zero
 from pellucid.errors import InputError
+from pellucid.tasks.zero_shot import ZeroShotClassification
 from tests.parity.tiny import write
 
 WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
@@ -416,6 +417,39 @@ def test_what_a_call_says_of_labels_stands_over_what_the_pipeline_was_made_with(
     assert judge(GOOD, multi_label=None) == judge(GOOD) == alone(GOOD, multi_label=None) != alone(GOOD)
     read = pipeline("feature-extraction", model=checkpoint("bert-body"), tokenize_kwargs={"max_length": 3})
     assert len(read(GOOD, tokenize_kwargs={"truncation": True})[0]) == 3
+
+
+@pytest.mark.parametrize("said", ["It is {0}, {0}.", "{!s} it is", "{{{}}} it is", "{{a}} {}", "{0!s}{{", "{}"])
+def test_hypotheses_are_made_as_the_reference_makes_them(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    read: list[str] = []
+    plain = ZeroShotClassification.stretches
+
+    def stretches(self: Any, work: Any, index: int, item: str, hypothesis: str) -> Any:
+        read.append(hypothesis)
+        return plain(self, work, index, item, hypothesis)
+
+    monkeypatch.setattr(ZeroShotClassification, "stretches", stretches)
+    judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "{0} dog"])
+    judge(GOOD, hypothesis_template=said)
+    assert read == [said.format(label) for label in ("good", "{0} dog")]
+
+
+@pytest.mark.parametrize("said", ["{label}", "{:>10}", "{} {{}}", "{} {}", "{} {0}", "{1}", "{0.a}", "{!r}", "} {}"])
+def test_hypotheses_that_are_not_read_are_refused(checkpoint: Callable[[str], Path], said: str) -> None:
+    judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "dog"])
+    with pytest.raises(InputError, match=re.escape(f"hypothesis_template is {said!r}")):
+        judge(GOOD, hypothesis_template=said)
+
+
+def test_of_labels_with_one_score_the_last_comes_first(checkpoint: Callable[[str], Path]) -> None:
+    """As the reference sorts them."""
+    judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"))
+    labels = ["dog", "Dog", "small house", "DOG"]
+    found = judge(GOOD, candidate_labels=labels)
+    alike = [label for label in found["labels"] if label.lower() == "dog"]
+    assert alike == ["DOG", "Dog", "dog"] and found["scores"] == sorted(found["scores"], reverse=True)
 
 
 def test_a_file_may_ask_for_all_scores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

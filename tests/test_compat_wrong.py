@@ -244,6 +244,10 @@ def test_a_text_goes_on_or_begins_anew() -> None:
         (lambda t: t.add_tokens(""), "^a token to be added is '', expected a text of at least one character"),
         (lambda t: t.add_tokens(["x", 3]), "^a token to be added is 3, expected a text"),
         (lambda t: t.pad({"input_id": [[3]]}), "^the rows to be padded hold input_id, expected input_ids"),
+        (
+            lambda t: t.pad([{"input_ids": [1]}, {"attention_mask": [1]}]),
+            "^row 1 .* holds attention_mask, and no 'input_",
+        ),
         (lambda t: t.pad([]), "^the rows to be padded hold nothing, expected input_ids"),
         (lambda t: t(["one"]).token_to_chars(9, 1), "^there is no text 9 here, 1 were tokenised in this batch"),
         (lambda t: t(["one"]).word_to_tokens(1, 0), "^there is no text 1 here"),

@@ -12,10 +12,11 @@ from pellucid.checkpoints.facts import ARITHMETIC, INERT
 from pellucid.checkpoints.families import families, family_of
 from pellucid.checkpoints.load import read_config
 from pellucid.checkpoints.page import Family
-from pellucid.compat.said import where_of
+from pellucid.compat.said import where_of, writing_into
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, short
+from pellucid.files import write_whole
 
 MARKS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
 """What a config says of calls, of losses and of labels beside the keys of its family."""
@@ -87,9 +88,10 @@ class PretrainedConfig:
         return own | {"id2label": {str(i): label for i, label in self.id2label.items()}}
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `config.json` into a folder, which is made where it is missing."""
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / "config.json").write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        """Writes `config.json` into a folder, which is made where it is missing; InputError where it cannot be."""
+        content = json.dumps(self.to_dict(), indent=2) + "\n"
+        with writing_into(folder) as there:
+            write_whole(there / "config.json", lambda file: file.write(content.encode()))
 
     def _take(self, config: Config, changes: dict[str, Any]) -> None:
         for key, value in self.family.write(config).items():

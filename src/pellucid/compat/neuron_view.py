@@ -86,11 +86,14 @@ def _check_numbers(theirs: torch.nn.Module, trace: Trace, last: str) -> None:
         given["token_type_ids"] = torch.tensor([trace.segments], device="cpu")
     if trace.rows[0].target_ids:
         given["decoder_input_ids"] = torch.tensor([trace.rows[0].target_ids], device="cpu")
-    learning = theirs.training
-    theirs.eval()
     place = next(theirs.parameters())
-    output = theirs(**{name: ids.to(place.device) for name, ids in given.items()}, output_hidden_states=True)
-    theirs.train(learning)
+    learning = [part for part in theirs.modules() if part.training]
+    theirs.eval()
+    try:
+        output = theirs(**{name: ids.to(place.device) for name, ids in given.items()}, output_hidden_states=True)
+    finally:
+        for part in learning:  # each its own: some parts may be frozen
+            part.training = True
     states = getattr(output, "decoder_hidden_states", None) or output.hidden_states
     found, wanted = states[-1].float().cpu(), trace[last].float().cpu()
     near_enough = ALIKE if place.dtype in (torch.float32, torch.float64) else 50 * ALIKE

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from pellucid.compat.asked import COMMON, Asked, Classified, Features, Filled, Judged, Read, Tagged
+from pellucid.compat.asked import COMMON, Asked
 from pellucid.compat.asked_continuing import Continued
+from pellucid.compat.asked_reading import Classified, Features, Filled, Judged, Read, Tagged
 from pellucid.compat.asked_writing import Rewritten
 from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import PLACE, followed, placed, warn_of_code

@@ -1,9 +1,12 @@
 """What is said in the reference's words: what is understood, what changes nothing here, and what is refused."""
 
 import logging
+import os
 import reprlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +14,7 @@ import torch
 from pellucid.checkpoints.where import Where
 from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near
+from pellucid.files import cannot_write
 
 log = logging.getLogger("pellucid")
 
@@ -69,6 +73,17 @@ def saving(said: Mapping[str, Any]) -> None:
         if name not in _SAVING:
             raise InputError(f"there is no argument {name!r} to save by{near(name, _SAVING)}")
     followed(said, _SAVING)
+
+
+@contextmanager
+def writing_into(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to write into, made where it is missing; the system's errors are ours."""
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        yield place
+    except OSError as error:
+        raise cannot_write(place, error) from error
 
 
 def followed(said: Mapping[str, Any], unfollowed: Unfollowed) -> dict[str, Any]:

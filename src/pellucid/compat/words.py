@@ -4,13 +4,12 @@ import functools
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
 from pellucid.compat.encoding import Asked, encoded, pad
-from pellucid.compat.said import PLACE, accepted, lacking, saving, where_of
+from pellucid.compat.said import PLACE, accepted, lacking, saving, where_of, writing_into
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
 from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, InputError, NotFoundError, several, short
@@ -126,7 +125,7 @@ class AutoTokenizer(Vocabulary):
         if not isinstance(given, Mapping):
             if not isinstance(given, list | tuple) or not all(isinstance(row, Mapping) for row in given):
                 raise InputError(f"the rows to be padded are {short(repr(given))}, expected dicts with input_ids")
-            given = {name: [row[name] for row in given] for name in (given[0] if given else ())}
+            given = _in_columns(given)
         columns = {name: plain(column) for name, column in given.items()}
         ids = columns.get("input_ids")
         single = isinstance(ids, list | tuple) and isinstance(next(iter(ids), None), int)
@@ -265,9 +264,8 @@ class AutoTokenizer(Vocabulary):
     def save_pretrained(self, save_directory: str | os.PathLike[str], **said: Any) -> None:
         """Writes the tokenizer into a folder, which is made where it is missing.  said: see `saving`."""
         saving(said)
-        folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
+        with writing_into(save_directory) as folder:
+            write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here
@@ -282,6 +280,18 @@ class AutoTokenizer(Vocabulary):
 
     def __repr__(self) -> str:
         return f"AutoTokenizer({self.name_or_path!r}, {self.pellucid!r}, padding_side={self.padding_side!r})"
+
+
+def _in_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Rows of the same names, by name; InputError for one that lacks a name of the first."""
+    names = list(rows[0]) if rows else []
+    for number, row in enumerate(rows):
+        for name in names:
+            if name not in row:
+                raise InputError(
+                    f"row {number} of those to be padded holds {several(row) or 'nothing'}, and no {name!r}"
+                )
+    return {name: [row[name] for row in rows] for name in names}
 
 
 @functools.cache
