@@ -179,6 +179,29 @@ def test_texts_are_padded_where_the_files_say(tmp_path: Path, by_file: bool) -> 
         opened(folder(tmp_path, "bert", padding_side="top"))
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["vocab.txt", "tokenizer.json"])
+def test_tokens_of_older_files_are_written_as_the_reference_reads_them(whole: bool, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] the dog".split()
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    files = {"vocab.txt": tmp_path / "vocab.txt"}
+    if whole:
+        folder_of(tmp_path / "first", "bert", files, tokenizer_class="BertTokenizer")
+        AutoTokenizer.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
+        files["tokenizer.json"] = tmp_path / "second" / "tokenizer.json"
+    place = folder_of(tmp_path / "folder", "bert", files, tokenizer_class="BertTokenizer", do_lower_case=True)
+    (place / "added_tokens.json").write_text(json.dumps({"New": 7, "<x>": 8}))
+    (again := tmp_path / "again").mkdir()
+    write_tokenizer(opened(place), again)
+    (again / "config.json").write_bytes((place / "config.json").read_bytes())
+    texts = ["the New dog <x>", "the new[MASK]<x>", ""]
+    wanted = [row.ids for row in opened(place).encode(texts, parse_special_tokens=True)]
+    assert [row.ids for row in opened(again).encode(texts, parse_special_tokens=True)] == wanted
+    assert AutoTokenizer.from_pretrained(again)(texts)["input_ids"] == wanted
+    assert wanted == AutoTokenizer.from_pretrained(place)(texts)["input_ids"]
+
+
 @pytest.mark.parametrize("kind", ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", AS_IT_STANDS])
 @pytest.mark.parametrize("said", [{}, {"padding_side": "right"}, {"padding_side": "left"}], ids=str)
 def test_a_class_fills_rows_up_on_its_own_side(kind: str, said: dict[str, str], tmp_path: Path) -> None:

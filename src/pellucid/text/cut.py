@@ -40,7 +40,7 @@ def check_read(ids: Sequence[int], name: Words, advice: str = "") -> None:
 def warn_of_cut(number: int, total: int, most: int | None, what: str = "texts") -> None:
     """Says how many of all texts were too long, where there are any.  most: tokens that were left of each."""
     if number:
-        log.warning("%d of %d %s were cut to %s tokens", number, total, what, most)
+        log.warning("%d of %d %s were cut to %s %s", number, total, what, most, "token" if most == 1 else "tokens")
 
 
 def ids_of(ids: Any) -> list[int]:
@@ -144,7 +144,8 @@ def shared_tokens(stride: int | None, room: int) -> int:
     shared = room // 4 if stride is None else stride
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(
-            f"stride is {stride!r}, expected a whole number below the {counted(room, 'token')} of a stretch: ask for "
+            Argument("stride"),
+            f" is {stride!r}, expected a whole number below the {counted(room, 'token')} of a stretch: ask for "
             "fewer, or raise ",
             Argument("max_length"),
         )

@@ -15,7 +15,7 @@ from pellucid.text.dress import make_special, with_roles
 from pellucid.text.encoded import input_names
 from pellucid.text.growth import check_growth, check_tables
 from pellucid.text.layouts import ROLES, Form, layout_of, pads_left, stranger
-from pellucid.text.settings import marked, read_settings, stated_length, without
+from pellucid.text.settings import marked, read_settings, stated_length, with_added, without
 from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.wordpiece import open_wordpiece
@@ -148,8 +148,9 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, token_types: bool = T
 
     token_types: whether the model beside it tells the two texts of a pair apart.
     """
-    (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-    settings = {"tokenizer_class": _AS_IT_STANDS} | marked(tokenizer.settings)
+    backend = tokenizer.to_json()
+    (folder / "tokenizer.json").write_text(backend, encoding="utf-8")
+    settings = {"tokenizer_class": _AS_IT_STANDS} | marked(with_added(backend, tokenizer.settings))
     settings["model_input_names"] = input_names(tokenizer.token_types and token_types)
     if tokenizer.model_max_length is not None:
         settings["model_max_length"] = tokenizer.model_max_length

@@ -203,7 +203,7 @@ def _cleaning(settings: dict[str, Any]) -> list[Any]:
 def _as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> None:
     """Llama's way: a space before the text, or before each part between special tokens in its legacy form. That is
     sentencepiece's, and adds one to a space that stands there; Llama's own class adds none, whatever the form."""
-    spaced = settings.get("add_prefix_space", True)
+    spaced = settings.get("add_prefix_space") in (None, True)
     own = settings.get("tokenizer_class") in ("LlamaTokenizer", "LlamaTokenizerFast") and model_type in (None, "llama")
     legacy = settings.get("legacy", not own)
     before = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)] if legacy and spaced and not own else []

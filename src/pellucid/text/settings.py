@@ -1,5 +1,6 @@
 """The small JSON files beside a tokenizer, read within bounds: each value that is used is of the kind it must be."""
 
+import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,23 @@ def without(tokens: Collection[str], settings: dict[str, Any]) -> dict[str, Any]
         elif isinstance(said, list):
             kept[name] = [token for token in said if content(token) not in tokens]
     return kept
+
+
+def with_added(backend: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, in which every token that was added is an object, as the reference asks it there; older files, with
+    an `added_tokens.json`, know no more of it than how it is written.
+
+    backend: as JSON, which says the rest
+    """
+    stated = settings.get("added_tokens_decoder")
+    if not stated or all(isinstance(token, dict) for token in stated.values()):
+        return settings
+    known = {token.pop("content"): token for token in json.loads(backend)["added_tokens"]}
+    whole = {}
+    for i, token in stated.items():
+        facts = {name: fact for name, fact in known.get(content(token), {}).items() if name != "id"}
+        whole[i] = token if isinstance(token, dict) else {"content": token, **facts}
+    return settings | {"added_tokens_decoder": whole}
 
 
 def marked(settings: dict[str, Any]) -> dict[str, Any]:
