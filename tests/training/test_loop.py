@@ -214,6 +214,17 @@ def test_it_ends_when_it_gets_no_better(body: "pellucid.Model", feelings: Feelin
     assert result.steps == 12 and result.best_step == 8
 
 
+def test_held_out_rows_without_anything_to_score_are_told(
+    opened: Callable[..., pellucid.Model], caplog: pytest.LogCaptureFixture
+) -> None:
+    how = {"validation": [{"text": " "}], "max_steps": 1, "progress": False}
+    rows = [{"text": "the film was good"}] * 3
+    with pytest.raises(InputError, match="patience is 2, and nothing is held out to look at: pass validation=FILE"):
+        pellucid.train(opened("bert-filler"), rows, "fill-mask", patience=2, **how)
+    pellucid.train(opened("bert-filler"), rows, "fill-mask", **how)
+    assert "of the held-out rows nothing can be scored, so nobody looks how well it learns" in caplog.messages
+
+
 def test_patience_needs_something_to_look_at(body: "pellucid.Model", feelings: Feelings) -> None:
     with pytest.raises(InputError, match="patience is 2, and nothing is held out to look at: pass validation=FILE"):
         study(body, feelings(18), None, validation=0.0, patience=2)

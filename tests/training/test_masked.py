@@ -222,6 +222,17 @@ def test_longer_rows_than_the_model_reads_are_refused_before_anything_is_read(be
         FillMask(max_length=99).examples(bert, ROWS)
 
 
+def test_held_out_rows_that_ask_for_nothing_are_refused_before_anything_is_learned(
+    opened: Callable[..., pellucid.Model], tmp_path: Path
+) -> None:
+    how = {"out": tmp_path / "new", "max_steps": 1, "mlm_probability": 0.01, "progress": False}
+    with pytest.raises(InputError, match=r"^the held-out examples ask for no token: give more of them, or longer ones"):
+        pellucid.train(opened("bert-body"), ROWS, "fill-mask", validation=[{"text": "film"}], **how)
+    assert not list(tmp_path.rglob("log.jsonl"))
+    pellucid.train(opened("bert-body"), ROWS, "fill-mask", validation=ROWS * 9, **how)
+    assert (tmp_path / "new" / "log.jsonl").read_text()
+
+
 def test_the_score_has_the_same_masks_each_time(bert: Loaded) -> None:
     objective = FillMask()
     examples = objective.examples(bert, ROWS)

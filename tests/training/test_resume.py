@@ -19,6 +19,7 @@ from pellucid.training import course
 from pellucid.training.classification import TextClassification
 from pellucid.training.course import Begun, Result, learn
 from pellucid.training.given import Given
+from pellucid.training.log import read_log
 from pellucid.training.loop import Told
 from pellucid.training.manifest import read_manifest
 from pellucid.training.masked import FillMask
@@ -161,6 +162,11 @@ def test_where_there_is_nothing_to_go_on_from_it_begins(
             (folder / "log.jsonl").write_text('{"step": 1, "loss": 9.0}\n{"step": 2, "lo')
         result = study(body, feelings(30), tmp_path / state, resume=state != "empty")
         assert same(result.loaded, whole.loaded) and lines(result) == lines(whole)
+
+
+def test_a_line_of_a_log_that_nests_without_end_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"step": 1}\n' + "[" * 60_000 + '\n{"step": 2}\n')
+    assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [1, 2]
 
 
 # -- what may not go on -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 import pellucid
 from pellucid.config import Head, SequenceClassification, TokenClassification
 from pellucid.errors import InputError
+from pellucid.training.low_rank import merged
 from pellucid.training.objective import Objective, head_for
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning, learned
@@ -213,6 +214,15 @@ def test_frozen_names_do_not_learn(body: "pellucid.Model") -> None:
     assert not any(name.startswith("layers.1") for name in frozen(found))
     body.freeze("layers.1.*")
     assert frozen(beginning(body.loaded, CLASSES, Settings())) == frozen(body.loaded) != set()
+
+
+@pytest.mark.parametrize("lora", [None, 2])
+def test_the_way_of_attention_goes_on(opened: Opened, lora: int | None) -> None:
+    model = opened("bert-body", attention="explicit")
+    for given, explicit in ((model, True), (opened("bert-body"), False)):
+        found = beginning(given.loaded, CLASSES, Settings(lora=lora))
+        for module in (found.module, merged(found).module):
+            assert module.layers[0].attention.explicit is explicit
 
 
 def test_wrong_names_are_refused(body: "pellucid.Model") -> None:

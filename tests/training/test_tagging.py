@@ -281,6 +281,9 @@ def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
         ({"text": "a b", "entities": [[0, 1, "LOC"], [0, 3, "PER"]]}, "row 1: 'LOC' from 0 to 1 and 'PER' .* overlap"),
         ({"text": "a b", "entities": [[1, 2, "LOC"]]}, "row 1: 'LOC' from 1 to 2 holds no word"),
         ({"text": "a b", "entities": "[["}, "row 1: entities are no JSON"),
+        ({"text": "a b", "entities": "[" * 60_000}, "row 1: entities are no JSON"),
+        ({"tokens": '["' + "[" * 60_000 + "]", "tags": "O"}, "row 1: 'tokens' is .*, which is no JSON"),
+        ({"tokens": "a", "tags": "[" * 60_000 + "]"}, "row 1: 'tags' is .*, which is no JSON"),
         ({"text": "a b", "entities": [{"start": 0}]}, "row 1: entity 0 goes from 0 to None"),
     ],
 )

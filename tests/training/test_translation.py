@@ -251,6 +251,29 @@ def test_what_is_scored_is_written_as_the_checkpoint_says_of_the_task(checkpoint
         assert objective.final(model.loaded, objective.examples(model.loaded, rows))["exact_match"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("said", "fragment"),
+    [
+        ({"length_penalty": 0.8}, "length_penalty is 0.8 and there are no beams"),
+        ({"num_beams": 2000}, "num_beams is 2000, expected a whole number from 1 to 1,000"),
+        ({"num_beams": 2, "length_penalty": float("nan")}, "length_penalty is nan"),
+    ],
+)
+@pytest.mark.parametrize("generate", [None, True])
+def test_what_cannot_be_written_is_refused_before_anything_is_learned(
+    checkpoint: Callable[[str], Path], tmp_path: Path, said: dict[str, Any], fragment: str, generate: bool | None
+) -> None:
+    """A training would end, and its model be lost."""
+    model = pellucid.load(checkpoint("t5-tied"))
+    how = {"out": tmp_path / "new", "max_steps": 1, "validation": ROWS, "generate": generate, "progress": False}
+    with pytest.raises(InputError, match=fragment):
+        pellucid.train(model, ROWS, "text2text-generation", **how, **said)
+    assert not list(tmp_path.rglob("log.jsonl"))
+    if generate is None and "length_penalty" in said and "num_beams" not in said:  # nobody writes: nothing to refuse
+        pellucid.train(model, ROWS, "text2text-generation", **how | {"validation": 0}, **said)
+        assert len((tmp_path / "new" / "log.jsonl").read_text().splitlines()) == 1
+
+
 def test_a_prefix_that_was_learned_with_is_kept(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     model = pellucid.load(checkpoint("t5-tied"))
     kept = TextToText(prefix="simplify: ").kept(model.loaded)

@@ -68,9 +68,14 @@ def likelihood(
     found = [one for _, one in passes(module, lengths, lambda group: _likely(module, **read(group)))]
     asked = sum(one.asked for one in found)
     if not asked:
-        raise InputError("the held-out examples ask for no token: give more of them, or longer ones")
+        raise unasked()
     loss = sum(one.loss for one in found) / asked
     return {"loss": loss, "perplexity": perplexity(loss), "accuracy": sum(one.right for one in found) / asked}
+
+
+def unasked() -> InputError:
+    """The refusal of held-out examples in which no position is asked."""
+    return InputError("the held-out examples ask for no token: give more of them, or longer ones")
 
 
 def _likely(module: Network, labels: Tensor, **batch: Tensor) -> Likely:

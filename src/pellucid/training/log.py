@@ -82,7 +82,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     for content in path.read_bytes().splitlines() if path.is_file() else ():
         try:
             line = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(line, dict) and type(line.get("step")) is int:
             found.append(line)

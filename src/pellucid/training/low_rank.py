@@ -23,7 +23,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.where import Where
 from pellucid.errors import InputError, near, several
 from pellucid.machine import DTYPES, no_grad
-from pellucid.models import freeze, untrained
+from pellucid.models import attention_of, freeze, untrained
 from pellucid.training.settings import Settings
 
 ALL = "all-linear"
@@ -149,7 +149,7 @@ def merged(loaded: Loaded) -> Loaded:
     numbers = {name: p for name, p in module.state_dict().items() if _ATTACHED not in name}
     numbers |= {f"{path}.weight": module.get_submodule(path).weight for path in adapted}
     like = module.embeddings.token.like
-    plain = untrained(loaded.config, 0, like.device, like.dtype, "fused", {})
+    plain = untrained(loaded.config, 0, like.device, like.dtype, attention_of(module), {})
     plain.load_state_dict(numbers)
     return replace(loaded, module=plain)
 

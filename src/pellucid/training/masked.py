@@ -16,7 +16,7 @@ from pellucid.config.checks import choice, count, truth, within
 from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer, Window, windows
 from pellucid.training.data import place
-from pellucid.training.likely import OverVocabulary, likelihood
+from pellucid.training.likely import OverVocabulary, likelihood, unasked
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example, Fields, head_for
 from pellucid.training.packed import Tokens, apart, end_to_end, numbered, padded, together
@@ -147,11 +147,18 @@ class FillMask(OverVocabulary):
         read = np.where(becomes_mask, reader.mask_token_id, np.where(becomes_other, others, ids))
         return read, np.where(chosen, ids, IGNORED)
 
-    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        chances = [np.random.default_rng((self.score_seed, i)) for i in range(len(examples))]
+    def check_held(self, loaded: Loaded, examples: Sequence[Example]) -> None:
+        hidden = (self.hidden(loaded, one, self._score_chance(i))[1] for i, one in enumerate(examples))
+        if examples and not any((labels != IGNORED).any() for labels in hidden):
+            raise unasked()
 
+    def _score_chance(self, number: int) -> np.random.Generator:
+        """What is hidden of a held-out row, the same at each look."""
+        return np.random.default_rng((self.score_seed, number))
+
+    def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         def read(group: list[int]) -> dict[str, Tensor]:
-            return self._batch(loaded, [examples[i] for i in group], [chances[i] for i in group])
+            return self._batch(loaded, [examples[i] for i in group], [self._score_chance(i) for i in group])
 
         return likelihood(loaded.module.swift(), [example.length for example in examples], read)
 

@@ -130,6 +130,10 @@ class Objective(ABC):
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """How good the model is on held-out examples: numbers by name, `best` among them."""
 
+    def check_held(self, loaded: Loaded, examples: Sequence[Example]) -> None:
+        """Refuses held-out examples that `score` or `final` could not answer, before anything is learned."""
+        return
+
     def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """The same of a finished model, with what would take too long at every look, such as writing."""
         return self.score(loaded, examples)

@@ -1,5 +1,6 @@
 """What stands before the first step of a training: the rows, which of them are held out, the model, its examples."""
 
+import logging
 from dataclasses import dataclass
 
 from pellucid.checkpoints.loaded import Loaded
@@ -10,6 +11,8 @@ from pellucid.training.manifest import About, digest_of_model, digest_of_words
 from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning
+
+log = logging.getLogger("pellucid")
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,26 @@ def planned(base: Loaded, given: Given, objective: Objective, settings: Settings
     """Reads and checks everything. Raises InputError, which names the row, for data that the objective cannot use."""
     rows, held = given.read(objective, settings.seed)
     if settings.patience is not None and held is None:
-        raise InputError(
-            f"patience is {settings.patience}, and nothing is held out to look at: pass ",
-            Argument("validation", Blank("FILE")),
-        )
+        raise _nothing_to_look_at(settings)
     objective = objective.fitted(rows.rows)
     loaded = objective.kept(beginning(base, objective, settings))
     examples = objective.examples(loaded, rows.rows)
     _check_compared(objective.least(examples), len(examples), settings.batch_size)
     held_examples = objective.examples(loaded, held.rows) if held else []
+    if held and not held_examples:
+        if settings.patience is not None:
+            raise _nothing_to_look_at(settings)
+        log.warning("of the held-out rows nothing can be scored, so nobody looks how well it learns")
+    objective.check_held(loaded, held_examples)
     digest = digest_of_model(base)
     return Plan(base, given, loaded, objective, settings, rows, held, examples, held_examples, digest)
+
+
+def _nothing_to_look_at(settings: Settings) -> InputError:
+    return InputError(
+        f"patience is {settings.patience}, and nothing is held out to look at: pass ",
+        Argument("validation", Blank("FILE")),
+    )
 
 
 def _check_compared(least: int, rows: int, batch_size: int | None) -> None:

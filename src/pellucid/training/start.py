@@ -12,7 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.network import check_network
 from pellucid.config import Config, Dropout, Head, SequenceClassification
 from pellucid.errors import InputError, several
-from pellucid.models import Network, freeze, ties, untrained
+from pellucid.models import Network, attention_of, freeze, ties, untrained
 from pellucid.training.low_rank import attached
 from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
@@ -37,7 +37,7 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
         if config.inert.get(key):
             log.warning("%s is %s, and no layer is left out here while the others learn", key, config.inert[key])
     device = given.module.device
-    module = untrained(config, settings.seed, device, torch.float32, "fused", {})
+    module = untrained(config, settings.seed, device, torch.float32, attention_of(given.module), {})
     kept = _kept(given, config)
     fresh = _filled(module, kept, config, given.untrained)
     _frozen(module, given.module, settings.freeze)

@@ -268,7 +268,7 @@ def _apart(cell: str, name: str, said: str) -> Any:
         return cell.split()
     try:
         return json.loads(cell)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         advice = 'write it as ["a", "b"], or as words with a space between'
         raise InputError(f"{said}: {name!r} is {short(repr(cell), 60)}, which is no JSON: {advice}") from error
 
@@ -281,7 +281,7 @@ def _entities(row: Fields, said: str) -> tuple[str, list[tags.Entity]]:
     if isinstance(found, str):
         try:
             found = json.loads(found)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{said}: entities are no JSON: {error}") from error
     return text, tags.entities_of(found, len(text), said)
 

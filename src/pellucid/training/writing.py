@@ -194,9 +194,16 @@ class TextToText(Objective):
         found = self.score(loaded, examples)
         return found if self.generate is not None else found | self._writes(loaded, examples)
 
+    def check_held(self, loaded: Loaded, examples: Sequence[Example]) -> None:
+        if examples and self.generate is not False:
+            self._how(loaded).order(loaded, [one.ids[0] for one in examples])
+
     def _writes(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        how = Writing(self.num_beams, self.length_penalty, self.max_new_tokens, self._names(loaded))
-        return written_scores(loaded, [one.ids[0] for one in examples], [one.target for one in examples], how)
+        sources, right = [one.ids[0] for one in examples], [one.target for one in examples]
+        return written_scores(loaded, sources, right, self._how(loaded))
+
+    def _how(self, loaded: Loaded) -> Writing:
+        return Writing(self.num_beams, self.length_penalty, self.max_new_tokens, self._names(loaded))
 
 
 @dataclass(frozen=True, kw_only=True)
