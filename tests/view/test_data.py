@@ -13,7 +13,7 @@ import torch
 
 import pellucid
 from pellucid import Config
-from pellucid.edits import add, fixed, scale
+from pellucid.edits import add, fixed, scale, zero
 from pellucid.trace.explain import logit_lens
 from pellucid.view import page as page_module
 from pellucid.view.choice import choose
@@ -71,6 +71,30 @@ def test_twelve_layers_of_twelve_heads_at_128_tokens_fit(minilm: pellucid.Model)
     compact = pellucid.view(trace, precision="compact")
     assert page_size(compact) <= 2.0
     assert all(entry["max_error"] <= 8e-3 for entry in compact.data.manifest["attentions"])
+
+
+def test_a_page_of_an_edited_run_says_so(minilm: pellucid.Model, show: Show) -> None:
+    """Blank heads, or weights that are not the model's, would speak for the model."""
+    edit = {"layers.3.attention.weights": zero(head=5)}
+    plain = pellucid.view(minilm.trace("time flies like an arrow"), layer=3, heads=[5])
+    with minilm.edit(edit):
+        edited = pellucid.view(minilm.trace("time flies like an arrow"), layer=3, heads=[5])
+    said = "edited: layers.3.attention.weights: zero(head=5)"
+    assert edited.data.manifest["edits"] == [said.removeprefix("edited: ")] and "edits" not in plain.data.manifest
+    for view, there in ((edited, True), (plain, False)):
+        page = show(view.data)
+        assert (said in page.inner_text("header")) is there
+        assert ("the weights of the edited run" in page.inner_text("body")) is there
+        assert ("the model’s own weights" in page.inner_text("body")) is not there
+        cell = view._repr_mimebundle_()
+        assert (said in cell["text/plain"]) is there
+        for drawn in ("heads", "matrix"):
+            svg = draw(view.data, view=drawn)
+            assert (said in svg) is there and ("those of the edited run" in svg) is there
+
+
+def test_a_page_of_no_text_says_so(minilm: pellucid.Model, show: Show) -> None:
+    assert show(pellucid.view(minilm.trace("")).data).inner_text("h1") == "(no text)"
 
 
 @pytest.mark.parametrize("factor", [3.0, -1.0])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
+import pellucid
 from pellucid.view.data import Data
 from pellucid.view.page import render
 from tests.view.conftest import Show
@@ -59,6 +60,20 @@ def ramp(tab: Page, theme: str) -> np.ndarray:
 def center(tab: Page, place: int, head: int, heads: int) -> tuple[float, float]:
     box = tab.locator(f".grid-row[data-place='{place}'] canvas").bounding_box()
     return box["x"] + (head + 0.45) * box["width"] / heads, box["y"] + box["height"] / 2
+
+
+def test_layers_without_numbers_are_named(show: Show, minilm: "pellucid.Model") -> None:
+    """And the matrix of one has no ramp of a size of its own."""
+    whole = pellucid.view(minilm.trace("time flies like an arrow"))
+    assert "a picture opens." in show(whole.data, "#view=grid").inner_text("body")
+    text = " ".join(f"word {i}" for i in range(120))
+    small = pellucid.view(minilm.trace(text), layer=0, heads=[8], budget_mb=0.7)
+    assert small.told and small.data.manifest["attentions"][2]["query"] is None
+    said = show(small.data, "#view=grid").inner_text("body")
+    assert "but for those of layer 1, layer 2, layer 3, layer 4, layer 5, which were left out" in said
+    tab = show(small.data, "#view=matrix&layer=2&heads=8&head=8")
+    assert "were left out to keep this page small" in tab.inner_text("body")
+    assert not tab.locator("canvas.ramp").is_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

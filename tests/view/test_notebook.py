@@ -221,6 +221,23 @@ def test_without_frames_there_is_a_still(
         assert tab.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 300
 
 
+@pytest.mark.parametrize("most", [10, 10_000_000])
+def test_a_cell_is_no_larger_than_a_message(
+    view: "pellucid.view.View", monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """The picture is in it twice where that is room enough; else as what stands in for the frame."""
+    monkeypatch.setattr("pellucid.view.notebook.MOST_OF_ALL", most)
+    found = cell(view)
+    assert ("image/png" in found) == (most > 10) and "<iframe" in found["text/html"]
+    coded = re.findall('src="data:image/(svg.xml|png);base64,([^"]*)', found["text/html"])
+    assert [kind for kind, _ in coded] == ["svg+xml"] and len(coded[0][1]) < 1_000_000
+
+
+def test_a_still_that_is_too_large_is_a_table(view: "pellucid.view.View", monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.view.notebook.MOST_OF_A_STILL", 10)
+    assert "<pre>" in cell(view)["text/html"] and "strongest links between words" in cell(view)["text/html"]
+
+
 def test_a_page_too_large_for_a_cell_is_told() -> None:
     said = frame_of("x" * (MOST_IN_A_CELL + 1))
     assert "iframe" not in said and "8 MB" in said and "view.save" in said

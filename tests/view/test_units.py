@@ -50,7 +50,7 @@ def test_from_where_to_where_numbers_go(program: Page, values: str, said: str) -
         ("\x7f\x85\x1b", "␡\ufffd␛"), (" \r\n\t\u00a0", "·␍⏎⇥⍽"), ("می\u200cشود", "می\u200cشود"),
         ("❤\ufe0f", "❤\ufe0f"), ("あ\u3000い", "あ\u3000い"), ("👩\u200d🚀", "👩\u200d🚀"), ("\U000e0100", "∅"),
         ("葛\U000e0100", "葛\U000e0100"), ("\u3164", "∅"), ("\u034f\u1160", "∅∅"), ("\ufff3", "∅"),
-        ("\u0600", "\u0600"), ("\u06dd", "\u06dd"),
+        ("\u0600", "\u0600"), ("\u06dd", "\u06dd"), ("a\u202eb", "a\ufffdb"), ("שלום\u2067", "שלום\ufffd"),
     ],
 )  # fmt: skip
 def test_no_token_is_invisible_on_a_page_or_in_a_drawing(program: Page, text: str, shown: str) -> None:

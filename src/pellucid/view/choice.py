@@ -21,6 +21,7 @@ class Choice:
     given: are they weights that somebody gave, and no model's own?
     weights: Float[ndarray, "heads queries keys"], in the order of `heads`.  seen: Bool[ndarray, "queries keys"].
     queries, keys: the tokens as the manifest tells them.  token: the query whose links alone are wanted.
+    edits: what was changed in the run, as a person reads it.
     """
 
     entry: dict[str, Any]
@@ -32,6 +33,7 @@ class Choice:
     queries: list[dict[str, Any]]
     keys: list[dict[str, Any]]
     token: int | None
+    edits: str = ""
 
     @property
     def title(self) -> str:
@@ -67,7 +69,18 @@ def choose(
     weights = np.where(np.isfinite(weights), weights, np.nan)  # no drawing has a place for what is not finite
     place = None if token is None else token % len(queries)
     model = manifest["model"]
-    return Choice(entry, model["name"], model["family"] == "", chosen, weights, seen, queries, keys, place)
+    return Choice(
+        entry,
+        model["name"],
+        model["family"] == "",
+        chosen,
+        weights,
+        seen,
+        queries,
+        keys,
+        place,
+        "; ".join(manifest.get("edits", ())),
+    )
 
 
 def _heads(there: int, first: list[int], asked: Any) -> list[int]:

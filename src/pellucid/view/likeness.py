@@ -27,8 +27,8 @@ NOTE = (
     "A column is a word of the query, a row a word of the text; framed is what is most like each word of the query. "
     "In the text above, a word has the shade of the largest number of its row. "
     "Each number is the cosine of two words' vectors behind the last layer, from −1 to 1; a word of several tokens is "
-    "their mean, and punctuation is left out. It shows which words are alike where they stand, and not why the "
-    "texts as a whole are near: their vectors are made from all tokens together."
+    "their mean, and punctuation is left out where there is anything else. It shows which words are alike where they "
+    "stand, and not why the texts as a whole are near: their vectors are made from all tokens together."
 )
 
 BROAD = "columns"

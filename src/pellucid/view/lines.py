@@ -64,7 +64,7 @@ def drawn(title: str, said: str, panels: Sequence[Panel], last: float, theme: st
         marks.append(words(x, bottom + 16, f"{tick:,.0f}", colours["quiet"], font_size=SIZE, text_anchor="middle"))
     marks.append(words(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
     told = "; ".join(f"{panel.name}: {_told(panel)}" for panel in panels)
-    names = [width_of(short(line.name, LONGEST), SIZE) + SAMPLE for panel in panels for line in panel.lines]
+    names = [1.05 * width_of(short(line.name, LONGEST), SIZE) + SAMPLE for panel in panels for line in panel.lines]
     width = LEFT + WIDTH + max([RIGHT, *(name + 14 for name in names)])
     width = max(width, *(2 * EDGE + width_of(text, size) for text, size in ((title, 16), (said, SIZE))))
     return document(width, bottom + 54, marks, colours["paper"], title, f"{said}. {told}")

@@ -23,6 +23,7 @@ def manifest_of(
         "version": VERSION,
         "model": subject.model,
         "texts": subject.texts,
+        **({"edits": [*subject.edits]} if subject.edits else {}),
         "sequences": subject.sequences,
         **parts,
         "other": other,

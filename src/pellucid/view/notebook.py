@@ -15,11 +15,12 @@ from pellucid.view.svg import label, plain, unturned
 HEIGHT = 760
 """Height of the frame in pixels, until the page has said how tall it is."""
 
-MOST_IN_A_CELL = 8_000_000
-"""Letters of a page; a larger one is not put into a notebook, whose messages may hold about ten million."""
+MOST_IN_A_CELL, MOST_OF_ALL = 8_000_000, 10_000_000
+"""Letters of a page, and of all that a cell is given: a larger page is not put into a notebook, whose messages may hold
+about so many, and a picture not beside a page with which it is more."""
 
-MOST_OF_A_STILL = 200_000
-"""Letters of the drawing that stands in for the frame; a larger one is replaced by the picture."""
+MOST_OF_A_STILL = 1_000_000
+"""Letters of what stands in for the frame, the drawing or its picture, whichever is less; else it is the table."""
 
 _HELLO = """
 const frame = this;
@@ -63,6 +64,8 @@ def cell_of(data: Data, page: str) -> dict[str, str]:
         except ResourceError as error:
             cell["text/plain"] += f"\n(no picture: {error})"
     cell["text/html"] = frame_of(page, _still(drawing, cell))
+    if sum(map(len, cell.values())) > MOST_OF_ALL:
+        cell.pop("image/png", None)
     return cell
 
 
@@ -90,11 +93,11 @@ def with_still(frame: str, still: str) -> str:
 
 
 def _still(drawing: str, cell: dict[str, str]) -> str:
-    """The drawing as HTML without any script; where it is large, the picture, and where there is none, the table."""
-    coded = base64.b64encode(drawing.encode("utf-8")).decode("ascii")
-    kind, letters = ("svg+xml", coded) if len(coded) <= MOST_OF_A_STILL else ("png", cell.get("image/png"))
+    """The drawing as HTML without any script, or its picture where that is less; the table where both are large."""
+    kinds = {"svg+xml": base64.b64encode(drawing.encode("utf-8")).decode("ascii"), "png": cell.get("image/png")}
+    kind, letters = min(((kind, one) for kind, one in kinds.items() if one), key=lambda pair: len(pair[1]))
     table = cell["text/plain"]
-    shown = picture(kind, letters, table) if letters else f"<pre>{html.escape(table)}</pre>"
+    shown = picture(kind, letters, table) if len(letters) <= MOST_OF_A_STILL else f"<pre>{html.escape(table)}</pre>"
     return f"{shown}<p>This is a still of the page.</p>"
 
 
@@ -106,6 +109,7 @@ def table_of(data: Data, most: int = 8) -> str:
     between = " between words" if any(token["kind"] != "special" for token in choice.queries) else ""
     title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links{between}, {choice.title}:"
     one, other = (max((width_of(row[i]) for row in rows), default=0) for i in range(2))
+    title = f"edited: {unturned(plain(choice.edits))}\n{title}" if choice.edits else title
     lines = [f"  {padded(a, one, right=True)} -> {padded(b, other)}  {weight}" for a, b, weight in rows]
     return "\n".join([title, *(lines or [f"  {_why_none(choice)}"])])
 

@@ -43,8 +43,9 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
         )
     row = trace.rows[0]
     written = [row.target or " ".join(row.texts)] if trace.config.kind == "encoder-decoder" else []
-    label = "; ".join(map(str, trace.edits)) or " | ".join([*row.texts, row.target] if row.target else row.texts)
-    return Subject([*row.texts, *written], _sequences(trace), _model(trace), looks, label)
+    edits = tuple(map(str, trace.edits))
+    label = "; ".join(edits) or " | ".join([*row.texts, row.target] if row.target else row.texts)
+    return Subject([*row.texts, *written], _sequences(trace), _model(trace), looks, label, edits)
 
 
 def _attentions(trace: Trace) -> list[str]:

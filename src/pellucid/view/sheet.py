@@ -2,11 +2,16 @@
 
 import numpy as np
 
+from pellucid.errors import short
 from pellucid.view.choice import Choice
 from pellucid.view.colours import theme_of
-from pellucid.view.svg import document, width_of, words
+from pellucid.view.svg import document, plain, unturned, width_of, words
 
 EDGE = 24
+
+
+LONGEST = 100
+"""Letters of the edits that are written out."""
 
 
 class Sheet:
@@ -23,6 +28,10 @@ class Sheet:
             words(EDGE, EDGE + 30, choice.model, colours["quiet"], font_size=11),
         ]
         self.top = EDGE + 44.0
+        if choice.edits:
+            told = f"edited: {short(unturned(plain(choice.edits)), LONGEST)}"
+            self.marks.append(words(EDGE, EDGE + 46, told, colours["ink"], font_size=11))
+            self.top += 16
         self.bottom = self.top
         self.width = 2 * EDGE + max(width_of(choice.title, 16), width_of(choice.model, 11), 360)
         self.notes: list[str] = []
@@ -63,7 +72,8 @@ def _exactness(choice: Choice) -> str:
         )
     if error is None:
         return f"Weights after softmax, {how}."
-    return f"Weights after softmax, {how}; largest difference from the model's own in this layer: {error:.2g}."
+    whose = "those of the edited run" if choice.edits else "the model's own"
+    return f"Weights after softmax, {how}; largest difference from {whose} in this layer: {error:.2g}."
 
 
 def _wrapped(text: str, width: float) -> list[str]:

@@ -79,6 +79,7 @@ class Subject:
     sequences: their tokens, {"name", "tokens"} each, and how many more were "cut".  model: facts for the manifest.
 
     looks: the attentions, in the order of the page.  label: what it is called beside another one.
+    edits: what was changed in this run, as a person reads it.
     """
 
     texts: list[str]
@@ -86,6 +87,7 @@ class Subject:
     model: dict[str, Any]
     looks: list[Look]
     label: str = ""
+    edits: tuple[str, ...] = ()
 
 
 def read(

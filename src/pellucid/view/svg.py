@@ -17,7 +17,7 @@ _IGNORED = re.compile(
 """Joiners, marks of order, fillers and selectors: what Unicode says is not drawn, `\\p{DI}` in a page's program."""
 
 _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Marks of direction; those of `written` in `web/header.js`."""
+"""Marks of direction; those of `unturned` in `web/tokens.js`."""
 
 
 def rectangle(x: float, y: float, width: float, height: float, fill: str, **more: object) -> str:
@@ -71,6 +71,7 @@ def label(token: str, longest: int = LONGEST) -> str:
     text = printable(token[: 4 * longest]).replace("\u2581", "·")
     if all(map(_unseen, text)):
         text = "".join("⍽" if unicodedata.category(c)[0] == "Z" else "∅" for c in text) or "∅"
+    text = unturned(text)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 

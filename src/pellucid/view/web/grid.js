@@ -2,6 +2,7 @@
 // Only the stored pictures are needed, no arithmetic; only the layers on screen exist as elements.
 import { lift, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
+import { hasNumbers } from "./attention.js";
 import { scaleSwitch } from "./controls.js";
 import { covered } from "./dialogs.js";
 import { before, onSheet } from "./paper.js";
@@ -195,7 +196,9 @@ class Grid {
 
   /** The sentence below the legend. */
   truth() {
-    return "The pictures hold one byte per weight (its square root in 255 steps); the exact numbers are in the view that a picture opens.";
+    const pictures = "The pictures hold one byte per weight (its square root in 255 steps); the exact numbers are in the view that a picture opens";
+    const without = this.order.filter((place) => !hasNumbers(this.entries[place])).map((place) => this.nameOf(place));
+    return without.length ? `${pictures}, but for those of ${without.join(", ")}, which were left out to keep this page small.` : `${pictures}.`;
   }
 
   /** @returns {import("./table.js").Table} the largest weight of every head */

@@ -2,6 +2,7 @@
 import { button, make } from "./dom.js";
 import { openHelp } from "./dialogs.js";
 import { openTable } from "./table.js";
+import { unturned } from "./tokens.js";
 
 /**
  * @param {Element} root
@@ -9,7 +10,7 @@ import { openTable } from "./table.js";
  * @param {() => void} switchTheme
  */
 export function makeHeader(root, page, switchTheme) {
-  const { texts, sequences } = page.manifest;
+  const { texts, sequences, edits } = page.manifest;
   const last = sequences.length > 1 && texts.length - 1; // what a decoder reads
   const letter = (place) => (place === last ? sequences[1].name : last === 1 ? sequences[0].name : "AB"[place]);
   const line = (text, place) => make("p", { class: "text", title: text },
@@ -19,13 +20,9 @@ export function makeHeader(root, page, switchTheme) {
       button("table", () => openTable(root, page), { title: "the numbers as a table" }),
       button("◐", switchTheme, { class: "plain sign", "aria-label": "light or dark", title: "light or dark" }),
       button("?", () => openHelp(root, page.views), { class: "plain sign", "aria-label": "help", title: "help" })),
-    make("h1", {}, ...texts.map(written).map(line)),
-    make("p", { class: "model" }, aboutModel(page.manifest)));
-}
-
-/** A text whose marks of direction are seen and not obeyed: they would show other letters than the model read. */
-function written(text) {
-  return text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+    make("h1", {}, ...texts.map((text) => unturned(text) || "(no text)").map(line)),
+    make("p", { class: "model" }, aboutModel(page.manifest)),
+    edits ? make("p", { class: "model edits" }, make("b", {}, "edited"), `: ${unturned(edits.join("; "))}`) : "");
 }
 
 /** all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens */

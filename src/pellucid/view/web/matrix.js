@@ -33,7 +33,8 @@ class Matrix {
     this.ramp = make("canvas", { class: "ramp" });
     this.end = make("span", { class: "end" });
     this.switch = scaleSwitch(page);
-    this.controls = [this.switch.element, make("div", { class: "field" }, "0", this.ramp, this.end)];
+    this.ends = make("div", { class: "field", hidden: true }, "0", this.ramp, this.end); // until there are numbers
+    this.controls = [this.switch.element, this.ends];
   }
 
   draw() {
@@ -69,6 +70,7 @@ class Matrix {
       this.sides[axis].textContent = queries === keys ? "" : ` ${this.page.manifest.sequences[place[axis]].name}`;
       this.writeLabels(axis);
     }
+    this.ends.hidden = false;
     paintRamp(this.ramp, colours);
     this.end.textContent = String(Number(this.largest.toPrecision(4)));
   }

@@ -106,7 +106,7 @@ export class Legend {
   /** @param {string[]} sentences what the view says about itself */
   draw(sentences) {
     const { page } = this;
-    const truth = page.view().truth?.() ?? (page.ready() ? truthOf(page.attention(), wereGiven(page.manifest)) : "");
+    const truth = page.view().truth?.() ?? (page.ready() ? truthOf(page.attention(), wereGiven(page.manifest), page.manifest.edits) : "");
     const lines = [sentences.join(" "), truth].filter(Boolean);
     if (this.text === lines.join()) return;
     this.text = lines.join();
@@ -118,12 +118,13 @@ export class Legend {
  * What the weights of an attention are, and how exact.
  * @param {import("./attention.js").Attention} attention
  * @param {boolean} given are they those that somebody gave, and not a model's own?
+ * @param {string[]} [edits] what was changed in their run
  */
-export function truthOf({ entry, dtype, stored, coding }, given = false) {
+export function truthOf({ entry, dtype, stored, coding }, given = false, edits = undefined) {
   const error = entry.max_error;
-  const whose = given ? "those that were given" : "the model’s own weights";
+  const whose = given ? "those that were given" : edits ? "the weights of the edited run" : "the model’s own weights";
   const measured = given && error === 0 ? "" : error == null
-    ? "They were not compared with the model’s own weights."
+    ? `They were not compared with ${whose}.`
     : `Largest difference from ${whose} in this layer${entry.measured_rows ? `, measured in ${entry.measured_rows} rows of each head` : ""}: ${Number(error.toPrecision(2))}.`;
   const plain = dtype === "int16" ? "in 16 bits each" : `as ${dtype}`;
   if (!stored) return `Weights after softmax, recomputed here from query and key stored ${plain}. ${measured}`;

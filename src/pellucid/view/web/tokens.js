@@ -6,11 +6,16 @@ const LONGEST = 40;
 
 const SIGNS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u007f": "␡", "\u00a0": "⍽", "\u200b": "∅" };
 
+/** A text whose marks of direction are seen and not obeyed: they would show other letters than the model read. */
+export function unturned(text) {
+  return text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+}
+
 /** Spaces, line ends and control characters become signs; so do joiners and other spaces where nothing else stands. */
 export function visible(text) {
   const control = (c) => SIGNS[c] ?? (c < " " ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : "\ufffd");
   const signs = text.replace(/[\p{Cc} \u00a0\u200b]/gu, control);
-  return /[^\p{Z}\p{DI}]/u.test(signs) ? signs : signs.replace(/[^]/gu, (c) => (/\p{Z}/u.test(c) ? "⍽" : "∅")) || "∅";
+  return /[^\p{Z}\p{DI}]/u.test(signs) ? unturned(signs) : signs.replace(/[^]/gu, (c) => (/\p{Z}/u.test(c) ? "⍽" : "∅")) || "∅";
 }
 
 /** Letters as they are looked for: in either case, and with accents of their own or not, they are the same. */
