@@ -215,7 +215,7 @@ class Model(Editable):
     def trace_writing(self, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any) -> TracedText:
         """Writes behind a prompt, or answers a conversation, and keeps the numbers of every pass by name.
 
-        keep: as for `trace`.  options: as for `generate`; one text is traced at a time.
+        keep: as for `trace`.  options: as for `generate`, whose quicker blocks round otherwise; one text at a time.
 
         >>> model.trace_writing("The sky is", max_new_tokens=3).steps[1]["layers.0.attention.weights"]  # doctest: +SKIP
         """

@@ -212,6 +212,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "chat with an encoder": (["chat", "x", "--model", "all-MiniLM-L6-v2"], 3, "kind 'encoder'"),
     "nothing to answer": (["chat", " "], 3, "MESSAGE is empty: there is nothing to answer"),
     "nothing piped": (["chat", "-"], 3, "standard input is empty: there is nothing to answer"),
+    "nothing piped to go on from": (["generate", "-"], 3, "standard input is empty: there is nothing to go on from"),
     "a chat too long": (["chat", "x" * 300], 3, "tokens"),
 }
 

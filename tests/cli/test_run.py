@@ -134,6 +134,14 @@ def test_pairs_and_questions(command: Pellucid, models: Path, table: Path) -> No
     ]
 
 
+def test_empty_texts_are_counted(command: Pellucid, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("It ended 2:1.\n\n   \nart\n")
+    for how in ((), ("--json",)):
+        done = command("ner", "-m", "tags", str(tmp_path / "a.txt"), *how)
+        said = "nothing to read in 2 of 4 texts (the first is text 2): what is answered says nothing\n"
+        assert (done.code, done.err) == (0, said)
+
+
 def test_options_by_name(command: Pellucid, models: Path) -> None:
     labels = pellucid.pipeline("zero-shot-classification", models / "nli")
     asked = ("zero-shot-classification", "-m", "nli", "It ended 2:1.", "--labels", "sport, art", "--json")
@@ -143,6 +151,9 @@ def test_options_by_name(command: Pellucid, models: Path) -> None:
     assert rows(command(*asked, *typed)) == [
         labels("It ended 2:1.", candidate_labels=["sport", "art"], **given).whole()
     ]
+    deep = "[" * 60_000 + "{}"  # no JSON that is read: a text
+    told = command(*asked, "-O", f"hypothesis-template={deep}")
+    assert told.code == 3 and "leaves no room" in told.err
     pipe = pellucid.pipeline("token-classification", models / "tags")
     cut = rows(command("ner", "-m", "tags", "a " * 90, "--long", "truncate", "--max-length", "9", "--json"))
     assert cut == [pipe("a " * 90, long="truncate", max_length=9).whole()]

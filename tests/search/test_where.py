@@ -229,6 +229,19 @@ def test_exact_numbers_stay_themselves_however_large() -> None:
     assert json.loads(packed("a", {"n": Decimal("NaN")})) == {"n": None}
 
 
+def test_a_whole_number_with_an_exponent_is_that_number(minilm: pellucid.Model) -> None:
+    """From 2^53 on a float is not any of them: 1e23 is another one."""
+    numbers = (10**15, 10**23, 10**30, 10**23 + 1, 1e30, 1000)
+    rows = [{"text": f"row {i}", "n": number} for i, number in enumerate(numbers)]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    for spelled in ("1e30", "1.0e+30", "1" + "0" * 30, "1000e27"):
+        assert fitting(index, f"n = {spelled}") == {2, 4}
+        assert fitting(index, f"n >= {spelled}") == {2, 4} and fitting(index, f"n < {spelled}") == {0, 1, 3, 5}
+    assert fitting(index, "n = 1e23") == {1} and fitting(index, "n > 1e23") == {2, 3, 4}
+    assert fitting(index, "n = 1e15") == {0} and fitting(index, "n = 1e3") == {5}
+    assert fitting(index, {"n": 1e30}) == {2, 4}
+
+
 def test_only_a_value_that_no_row_has_is_told(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"text": f"row {i}", "flag": i % 2 == 0, "n": float(i), "name": f"v{i}"} for i in range(6)]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)

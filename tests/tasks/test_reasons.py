@@ -138,6 +138,16 @@ def test_the_logit_of_an_entity(made: Made) -> None:
         agree(answer.why, wanted, f"logit of {answer['entity']} at {answer['word']!r}")
 
 
+@pytest.mark.parametrize("strategy", ["simple", "first"])
+def test_the_logit_of_an_entity_that_is_a_space_alone(made: Made, strategy: str) -> None:
+    model, how = made("roberta-people"), {"boundaries": "heuristic", "ignore_labels": []}
+    tag = pellucid.pipeline("token-classification", model, aggregation_strategy=strategy, **how)
+    plain, answers = (tag(TEXT, explain=explain) for explain in (False, True))
+    assert list(answers) == list(plain)
+    spaces = [answer for answer in answers if answer["start"] == answer["end"]]
+    assert spaces and all(one.why.said.startswith(f"logit of {one['entity_group']} at ") for one in spaces)
+
+
 @pytest.mark.parametrize("rule", ["error", "windows"])
 def test_the_logit_of_a_token_that_is_a_space_alone(made: Made, rule: str) -> None:
     model = made("albert-people")

@@ -62,7 +62,7 @@ def command(
     from pellucid.training.said import Spoken
 
     options: dict[str, Any] = {option: Spoken(value.lstrip()) for option, value in more("--set", settings, ()).items()}
-    renamed = pairs("--column", columns)
+    renamed = pairs("--column", columns, "COLUMN")
     import pellucid
 
     rows: Any = data[0] if len(data) == 1 else data

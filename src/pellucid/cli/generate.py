@@ -132,8 +132,12 @@ def _is_number(following: list[str]) -> bool:
 
 
 def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], Where | None]:
-    """Standard input is one prompt."""
+    """Standard input is one prompt. Raises InputError for an empty one."""
+    from pellucid.errors import InputError
+
     if arguments != ("-",):
         return texts_in(arguments, column, encoding)
     file_in(arguments, column)  # refuses what is said of a file
-    return [standard_text()], None
+    if not (text := standard_text()).strip():
+        raise InputError("standard input is empty: there is nothing to go on from")
+    return [text], None

@@ -52,7 +52,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Choice(["auto", "float32", "int16", "compact"]),
     default="auto",
     show_default=True,
-    help="How numbers are stored; compact is one byte for each weight.",
+    help="How numbers are stored; compact is one byte for each weight, where that is less.",
 )
 @click.option(
     "--output", "-o", type=_FILE, help="Where to write the page, as .html.  [default: named by TEXT's first words]"

@@ -161,7 +161,7 @@ def _value(text: str) -> Any:
     """JSON where it is some, else the text itself."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -170,10 +170,15 @@ def _data(answer: "Answer | Answers") -> str:
 
 
 def _counted(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answers]":
-    """The same answers; at the end a line about how many texts were not read whole."""
-    texts = tokens = 0
-    for answer in answers:
+    """The same answers; at the end a line about how many texts were not read whole, and of how many nothing was."""
+    texts = tokens = number = 0
+    empty: list[int] = []
+    for number, answer in enumerate(answers, 1):
         texts, tokens = texts + bool(answer.read.cut), tokens + answer.read.cut
+        empty += [number] if answer.read.empty else []
         yield answer
+    if empty:
+        many = f"{len(empty):,} of {counted(number, 'text')} (the first is text {empty[0]:,})"
+        say(f"nothing to read in {many}: what is answered says nothing")
     if texts:
         say(f"not read: {counted(tokens, 'token')} (texts that were cut: {texts:,})")

@@ -108,7 +108,7 @@ def command(
     _tell_more()
     better = pellucid.train(
         model, data, task,
-        out=output, validation=_share(validation), columns=pairs("--column", columns),
+        out=output, validation=_share(validation), columns=pairs("--column", columns, "COLUMN"),
         encoding=encoding, recipe=recipe, from_scratch=from_scratch, resume=resume, overwrite=overwrite,
         progress=False if quiet() or not _first() else None, **said,
     )  # fmt: skip

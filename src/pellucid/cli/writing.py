@@ -29,7 +29,7 @@ _OPTIONS = (
     click.option(
         "--min-p", type=float, metavar="P", help="Draw from those at least P times as likely as the likeliest."
     ),
-    click.option("--seed", type=int, metavar="N", help="Draw the same again."),
+    click.option("--seed", type=int, metavar="N", help="Draw the same again, where something is drawn."),
     click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating what stands there."),
     click.option("--stop", type=TEXT, multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
     click.option(

@@ -118,6 +118,10 @@ SPELLED, COMPARED, DATED, FOLDED, COMPOSED = "spelled", "compared", "dated", "fo
 """The names by which SQLite calls the functions that it is lent."""
 
 
+_EXACT = 2.0**53
+"""Below it a float is any whole number."""
+
+
 def number_of(value: Any) -> int | float | None:
     """A value as a number, where all of it is one: "12", " -1.5e3 ", 7; None for "3M", "2026-01-02", "inf", "1_000".
     A whole number is itself, however large, "1e400" too."""
@@ -134,13 +138,15 @@ def _real(value: Any) -> float | None:
         found = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else _whole(value)
+    if abs(found) < _EXACT:
+        return found
+    return found if (whole := _whole(str(value))) is None and math.isfinite(found) else whole
 
 
-def _whole(value: Any) -> int | None:
-    """What a float cannot hold, where it is a whole number of no more digits than Python reads."""
+def _whole(text: str) -> int | None:
+    """What a float may not hold, as it is written, where that is a whole number of no more digits than Python reads."""
     with contextlib.suppress(ArithmeticError):
-        exact = Decimal(value)
+        exact = Decimal(text)
         if exact.is_finite() and exact.adjusted() < MOST_DIGITS and exact == exact.to_integral_value():
             return int(exact)
     return None

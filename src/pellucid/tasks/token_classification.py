@@ -155,6 +155,13 @@ class TokenClassification(Reader):
             return {"entity": kind, "score": one.score, "index": tokens.numbers[one.tokens[0]], **place}
         return {"entity_group": kind, "score": one.score, **place}
 
+    def _of_spaces(self, tokens: Tagged, one: Answer) -> list[int]:
+        """The tokens of an entity that is a space alone, which takes no place."""
+        if "index" in one:
+            return [tokens.numbers.index(one["index"])]
+        places = enumerate(tokens.places)
+        return [nth for nth, (start, end) in places if one["start"] <= start and end <= one["end"]]
+
     def aims(self, work: Work, item: Sentence, stretches: list[Stretch], one: Answer) -> list[Aim]:
         """The mean of the logits of an entity's label at its tokens, as far as the stretch it began in holds them."""
         stretch = stretches[one.window or 0]
@@ -162,7 +169,7 @@ class TokenClassification(Reader):
         kind = one.get("entity", one.get("entity_group"))
         labels = [i for i, label in enumerate(work.loaded.config.labels) if kind in (label, label.split("-", 1)[-1])]
         here = [nth for nth, (start, end) in enumerate(tokens.places) if one["start"] < end and start < one["end"]]
-        here = here or [tokens.numbers.index(one["index"])]  # a token that is a space alone takes no place
+        here = here or self._of_spaces(tokens, one)
         best = tokens.scores[here][:, labels].argmax(dim=-1).tolist()
         places, numbers = [tokens.within[nth] for nth in here], [labels[i] for i in best]
 
