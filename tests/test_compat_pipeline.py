@@ -419,7 +419,9 @@ def test_what_a_call_says_of_labels_stands_over_what_the_pipeline_was_made_with(
     assert len(read(GOOD, tokenize_kwargs={"truncation": True})[0]) == 3
 
 
-@pytest.mark.parametrize("said", ["It is {0}, {0}.", "{!s} it is", "{{{}}} it is", "{{a}} {}", "{0!s}{{", "{}"])
+@pytest.mark.parametrize(
+    "said", ["It is {0}, {0}.", "{!s} it is", "{:s} it is", "{{{}}} it is", "{{a}} {}", "{0!s}{{", "{}"]
+)
 def test_hypotheses_are_made_as_the_reference_makes_them(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:

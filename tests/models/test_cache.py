@@ -196,22 +196,41 @@ def test_what_the_plain_module_has_read_its_packed_copy_does_not_read_on(backwar
             second(ids(rows=len(cache.positions), length=1), cache=cache)
 
 
-@pytest.mark.parametrize("family", DECODERS)
-@pytest.mark.parametrize("since", [0, 3])
-def test_rows_of_what_was_read_in_inference_mode_are_chosen_behind_it(family: str, since: int) -> None:
-    module = decoder(family).module
-    found = []
-    for behind in (False, True):
+MODES = {"gradients": torch.enable_grad, "no gradients": torch.no_grad, "inference": torch.inference_mode}
+
+
+@pytest.mark.parametrize("then", MODES)
+@pytest.mark.parametrize("chosen", MODES)
+@pytest.mark.parametrize("first", MODES)
+def test_rows_are_read_chosen_and_read_on_in_any_mode(first: str, chosen: str, then: str) -> None:
+    module = decoder("llama").module
+    for rows, since in (([1, 0], 0), ([1, 0], 3), ([1], 0), ([1, 0, 1], 0)):
+        found = []
+        for modes in ((first, chosen, then), ("no gradients",) * 3):
+            cache = module.new_cache(20)
+            with MODES[modes[0]]():
+                module(ids(length=4)[:1].expand(2, -1), cache=cache)
+                module(ids(length=2), cache=cache)
+            with MODES[modes[1]]():
+                cache.choose(torch.tensor(rows), since=since)
+            with MODES[modes[2]]():
+                found.append(module(ids(rows=len(rows), length=1), cache=cache).logits)
+        torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("first", MODES)
+@pytest.mark.parametrize("then", MODES)
+def test_texts_are_read_end_to_end_and_parted_in_any_mode(first: str, then: str) -> None:
+    module, found = decoder("llama").module, []
+    for modes in ((first, then), ("no gradients",) * 2):
         cache = module.new_cache(20)
-        with torch.inference_mode():
-            module(ids(length=4)[:1].expand(2, -1), cache=cache)
-            module(ids(length=2), cache=cache)
-            if not behind:
-                cache.choose(torch.tensor([1, 0]), since=since)
-        if behind:
-            cache.choose(torch.tensor([1, 0]), since=since)
-        found.append(module(ids(length=1), cache=cache).logits)
-    assert torch.equal(*found)
+        with MODES[modes[0]]():
+            segments = torch.tensor([[1, 1, 1, 1, 2, 2, 2]])
+            module(ids(rows=1, length=7), segments=segments, cache=cache)
+        with MODES[modes[1]]():
+            apart = cache.apart([4, 3], 20)
+            found.append(module(ids(rows=2, length=1), cache=apart).logits)
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", [*DECODERS, *PAIRS])

@@ -38,6 +38,7 @@ FAMILIES = {
     "camembert": ("CamembertTokenizer", {}),
     "llama": ("LlamaTokenizer", {"add_bos_token": True}),
     "llama legacy": ("LlamaTokenizer", {"add_bos_token": True, "legacy": True}),
+    "llama unsaid": ("LlamaTokenizer", {"add_bos_token": True, "add_prefix_space": None}),
     "llama both": ("LlamaTokenizer", {"add_bos_token": True, "add_eos_token": True}),
 }
 MASK = {

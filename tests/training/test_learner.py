@@ -81,6 +81,17 @@ def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: H
     assert abs(float(loss - wanted_loss)) <= within * max(1.0, abs(float(wanted_loss)))
 
 
+@pytest.mark.parametrize("without", [("key",), ("query", "value"), ("query", "key", "value")], ids=str)
+def test_maps_of_which_some_have_a_bias(without: tuple[str, ...]) -> None:
+    model = model_of("bert").to(dtype=torch.float64)
+    module, batch = model.loaded.module, batch_of(model)
+    for name in without:
+        getattr(module.layers[0].attention, name).bias = None
+    _, wanted = gradients(module, module, batch)
+    _, found = gradients(module, module.learning(Lesson(torch.float64)), batch)
+    assert_near(found, wanted, 1e-9)
+
+
 @pytest.mark.parametrize(("mkl", "pace"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("family", ["bert", "llama", "bart"])
 def test_the_products_of_either_library(family: str, mkl: bool, pace: bool, monkeypatch: pytest.MonkeyPatch) -> None:

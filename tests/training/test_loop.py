@@ -219,7 +219,7 @@ def test_held_out_rows_without_anything_to_score_are_told(
 ) -> None:
     how = {"validation": [{"text": " "}], "max_steps": 1, "progress": False}
     rows = [{"text": "the film was good"}] * 3
-    with pytest.raises(InputError, match="patience is 2, and nothing is held out to look at: pass validation=FILE"):
+    with pytest.raises(InputError, match="patience is 2, and of the held-out rows nothing can be scored"):
         pellucid.train(opened("bert-filler"), rows, "fill-mask", patience=2, **how)
     pellucid.train(opened("bert-filler"), rows, "fill-mask", **how)
     assert "of the held-out rows nothing can be scored, so nobody looks how well it learns" in caplog.messages

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pellucid.view.choice import choose
 from pellucid.view.drawn import draw
 from pellucid.view.numbers import numbers_of, weights_of
 from pellucid.view.page import render
+from pellucid.view.svg import width_of
 from tests.trace.small import small
 from tests.view.conftest import READ, Show, until
 from tests.view.test_drawn import texts_of
@@ -91,6 +93,24 @@ def test_a_page_of_an_edited_run_says_so(minilm: pellucid.Model, show: Show) -> 
         for drawn in ("heads", "matrix"):
             svg = draw(view.data, view=drawn)
             assert (said in svg) is there and ("those of the edited run" in svg) is there
+
+
+def test_many_edits_stay_on_the_sheet(minilm: pellucid.Model, show: Show) -> None:
+    def somebody_wrote_a_function_of_a_name_that_goes_on_and_on_and_on_and_on_and_on_and_on_to_the_very_end_of(x):
+        return x
+
+    edits = {f"layers.{i}.attention.weights": zero(head=5) for i in range(5)}
+    edits["layers.5.residual.pre"] = (
+        somebody_wrote_a_function_of_a_name_that_goes_on_and_on_and_on_and_on_and_on_and_on_to_the_very_end_of
+    )
+    with minilm.edit(edits):
+        view = pellucid.view(minilm.trace("time flies"), layer=3, heads=[5])
+    for drawn in ("heads", "matrix"):
+        lines = re.findall(r"<text x=\"24\"[^>]*>([^<]*)</text>", svg := draw(view.data, view=drawn))
+        assert "zero(head=5); layers.4" in "".join(lines).replace(";layers", "; layers")
+        assert max(map(width_of, lines)) * 11 / 13 < float(re.findall('width="([0-9.]+)"', svg)[0])
+    tab = show(view.data, viewport={"width": 380, "height": 700})
+    assert tab.evaluate("() => document.documentElement.scrollWidth") <= 380
 
 
 def test_a_page_of_no_text_says_so(minilm: pellucid.Model, show: Show) -> None:

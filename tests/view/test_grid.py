@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 import pellucid
 from pellucid.view.data import Data
 from pellucid.view.page import render
-from tests.view.conftest import Show
+from tests.view.conftest import Show, until
 from tests.view.made import Made, tokens_of
 from tests.view.test_access import AXE, CONTRAST, SERIOUS
 
@@ -74,6 +74,11 @@ def test_layers_without_numbers_are_named(show: Show, minilm: "pellucid.Model") 
     tab = show(small.data, "#view=matrix&layer=2&heads=8&head=8")
     assert "were left out to keep this page small" in tab.inner_text("body")
     assert not tab.locator("canvas.ramp").is_visible()
+    tab.keyboard.press("[")
+    tab.keyboard.press("[")
+    until(tab, "() => document.querySelector('canvas.ramp').offsetHeight > 0")
+    tab.keyboard.press("]")
+    until(tab, "() => document.querySelector('canvas.ramp').offsetHeight === 0")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

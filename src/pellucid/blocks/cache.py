@@ -96,7 +96,7 @@ class KeyValues:
                 self.memory = torch.cat((*whole, old[rows, :, since : self.filled], free), dim=2)
             return
         kept = old[rows, :, since : self.filled]
-        old = old.clone() if _made_apart(old) else old
+        old = old.clone() if _is_closed(old) else old
         self.memory = old[:count] if count <= len(old) else old.new_empty(count, *old.shape[1:])
         self.memory[:, :, since : self.filled] = kept
 
@@ -121,8 +121,8 @@ class KeyValues:
         whole.filled, whole.widths, whole.paired = max(lengths), self.widths, self.paired
         heads, width = self.memory.shape[1], self.memory.shape[3]
         whole.memory = self.memory.new_zeros(len(lengths), heads, capacity, width)
-        for row, text in zip(whole.memory, self.memory[0, :, : self.filled].split(list(lengths), dim=1)):
-            row[:, whole.filled - text.shape[1] : whole.filled] = text
+        for row, text in enumerate(self.memory[0, :, : self.filled].split(list(lengths), dim=1)):
+            whole.memory[row, :, whole.filled - text.shape[1] : whole.filled] = text
         return whole
 
     def _place(self, new: Tensor, heads: int, paired: bool) -> Tensor:
@@ -143,7 +143,7 @@ class KeyValues:
             raise self._foreign(like, fits, paired)
         if self.filled + length > self.memory.shape[2]:
             raise InputError(f"{self.filled + length} positions do not fit into a cache of {self.memory.shape[2]}")
-        if self.filled and (self.memory.requires_grad or _made_apart(self.memory)):
+        if self.filled and (self.memory.requires_grad or _is_closed(self.memory)):
             with torch.enable_grad():  # a gradient finds its way back to what was read as it was
                 self.memory = self.memory.clone()
         self.filled += length
@@ -158,9 +158,11 @@ class KeyValues:
         )
 
 
-def _made_apart(memory: Tensor) -> bool:
-    """Whether it comes from inference mode, which is over: nothing may be written there."""
-    return memory.is_inference() and not torch.is_inference_mode_enabled()
+def _is_closed(memory: Tensor) -> bool:
+    """Whether nothing may be written there: it comes from inference mode, which is over, or it is some rows of another
+    one, which were chosen without gradients, and these are recorded now."""
+    apart = memory.is_inference() and not torch.is_inference_mode_enabled()
+    return apart or (memory._is_view() and torch.is_grad_enabled())
 
 
 class LayerCache:

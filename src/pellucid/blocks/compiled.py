@@ -77,7 +77,7 @@ class CompiledLinear(Unheard):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], of few rows of kind `dtype`"""
         steps = _steps_for(x)
-        if steps is None or x.numel() > self.few * self.in_features or x.shape[-1] != self.in_features:
+        if steps is None or x.numel() > self.few * self.in_features or x.shape[-1:] != (self.in_features,):
             return self.many(x)  # which also says that x is of another width
         product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
@@ -109,9 +109,10 @@ class CompiledRMSNorm(PackedRMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
         steps = _steps_for(x, self._parameters["weight"])
-        if steps is None or x.numel() > MOST * x.shape[-1] or x.shape[-1:] != self.gain_now().shape:
-            return super().forward(x)
-        return steps.norm(x.float().contiguous(), self.gain_now(), self.eps * x.shape[-1])
+        gain = self.gain_now()
+        if steps is None or x.shape[-1:] != gain.shape or x.numel() > MOST * len(gain):
+            return super().forward(x)  # which also says that x is of another width
+        return steps.norm(x.float().contiguous(), gain, self.eps * len(gain))
 
     __call__ = forward
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import json_of, quiet
+from pellucid.cli.output import json_of, quiet, say_empty
 from pellucid.cli.reading import TEXT, Where, file_in, placed, standard_text, texts_in
 from pellucid.cli.writing import as_data, asked, put, show_tokens, writing_options
 
@@ -67,6 +67,8 @@ def command(
         raise click.UsageError(f"--stream shows one text while it is written, and there are {len(texts)} prompts")
     options = asked(given)
     opened = pellucid.load(model, dtype=dtype)
+    if where is not None:
+        say_empty([number for number, text in enumerate(texts, 1) if not text.strip()], len(texts))
     with placed(where):
         if stream:
             _stream(opened, texts[0], why, as_json, options)

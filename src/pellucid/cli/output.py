@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,12 @@ def say(message: str) -> None:
     """A line for the person at the terminal; `--quiet` silences it."""
     if not quiet():
         _echo(clean(message, err=True), err=True)
+
+
+def say_empty(numbers: Sequence[int], many: int) -> None:
+    """Which of so many texts hold nothing that could be read, by their numbers from 1."""
+    if numbers:
+        say(f"empty texts: {len(numbers):,} of {many:,} (the first is text {numbers[0]:,})")
 
 
 def _echo(line: str, *, err: bool) -> None:

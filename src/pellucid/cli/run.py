@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options_of_tasks import options_of_answering
-from pellucid.cli.output import check_place, draw, json_of, quiet, say, table
+from pellucid.cli.output import check_place, draw, json_of, quiet, say, say_empty, table
 from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.reading import BESIDE, TEXT, placed
 from pellucid.cli.shown import shown
@@ -177,8 +177,6 @@ def _counted(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answer
         texts, tokens = texts + bool(answer.read.cut), tokens + answer.read.cut
         empty += [number] if answer.read.empty else []
         yield answer
-    if empty:
-        many = f"{len(empty):,} of {counted(number, 'text')} (the first is text {empty[0]:,})"
-        say(f"nothing to read in {many}: what is answered says nothing")
+    say_empty(empty, number)
     if texts:
         say(f"not read: {counted(tokens, 'token')} (texts that were cut: {texts:,})")

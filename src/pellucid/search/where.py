@@ -118,13 +118,10 @@ SPELLED, COMPARED, DATED, FOLDED, COMPOSED = "spelled", "compared", "dated", "fo
 """The names by which SQLite calls the functions that it is lent."""
 
 
-_EXACT = 2.0**53
-"""Below it a float is any whole number."""
-
-
 def number_of(value: Any) -> int | float | None:
     """A value as a number, where all of it is one: "12", " -1.5e3 ", 7; None for "3M", "2026-01-02", "inf", "1_000".
-    A whole number is itself, however large, "1e400" too."""
+    A whole number is itself, however large; one with an exponent is the nearest real one, where there is one, as in
+    JSON: "1e30" is 1e30, which is not 10**30, and "1e400" is 10**400."""
     if isinstance(value, str) and ("_" in value or not any(sign.isdigit() for sign in value)):
         return None
     try:
@@ -138,15 +135,13 @@ def _real(value: Any) -> float | None:
         found = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    if abs(found) < _EXACT:
-        return found
-    return found if (whole := _whole(str(value))) is None and math.isfinite(found) else whole
+    return found if math.isfinite(found) else _whole(value)
 
 
-def _whole(text: str) -> int | None:
-    """What a float may not hold, as it is written, where that is a whole number of no more digits than Python reads."""
+def _whole(value: Any) -> int | None:
+    """What a float cannot hold, where it is a whole number of no more digits than Python reads."""
     with contextlib.suppress(ArithmeticError):
-        exact = Decimal(text)
+        exact = Decimal(value)
         if exact.is_finite() and exact.adjusted() < MOST_DIGITS and exact == exact.to_integral_value():
             return int(exact)
     return None

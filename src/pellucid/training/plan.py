@@ -51,7 +51,10 @@ def planned(base: Loaded, given: Given, objective: Objective, settings: Settings
     """Reads and checks everything. Raises InputError, which names the row, for data that the objective cannot use."""
     rows, held = given.read(objective, settings.seed)
     if settings.patience is not None and held is None:
-        raise _nothing_to_look_at(settings)
+        raise InputError(
+            f"patience is {settings.patience}, and nothing is held out to look at: pass ",
+            Argument("validation", Blank("FILE")),
+        )
     objective = objective.fitted(rows.rows)
     loaded = objective.kept(beginning(base, objective, settings))
     examples = objective.examples(loaded, rows.rows)
@@ -59,18 +62,11 @@ def planned(base: Loaded, given: Given, objective: Objective, settings: Settings
     held_examples = objective.examples(loaded, held.rows) if held else []
     if held and not held_examples:
         if settings.patience is not None:
-            raise _nothing_to_look_at(settings)
+            raise InputError(f"patience is {settings.patience}, and of the held-out rows nothing can be scored")
         log.warning("of the held-out rows nothing can be scored, so nobody looks how well it learns")
     objective.check_held(loaded, held_examples)
     digest = digest_of_model(base)
     return Plan(base, given, loaded, objective, settings, rows, held, examples, held_examples, digest)
-
-
-def _nothing_to_look_at(settings: Settings) -> InputError:
-    return InputError(
-        f"patience is {settings.patience}, and nothing is held out to look at: pass ",
-        Argument("validation", Blank("FILE")),
-    )
 
 
 def _check_compared(least: int, rows: int, batch_size: int | None) -> None:

@@ -112,13 +112,16 @@ class Drawing(ABC):
         return picture("svg+xml", base64.b64encode(drawing.encode("utf-8")).decode("ascii"), said)
 
 
-def picture(kind: str, letters: str, said: str) -> str:
+def picture(kind: str, letters: str, said: str, drawing: str = "") -> str:
     """A picture as HTML, which a reader lets stand who takes SVG's own tags away and leaves their words in a heap, as
     notebooks do that are not trusted.
 
     kind: of `image/`.  letters: its bytes as base64.  said: what a screen reader says of it.
+    drawing: the SVG that its pixels were made from, whose width it has.
     """
-    return f'<img alt="{html.escape(said)}" style="max-width:100%" src="data:image/{kind};base64,{letters}">'
+    wide = re.match('<svg [^>]*?(width="[0-9.]+")', drawing)
+    size = f"{wide[1]} " if wide else ""
+    return f'<img alt="{html.escape(said)}" {size}style="max-width:100%" src="data:image/{kind};base64,{letters}">'
 
 
 @cache

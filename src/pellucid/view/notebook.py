@@ -97,7 +97,11 @@ def _still(drawing: str, cell: dict[str, str]) -> str:
     kinds = {"svg+xml": base64.b64encode(drawing.encode("utf-8")).decode("ascii"), "png": cell.get("image/png")}
     kind, letters = min(((kind, one) for kind, one in kinds.items() if one), key=lambda pair: len(pair[1]))
     table = cell["text/plain"]
-    shown = picture(kind, letters, table) if len(letters) <= MOST_OF_A_STILL else f"<pre>{html.escape(table)}</pre>"
+    shown = (
+        picture(kind, letters, table, drawing)
+        if len(letters) <= MOST_OF_A_STILL
+        else f"<pre>{html.escape(table)}</pre>"
+    )
     return f"{shown}<p>This is a still of the page.</p>"
 
 

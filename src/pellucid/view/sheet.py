@@ -10,7 +10,7 @@ from pellucid.view.svg import document, plain, unturned, width_of, words
 EDGE = 24
 
 
-LONGEST = 100
+LONGEST = 400
 """Letters of the edits that are written out."""
 
 
@@ -27,13 +27,14 @@ class Sheet:
             words(EDGE, EDGE + 12, choice.title, colours["ink"], font_size=15, font_weight="600"),
             words(EDGE, EDGE + 30, choice.model, colours["quiet"], font_size=11),
         ]
+        self.width = 2 * EDGE + max(width_of(choice.title, 16), width_of(choice.model, 11), 360)
         self.top = EDGE + 44.0
         if choice.edits:
             told = f"edited: {short(unturned(plain(choice.edits)), LONGEST)}"
-            self.marks.append(words(EDGE, EDGE + 46, told, colours["ink"], font_size=11))
-            self.top += 16
+            for line in _wrapped(told, self.width - 2 * EDGE):
+                self.marks.append(words(EDGE, self.top + 2, line, colours["ink"], font_size=11))
+                self.top += 15
         self.bottom = self.top
-        self.width = 2 * EDGE + max(width_of(choice.title, 16), width_of(choice.model, 11), 360)
         self.notes: list[str] = []
 
     def say(self, notes: list[str]) -> None:
@@ -78,10 +79,16 @@ def _exactness(choice: Choice) -> str:
 
 def _wrapped(text: str, width: float) -> list[str]:
     lines = [""]
-    for word in text.split(" "):
+    for word in _breakable(text, width).split(" "):
         longer = f"{lines[-1]} {word}".strip()
         if lines[-1] and width_of(longer, 10.5) > width:
             lines.append(word)
         else:
             lines[-1] = longer
     return lines
+
+
+def _breakable(text: str, width: float) -> str:
+    """The same, with a space within each word that alone would be broader."""
+    most = int(width / width_of("m", 10.5))
+    return " ".join(" ".join(word[i : i + most] for i in range(0, len(word), most) or (0,)) for word in text.split(" "))

@@ -136,6 +136,7 @@ function start(root, source) {
 
   function drawControls(view) {
     const state = store.get();
+    view.blank?.();
     choice.draw(state);
     for (const control of common) {
       control.draw(state);

@@ -211,7 +211,7 @@ class Diff {
     const how = mine === theirs
       ? "Both runs’ weights come from stored numbers in the same way."
       : "The two runs’ weights are stored in different ways: equal ones may differ a little.";
-    return `${told} ${how}${known ? ` Each was compared with the model’s own: largest error ${largest}.` : ""}`;
+    return `${told} ${how}${known ? ` Each was compared with the weights of its own run: largest error ${largest}.` : ""}`;
   }
 
   /** @returns {import("./table.js").Table} */

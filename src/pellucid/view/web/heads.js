@@ -37,6 +37,11 @@ class Heads {
     this.controls = [this.slider.element];
   }
 
+  /** What the controls say before anything is drawn, and on a layer of which nothing can be. */
+  blank() {
+    this.slider.draw(this.page.state(), "");
+  }
+
   draw() {
     const state = this.page.state();
     const { queries, keys } = this.page.entry();

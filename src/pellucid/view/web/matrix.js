@@ -33,8 +33,13 @@ class Matrix {
     this.ramp = make("canvas", { class: "ramp" });
     this.end = make("span", { class: "end" });
     this.switch = scaleSwitch(page);
-    this.ends = make("div", { class: "field", hidden: true }, "0", this.ramp, this.end); // until there are numbers
+    this.ends = make("div", { class: "field", hidden: true }, "0", this.ramp, this.end);
     this.controls = [this.switch.element, this.ends];
+  }
+
+  /** What the controls say before anything is drawn, and on a layer of which nothing can be. */
+  blank() {
+    this.ends.hidden = true;
   }
 
   draw() {
@@ -48,6 +53,7 @@ class Matrix {
     if (picture !== this.picture) this.paint(state, side);
     if (!this.picture && state.pinned) this.lift(state); // the address has named it
     this.picture = picture;
+    this.ends.hidden = false;
     this.drawCross(state);
   }
 
@@ -70,7 +76,6 @@ class Matrix {
       this.sides[axis].textContent = queries === keys ? "" : ` ${this.page.manifest.sequences[place[axis]].name}`;
       this.writeLabels(axis);
     }
-    this.ends.hidden = false;
     paintRamp(this.ramp, colours);
     this.end.textContent = String(Number(this.largest.toPrecision(4)));
   }
