@@ -242,7 +242,7 @@ def test_an_index_is_evaluated_by_hand(index: Path, tmp_path: Path) -> None:
     table.write_text("query,symbol,grade\nApple,AAPL,1\nPear,AAPL,nan\nPear,AAPL,nan\n", encoding="utf-8")
     assert f"{table}, line 3: the grade is 'nan', expected a number from 0" in pellucid(*asked).stderr
     for odd, told in (
-        (" ,AAPL,1", "is empty"),
+        (" ,AAPL,1", "holds nothing to look for"),
         ("Pear,AAPL,0", "has no right answer"),
         ("Pear,KO,1e31", ": the grade is '1e31'"),
     ):

@@ -248,6 +248,18 @@ def test_a_cache_of_other_layers_is_refused_before_anything_is_written(family: s
     assert not any(layer.own.filled or layer.across.filled for layer in cache.layers)
 
 
+def test_a_cache_and_its_copy_are_read_on_together() -> None:
+    module = decoder("llama").module
+    cache = module.new_cache(20)
+    with torch.no_grad():
+        module(ids(rows=1, length=4), cache=cache)
+        both = Cache.together([copy.deepcopy(cache), cache])
+        found = module(ids(rows=1, length=1).expand(2, -1), cache=both).logits
+        assert torch.equal(found[0], found[1])
+        with pytest.raises(InputError, match="filled by another model"):
+            decoder("llama").module(ids(rows=2, length=1), cache=Cache.together([copy.deepcopy(cache), cache]))
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
 def test_a_copy_of_what_gradients_go_back_through_is_read_on(copied: Callable[[Cache], Cache]) -> None:
     module = decoder("llama").module

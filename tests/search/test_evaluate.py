@@ -222,10 +222,10 @@ def test_more_queries_than_are_asked_at_a_time_have_the_same_answers(index: pell
         (["a"], [{"AAPL": -1}], "grade -1, expected a number from 0 to 1e30"),
         (["a"], [{"AAPL": "1"}], "grade '1'"),
         (["a"], [{1: 2.0, "1": 0.5}], "query 0: the answer '1' is graded 2 and 0.5: leave one of them out"),
-        (["a", " "], [["AAPL"], ["AAPL"]], "query 1 is empty"),
+        (["a", " "], [["AAPL"], ["AAPL"]], "query 1 holds nothing to look for"),
         (["a"], [{"AAPL": math.nan}], "grade nan"),
         (["a", "b"], ["NOPE", "AAPL"], "no id NOPE, the right answers of 1 of 2 queries.*with unlisted='skip'"),
-        (["a", ""], ["AAPL", "MSFT"], "query 1 is empty"),
+        (["a", ""], ["AAPL", "MSFT"], "query 1 holds nothing to look for"),
     ],
 )
 def test_what_cannot_be_judged_is_said(index: pellucid.Index, asked: list, right: list, said: str) -> None:

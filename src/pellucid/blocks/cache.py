@@ -207,14 +207,15 @@ class Cache:
 
         Raises InputError for caches of several models.
         """
-        if any(cache.reader != caches[0].reader for cache in caches):
+        readers = [cache.reader for cache in caches if cache.reader is not None]  # a copy has none as yet
+        if any(reader != readers[0] for reader in readers):
             raise InputError("these caches were filled by several models, and none reads on what another has read")
         whole = cls(len(caches[0].layers), caches[0].capacity)
         whole.filled = max(cache.filled for cache in caches)
         padded = [pad(cache.positions, (whole.filled - cache.filled, 0), value=-1) for cache in caches]
         whole.positions = torch.cat(padded)
         whole.padded = bool((whole.positions < 0).any())
-        whole.whole, whole.reader = all(cache.whole for cache in caches), caches[0].reader
+        whole.whole, whole.reader = all(cache.whole for cache in caches), readers[0] if readers else None
         for i, layer in enumerate(whole.layers):
             layer.own = KeyValues.together([cache.layers[i].own for cache in caches], flush_right=True)
             across = [cache.layers[i].across for cache in caches]

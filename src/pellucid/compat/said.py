@@ -84,6 +84,8 @@ def writing_into(folder: str | os.PathLike[str]) -> Iterator[Path]:
         yield place
     except OSError as error:
         raise cannot_write(place, error) from error
+    except ValueError as error:  # a name that Python refuses
+        raise InputError(f"cannot write {str(place)!r}: {error}") from error
 
 
 def followed(said: Mapping[str, Any], unfollowed: Unfollowed) -> dict[str, Any]:

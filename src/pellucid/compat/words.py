@@ -131,7 +131,8 @@ class AutoTokenizer(Vocabulary):
         single = isinstance(ids, list | tuple) and isinstance(next(iter(ids), None), int)
         features = {name: [column] if single else [plain(row) for row in column] for name, column in columns.items()}
         if "input_ids" not in features:
-            raise InputError(f"the rows to be padded hold {several(features) or 'nothing'}, expected input_ids")
+            held = several(map(str, features)) or "nothing"
+            raise InputError(f"the rows to be padded hold {held}, expected input_ids")
         if return_attention_mask is not False and "attention_mask" not in features:
             features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
         side = self.padding_side if padding_side is None else padding_side
@@ -288,9 +289,8 @@ def _in_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     for number, row in enumerate(rows):
         for name in names:
             if name not in row:
-                raise InputError(
-                    f"row {number} of those to be padded holds {several(row) or 'nothing'}, and no {name!r}"
-                )
+                held = several(map(str, row)) or "nothing"
+                raise InputError(f"row {number} of those to be padded holds {held}, and no {name!r}")
     return {name: [row[name] for row in rows] for name in names}
 
 

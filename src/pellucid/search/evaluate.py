@@ -155,7 +155,7 @@ def _given(
         raise InputError("there are no queries to evaluate with")
     for i, one in enumerate(asked):
         if isinstance(one, str) and not one.strip():
-            raise InputError(Item(i, "query"), " is empty")
+            raise InputError(Item(i, "query"), " holds nothing to look for")
     return asked, [_grades(index, one, i, by) for i, one in enumerate(given)]
 
 
