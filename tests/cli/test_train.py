@@ -142,6 +142,11 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (("classify", "train.csv", "-m", "M"), 2, "Missing option '--output'"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epochs"), 2, "--set epochs says no value"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text"), 2, "--column text says no column"),
+        (
+            ("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text=a", "--column", "label"),
+            2,
+            "--column label says no column: write --column NAME=COLUMN",
+        ),
         (("classify", "train.csv", "-m", "M", "-o", "o", "--seed", "1", "-s", "seed=2"), 2, "seed is said twice"),
         (
             ("classify", "train.csv", "-m", "M", "-o", "o", "-c", "label=A", "-c", "label=B"),

@@ -68,7 +68,8 @@ def command(
     options = asked(given)
     opened = pellucid.load(model, dtype=dtype)
     if where is not None:
-        say_empty([number for number, text in enumerate(texts, 1) if not text.strip()], len(texts))
+        empty = [number for number, text in enumerate(texts, 1) if not text.strip()]
+        say_empty(len(empty), next(iter(empty), 0), len(texts))
     with placed(where):
         if stream:
             _stream(opened, texts[0], why, as_json, options)

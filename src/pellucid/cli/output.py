@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +36,10 @@ def say(message: str) -> None:
         _echo(clean(message, err=True), err=True)
 
 
-def say_empty(numbers: Sequence[int], many: int) -> None:
-    """Which of so many texts hold nothing that could be read, by their numbers from 1."""
-    if numbers:
-        say(f"empty texts: {len(numbers):,} of {many:,} (the first is text {numbers[0]:,})")
+def say_empty(empty: int, first: int, many: int) -> None:
+    """How many of all texts hold nothing that could be read, where there are any.  first: its number, from 1."""
+    if empty:
+        say(f"empty texts: {empty:,} of {many:,} (the first is text {first:,})")
 
 
 def _echo(line: str, *, err: bool) -> None:

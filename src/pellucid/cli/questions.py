@@ -173,18 +173,18 @@ def _own(option: str, name: str) -> str | None:
     return found[0].elsewhere(name, context.command) if context and found else None
 
 
-def pair(option: str, text: str, value: str = "VALUE") -> tuple[str, str]:
-    """What stands before and behind the sign of equality, without spaces around it.  value: what stands behind it."""
-    name, sign, said = text.partition("=")
+def pair(option: str, text: str, called: str = "VALUE") -> tuple[str, str]:
+    """What stands before and behind the sign of equality, without spaces around it.  called: what stands behind it."""
+    name, sign, value = text.partition("=")
     if not sign or not name.strip():
-        raise click.UsageError(f"{option} {text} says no {value.lower()}: write {option} NAME={value}")
-    return name.strip(), said.strip()
+        raise click.UsageError(f"{option} {text} says no {called.lower()}: write {option} NAME={called}")
+    return name.strip(), value.strip()
 
 
-def pairs(option: str, texts: Iterable[str], value: str = "VALUE") -> dict[str, str]:
+def pairs(option: str, texts: Iterable[str], called: str = "VALUE") -> dict[str, str]:
     """The same of several, by what stands before the sign, which says each once."""
     found: dict[str, str] = {}
-    for name, value in (pair(option, one, value) for one in texts):
+    for name, value in (pair(option, one, called) for one in texts):
         if name in found:
             raise click.UsageError(f"{option} {name} is said twice, as {found[name]} and as {value}: say it once")
         found[name] = value

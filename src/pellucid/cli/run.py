@@ -171,12 +171,11 @@ def _data(answer: "Answer | Answers") -> str:
 
 def _counted(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answers]":
     """The same answers; at the end a line about how many texts were not read whole, and of how many nothing was."""
-    texts = tokens = number = 0
-    empty: list[int] = []
+    texts = tokens = number = empty = first = 0
     for number, answer in enumerate(answers, 1):
         texts, tokens = texts + bool(answer.read.cut), tokens + answer.read.cut
-        empty += [number] if answer.read.empty else []
+        empty, first = empty + answer.read.empty, first or answer.read.empty * number
         yield answer
-    say_empty(empty, number)
+    say_empty(empty, first, number)
     if texts:
         say(f"not read: {counted(tokens, 'token')} (texts that were cut: {texts:,})")

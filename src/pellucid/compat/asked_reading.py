@@ -185,10 +185,10 @@ def _template(said: str) -> str:
         parts = list(string.Formatter().parse(said))
     except ValueError as error:
         raise InputError(f"hypothesis_template is {said!r}: {error}; a brace that is one is written twice") from error
-    named = [name for _, name, kind, way in parts if name is not None and kind in ("", "s") and way in (None, "s")]
-    fields = [name for _, name, _, _ in parts if name is not None]
+    fields = [(name, kind or "s", way or "s") for _, name, kind, way in parts if name is not None]
     found = "".join(before if name is None else f"{before}{{}}" for before, name, *_ in parts)
-    if named != fields or not (fields == [""] or {*fields} == {"0"}) or found.count("{}") != len(fields):
+    readable = fields == [("", "s", "s")] or {*fields} == {("0", "s", "s")}
+    if not readable or found.count("{}") != len(fields):
         raise InputError(f"hypothesis_template is {said!r}, expected {{}} or {{0}} in the place of the label")
     return found
 

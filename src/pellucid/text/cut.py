@@ -39,8 +39,8 @@ def check_read(ids: Sequence[int], name: Words, advice: str = "") -> None:
 
 def warn_of_cut(number: int, total: int, most: int | None, what: str = "texts") -> None:
     """Says how many of all texts were too long, where there are any.  most: tokens that were left of each."""
-    if number:
-        log.warning("%d of %d %s were cut to %s %s", number, total, what, most, "token" if most == 1 else "tokens")
+    if number and most is not None:
+        log.warning("%d of %d %s were cut to %s", number, total, what, counted(most, "token"))
 
 
 def ids_of(ids: Any) -> list[int]:

@@ -105,11 +105,13 @@ def with_added(backend: str, settings: dict[str, Any]) -> dict[str, Any]:
     stated = settings.get("added_tokens_decoder")
     if not stated or all(isinstance(token, dict) for token in stated.values()):
         return settings
-    known = {token.pop("content"): token for token in json.loads(backend)["added_tokens"]}
-    whole = {}
-    for i, token in stated.items():
-        facts = {name: fact for name, fact in known.get(content(token), {}).items() if name != "id"}
-        whole[i] = token if isinstance(token, dict) else {"content": token, **facts}
+    held = [
+        {name: fact for name, fact in token.items() if name != "id"} for token in json.loads(backend)["added_tokens"]
+    ]
+    known = {token["content"]: token for token in held}
+    whole = {
+        i: token if isinstance(token, dict) else known.get(token, {"content": token}) for i, token in stated.items()
+    }
     return settings | {"added_tokens_decoder": whole}
 
 

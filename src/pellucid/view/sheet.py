@@ -1,5 +1,7 @@
 """The sheet that a drawing stands on: its title, and below it what is drawn, how exact it is and what is left out."""
 
+import re
+
 import numpy as np
 
 from pellucid.errors import short
@@ -8,8 +10,6 @@ from pellucid.view.colours import theme_of
 from pellucid.view.svg import document, plain, unturned, width_of, words
 
 EDGE = 24
-
-
 LONGEST = 400
 """Letters of the edits that are written out."""
 
@@ -78,17 +78,12 @@ def _exactness(choice: Choice) -> str:
 
 
 def _wrapped(text: str, width: float) -> list[str]:
+    most = int(width / width_of("m", 10.5))
     lines = [""]
-    for word in _breakable(text, width).split(" "):
+    for word in re.sub(rf"(\S{{{most}}})(?=\S)", r"\1 ", text).split(" "):  # one that alone is broader is broken
         longer = f"{lines[-1]} {word}".strip()
         if lines[-1] and width_of(longer, 10.5) > width:
             lines.append(word)
         else:
             lines[-1] = longer
     return lines
-
-
-def _breakable(text: str, width: float) -> str:
-    """The same, with a space within each word that alone would be broader."""
-    most = int(width / width_of("m", 10.5))
-    return " ".join(" ".join(word[i : i + most] for i in range(0, len(word), most) or (0,)) for word in text.split(" "))

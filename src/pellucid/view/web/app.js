@@ -95,9 +95,12 @@ function start(root, source) {
   root.append(makeHeader(root, page, () => switchTheme(root, draw)),
     makeToolbar([choice, ...common], own), readout.element, stage, legend.element);
 
+  let shown; // the view whose controls stand there
+
   function draw() {
     try {
       const view = page.view();
+      shown = view;
       drawControls(view);
       const missing = (view.needs?.() ?? page.blocksOf(store.get().layer)).filter((name) => !source.has(name));
       setBusy(missing.length > 0);
@@ -136,7 +139,6 @@ function start(root, source) {
 
   function drawControls(view) {
     const state = store.get();
-    view.blank?.();
     choice.draw(state);
     for (const control of common) {
       control.draw(state);
@@ -149,6 +151,7 @@ function start(root, source) {
     setBusy(false);
     readout.clear();
     legend.clear();
+    shown?.blank?.();
     stage.replaceChildren(sentence(error));
   }
 

@@ -37,7 +37,7 @@ class Heads {
     this.controls = [this.slider.element];
   }
 
-  /** What the controls say before anything is drawn, and on a layer of which nothing can be. */
+  /** What the controls say of a layer of which nothing can be drawn. */
   blank() {
     this.slider.draw(this.page.state(), "");
   }

@@ -37,7 +37,7 @@ class Matrix {
     this.controls = [this.switch.element, this.ends];
   }
 
-  /** What the controls say before anything is drawn, and on a layer of which nothing can be. */
+  /** What the controls say of a layer of which nothing can be drawn. */
   blank() {
     this.ends.hidden = true;
   }

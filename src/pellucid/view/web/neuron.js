@@ -9,7 +9,7 @@ import { scaleSwitch } from "./controls.js";
 import { Problem } from "./data.js";
 import { endsOf, sharing, turnsOf } from "./headfacts.js";
 import { KeyList } from "./keylist.js";
-import { groupOf } from "./state.js";
+import { placeOf } from "./readout.js";
 import { exact, inNodes, sought, visible } from "./tokens.js";
 import { Vectors } from "./vectors.js";
 
@@ -226,9 +226,8 @@ class Neuron {
   readout() {
     const { query, key, head } = this.page.state();
     if (!this.whole || query !== null || key !== null) return null;
-    const group = groupOf(this.page.entry());
     return {
-      words: [`${group ? `${group} · ` : ""}layer ${this.page.layerName()} · head ${head} · `, ...inNodes(this.tokens.query, this.pair.query), " → ", ...inNodes(this.tokens.key, this.pair.key)],
+      words: [`${placeOf(this.page)} · `, ...inNodes(this.tokens.query, this.pair.query), " → ", ...inNodes(this.tokens.key, this.pair.key)],
       value: exact(this.page.attention().row(head, this.pair.query)[this.pair.key]), note: "its largest · choose a query on the left, a key below",
     };
   }

@@ -21,7 +21,7 @@ export class Readout {
     const { page } = this;
     const own = page.view().readout?.();
     const cell = own || !page.ready() ? null : this.cell(page.state());
-    const said = own ?? (cell ? this.about(cell) : { words: [`${this.place()} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
+    const said = own ?? (cell ? this.about(cell) : { words: [`${placeOf(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
     const before = `${this.words.textContent} ${this.value.textContent}`;
     this.words.replaceChildren(...said.words);
     this.value.textContent = said.value ?? "";
@@ -53,18 +53,11 @@ export class Readout {
     document.documentElement.style.scrollPaddingTop = tall; // what the keyboard reaches is scrolled to below it
   }
 
-  /** layer 3 · head 5, and of an encoder-decoder which attention it is */
-  place() {
-    const { page } = this;
-    const group = groupOf(page.entry());
-    return `${group ? `${group} · ` : ""}layer ${page.layerName()} · head ${page.state().head}`;
-  }
-
   about(cell) {
     const { page } = this;
     const state = page.state();
     return {
-      words: [`${this.place()} · `, ...inNodes(page.queryTokens(), cell.query), " → ", ...inNodes(page.keyTokens(), cell.key)],
+      words: [`${placeOf(page)} · `, ...inNodes(page.queryTokens(), cell.query), " → ", ...inNodes(page.keyTokens(), cell.key)],
       value: exact(page.attention().row(state.head, cell.query)[cell.key]),
       note: [cell.note, state.pinned && "pinned"].filter(Boolean).join(" · "),
     };
@@ -112,6 +105,12 @@ export class Legend {
     this.text = lines.join();
     this.element.replaceChildren(...lines.map((line) => make("p", {}, line)));
   }
+}
+
+/** layer 3 · head 5, and of an encoder-decoder which attention it is */
+export function placeOf(page) {
+  const group = groupOf(page.entry());
+  return `${group ? `${group} · ` : ""}layer ${page.layerName()} · head ${page.state().head}`;
 }
 
 /**
