@@ -54,6 +54,14 @@ def test_float16_holds_few_numbers_as_it_holds_many(native: bool, activation: st
         torch.testing.assert_close(linear(x).double(), wanted, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@torch.inference_mode()
+def test_an_activation_hides_nothing_that_float16_does_not_hold(native: bool, activation: str) -> None:
+    weight, x = torch.tensor([[-0.001, 1.0]]).repeat(16, 1), torch.tensor([[1e5, 6e4]])
+    wanted = ACTIVATIONS[activation](x @ weight.half().float().T)
+    torch.testing.assert_close(WidenedLinear(weight, None, torch.float16, activation)(x), wanted, rtol=1e-5, atol=0)
+
+
 @HALF
 @torch.inference_mode()
 def test_rows_of_a_table_come_as_they_are_kept(dtype: torch.dtype) -> None:

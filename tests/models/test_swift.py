@@ -1,6 +1,7 @@
 """The twin for speed: the same numbers whatever PyTorch is set to, and whatever it is asked within."""
 
 import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -259,9 +260,67 @@ def test_a_changed_number_of_a_model_of_few_bits_counts(
                     number.mul_(0.5).add_(0.25)
                     changed = module.states(ids)
                     assert not torch.equal(changed, before), path
-                    assert torch.equal(copy.deepcopy(module).states(ids), changed), path
+                    copied = copy.deepcopy(module)
+                    assert torch.equal(copied.states(ids), changed), path
+                    dict(copied.named_parameters())[path].mul_(2)  # as often written as the one that it is a copy of
+                    assert not torch.equal(copied.states(ids), changed), path
                     number.copy_(kept)
         assert torch.equal(module.states(ids), before)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_numbers_of_a_model_of_few_bits_that_lie_elsewhere_count(folder: Path, dtype: str) -> None:
+    module = pellucid.load(folder, dtype=dtype).module
+    norms = [number for path, number in module.named_parameters() if "norm" in path]
+    with torch.no_grad():
+        module.states(IDS)
+        vector_to_parameters(0 * parameters_to_vector(norms), norms)
+        assert not module.states(IDS).any()
+        for number in norms:
+            number.data = number + 1  # where the first ones lay, perhaps
+            number.data = number - 1
+        assert not module.states(IDS).any()
+
+
+@pytest.mark.parametrize("way", ["copy", "pickle"])
+def test_a_copy_of_a_model_of_few_bits_counts_what_is_written_into_it(folder: Path, way: str) -> None:
+    module = pellucid.load(folder, dtype="int8").module
+    with torch.no_grad():
+        for times in range(4):
+            module.norm.weight.mul_(2)
+            module.states(IDS)
+            copied = copy.deepcopy(module) if way == "copy" else pickle.loads(pickle.dumps(module))
+            for _ in range(times + 2):
+                copied.norm.weight.zero_()
+                assert not copied.states(IDS).any()
+                copied.norm.weight.fill_(1.0)
+                assert copied.states(IDS).any()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("cached", [False, True])
+def test_tables_that_stay_real_in_a_model_of_few_bits_learn(folder: Path, dtype: str, cached: bool) -> None:
+    model = pellucid.load(folder, dtype=dtype)
+    real = [one.requires_grad_() for path, one in model.module.named_parameters() if path.endswith("product.weight")]
+    ids, cache = (IDS[:, :1], model.module.new_cache(4)) if cached else (IDS, None)
+    model.module(input_ids=ids, cache=cache)["last_hidden_state"].pow(3).sum().backward()
+    assert len(real) == 4 and all(one.grad is not None and one.grad.any() for one in real)
+
+
+def test_a_number_that_stands_beside_the_parameters_is_asked(folder: Path) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.by = torch.tensor(1.0)
+
+        def forward(self, weight: Tensor) -> Tensor:
+            return weight * self.by
+
+    model, scaled = pellucid.load(folder), Scaled()
+    parametrize.register_parametrization(model.module.layers[0].feed_forward.down, "weight", scaled)
+    before = states(model)
+    scaled.by.mul_(3)
+    check_plain_and_swift_agree(model, before)
 
 
 def test_a_hook_on_every_module_is_asked_as_long_as_it_is_there(folder: Path) -> None:

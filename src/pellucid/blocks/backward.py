@@ -12,12 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from pellucid.blocks.hooks import standing
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.relative import Rotation
 from pellucid.machine import mkl_keeps_pace, product_dtype, served_by_mkl
 
-Kept = dict[tuple[int, ...], tuple[Sequence[Tensor], list[int], Tensor]]
-"""Tables in half precision, by the tables that they were made from, with the versions of those."""
+Kept = dict[tuple[int, ...], tuple[Sequence[Tensor], list[tuple[int, int]], Tensor]]
+"""Tables in half precision, by the tables that they were made from, with where those stood and how often written."""
 
 
 class Product(torch.autograd.Function):
@@ -64,7 +65,7 @@ def _narrow(weights: Sequence[Tensor], dtype: torch.dtype, kept: Kept) -> Tensor
     """Tables one below the other, of the asked kind; made once as long as the numbers stay."""
     if weights[0].dtype == dtype or not all(isinstance(part, torch.nn.Parameter) for part in weights):
         return end_to_end(weights).to(dtype)
-    name, state = tuple(map(id, weights)), [part._version for part in weights]
+    name, state = tuple(map(id, weights)), [standing(part) for part in weights]
     if name not in kept or kept[name][1] != state:
         kept[name] = (weights, state, end_to_end(weights).to(dtype))
     return kept[name][2]

@@ -120,15 +120,12 @@ class CompiledRMSNorm(PackedRMSNorm):
 class CompiledGatedFeedForward(PackedGatedFeedForward):
     """Of few rows the gate in one step."""
 
-    def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
-        """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        steps = _steps_for(x)
-        watched = run is not None and run.watch is not None
-        if steps is None or watched or self.activation is not F.silu or x.numel() > MOST * x.shape[-1]:
-            return super().forward(x, run)
-        return self.down(steps.gated(self.product(x), _taken(self.down)))
-
-    __call__ = forward
+    def gated(self, both: Tensor) -> Tensor:
+        """Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
+        steps = _steps_for(both)
+        if steps is None or self.activation is not F.silu or both.numel() > MOST * both.shape[-1]:
+            return super().gated(both)
+        return steps.gated(both, _taken(self.down))
 
 
 class CompiledAttention(PackedAttention):
@@ -148,14 +145,14 @@ class CompiledAttention(PackedAttention):
     def _narrows(self, x: Tensor, run: Pass) -> bool:
         return super()._narrows(x, run) and not (run.cache and _by_vectors(x.dtype) and usable_kernels())
 
-    def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
-        """Float[Tensor, "batch hidden"]  ->  the same"""
-        steps = _steps_for(x, remembered.memory)
+    def seen(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
+        """Float[Tensor, "batch widths"]  ->  Float[Tensor, "batch heads*width"]"""
+        steps = _steps_for(product, remembered.memory)
         if steps is None or self.num_heads >= ALIKE * self.num_key_value_heads:
-            return super().next(x, run, remembered)
+            return super().seen(product, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
         asking = Asking(self.num_heads, self.num_key_value_heads, self.head_dim, self.scale, run.rotation, mask)
-        return self.output(steps.attend(self.product(x), asking, remembered, _taken(self.output)))
+        return steps.attend(product, asking, remembered, _taken(self.output))
 
 
 class CompiledPostNormLayer(PackedPostNormLayer):

@@ -14,6 +14,11 @@ def times_written(number: Tensor) -> int:
     return 0 if number.is_inference() else number._version
 
 
+def standing(number: Tensor) -> tuple[int, int]:
+    """Where its numbers lie, and how often they were written: others, as long as that memory is kept, are others."""
+    return number.data_ptr(), times_written(number)
+
+
 def is_differentiated(*numbers: Tensor | None) -> bool:
     """Whether a derivative is asked for by any of these, or, as `torch.func` and `forward_ad` ask, by anybody. A kernel
     of ours would cut it without a word: it is asked about all that the kernel takes."""

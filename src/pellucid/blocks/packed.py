@@ -6,6 +6,7 @@ in the cache. What one input is multiplied by stands in one table.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.feed_forward import GatedFeedForward
-from pellucid.blocks.hooks import Unheard, is_differentiated, times_written
+from pellucid.blocks.hooks import Unheard, is_differentiated, standing
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.relative import parted
@@ -128,19 +129,20 @@ class PackedAttention(Unheard, Attention):
         return x.dtype == torch.bfloat16 == fastest_dtype(x.device)
 
     def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
-        """One new position of each text, which sees what is remembered: Float[Tensor, "batch hidden"]  ->  the same
+        """One new position of each text, which sees what is remembered: Float[Tensor, "batch hidden"]  ->  the same"""
+        return self.output(self.seen(self.product(x), run, remembered))
 
-        Heads that share a key ask as positions of one head.
-        """
-        rows, shared, width = x.shape[0], self.num_key_value_heads, self.head_dim
-        together = self.product(x).float().unsqueeze(1)
+    def seen(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
+        """What it sees. product: its query, key and value. Heads that share a key ask as positions of one head."""
+        rows, shared, width = product.shape[0], self.num_key_value_heads, self.head_dim
+        together = product.float().unsqueeze(1)
         if run.rotation is not None:
             together = run.rotation.turn_paired(together, self.num_heads + shared, shared)
         query, both = together.view(rows, -1, 1, width).split_with_sizes((self.num_heads, 2 * shared), dim=1)
         key, value = remembered.extend_both(both)
         asking = query.view(rows, shared, -1, width)
         mixed = F.scaled_dot_product_attention(asking, key, value, attn_mask=run.mask, scale=self.scale)
-        return self.output(mixed.view(rows, -1))
+        return mixed.view(rows, -1)
 
     def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
         """The steps of the plain block; what is remembered has its columns in the order of all other passes."""
@@ -226,14 +228,20 @@ class PackedGatedFeedForward(Unheard, GatedFeedForward):
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        before, pre = self.product(x).chunk(2, dim=-1)
+        both = self.product(x)
         if run is None or run.watch is None:
-            return self.down(self.activation(before) * pre)
+            return self.down(self.gated(both))
+        before, pre = both.chunk(2, dim=-1)
         gate = run.see("gate", self.activation(before))  # [batch, seq, inner]
         hidden = run.see("hidden", gate * run.see("pre", pre))
         return run.see("output", self.down(hidden))
 
     __call__ = forward
+
+    def gated(self, both: Tensor) -> Tensor:
+        """Gate and input side by side, Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
+        before, pre = both.chunk(2, dim=-1)
+        return self.activation(before) * pre
 
 
 class PackedRMSNorm(Unheard, RMSNorm):
@@ -252,14 +260,18 @@ class PackedRMSNorm(Unheard, RMSNorm):
         width = len(self.weight)
         self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=self.weight.device)
         self.gain = self.weight.detach().float() * width**0.5
-        self.of, self.written = (self.weight,), times_written(self.weight)  # as a part it would be one more parameter
+        # as a part it would be one more parameter; and its memory is kept, so that no other comes to lie there
+        self.of, self.stood = (self.weight, self.weight.untyped_storage()), standing(self.weight)
 
     def gain_now(self) -> Tensor:
         """The gain as the weight is now, which is a parameter like any other in a model of few bits."""
         weight = self._parameters["weight"]
-        if weight is not self.of[0] or times_written(weight) != self.written:
+        if weight is not self.of[0] or standing(weight) != self.stood:
             self.pack()
         return self.gain
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "of": (None,)}  # a copy counts anew what is written into its own weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""

@@ -37,8 +37,10 @@ class WidenedLinear(Unheard):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
         if x.numel() < self.few * x.shape[-1]:
-            product = self._narrow_product(x.to(self.stored)).float()
-            if self.stored != torch.float16 or math.isfinite(product.sum()):  # any that is none makes it none
+            narrow = x.to(self.stored)
+            product = self._narrow_product(narrow).float()
+            # any that is none makes it none; behind an activation that of x may not be seen
+            if self.stored != torch.float16 or math.isfinite(narrow.sum(dtype=torch.float32) + product.sum()):
                 return product
         # of many rows, and of few whose numbers float16 does not hold
         table = self.table.to_dense(torch.float32) if self.native else self.table.float()

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pellucid.blocks.hooks import hooks_on_all, is_hooked, times_written
+from pellucid.blocks.hooks import hooks_on_all, is_hooked, standing
 from pellucid.machine import no_grad
 
 
@@ -26,6 +26,8 @@ class Moment:
 
     def __init__(self, module: nn.Module) -> None:
         self.facts, self.said = _facts(module)
+        self.tensors = [one for one in self.said if isinstance(one, torch.Tensor)]
+        self.stood = [standing(one) for one in self.tensors]
         parts = list(module.modules())
         numbers = [one for part in parts for one in _numbers(part) if one is not None]
         self.members = [weakref.ref(one) for one in (*parts, *numbers)]
@@ -35,7 +37,8 @@ class Moment:
         """Whether the module is still the same."""
         facts, said = _facts(module)
         same = facts == self.facts and all(member() is not None for member in self.members)
-        return same and all(map(operator.is_, said, self.said))
+        same = same and all(map(operator.is_, said, self.said))
+        return same and self.stood == [standing(one) for one in self.tensors]
 
 
 def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
@@ -55,7 +58,7 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
         said += islice(own.values(), _USUAL, None)
         for one in _numbers(part):
             if one is not None:
-                found.append((id(one), one.untyped_storage()._cdata, one.data_ptr(), times_written(one)))
+                found.append((id(one), one.untyped_storage()._cdata, *standing(one)))
         parts += [inner for inner in part._modules.values() if inner is not None]
     return found, said
 
