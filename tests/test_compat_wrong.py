@@ -56,6 +56,19 @@ def test_no_class_answers_with_fewer_heads_than_its_name_says(name: str, instead
     assert hasattr(compat, instead)
 
 
+def test_a_decoder_takes_no_mask_that_leaves_out_a_token_between_others(tmp_path: Path) -> None:
+    """There it takes a place in the reference, and none here; on either side both count alike."""
+    theirs, model = reference("llama", "CausalLM", tmp_path), ours("CausalLM", tmp_path)
+    for row in ([0, 0, 1, 1, 1], [1, 1, 1, 1, 0], [0, 1, 1, 0, 0], [1, 1, 1, 1, 1]):
+        mask = torch.tensor([row])
+        found, wanted = model(IDS, mask).logits[mask.bool()], theirs(IDS, attention_mask=mask).logits[mask.bool()]
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    with pytest.raises(
+        pellucid.InputError, match="attention_mask leaves out tokens within row 1: take them out of inp"
+    ):
+        model(IDS.repeat(2, 1), torch.tensor([[1, 1, 1, 1, 0], [1, 0, 1, 1, 0]]))
+
+
 def test_labels_for_a_model_without_a_head_are_refused(tmp_path: Path) -> None:
     reference("bert", "", tmp_path)
     with pytest.raises(pellucid.InputError, match=r"^labels were given, and this model has no head"):

@@ -16,7 +16,7 @@ from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import IDS, GenerationConfig, heard, told
 from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
 from pellucid.compat.said import lacking, saving
-from pellucid.compat.writing import written
+from pellucid.compat.writing import check_mask, written
 from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, plain_number, truth
 from pellucid.errors import InputError
@@ -103,8 +103,9 @@ class PreTrainedModel(nn.Module):
     ) -> Any:
         """One pass, as the reference answers it.
 
-        A decoder's places are counted from the first token of `attention_mask`. Where they are learned (GPT-2), the
-        reference counts padding on the left among them, unless `position_ids` say otherwise; these are not read here.
+        A decoder's places are counted from the first token of `attention_mask`, and one between others is not left
+        out. Where places are learned (GPT-2), the reference counts padding on the left among them, unless
+        `position_ids` say otherwise; these are not read here.
 
         labels: what it should have answered; `loss` says how far off it is.
         num_items_in_batch: how many labels the loss is the mean over, where these are a part of them.
@@ -113,6 +114,7 @@ class PreTrainedModel(nn.Module):
         for name, value in unread.items():
             if value is not None:
                 raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
+        check_mask(self.pellucid.config, attention_mask)
         if labels is not None:
             check_labels(self.pellucid.config, labels)
         if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):

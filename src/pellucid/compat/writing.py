@@ -11,6 +11,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.generation_config import UNFOLLOWED
 from pellucid.compat.said import followed
+from pellucid.config import Config
 from pellucid.config.checks import token
 from pellucid.config.positions import Learned, Sinusoidal
 from pellucid.errors import InputError, counted, several
@@ -80,12 +81,25 @@ def _prompts(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
     padding_counts = loaded.config.kind == "encoder-decoder" and isinstance(
         loaded.config.position, Learned | Sinusoidal
     )
+    if loaded.config.kind != "decoder" and (row := _gap(mask)) is not None:
+        raise InputError(f"attention_mask leaves out tokens within row {row}, and an encoder here reads a whole text")
     for i, places in enumerate(kept):
-        if loaded.config.kind != "decoder" and places and places[-1] - places[0] >= len(places):
-            raise InputError(f"attention_mask leaves out tokens within row {i}, and an encoder here reads a whole text")
         if padding_counts and places and places[0]:
             raise InputError(f"row {i} is padded on the left, which takes places of this encoder: pad it on the right")
     return [row[places].tolist() for row, places in zip(ids, kept)]
+
+
+def check_mask(config: Config, mask: Any) -> None:
+    """Refuses, of a pass that does not write, what takes no place in a decoder here and takes one in the reference."""
+    if config.kind == "decoder" and isinstance(mask, Tensor) and mask.dim() == 2 and (row := _gap(mask)) is not None:
+        raise InputError(f"attention_mask leaves out tokens within row {row}: take them out of input_ids")
+
+
+def _gap(mask: Tensor) -> int | None:
+    """The first row of a mask that leaves out a token between others; None where none does."""
+    kept = mask.bool()
+    first, last = kept.cummax(dim=-1).values, kept.flip(-1).cummax(dim=-1).values.flip(-1)
+    return next(iter((~kept & first & last).any(dim=-1).nonzero().flatten().tolist()), None)
 
 
 def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequence[Sequence[int]]) -> Settings:
