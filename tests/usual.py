@@ -1,8 +1,11 @@
-"""PyTorch's usual kind of number, usual device or number of threads, set to another for a while; and what asks for a
-GPU."""
+"""PyTorch's usual kind of number, usual device or number of threads, set to another for a while; a file that is closed;
+and what asks for a GPU."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -45,3 +48,15 @@ def forget_kernels() -> None:
     """As in a process that has not asked for kernels yet."""
     usable.usable_kernels.cache_clear()
     usable.found_kernels.cache_clear()
+
+
+def closed(patch: pytest.MonkeyPatch, path: Path) -> None:
+    """A file that this user may not open, as the superuser may."""
+    opened = Path.open
+
+    def refuse(self: Path, *given: Any, **said: Any) -> Any:
+        if self == path:
+            raise PermissionError(13, os.strerror(13), str(path))
+        return opened(self, *given, **said)
+
+    patch.setattr(Path, "open", refuse)

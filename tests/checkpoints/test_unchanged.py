@@ -11,9 +11,11 @@ import pytest
 
 import pellucid
 from pellucid.checkpoints import contents, load
+from pellucid.checkpoints.source import locate
 from pellucid.errors import CorruptFileError, InputError
 from tests.checkpoints.builders import WEIGHTS, good, shards
 from tests.conftest import tiny_config
+from tests.usual import closed
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -87,28 +89,25 @@ def test_files_that_are_no_part_of_it_may_come_and_go(tmp_path: Path, monkeypatc
     pellucid.load(folder)
 
 
-def closed(patch: pytest.MonkeyPatch, path: Path) -> None:
-    """A file that this user may not open, as the superuser may."""
-    opened = Path.open
-
-    def refuse(self: Path, *given: Any, **said: Any) -> Any:
-        if self == path:
-            raise PermissionError(13, os.strerror(13), str(path))
-        return opened(self, *given, **said)
-
-    patch.setattr(Path, "open", refuse)
-
-
 @pytest.mark.parametrize("name", ["config.json", WEIGHTS])
 def test_a_file_that_may_not_be_read_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = good(tmp_path / "model")
     closed(monkeypatch, folder / name)
     for read in (pellucid.load, load.account, load.read_config):
-        if read is load.read_config and name == WEIGHTS:
+        if read is not pellucid.load and name != "config.json":
             continue
         with pytest.raises(InputError) as caught:
             read(folder)
         assert str(caught.value) == f"cannot read {folder / name}: Permission denied"
+
+
+def test_so_is_a_tokenizer(minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = minilm.loaded.name
+    path = locate(name).folder / "tokenizer.json"
+    closed(monkeypatch, path)
+    with pytest.raises(InputError) as caught:
+        pellucid.load(name)
+    assert str(caught.value) == f"cannot read {path}: Permission denied"
 
 
 def test_so_is_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -423,7 +423,10 @@ runpy.run_module("pellucid", run_name="__main__")
 def test_vectors_without_room_are_a_full_disk(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _LIMITED, "embed", "Ada", "-o", "ada.npy"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    said = "pellucid: no space left while writing ada.npy; what was there before is still there\n"
+    said = (
+        "pellucid: the limit on the size of a file (ulimit -f) is reached while writing ada.npy; what was there before "
+    )
+    said += "is still there\n"
     assert (done.returncode, done.stderr) == (ResourceError.exit_code, said)
     assert not list(tmp_path.iterdir())
 
@@ -508,7 +511,7 @@ def test_bytes_that_are_no_text_are_refused_without_a_locale_too(
 ) -> None:
     piped = io.TextIOWrapper(io.BytesIO("Zürich\n".encode("latin-1")), encoding="utf-8", errors="surrogateescape")
     assert typed(*words, stdin=piped) == 3
-    said = "pellucid: standard input is not utf-8 text (after line 0, byte 0xfc): convert it first\n"
+    said = "pellucid: standard input is not utf-8 text (line 1, byte 0xfc): convert it first\n"
     assert capsys.readouterr().err == said
 
 

@@ -65,7 +65,9 @@ def limited(work: Callable[[], object], most: int) -> Callable[[], None]:
 def test_without_room_the_old_one_stays_and_nothing_half_written_is_left(own: pellucid.Index, most: int) -> None:
     """The lock's note, the embedded chunk, the entries, the vectors: each is the first that has no room."""
     before = listing(own.folder)
-    work = refused(lambda: own.add(NEW, progress=False), ResourceError, "no space|cannot write .*(disk|space)")
+    work = refused(
+        lambda: own.add(NEW, progress=False), ResourceError, "limit on the size of a file|cannot write .*(disk|space)"
+    )
     assert ended(start(limited(work, most))) == 0
     after = listing(own.folder)
     assert {name: held for name, held in after.items() if not name.startswith(("building/", "lock"))} == before
@@ -82,7 +84,7 @@ def test_what_is_added_is_added_though_there_is_no_room_to_write_segments_anew(
     def work() -> None:
         assert own.add([{"symbol": "LAST", "name": "The last"}], progress=False) == 1
         assert len(own) == len(pellucid.Index.open(own.folder)) == rows + 1
-        assert "done, but segments could not be written anew: no space left" in caplog.text
+        assert "done, but segments could not be written anew: the limit on the size of a file" in caplog.text
 
     assert ended(start(limited(work, most))) == 0
     own.compact(progress=False)
@@ -98,7 +100,9 @@ def test_a_graph_and_a_manifest_without_room(own: pellucid.Index, tmp_path: Path
     assert ended(start(limited(work, 100_000))) == 0
     assert not folder.exists()
     before = listing(own.folder)
-    work = refused(lambda: own.delete(where="sector = Financials"), ResourceError, "no space left .*generation-000002")
+    work = refused(
+        lambda: own.delete(where="sector = Financials"), ResourceError, "the limit on the size .*generation-000002"
+    )
     assert ended(start(limited(work, 400))) == 0
     assert {name: held for name, held in listing(own.folder).items() if not name.startswith("lock")} == before
 

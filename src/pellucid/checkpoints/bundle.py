@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pellucid.checkpoints.folder import write_tensors
 from pellucid.checkpoints.tensors import MOST_HEADER_BYTES, Span, note_in, spans
-from pellucid.errors import InputError, NotFoundError, PellucidError
-from pellucid.files import cannot_read, cannot_write, to_disk
+from pellucid.errors import InputError, NotFoundError
+from pellucid.files import cannot_write, reading, to_disk
 
 _FOR_THE_REST = 2_000_000
 """Bytes of a header that are left for the names and places of the tensors."""
@@ -39,13 +39,9 @@ def write_bundle(tensors: dict[str, Tensor], note: dict[str, str], target: Path)
 
 def read_bundle(path: Path) -> tuple[dict[str, Span], dict[str, Any]]:
     """Every tensor of a file, none read yet, and the note beside them."""
-    try:
+    with reading(path):
         if not path.exists():
             raise NotFoundError(f"{path} does not exist")
         if path.is_dir():
             raise InputError(f"{path} is a folder, expected a file")
         return spans(path), note_in(path)
-    except PellucidError:  # of which some are errors of the system too
-        raise
-    except OSError as error:
-        raise cannot_read(path, error) from error

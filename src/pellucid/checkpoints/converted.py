@@ -60,7 +60,9 @@ def converted(package: Packaged, home: Path) -> Path:
     except OSError as error:
         raise _unwritable(cannot_write(folder, error)) from error
     except (InputError, ResourceError) as error:
-        raise (_unwritable(error) if isinstance(error.__cause__, OSError) else error) from error
+        reason = error.__cause__  # of a file of the package the cache is not to blame
+        written = isinstance(reason, OSError) and not Path(reason.filename or "").is_relative_to(home)
+        raise (_unwritable(error) if written else error) from error
     return folder
 
 

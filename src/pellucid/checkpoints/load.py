@@ -23,7 +23,7 @@ from pellucid.config import Config, Head
 from pellucid.config.checks import among, is_word
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, several
 from pellucid.machine import NARROWER, choose_device, choose_dtype
-from pellucid.models import Network
+from pellucid.models import ATTENTION, Network
 from pellucid.streams import use_threads
 from pellucid.text import Tokenizer
 from pellucid.text.files import lower_cased, open_tokenizer, within
@@ -54,7 +54,7 @@ def open_checkpoint(
     """
     use_threads()
     own = is_word(head, OWN_HEAD)
-    among("attention", attention, ("fused", "explicit"))
+    among("attention", attention, ATTENTION)
     with located(name, where) as source:
         wide = dtype is torch.float64 or is_word(dtype, "float64")
         contents = read_source(source, torch.float64 if wide else torch.float32)

@@ -11,7 +11,7 @@ from pellucid.checkpoints.links import READ
 from pellucid.checkpoints.source import Mark, Source, locate
 from pellucid.checkpoints.where import USUAL, Where
 from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
-from pellucid.files import cannot_read
+from pellucid.files import reading
 
 
 @contextmanager
@@ -23,16 +23,15 @@ def located(name: str | os.PathLike[str] | Source, where: Where = USUAL) -> Iter
     """
     source = None
     try:
-        yield (source := marked(name if isinstance(name, Source) else locate(name, where)))
+        with reading():
+            yield (source := marked(name if isinstance(name, Source) else locate(name, where)))
     except (PellucidError, OSError) as error:
         _same(source, error)
         if source is not None:
             _moved(source.folder, error)
         elif isinstance(name, str | os.PathLike):
             _moved(Path(name), error)
-        if isinstance(error, PellucidError) or error.filename is None:  # one without a file is of the network
-            raise
-        raise cannot_read(error.filename, error) from error
+        raise
     _same(source)
 
 

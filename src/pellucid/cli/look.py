@@ -13,7 +13,7 @@ import rich_click as click
 from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import BESIDE, TEXT, one_text
 from pellucid.errors import counted
-from pellucid.files import write_whole
+from pellucid.files import MOST_NAME, write_whole
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 VIEWS = ("heads", "matrix", "grid", "neuron", "lens")
 BROAD = 25_000_000
 """Bytes of a page, above which a browser is quicker with a server."""
-
-MOST_BYTES = 200
-"""Of a page's name, to which a number comes; systems take 255."""
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -224,4 +221,4 @@ def _saved_beside_others(view: "View", text: str) -> Path:
 
 def _stem(text: str) -> str:
     kept = "".join(one if unicodedata.category(one)[0] in "LMN" or one == "_" else " " for one in text.lower())
-    return "-".join(kept.split()[:5])[:60].encode()[:MOST_BYTES].decode(errors="ignore") or "attention"
+    return "-".join(kept.split()[:5])[:60].encode()[:MOST_NAME].decode(errors="ignore") or "attention"

@@ -199,9 +199,9 @@ def standard_line(number: int) -> str | None:
     try:
         line = sys.stdin.readline()
     except UnicodeDecodeError as error:
-        byte = error.object[error.start]
+        byte, line = error.object[error.start], number + 1 + error.object[: error.start].count(b"\n")
         raise InputError(
-            f"standard input is not {error.encoding} text (after line {number}, byte 0x{byte:02x}): convert it first"
+            f"standard input is not {error.encoding} text (line {line}, byte 0x{byte:02x}): convert it first"
         ) from error
     if "\0" in line:
         raise InputError(f"standard input holds a NUL in line {number + 1}: it is binary or UTF-16, expected text")

@@ -12,6 +12,7 @@ is whole. What no manifest names is taken away by the next writer.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -31,7 +32,7 @@ from pellucid.errors import (
     ResourceError,
     UnsafeFileError,
 )
-from pellucid.files import cannot_read, cannot_write, digest_of, listed, write_whole
+from pellucid.files import cannot_read, cannot_write, digest_of, listed, reading, write_whole
 from pellucid.files import to_disk as _to_disk
 from pellucid.lock import alone
 from pellucid.search.dropped import close_dropped
@@ -69,10 +70,8 @@ def newest(folder: Path) -> Manifest:
 
 
 def _newest(folder: Path) -> Path:
-    try:
+    with reading(folder):  # a name that is too long, or within a folder of somebody else
         there = folder.is_dir()
-    except OSError as error:  # a name that is too long, or within a folder of somebody else
-        raise cannot_read(folder, error) from error
     if not there:
         raise NotFoundError(f"there is no index {str(folder)!r}: build one with pellucid index build FILE -o {folder}")
     found = generations(folder)
@@ -85,10 +84,8 @@ def _newest(folder: Path) -> Path:
 
 def generations(folder: Path) -> dict[int, Path]:
     """The manifests of a folder, by their numbers."""
-    try:
+    with reading(folder):
         named = {path: _GENERATION.fullmatch(path.name) for path in folder.iterdir()}
-    except OSError as error:
-        raise cannot_read(folder, error) from error
     return {int(found[1]): path for path, found in named.items() if found}
 
 
@@ -235,7 +232,7 @@ def _facts(path: Path) -> tuple[int, str]:
 
 def _cannot(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:
     """Why a segment could not be written; where there was no room, how much there is."""
-    if isinstance(error, OSError) and not isinstance(cannot_write(place, error), ResourceError):
+    if isinstance(error, OSError) and error.errno != errno.ENOSPC:
         return cannot_write(place, error)
     found = cannot_write(place, error) if isinstance(error, OSError) else f"cannot write {place}: {error}"
     return ResourceError(f"{found} ({shutil.disk_usage(place.parents[1]).free:,} bytes are free there)")

@@ -171,9 +171,10 @@ def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> 
 
 
 def _as_it_stands(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
+    raw = path.read_bytes()
     with guarded(f"{path} is not a tokenizer"):
-        check_tables(path)
-        backend = tokenizers.Tokenizer.from_buffer(path.read_bytes())  # its own reader takes names in UTF-8 alone
+        check_tables(raw)
+        backend = tokenizers.Tokenizer.from_buffer(raw)  # its own reader takes names in UTF-8 alone
         make_special(backend, settings)
     return backend
 

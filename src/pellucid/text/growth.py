@@ -49,9 +49,11 @@ def _check_around(backend: tokenizers.Tokenizer, path: Path) -> None:
                 )
 
 
-def check_tables(path: Path) -> None:
-    """Raises BrokenMessage for a normalisation table that claims more than it holds, which the library reserves."""
-    raw = path.read_bytes()
+def check_tables(raw: bytes) -> None:
+    """Raises BrokenMessage for a normalisation table that claims more than it holds, which the library reserves.
+
+    raw: a file `tokenizer.json`.
+    """
     if b"precompiled_charsmap" in raw or b"\\u" in raw:  # by which the name may be written otherwise
         json.loads(raw, object_pairs_hook=_checked)
 

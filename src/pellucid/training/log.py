@@ -6,7 +6,6 @@
 What is no finite number is null; a step that was not applied says so by `"skipped": true`.
 """
 
-import errno
 import json
 import math
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import ResourceError
-from pellucid.files import cannot_write, write_whole
+from pellucid.files import FULL, cannot_write, reading, write_whole
 from pellucid.training.advice import RESUME
 
 
@@ -40,15 +39,16 @@ class Log:
             return
         content, before = _written(line), os.fstat(self._handle).st_size
         try:
-            if os.write(self._handle, content) != len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left = content
+            while left:  # what found no room says why the next time
+                left = left[os.write(self._handle, left) :]
         except OSError as error:
             os.ftruncate(self._handle, before)
             wrong = cannot_write(self.path or Path(), error)
-            if isinstance(wrong, ResourceError):
+            if error.errno in FULL:
                 wrong = ResourceError(
-                    f"no space left for {len(content)} more bytes of {self.path}; the last state is still there: make "
-                    "room, and go on with ",
+                    f"{FULL[error.errno]} for {len(content)} more bytes of {self.path}; the last state is still there: "
+                    "make room, and go on with ",
                     RESUME,
                 )
             raise wrong from error
@@ -79,7 +79,9 @@ class Log:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Every whole line of a log; the last one may have been cut short, and is then left out."""
     found = []
-    for content in path.read_bytes().splitlines() if path.is_file() else ():
+    with reading(path):
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+    for content in lines:
         try:
             line = json.loads(content)
         except (ValueError, RecursionError):

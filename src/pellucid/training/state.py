@@ -13,6 +13,7 @@ manifest names only what is whole. Order and chance need no file: they follow fr
 """
 
 import contextlib
+import errno
 import re
 import shutil
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.contents import TRAINING
 from pellucid.checkpoints.folder import OVERWRITE, check_target
 from pellucid.errors import Argument, Blank, CorruptFileError, InputError, ResourceError
-from pellucid.files import cannot_read, cannot_write, digest_of, listed, to_disk
+from pellucid.files import FULL, cannot_write, digest_of, listed, reading, to_disk
 from pellucid.lock import alone
 from pellucid.machine import no_grad
 from pellucid.training.advice import AGAIN, RESUME
@@ -119,11 +120,13 @@ class State:
             write_bundle(dict(tensors), {"pellucid": "training"}, path)
             return path.stat().st_size, digest_of(path)
         except ResourceError as error:
+            reason = getattr(error.__cause__, "errno", errno.ENOSPC)
             free = shutil.disk_usage(self.folder).free
+            there = f", and {free:,} are free there" if reason == errno.ENOSPC else ""
             after = f"the state of step {self.manifest.step}" if self.manifest else "what was there before"
             raise ResourceError(
-                f"no space left while writing {path}: it takes {needed:,} bytes, and {free:,} are free there; {after} "
-                "is still there: make room, and go on with ",
+                f"{FULL[reason]} while writing {path}: it takes {needed:,} bytes{there}; {after} is still there: make "
+                "room, and go on with ",
                 RESUME,
             ) from error
         except OSError as error:
@@ -132,13 +135,11 @@ class State:
     def _read(self, name: str, facts: tuple[int, str]) -> dict[str, Tensor]:
         """The tensors of one file, once its bytes are the ones that were written."""
         path = self.folder / name
-        try:
+        with reading(path):
             if not path.is_file() or path.is_symlink():
                 raise CorruptFileError(f"{path} is missing: restore it, or ", AGAIN)
             if (path.stat().st_size, digest_of(path)) != facts:
                 raise CorruptFileError(f"{path} was changed since it was written: restore it, or ", AGAIN)
-        except OSError as error:
-            raise cannot_read(path, error) from error
         return {one: span.read() for one, span in read_bundle(path)[0].items()}
 
     def sweep(self) -> None:

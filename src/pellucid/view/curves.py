@@ -10,7 +10,7 @@ from typing import Any
 
 from pellucid.config.checks import listed
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted
-from pellucid.files import path_of
+from pellucid.files import path_of, reading
 from pellucid.view.drawn import Drawing
 from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
 
@@ -76,7 +76,8 @@ def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str
 
     A step that stands there twice, because a training was broken off behind its last state and went on from there,
     counts as it was the last time. Raises NotFoundError, and CorruptFileError for a line that is no such line; the last
-    line of a file may be cut short, as a killed process leaves it. InputError for a log without a step.
+    line of a file may be cut short, as a killed process leaves it. InputError for a log without a step, or
+    that may not be read.
     """
     steps: dict[int, tuple[int, float | None, float | None]] = {}
     looks: dict[int, Mapping[str, float]] = {}
@@ -121,7 +122,8 @@ def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterabl
     path = path / "log.jsonl" if path.is_dir() else path
     if not path.is_file():
         raise NotFoundError(f"there is no log {str(path)!r}")
-    texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    with reading(path):
+        texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for number, text in enumerate(texts, 1):
         if not text.strip():
             continue

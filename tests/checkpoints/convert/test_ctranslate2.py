@@ -15,6 +15,7 @@ from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.convert.ctranslate2_file import variables
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, NotFoundError, PellucidError
 from tests.checkpoints.convert.plain_transformer import NAMES, greedy
+from tests.usual import closed
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,17 @@ def test_its_own_library_says_the_same(ours: Path, shared: Callable[[str], Path]
         assert target.decode(ids) == "".join(answer.hypotheses[0])
         judged = theirs.score_batch([list(name)], [answer.hypotheses[0]])[0]  # rounds less than its greedy search does
         assert scores == pytest.approx(judged.log_probs, abs=2e-6)
+
+
+@pytest.mark.parametrize("name", ["model.bin", "source_vocabulary.txt", "target_vocabulary.txt"])
+def test_a_file_that_may_not_be_read_is_named(
+    name: str, shared: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shared("models/ct2-aren-v2/aren-transliteration")
+    closed(monkeypatch, folder / name)
+    with pytest.raises(InputError) as caught:
+        convert(folder, tmp_path / "new", heads=8)
+    assert str(caught.value) == f"cannot read {folder / name}: Permission denied" and not (tmp_path / "new").exists()
 
 
 def test_every_number_is_where_it_was(foreign: Path, ours: Path) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pellucid.checkpoints.convert.find import find, words
 from pellucid.checkpoints.convert.folder import check_target, write_folder
-from pellucid.files import path_of, read_json
+from pellucid.files import path_of, read_json, reading
 
 
 class Converted(NamedTuple):
@@ -33,17 +33,19 @@ def convert(
     progress: None shows a bar at a terminal when it takes longer than a second.
     Raises: PellucidError, one sentence for everything that does not fit; then nothing was written.
     """
-    found, target = find(os.fspath(name)), path_of(folder)
-    check_target(target, found.file, overwrite)
-    if found.kind == "onnx":
-        from pellucid.checkpoints.convert.encoder import read_encoder
+    target = path_of(folder)
+    with reading():
+        found = find(os.fspath(name))
+        check_target(target, found.file, overwrite)
+        if found.kind == "onnx":
+            from pellucid.checkpoints.convert.encoder import read_encoder
 
-        files = words(found.folder)
-        tensors, config = read_encoder(found.file, read_json(found.folder / "config.json"), heads, progress)
-    else:
-        from pellucid.checkpoints.convert.ctranslate2 import read_transformer
+            files = words(found.folder)
+            tensors, config = read_encoder(found.file, read_json(found.folder / "config.json"), heads, progress)
+        else:
+            from pellucid.checkpoints.convert.ctranslate2 import read_transformer
 
-        tensors, config, vocabulary = read_transformer(found.file, heads)
-        files = vocabulary.files()
+            tensors, config, vocabulary = read_transformer(found.file, heads)
+            files = vocabulary.files()
     write_folder(target, tensors, config, {**found.papers, **files})
     return Converted(target, len(tensors), sum(numbers.numel() for numbers in tensors.values()))

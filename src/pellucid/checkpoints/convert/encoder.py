@@ -52,7 +52,7 @@ def read_encoder(
         log.warning("%s holds a %s; config.json said %s", path.name, architecture, said)
     config = {key: value for key, value in raw.items() if key not in FOREIGN} | {"architectures": [architecture]}
     config |= {"hidden_act": SPELLINGS.get(facts["hidden_act"], facts["hidden_act"])}
-    config |= _tied(body, raw, architecture)
+    config |= _tied(body, raw)
     check_shapes(body, facts, config)
     check_cut(body, facts)
     check_account(body)
@@ -82,7 +82,7 @@ def _facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[str, Any]
     return facts
 
 
-def _tied(body: Body, raw: dict[str, Any], architecture: str) -> dict[str, Any]:
+def _tied(body: Body, raw: dict[str, Any]) -> dict[str, Any]:
     """Whether words are read and guessed by one table; a quantised graph may have made two of one."""
     decoder = body.tables.get("cls.predictions.decoder.weight")
     if decoder is None:
