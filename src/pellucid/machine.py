@@ -32,28 +32,24 @@ AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 """The kinds of device for which `torch.autocast` may be set."""
 
 
-class no_grad(torch.no_grad):  # noqa: N801 - called as PyTorch calls it
-    """PyTorch's own, for work of ours: a caller's `torch.autocast` stays outside, as it would round our products."""
+class _WithoutAutocast:
+    """A caller's `torch.autocast` stays outside, as it would round our products."""
 
     def __enter__(self) -> None:
         self.outside = _autocast([kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)], on=False)
-        super().__enter__()
+        super().__enter__()  # pyrefly: ignore
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
-        super().__exit__(exc_type, exc_value, traceback)
+        super().__exit__(exc_type, exc_value, traceback)  # pyrefly: ignore
         _autocast(self.outside, on=True)
 
 
-class inference_mode(torch.inference_mode):  # noqa: N801
+class no_grad(_WithoutAutocast, torch.no_grad):  # noqa: N801 - called as PyTorch calls it
+    """PyTorch's own, for work of ours."""
+
+
+class inference_mode(_WithoutAutocast, torch.inference_mode):  # noqa: N801
     """The same of PyTorch's other one. mode: False turns it off, for work that needs gradients."""
-
-    def __enter__(self) -> None:
-        self.outside = _autocast([kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)], on=False)
-        super().__enter__()
-
-    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
-        super().__exit__(exc_type, exc_value, traceback)
-        _autocast(self.outside, on=True)
 
 
 def _autocast(kinds: list[str], *, on: bool) -> list[str]:

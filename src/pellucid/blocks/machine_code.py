@@ -22,7 +22,7 @@ from pellucid.errors import InputError, ResourceError
 from pellucid.files import cache, write_whole
 from pellucid.machine import processor
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("pellucid")
 
 DIGEST = 32
 """Bytes at the beginning of the file that tell whether the rest is whole, and is what its name says."""

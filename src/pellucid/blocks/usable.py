@@ -9,7 +9,7 @@ import threading
 
 from pellucid.blocks.steps import Kernels
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("pellucid")
 
 _ONE_ASKS = threading.Lock()
 """Held while kernels are looked for: several threads would each compile them, and a fork find them half made."""

@@ -11,9 +11,8 @@ from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
 from pellucid.text.files import with_tokens
 from pellucid.text.layouts import ROLES
-from pellucid.text.settings import stated_length
+from pellucid.text.settings import EXTRA, stated_length
 
-_EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _SIDES = ("padding_side", "truncation_side")
 _TOKENS = tuple(f"{role}_token" for role in ROLES)
 _ORDER = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -94,7 +93,7 @@ class Vocabulary:
         special_tokens_dict: roles, and under `additional_special_tokens` a list of tokens without one.
         replace_extra_special_tokens: whether these stand in place of those that there were, or behind them.
         """
-        known = [*_TOKENS, *_EXTRA]
+        known = [*_TOKENS, *EXTRA]
         if not isinstance(special_tokens_dict, Mapping):
             raise InputError(
                 f"special_tokens_dict is {repr(special_tokens_dict)[:60]}, expected a dict of tokens by their roles, "
@@ -114,7 +113,7 @@ class Vocabulary:
                 self._give_role(name, str(value))
                 continue
             before = [] if replace_extra_special_tokens else self.pellucid.additional_special_tokens
-            nothing: dict[str, Any] = {key: [] for key in _EXTRA}
+            nothing: dict[str, Any] = {key: [] for key in EXTRA}
             every = list(dict.fromkeys([*before, *map(str, value)]))
             self._become(with_settings(self.pellucid, nothing | {name: every}))
         return new

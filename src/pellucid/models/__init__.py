@@ -1,6 +1,7 @@
 """Blocks stacked from a config: ids to hidden states and logits. Knows no file and no word."""
 
 from pellucid.blocks.twin import evaluating as evaluating
+from pellucid.models.assemble import ATTENTION as ATTENTION
 from pellucid.models.assemble import Network as Network
 from pellucid.models.assemble import assemble as assemble
 from pellucid.models.assemble import attention_of as attention_of

@@ -20,14 +20,16 @@ from pellucid.models.parameters import count
 from pellucid.models.stack import Stack
 
 Network = Encoder | Decoder | EncoderDecoder
+ATTENTION = ("fused", "explicit")
+"""The ways of attention: one kernel, or step by step."""
 
 
 def assemble(config: Config, *, attention: str = "fused") -> Network:
     """The module that `config` describes, its numbers not yet set; on whatever device is the current one.
 
-    attention: "fused" (one kernel) or "explicit" (step by step).
+    attention: one of `ATTENTION`.
     """
-    among("attention", attention, ("fused", "explicit"))
+    among("attention", attention, ATTENTION)
     explicit = attention == "explicit"
     match config.kind:
         case "encoder":
@@ -69,16 +71,21 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
     """
     chance = torch.Generator().manual_seed(seed)
     for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            part.weight.copy_(torch.randn(part.weight.shape, generator=chance, dtype=torch.float32, device="cpu") * std)
-        if isinstance(part, nn.Embedding) and part.padding_idx is not None:
-            part.weight[part.padding_idx].zero_()
-        if isinstance(part, nn.Linear) and part.bias is not None:
-            part.bias.zero_()
-        if isinstance(part, nn.LayerNorm | blocks.RMSNorm):
-            part.reset_parameters()
-        if isinstance(part, heads.NextToken) and part.bias is not None:
-            part.bias.zero_()
+        match part:
+            case nn.Linear() | nn.Embedding():
+                drawn = torch.randn(part.weight.shape, generator=chance, dtype=torch.float32, device="cpu")
+                part.weight.copy_(drawn * std)
+                if isinstance(part, nn.Linear) and part.bias is not None:
+                    part.bias.zero_()
+                if isinstance(part, nn.Embedding) and part.padding_idx is not None:
+                    part.weight[part.padding_idx].zero_()
+            case nn.LayerNorm() | blocks.RMSNorm():
+                part.reset_parameters()
+            case heads.NextToken():
+                if part.bias is not None:
+                    part.bias.zero_()
+            case _ if own := [name for name, _ in part.named_parameters(recurse=False)]:
+                raise TypeError(f"nothing says how {type(part).__name__} begins, which has {', '.join(own)}")
 
 
 @within_memory()

@@ -75,7 +75,7 @@ def train_tokenizer(
     cleaning = _cleaning(kind, lowercase, strip_accents, normalization)
     corpus = corpus_of(files, texts, column, encoding)
     wanted = Wanted(corpus, vocab_size, special, layout.roles.get("unk"), min_frequency, cleaning)
-    backend, settings = learned(kind, wanted), _settings(kind, layout, extra)
+    backend, settings = learned(kind, wanted), _settings(layout, extra)
     settings |= {} if max_length is None else {"model_max_length": max_length}
     dress(backend, layout, settings, Path(corpus.name))
     return Tokenizer(backend, settings=settings, max_length=max_length, token_types=kind == "wordpiece")
@@ -115,7 +115,7 @@ def _extra(tokens: Sequence[str]) -> Sequence[str]:
     return found
 
 
-def _settings(kind: str, layout: Layout, extra: Sequence[str]) -> dict[str, Any]:
+def _settings(layout: Layout, extra: Sequence[str]) -> dict[str, Any]:
     """What `tokenizer_config.json` will say."""
     settings: dict[str, Any] = {f"{role}_token": token for role, token in layout.roles.items()}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}

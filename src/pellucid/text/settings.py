@@ -28,7 +28,7 @@ _FLAGS = (
 _SIDES = ("truncation_side", "padding_side")
 _NULLABLE = (*_FLAGS, *_SIDES)
 _MARKS = ("lstrip", "rstrip", "normalized", "special", "single_word")
-_EXTRA = ("additional_special_tokens", "extra_special_tokens")
+EXTRA = ("additional_special_tokens", "extra_special_tokens")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def without(tokens: Collection[str], settings: dict[str, Any]) -> dict[str, Any]
     kept = {
         name: value for name, value in settings.items() if not name.endswith("_token") or content(value) not in tokens
     }
-    for name in ("added_tokens_decoder", *_EXTRA):
+    for name in ("added_tokens_decoder", *EXTRA):
         if isinstance(said := kept.get(name), dict):
             kept[name] = {key: token for key, token in said.items() if content(token) not in tokens}
         elif isinstance(said, list):
@@ -117,7 +117,7 @@ def with_added(backend: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 def marked(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with the mark by which the reference knows a token that is an object; older maps have none."""
-    holders = (*_EXTRA, "model_specific_special_tokens")
+    holders = (*EXTRA, "model_specific_special_tokens")
     return {
         name: _marked(value) if name.endswith("_token") or name in holders else value
         for name, value in settings.items()
@@ -156,7 +156,7 @@ def _checked(settings: dict[str, Any], path: Path) -> dict[str, Any]:
         token = settings.get(name)
         if not (token is None or _is_token(token, empty=True)):
             raise CorruptFileError(f"{path}: {name} is {repr(token)[:60]}, expected a token")
-    for name in _EXTRA:
+    for name in EXTRA:
         if not isinstance(settings.get(name), list | dict | None) or not all(
             _is_token(token) for token in _listed(settings.get(name))
         ):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks import Embeddings
+from pellucid.blocks import Embeddings, RMSNorm
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import WRITING
 from pellucid.config.checks import count
@@ -205,11 +205,14 @@ def _direction(
     if bias is not None:
         added["head.bias"] = float(bias[chosen] - (0 if against is None else bias[against]))
     gained = wanted * _plain(norm.weight)
-    if isinstance(norm, nn.LayerNorm):
-        added["norm.bias"] = float(_plain(norm.bias) @ wanted)
-        gained = gained - gained.mean()  # the norm takes off the mean; so does this, once for all parts
-        return gained * torch.rsqrt(stream.var(correction=0) + norm.eps), added
-    return gained * torch.rsqrt(stream.pow(2).mean() + norm.eps), added
+    match norm:
+        case nn.LayerNorm():
+            added["norm.bias"] = float(_plain(norm.bias) @ wanted)
+            gained = gained - gained.mean()  # the norm takes off the mean; so does this, once for all parts
+            return gained * torch.rsqrt(stream.var(correction=0) + norm.eps), added
+        case RMSNorm():
+            return gained * torch.rsqrt(stream.pow(2).mean() + norm.eps), added
+    raise TypeError(f"nothing says how a sum goes through {type(norm).__name__}")
 
 
 def _of_heads(output: nn.Linear, heads: Tensor, direction: Tensor) -> Tensor:
