@@ -118,6 +118,13 @@ WRITTEN: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "llama, tables at both ends": ("llama", "causal-lm", {"target_modules": ["q_proj", "embed_tokens", "lm_head"]}),
     "llama, labels": ("llama", "sequence-classification", {"target_modules": "all-linear"}),
     "t5": ("t5", "sequence-to-sequence-lm", {"target_modules": ["q", "v", "wo"]}),
+    "some layers": ("llama", "causal-lm", {"target_modules": ["q_proj"], "layers_to_transform": [1]}),
+    "layers of a list": (
+        "t5",
+        "sequence-to-sequence-lm",
+        {"target_modules": ["q", "wo"], "layers_to_transform": 0, "layers_pattern": "block"},
+    ),
+    "an expression": ("llama", "causal-lm", {"target_modules": r".*\.1\..*(q|v)_proj"}),
 }
 
 
@@ -307,6 +314,7 @@ def held(change: Callable[[dict[str, Tensor]], object]) -> Damage:
     return damage
 
 
+MAPS = ["query", "key", "value", "dense", "classifier"]
 MISMATCH, CORRUPT = CheckpointMismatchError, CorruptFileError
 DAMAGED: dict[str, tuple[Damage, type[PellucidError], str]] = {
     "another kind": (said(peft_type="IA3"), MISMATCH, "peft_type is 'IA3', and adapters of kind LORA alone are read"),
@@ -331,6 +339,16 @@ DAMAGED: dict[str, tuple[Damage, type[PellucidError], str]] = {
     "an expression": (said(alpha_pattern={"(a+)+$": 2}), MISMATCH, "expressions are not run"),
     "patterns of words": (said(rank_pattern={"query": "3"}), MISMATCH, "the rank of query is '3'"),
     "patterns in a list": (said(rank_pattern=[3]), MISMATCH, "rank_pattern is [3]"),
+    "other maps are meant": (said(target_modules=[*MAPS[1:], "uery"]), MISMATCH, "query, which target_modules in"),
+    "no map is meant": (said(target_modules=[]), MISMATCH, "which target_modules in adapter_config.json leaves out"),
+    "a map is left out": (said(exclude_modules=["self.query"]), MISMATCH, "query, which exclude_modules in"),
+    "another layer is meant": (
+        said(target_modules=MAPS, layers_to_transform=[1, 2]),
+        MISMATCH,
+        "which layers_to_transform in adapter_config.json leaves out",
+    ),
+    "targets by number": (said(target_modules=[3]), MISMATCH, "target_modules is [3], expected a list of names"),
+    "layers by name": (said(layers_to_transform=["0"]), MISMATCH, "layers_to_transform is ['0'], expected the numbers"),
     "modules as a word": (said(modules_to_save="classifier"), MISMATCH, "modules_to_save is 'classifier'"),
     "half a pair": (held(lambda numbers: numbers.pop(B)), MISMATCH, "has lora_A alone"),
     "another prefix": (held(lambda n: n.update(x=n.pop(A))), MISMATCH, "does not begin with 'base_model.model.'"),

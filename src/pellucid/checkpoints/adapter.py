@@ -189,6 +189,10 @@ class _Over(Contents):
         return theirs, low
 
     def _check(self, module: str, low: _Low, shape: tuple[int, ...]) -> None:
+        if key := self.adapter.facts.targets.leaving_out(module):
+            raise self.wrong(
+                f"it adds to {module}, which {key} in {FILE} leaves out: change that key, or take the tensors out"
+            )
         rank, wide = self.adapter.facts.rank_of(module), shape[::-1] if low.flipped else shape
         if low.down.shape[:1] != (rank,):
             found = low.down.shape[0] if low.down.shape else 0

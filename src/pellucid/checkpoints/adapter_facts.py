@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pellucid.checkpoints.adapter_targets import KEYS, Targets, read_targets
 from pellucid.checkpoints.facts import left_alone
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, blaming, several, short
@@ -33,14 +34,12 @@ TASKS = {
 _READ = frozenset(
     """peft_type base_model_name_or_path revision task_type r lora_alpha rank_pattern alpha_pattern use_rslora bias
     modules_to_save init_lora_weights ensure_weight_tying""".split()
-)
+).union(KEYS)
 _INERT = frozenset(
-    """auto_mapping corda_config eva_config exclude_modules fan_in_fan_out inference_mode
-    layers_pattern layers_to_transform loftq_config lora_dropout lora_ga_config megatron_config megatron_core
-    peft_version qalora_group_size runtime_config target_modules""".split()
+    """auto_mapping corda_config eva_config fan_in_fan_out inference_mode loftq_config lora_dropout lora_ga_config
+    megatron_config megatron_core peft_version qalora_group_size runtime_config""".split()
 )
-"""Keys that change no number of an adapter that is learned already: its tensors say where it stands, and the family how
-its tables lie."""
+"""Keys that change no number of an adapter that is learned already; how its tables lie, the family says."""
 
 _CHANGING = frozenset(
     """alora_invocation_tokens arrow_config layer_replication lora_bias monteclora_config target_parameters
@@ -62,7 +61,7 @@ class AdapterFacts:
     task: what it is for, in the format's word; None where it does not say.
     rank, alpha: of a module; ranks, alphas: of those that differ, by their path or the end of it.
     rooted: the scale is alpha / sqrt(rank) (Kalajdzievski, 2023, arXiv:2312.03732), else alpha / rank.
-    whole: modules that are replaced, not added to.
+    whole: modules that are replaced, not added to.  targets: those that may be added to.
     tied: of a table that serves twice, both places are changed together.
     """
 
@@ -76,6 +75,7 @@ class AdapterFacts:
     rooted: bool = False
     whole: tuple[str, ...] = ()
     tied: bool = False
+    targets: Targets = field(default_factory=Targets)
 
     def rank_of(self, module: str) -> int:
         """The rank of a module by its path."""
@@ -143,7 +143,8 @@ def _facts(raw: dict[str, Any]) -> AdapterFacts:
     whole = raw.get("modules_to_save") or []
     if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
         raise InputError(f"modules_to_save is {ascii(whole)[:60]}, expected a list of names")
-    return AdapterFacts(base, revision, task, rank, alpha, ranks, alphas, rooted, tuple(whole), tied)
+    targets = read_targets(raw)
+    return AdapterFacts(base, revision, task, rank, alpha, ranks, alphas, rooted, tuple(whole), tied, targets)
 
 
 def _pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:

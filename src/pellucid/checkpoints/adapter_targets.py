@@ -1,0 +1,75 @@
+"""Which maps of a model its adapter is for, as `adapter_config.json` says by their names.
+
+The library PEFT attaches nothing elsewhere, and leaves out without a word what a file holds for it.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pellucid.errors import InputError
+
+KEYS = ("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern")
+
+_PLAIN = re.compile(r"[\w.]+")
+"""What stands before the number of a layer, where it is no expression of more than letters: others are not run."""
+
+_ANY_LAYER = re.compile(r"\.[^.]*\.(?P<layer>\d+)\.")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Modules by their path or, behind a dot, the end of it; what was said by an expression is left open.
+
+    named: None where all may be meant.  excluded: of those.  layers: that are meant; None for all.
+    lists: what stands before the number of a layer; () for anything, None for an expression.
+    """
+
+    named: frozenset[str] | None = None
+    excluded: frozenset[str] = frozenset()
+    layers: frozenset[int] | None = None
+    lists: tuple[str, ...] | None = ()
+
+    def leaving_out(self, module: str) -> str | None:
+        """The key by which a module has no adapter; None for one that may have one."""
+        ends = {module[i:] for i in (0, *(dot.end() for dot in re.finditer(r"\.", module)))}
+        if ends & self.excluded:
+            return "exclude_modules"
+        if self.named is not None and module in self.named:
+            return None  # one that is named in full is meant in every layer
+        if self.named is not None and not ends & self.named:
+            return "target_modules"
+        if self.layers is None or self.lists is None or self._layer(module) in self.layers:
+            return None
+        return "layers_to_transform"
+
+    def _layer(self, module: str) -> int | None:
+        """The first number of a layer in a path."""
+        ways = [re.compile(rf"(?:^|\.){one}\.(?P<layer>\d+)\.") for one in self.lists or ()] or [_ANY_LAYER]
+        found = next((match for way in ways if (match := way.search(module))), None)
+        return int(found["layer"]) if found and len(found["layer"]) < 10 else None
+
+
+def read_targets(raw: dict[str, Any]) -> Targets:
+    """What the four keys say. Raises InputError for a value that is none of theirs."""
+    named, excluded, lists = (_names(raw, key) for key in ("target_modules", "exclude_modules", "layers_pattern"))
+    said = raw.get("layers_to_transform")
+    layers = said if isinstance(said, list) else [] if said is None else [said]
+    if not all(type(one) is int for one in layers):
+        raise InputError(f"layers_to_transform is {ascii(said)[:60]}, expected the numbers of layers")
+    before = (lists,) if isinstance(lists, str) and lists else tuple(lists or ())
+    return Targets(
+        None if named is None or isinstance(named, str) else frozenset(named),
+        frozenset() if excluded is None or isinstance(excluded, str) else frozenset(excluded),
+        frozenset(layers) or None,
+        before if all(_PLAIN.fullmatch(one) for one in before) else None,
+    )
+
+
+def _names(raw: dict[str, Any], key: str) -> list[str] | str | None:
+    found = raw.get(key)
+    if found is None or isinstance(found, str):
+        return found
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise InputError(f"{key} is {ascii(found)[:60]}, expected a list of names, or one expression")
+    return found
