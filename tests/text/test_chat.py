@@ -167,7 +167,7 @@ BEFOREHAND = {
     "search in a test": ("0.5 seconds", LONG + "{% for i in range(90000) if -1 in l %}{% endfor %}"),
     "selected": ("0.5 seconds", LONG + "{{ range(100000, 190000) | select('in', l) | list }}"),
     "counted": ("0.5 seconds", LONG + "{% for i in range(9) %}" + "{% set x = l.count(-1) %}" * 500 + "{% endfor %}"),
-    "slices": ("0.5 seconds", LONG + "{% for i in range(9) %}" + "{% set x = l[::-1] %}" * 1500 + "{% endfor %}"),
+    "slices": ("0.5 seconds", LONG + "{% for i in range(99) %}" + "{% set x = l[::-1] %}" * 1000 + "{% endfor %}"),
     "attributes": ("0.5 seconds", "{{ (messages * 9000) | groupby(attribute='a.' * 9000 ~ 'a', default='x') }}"),
     "sum of lists": ("no numbers", "{{ ([[1]] * 60000) | sum(start=[]) }}"),
     "strip": ("giant texts", "{{ ('a' * 1000000).strip('b' * 1000000 ~ 'a') }}"),
@@ -181,6 +181,8 @@ BEFOREHAND = {
     "divided": ("giant formats", "{{ ['%999999999999d'] | select('divisibleby', 3) | list }}"),
     "name often": ("giant formats", "{{ ('{0}' * 3000).format('a' * 100000) }}"),
     "indented lines": ("giant text", "{{ ('\\r' * 9000) | indent(9999, blank=true) }}"),
+    "many names": ("10,000 parts", "{{ dict(" + ",".join(f"a{i}=1" for i in range(28_000)) + ") }}"),
+    "many outputs": ("10,000 parts", "{{a}}" * 20_000),
     "separators": ("giant width", "{{ range(90000) | list | tojson(separators=('x' * 9999, ':')) }}"),
 }
 

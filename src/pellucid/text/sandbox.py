@@ -23,7 +23,9 @@ from pellucid.text.meter import (
     BUDGET,
     FILTERED,
     MOST_CHARACTERS,
+    MOST_PARTS,
     OPERATORS,
+    TooMuchError,
     check_format,
     check_joined,
     check_method,
@@ -142,7 +144,17 @@ class _Generation(Extension):
 
 
 class _Metered(NodeTransformer):
-    """Puts a meter on everything that can repeat, grow or take time: loops, comparisons, written text, lists."""
+    """Puts a meter on everything that can repeat, grow or take time: loops, comparisons, written text, lists. Refuses a
+    template of too many parts, before it is compiled."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+
+    def visit(self, node: nodes.Node, *arguments: Any, **named: Any) -> Any:
+        self.parts += 1
+        if self.parts > MOST_PARTS:
+            raise TooMuchError(f"it has more than {MOST_PARTS:,} parts")
+        return super().visit(node, *arguments, **named)
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         self.generic_visit(node)
