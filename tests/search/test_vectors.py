@@ -263,6 +263,11 @@ def test_vectors_are_prepared_a_block_at_a_time_and_wrong_rows_are_named() -> No
         source[2_200, 3] = bad
         with pytest.raises(InputError, match=f"row 2200 holds a number.*{said}"):
             prepared(source, "dot")
+    for metric in ("dot", "euclidean", "cosine"):  # the smallest whole number, which has no amount of its own kind
+        with pytest.raises(InputError, match=r"row 0 holds a number beyond 1e\+15"):
+            prepared(np.full((2, 3), -(2**63), np.int64), metric)
+    for small in (np.full((1, 2), -128, np.int8), np.full((1, 2), 255, np.uint8), np.full((1, 2), True)):
+        assert prepared(small, "dot").tolist() == small.tolist()
     for wrong in (np.ones(3), np.ones((1, 2, 3))):
         with pytest.raises(InputError, match=r"have the shape"):
             prepared(wrong, "dot")

@@ -76,6 +76,11 @@ def test_a_constant_correlates_with_nothing(said: list[float]) -> None:
         }
 
 
+@pytest.mark.parametrize("said", [[2.5, 1e200], [1.2e154, 1.2e154]])
+def test_what_is_far_beyond_every_number_is_infinitely_wrong(said: list[float]) -> None:
+    assert number_scores([1.0, 2.0], said)["mse"] == math.inf
+
+
 # -- entities ---------------------------------------------------------------------------------------------------------
 
 TRUTH = [[("PER", 0, 1), ("LOC", 5, 5)], [], [("ORG", 2, 4)]]

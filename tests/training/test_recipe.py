@@ -11,7 +11,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError, NotFoundError
-from pellucid.training.recipe import Recipe, read_recipe
+from pellucid.training.recipe import Recipe, read_recipe, recipe_beside
 
 Feelings = Callable[..., list[dict[str, Any]]]
 
@@ -98,12 +98,19 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
             "[settings]\nlora = 1\n[options]\nlora = 1\n",
             r"recipe\.toml: lora stands in \[options\] and in \[settings\]",
         ),
+        (f"format = 1{'0' * 5000}\n", r"recipe\.toml is no recipe: Exceeds the limit"),
+        (f"[settings]\nseed = 0x1{'0' * 5000}\n", r"recipe\.toml is no recipe: Exceeds the limit"),
         ("format = 9\n", r"recipe\.toml is a recipe of form 9"),
     ],
 )
 def test_what_is_wrong_is_named_by_file_and_key(written: Callable[[str], Path], text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         read_recipe(written(text))
+
+
+def test_of_a_recipe_beside_a_model_that_cannot_be_read_nothing_is_said(written: Callable[[str], Path]) -> None:
+    for text in ("task = \n", f"format = 1{'0' * 5000}\n", f"[settings]\nseed = 0x1{'0' * 5000}\n"):
+        assert recipe_beside(written(text)) == Recipe()
 
 
 def test_no_file_and_no_text(tmp_path: Path) -> None:

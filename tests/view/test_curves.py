@@ -219,3 +219,36 @@ def test_what_is_no_log_is_told(tmp_path: Path) -> None:
         curves([{"loss": 1.0}])
     with pytest.raises(InputError, match="holds no steps"):
         curves([])
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"step": -5, "loss": 1}', "step is -5, expected a whole number from 0 on"),
+        (f'{{"step": 1{"0" * 400}, "loss": 1}}', "step has more digits than a number can have here"),
+        (f'{{"step": 1, "loss": -1{"0" * 400}}}', "loss has more digits than a number can have here"),
+        (f'{{"step": 1, "loss": 1, "learning_rate": 1{"0" * 400}}}', "learning_rate has more digits"),
+        (f'{{"step": 1, "scores": {{"f1": 1{"0" * 400}}}}}', "f1 has more digits than a number can have here"),
+    ],
+)
+def test_numbers_that_cannot_be_drawn_are_named_by_file_line_and_field(line: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(f'{{"step": 1, "loss": 1}}\n\n{line}\n', encoding="utf-8")
+    with pytest.raises(CorruptFileError, match=rf"log\.jsonl, line 3: {says}"):
+        curves(path)
+
+
+@pytest.mark.parametrize(
+    "values", list(itertools.permutations([1e308, -1e308, 1e149, -1e150, 5e-324, 1e-151, 0.0, 3.0], 3))
+)
+def test_numbers_at_the_edge_of_all_are_drawn_or_left_out(values: tuple[float, ...]) -> None:
+    lines = [{"step": i, "loss": value, "learning_rate": value} for i, value in enumerate(values)]
+    found = curves([*lines, *({"step": i, "scores": {"f1": value}} for i, value in enumerate(values))])
+    assert [loss for _, loss, _ in found.steps] == [
+        None if abs(value) > 1e150 else 0.0 if abs(value) < 1e-150 else value for value in values
+    ]
+    assert "nan" not in (text := found.text()) and "inf" not in text.replace("infinite", "").replace("finite", "")
+
+
+def test_a_step_may_be_as_late_as_a_number_is_large() -> None:
+    assert "nan" not in curves([{"step": 0, "loss": 2.0}, {"step": 10**308, "loss": 1.0}]).text()

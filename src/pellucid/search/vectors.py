@@ -77,7 +77,7 @@ class Unprepared:
 
     def _check(self, held: np.ndarray, first: int) -> None:
         """Refuses numbers that cannot be compared, in rows from `first` on."""
-        if not (small := np.abs(held) <= LARGEST).all():
+        if not (small := (held <= LARGEST) & (held >= -LARGEST)).all():  # the smallest whole number has no amount
             row = int((~small.all(axis=1)).argmax())
             fault = f"beyond {LARGEST:g}" if np.isfinite(held[row]).all() else "that is not finite"
             raise InputError(f"{self.what}: row {first + row} holds a number {fault}")

@@ -94,12 +94,16 @@ def number_scores(truth: Sequence[float], found: Sequence[float]) -> dict[str, f
     require("scipy")
     from scipy import stats
 
-    squares = [(one - other) ** 2 for one, other in zip(truth, found)]
+    apart = [one - other for one, other in zip(truth, found)]
     ways: dict[str, Callable[..., Any]] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
     varied = len(truth) > 1 and len(set(truth)) > 1 and len(set(found)) > 1
     correlations = {name: float(way(truth, found).statistic) if varied else 0.0 for name, way in ways.items()}
     finite = {name: value if math.isfinite(value) else 0.0 for name, value in correlations.items()}
-    return {"mse": math.fsum(squares) / max(len(squares), 1)} | finite
+    try:
+        squared = math.fsum(one * one for one in apart)
+    except OverflowError:  # of a sum that no float holds
+        squared = math.inf
+    return {"mse": squared / max(len(apart), 1)} | finite
 
 
 # -- entities ---------------------------------------------------------------------------------------------------------

@@ -147,9 +147,10 @@ def read_recipe(path: Path) -> Recipe:
         raise InputError(f"{path} is no recipe: expected a file of at most {MOST_BYTES:,} bytes")
     try:
         found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors begin a file with a mark
+        repr(found)  # 0xFFF... of thousands of digits can be read, and not be said
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no recipe {str(path)!r}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is no recipe: {error}") from error
     except OSError as error:
         raise cannot_read(path, error) from error

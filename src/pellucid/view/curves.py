@@ -2,14 +2,13 @@
 the learning rate; drawn from the lines of its log."""
 
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pellucid.config.checks import listed
-from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted
+from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted, short
 from pellucid.files import path_of, reading
 from pellucid.view.drawn import Drawing
 from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
@@ -24,11 +23,16 @@ SHARE = 1.5
 """Scores up to it are shares, and are not drawn over the same axis as larger ones."""
 
 
+MOST = 1e150
+"""Numbers beyond it are left out, as infinite ones are, and those below its inverse are 0: no difference and no ratio
+of two others is too large to be drawn."""
+
+
 @dataclass(frozen=True)
 class Curves(Drawing):
     """The course of a training.
 
-    steps: (step, loss, learning rate) of each, in order; a loss that was not finite is None.
+    steps: (step, loss, learning rate) of each, in order; a loss that was not finite, or beyond `MOST`, is None.
     looks: (step, scores by name) of each look at the held-out examples.  best: the step of the best look.
     """
 
@@ -75,32 +79,44 @@ def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str
     """The course of a training from its log: a `log.jsonl`, the folder that holds one, or its lines as dicts.
 
     A step that stands there twice, because a training was broken off behind its last state and went on from there,
-    counts as it was the last time. Raises NotFoundError, and CorruptFileError for a line that is no such line; the last
-    line of a file may be cut short, as a killed process leaves it. InputError for a log without a step, or
-    that may not be read.
+    counts as it was the last time. Raises NotFoundError, and CorruptFileError for a line that is no such line or holds
+    a number that no float holds; the last line of a file may be cut short, as a killed process leaves it. InputError
+    for a log without a step, or that may not be read.
     """
     steps: dict[int, tuple[int, float | None, float | None]] = {}
     looks: dict[int, Mapping[str, float]] = {}
     best: int | None = None
-    for number, line in enumerate(_lines(log), 1):
+    for place, line in _lines(log):
         step = line.get("step") if isinstance(line, Mapping) else None
         if type(step) is not int:
-            raise CorruptFileError(f"line {number} of the log names no step: {str(line)[:80]}")
+            raise CorruptFileError(f"{place} names no step: {str(line)[:80]}")
+        number_of(step, f"{place}: step")
+        if step < 0:
+            raise CorruptFileError(f"{place}: step is {step}, expected a whole number from 0 on")
         scores = line.get("scores")
         if isinstance(scores, Mapping):
-            looks[step] = {name: value for name, value in scores.items() if number_of(value) is not None}
+            read = {name: number_of(value, f"{place}: {short(str(name))}") for name, value in scores.items()}
+            looks[step] = {name: value for name, value in read.items() if value is not None}
             best = step if line.get("best") else best
         elif "loss" in line:
-            steps[step] = (step, number_of(line.get("loss")), number_of(line.get("learning_rate")))
+            loss, rate = (number_of(line.get(name), f"{place}: {name}") for name in ("loss", "learning_rate"))
+            steps[step] = (step, loss, rate)
     if not steps and not looks:
         raise InputError("the log holds no steps: there is nothing to draw")
     return Curves(tuple(steps[i] for i in sorted(steps)), tuple((i, looks[i]) for i in sorted(looks)), best, title)
 
 
-def number_of(value: Any) -> float | None:
-    """A finite number, or None."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if plain else None
+def number_of(value: Any, place: str) -> float | None:
+    """A number that can be drawn, or None. Raises CorruptFileError with its place for one that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise CorruptFileError(f"{place} has more digits than a number can have here, expected at most 308") from error
+    if not abs(number) <= MOST:  # not a number is not either
+        return None
+    return number if abs(number) * MOST >= 1 else 0.0
 
 
 def largest(points: Iterable[tuple[float, float | None]]) -> float:
@@ -114,9 +130,11 @@ def _panel(name: str, lines: list[Line], height: float, *, even: bool = False) -
     return Panel(name, tuple(kept), height, even) if kept else None
 
 
-def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """The lines, each behind the words for where it stands."""
     if not isinstance(log, str | os.PathLike):
-        yield from listed("log", log, "a file, a folder, or lines as dicts")
+        given = enumerate(listed("log", log, "a file, a folder, or lines as dicts"), 1)
+        yield from ((f"line {number} of the log", line) for number, line in given)
         return
     path = path_of(log)
     path = path / "log.jsonl" if path.is_dir() else path
@@ -135,4 +153,4 @@ def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterabl
             raise CorruptFileError(f"{path}, line {number}: not JSON: {error}") from error
         if not isinstance(found, dict):
             raise CorruptFileError(f"{path}, line {number}: {type(found).__name__}, expected an object")
-        yield found
+        yield f"{path}, line {number}", found
