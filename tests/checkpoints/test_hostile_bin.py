@@ -123,6 +123,7 @@ CASES = [
     Case("encrypted", with_bytes(encrypted, PICKLED), CORRUPT, "pytorch_model.bin is a damaged zip file"),
     Case("A25 tar", tar, UNSAFE, "pytorch_model.bin is no zip file"),
     Case("A25 bare pickle", with_bytes(lambda _: pickle.dumps({}, 2), PICKLED), UNSAFE, "a bare pickle"),
+    Case("a newer pickle", whole({}, pickle_protocol=4), MISMATCH, "is written in pickle protocol 4, expected 2: save"),
     Case("A31 list", whole([torch.ones(2)]), CORRUPT, "bin holds a list, expected names and tensors"),
     Case("A31 tensor", whole(torch.ones(2)), CORRUPT, "bin holds a Tensor, expected names and tensors"),
     Case("A31 module", whole(torch.nn.Linear(2, 2)), UNSAFE, NOT_OPENED),

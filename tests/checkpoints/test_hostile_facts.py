@@ -131,16 +131,25 @@ def linked(folder: Path) -> None:
     (folder / "1_Pooling").symlink_to(folder.parent / "outside")
 
 
+def linked_with_a_slash(folder: Path) -> None:
+    linked(folder)
+    named(*TWO, path="1_Pooling/")(folder)
+
+
 FOLDER = [
     Case("code", named(TWO[0], "os.system"), UNSAFE, "modules.json names code of its own, 'os.system'"),
     Case("code of the folder", named("modeling.Mine"), UNSAFE, "names code of its own, 'modeling.Mine'"),
     Case("long code", named(LONG), UNSAFE, "modules.json names code of its own, 'xxx"),
     Case("no type", with_file("modules.json", [{}]), UNSAFE, "modules.json names code of its own, 'None'"),
     Case("parent folder", named(*TWO, path="../1_Pooling"), UNSAFE, "names a file '../1_Pooling', expected a plain"),
+    Case("the folder itself", named(*TWO, path="./"), UNSAFE, "modules.json: path of the module Pooling: "),
+    Case("the parent, a slash behind", named(*TWO, path="../"), UNSAFE, "names a file '..', expected a plain"),
+    Case("the root", named(*TWO, path="/"), UNSAFE, "modules.json: path of the module Pooling: "),
     Case("absolute", named(*TWO, path="/etc"), UNSAFE, "names a file '/etc', expected a plain file name"),
     Case("number", named(*TWO, path=5), UNSAFE, "names a file '5', expected a plain file name"),
     Case("NUL", named(*TWO, path="a\0"), UNSAFE, r"names a file 'a\x00', expected a plain"),
     Case("link outside", linked, UNSAFE, "outside the checkpoint"),
+    Case("link outside, a slash behind", linked_with_a_slash, UNSAFE, "outside the checkpoint"),
     Case("unknown module", named(TWO[0], f"{KIND}Dense"), MISMATCH, "modules.json: module 'Dense' is not"),
     Case("long module", named(TWO[0], KIND + LONG), MISMATCH, "modules.json: module 'xxx"),
     Case("no list", with_file("modules.json", {}), CORRUPT, "modules.json is damaged, expected a list"),

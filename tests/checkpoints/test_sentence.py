@@ -179,6 +179,25 @@ def test_modules_in_another_order_are_refused(folder: Path, kinds: list[str]) ->
         pellucid.load(folder)
 
 
+@pytest.mark.parametrize(("root", "pooling"), [("", "1_Pooling/"), (".", "1_Pooling"), ("./", "1_Pooling/")])
+def test_paths_of_modules_as_others_write_them(folder: Path, root: str, pooling: str) -> None:
+    wanted = encoded(folder)
+
+    def change(found: list[dict[str, Any]]) -> None:
+        found[0]["path"], found[1]["path"] = root, pooling
+
+    edit_json(folder / "modules.json", change)
+    torch.testing.assert_close(encoded(folder), wanted)
+    torch.testing.assert_close(pellucid.load(folder).embed(TEXTS), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("root", ["/", "..", "../"])
+def test_a_transformer_that_lies_elsewhere_is_refused(folder: Path, root: str) -> None:
+    edit_json(folder / "modules.json", lambda found: found[0].update(path=root))
+    with pytest.raises(CheckpointMismatchError, match=r"modules.json says that the Transformer lies in"):
+        pellucid.load(folder)
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_transformer_in_a_folder_of_its_own_is_refused(folder: Path, alone: bool) -> None:
     """With another model beside modules.json, or none."""

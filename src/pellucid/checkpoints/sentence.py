@@ -66,7 +66,11 @@ def read_pooling(folder: Path) -> Pooling | None:
             f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
         )
     _check_place(path, modules)
-    pooled = _pooled(inside(folder, modules[1].get("path")) / "config.json")
+    try:
+        place = inside(folder, _place(modules[1]))
+    except UnsafeFileError as error:
+        raise UnsafeFileError(f"{path}: path of the module Pooling: {error}") from error
+    pooled = _pooled(place / "config.json")
     return Pooling(normalize="Normalize" in kinds, **pooled, **_read(folder), **_stated(folder / STATED))
 
 
@@ -97,8 +101,15 @@ def _is_cross_encoder(folder: Path) -> bool:
     return found.get("model_type") == "CrossEncoder" and task in (None, "sequence-classification")
 
 
+def _place(module: dict[str, Any]) -> Any:
+    """Where a module lies, as others write it too: `1_Pooling/`, and `.` for the folder itself."""
+    said = module.get("path")
+    place = said.removesuffix("/") or said if isinstance(said, str) else said
+    return "" if place == "." else place
+
+
 def _check_place(path: Path, modules: list[dict[str, Any]]) -> None:
-    if place := modules[0].get("path"):
+    if place := _place(modules[0]):
         raise CheckpointMismatchError(
             f"{path} says that the Transformer lies in {repr(place)[:80]}, and it is read beside modules.json alone: "
             "move the files of that folder there, and set that path to the empty text"

@@ -136,6 +136,10 @@ def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
     match word:
         case "PROTO" if argument == 2:
             pass
+        case "PROTO":
+            raise CheckpointMismatchError(
+                f"{path} is written in pickle protocol {argument}, expected 2: save it again by torch.save's default"
+            )
         case "STOP":
             pass
         case "NONE" | "NEWTRUE" | "NEWFALSE":
