@@ -17,6 +17,7 @@ from pellucid.files import path_of, write_whole
 from pellucid.model import Model, build
 from pellucid.streams import use_threads
 from pellucid.text.cut import whole_characters
+from pellucid.text.own_ids import check_rows, ids_by
 from pellucid.training.account import lines_of, recipe_of
 from pellucid.training.card import card
 from pellucid.training.course import RECIPE, learn
@@ -239,8 +240,8 @@ def _base(model: str | os.PathLike[str] | Model | None, told: Recipe, from_scrat
     held = found if isinstance(found, Model) else _opened(found, Where(facts.get("revision")))
     if not scratch:
         return held
-    new, old = build(held.config, seed=settings.seed, tokenizer=held.tokenizer).loaded, held.loaded
-    others = {"target_tokenizer": old.target_tokenizer, "pooling": old.pooling, "generation": old.generation}
+    new, old = build(held.config, seed=settings.seed).loaded, held.loaded
+    others = {name: getattr(old, name) for name in ("tokenizer", "target_tokenizer", "pooling", "generation")}
     return Model(replace(new, **others))
 
 
@@ -256,11 +257,12 @@ def _built(facts: Mapping[str, Any], told: Recipe, seed: int) -> Model:
     words = read_tokenizer(told.place(facts["tokenizer"]))
     if words is None:
         raise InputError(f"{told.file}: there is no tokenizer in {facts['tokenizer']!r}")
-    own = {f"{kind}_token_id": getattr(words, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
-    own["vocab_size"] = len(words)  # what the tokenizer does not name is none: the family's own ids are of other words
+    said = dict(facts.get("facts", {}))
     with blaming(f"{told.file}, [model]", InputError):
-        config = Config.of(facts["family"], **(own | dict(facts.get("facts", {}))))
-    return build(config, seed=seed, tokenizer=words)
+        own = {"vocab_size": len(words)} | ids_by(words, Config.of(facts["family"]), said)
+        config = Config.of(facts["family"], **(own | said))
+        check_rows(config, words)
+    return build(config, seed=seed).reading(words)  # with the ids that the recipe says
 
 
 def _fitting(loaded: Loaded) -> Name:

@@ -17,7 +17,6 @@ from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.where import Where
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
-from pellucid.errors import InputError
 from pellucid.generation import Completion, Piece, Score, TracedText
 from pellucid.generation.prompts import Messages
 from pellucid.generation.score import score
@@ -31,6 +30,7 @@ from pellucid.tasks.describe import summary
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
+from pellucid.text.own_ids import by_words
 from pellucid.trace import Points, Trace, points, record
 from pellucid.trace.editable import Editable
 from pellucid.trace.explain import Explain
@@ -73,15 +73,15 @@ def build(
     attention: str = "fused",
     tokenizer: Tokenizer | None = None,
 ) -> "Model":
-    """An untrained model of this architecture, with the random numbers of `seed`: normal, `initializer_range` wide, as
-    the reference draws those of most families (some tables of GPT-2 and T5 it draws narrower). Raises ResourceError.
+    """An untrained model of this architecture, with random numbers of `seed`: normal, `initializer_range` wide, as the
+    reference draws most families' (some tables of GPT-2 and T5 narrower). The `tokenizer` says which ids pad, begin and
+    end a text: `build(config).reading(tokenizer)` keeps those of `config`. Raises ResourceError and InputError.
 
     >>> build(Config.of("bert", num_hidden_layers=2))        # doctest: +SKIP
     Model(UNTRAINED: bert, 2 layers, ...)
     """
     use_threads()
-    if not isinstance(config, Config):
-        raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
+    config = by_words(config, tokenizer)
     count("seed", seed, most=2**63 - 1, least=0)
     module = untrained(config, seed, at := choose_device(device), choose_dtype(dtype, torch.float32, at), attention)
     return Model(Loaded(module, config, family_of(config.family, "config"), untrained=("all",))).reading(tokenizer)

@@ -187,7 +187,7 @@ def test_words_on_both_sides_have_their_rows(source: int, target: int, said: str
     tables = {"vocab_size": target, "source_vocab_size": source, "share_embeddings": False}
     tables["decoder_start_token_id"] = target - 1  # of the decoder's table, which may be the larger one
     config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **sizes, **tables)
-    model = pellucid.build(config, tokenizer=byte_level())
+    model = pellucid.build(config).reading(byte_level())
     pellucid.Model(replace(model.loaded, target_tokenizer=pieces())).save(tmp_path / "a")
     if said is None:
         assert pellucid.load(tmp_path / "a").loaded.target_tokenizer is not None

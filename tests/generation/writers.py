@@ -75,7 +75,7 @@ def writer(tokenizer: Tokenizer, model_type: str = "llama", *, dtype: str = "flo
     rows = {"vocab_size": len(tokenizer) + 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     config = pellucid.Config.of(model_type, **(TINY[model_type] | rows | facts))
     config = config.replace(head=family(model_type).head_named(HEADS[config.kind]), initializer_range=0.3)
-    return as_trained(pellucid.build(config, seed=1, tokenizer=tokenizer, dtype=dtype))
+    return as_trained(pellucid.build(config, seed=1, dtype=dtype).reading(tokenizer))
 
 
 def _trained(backend: tokenizers.Tokenizer, trainer: Any) -> Tokenizer:

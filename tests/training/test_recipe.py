@@ -253,6 +253,17 @@ def test_special_tokens_are_those_of_the_words(
     assert (found.end_tokens, found.bos_token_id, found.pad_token_id) == (ends, None, None)
 
 
+def test_a_table_that_is_too_small_for_the_words_is_refused(
+    written: Callable[[str], Path], checkpoint: Callable[[str], Path]
+) -> None:
+    path = written(
+        f'task = "fill-mask"\n[model]\nfamily = "bert"\ntokenizer = "{checkpoint("bert-body")}"\n[model.facts]\n'
+        "vocab_size = 5\n"
+    )
+    with pytest.raises(InputError, match=r"recipe\.toml, \[model\]: vocab_size is 5, expected at least 600"):
+        pellucid.train(recipe=path, data=[{"text": "a"}])
+
+
 @pytest.mark.parametrize(
     ("fact", "complaint"),
     [

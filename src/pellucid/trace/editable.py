@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import InputError
 from pellucid.text import Tokenizer
+from pellucid.text.own_ids import check_words
 from pellucid.trace.edit import Wanted, editing, entries_of, present
 from pellucid.trace.sweep import Metric, sweep
 
@@ -30,9 +30,8 @@ class Editable:
 
     def reading(self, tokenizer: Tokenizer | None) -> Self:
         """The same model, every number shared, with another tokenizer. What edits one of the two edits both."""
-        if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
-            kind = type(tokenizer).__name__
-            raise InputError(f"tokenizer is {kind}, expected that of a model of pellucid, or of train_tokenizer")
+        if tokenizer is not None:
+            check_words(tokenizer)
         return type(self)(replace(self._loaded, tokenizer=tokenizer))
 
     def saying(self, config: Config, generation: dict[str, Any]) -> Self:

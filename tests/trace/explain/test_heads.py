@@ -104,7 +104,7 @@ def test_every_family_is_scored(minilm: pellucid.Model, family: str) -> None:
 
 
 def test_without_a_tokenizer_random_tokens_do(minilm: pellucid.Model) -> None:
-    config = built(minilm.tokenizer, "gpt2", vocab_size=50).config
+    config = built(minilm.tokenizer, "gpt2").config.replace(vocab_size=50)
     scores = pellucid.build(config, seed=1).explain.head_scores(length=10)
     again = pellucid.build(config, seed=1).explain.head_scores(length=10)
     assert torch.equal(scores.induction, again.induction)  # the seed is an argument
