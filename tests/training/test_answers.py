@@ -299,7 +299,8 @@ def test_scores_over_stretches_and_without_answers(finder: Path) -> None:
     wrong = objective.score(loaded, objective.examples(loaded, said))
     assert wrong["exact_match"] < 0.3 and wrong["loss"] > scores["loss"]
     share = sum(not one["answers"]["text"] for one in data) / len(data)
-    assert objective.simplest(data) == {"exact_match": share, "f1": share}
+    learned = objective.examples(loaded, rows(20))
+    assert objective.simplest(learned, examples) == {"exact_match": share, "f1": share}
 
 
 def test_whoever_measures_sees_whether_contexts_may_not_tell(finder: Path) -> None:

@@ -15,6 +15,11 @@ ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
     "numbers": ("classify", {"adapter_dtype": "bfloat16"}, "adapter_dtype is set and lora is not"),
     "numbers of a whole model": ("classify", {"lora": 2, "adapter_dtype": "bfloat16"}, "pass adapter_only=True"),
     "temperature": ("fill-mask", {"temperature": 4.0}, "temperature is set and teacher is not: pass teacher=MODEL"),
+    "one number": (
+        "regress",
+        {"temperature": 4.0, "teacher": "a"},
+        "text-regression has one number: leave temperature",
+    ),
     "share": ("regress", {"teacher_share": 1.0}, "teacher_share is set and teacher is not"),
     "between": ("causal-lm", {"between": " "}, "between is of one long text, and packing is 'documents'"),
     "starts": ("causal-lm", {"random_starts": False, "packing": "none"}, "random_starts is of one long text"),
@@ -39,6 +44,7 @@ def test_an_option_from_which_nothing_follows_is_refused(task: str, options: dic
         ("causal-lm", {"packing": "stream", "between": None, "random_starts": False}),
         ("tag", {"stride": 3}),
         ("similarity", {"scale": 5.0}),
+        ("regress", {"teacher": "a", "temperature": 2.0}),
     ],
 )
 def test_beside_the_other_one_and_as_recipes_write_it_down_it_is_taken(task: str, options: dict[str, Any]) -> None:

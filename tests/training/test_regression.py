@@ -15,7 +15,8 @@ from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import InputError
 from pellucid.training.data import read
 from pellucid.training.learner import Learner
-from pellucid.training.regression import TextRegression, numbers_of
+from pellucid.training.objective import Example
+from pellucid.training.regression import Target, TextRegression, numbers_of
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning
 from tests.training.learned import result, training
@@ -78,8 +79,19 @@ def test_a_model_of_one_number_goes_on(opened: Callable[..., "pellucid.Model"]) 
     assert other.config.labels == ("LABEL_0",) and other.untrained
 
 
-def test_the_simplest_answer_is_the_mean() -> None:
-    assert TextRegression().simplest(read([{"label": 1}, {"label": 2}, {"label": 6}]).rows) == {"mse": (4 + 1 + 9) / 3}
+def test_the_simplest_answer_is_the_mean_of_the_rows_learned_from() -> None:
+    """And not of the held-out ones, of which a single one would be its own mean."""
+    learned, held, bare = (
+        [Example(((),), ((),), Target(number)) for number in numbers] for numbers in ([1, 2, 6], [4], [None])
+    )
+    assert TextRegression().simplest(learned, learned) == {"mse": (4 + 1 + 9) / 3}
+    assert TextRegression().simplest(learned, held) == {"mse": 1}
+    assert TextRegression().simplest(learned, bare) == TextRegression().simplest(bare, held) == {}
+
+
+def test_a_report_says_what_the_simplest_answer_is_worth(scratch: "pellucid.Model", stars: Callable[..., Rows]) -> None:
+    model = pellucid.train(scratch, stars(8), "regression", validation=stars(1, 1), max_steps=1)
+    assert model.report.simplest == {"mse": 2.25}  # numbers 0.5 to 3.5 have the mean 2, and that held out is 0.5
 
 
 @pytest.mark.parametrize(

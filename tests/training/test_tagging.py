@@ -374,6 +374,15 @@ def test_scores_count_whole_entities(finder: Path) -> None:
     assert scores["loss"] > 0.2
 
 
+def test_the_simplest_answer_is_the_commonest_tag_of_the_rows_learned_from(opened: Opened) -> None:
+    """A row counts once, in however many stretches it is read."""
+    learned = [{"tokens": ["good"] * 40, "tags": ["O"] * 40}, {"tokens": ["Berlin"] * 30, "tags": ["B-LOC"] * 30}]
+    held = [{"tokens": ["Berlin"] * 30 + ["good"] * 10, "tags": ["B-LOC"] * 30 + ["O"] * 10}]
+    objective, model, examples = asked(opened("bert-body"), learned, max_length=16)
+    others = objective.examples(model.loaded, held)
+    assert len(others) > 1 and objective.simplest(examples, others) == {"accuracy": 0.25}
+
+
 def test_scores_are_the_same_in_windows(finder: Path) -> None:
     loaded = pellucid.load(finder).loaded
     long = [{name: [x for row in rows(8, 4) for x in row[name]] for name in ("tokens", "tags")}]

@@ -1,7 +1,6 @@
 """Which label a text, or a pair of texts, has; or which labels, or how much of each."""
 
 import logging
-from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -27,12 +26,11 @@ from pellucid.training.labels import (
     held_names,
     is_number_of,
     kind_of,
-    names_of,
     seen,
     target,
 )
 from pellucid.training.learner import Learner
-from pellucid.training.metrics import label_scores, require, sets_scores
+from pellucid.training.metrics import label_scores, require, sets_scores, share_of_commonest
 from pellucid.training.objective import Example, Fields, head_for, logits_of
 from pellucid.training.reading import encoded
 
@@ -170,12 +168,11 @@ class TextClassification(Taught):
                 f"the teacher's labels are {several(theirs)}, expected those to be learned, {several(ours)}"
             )
 
-    def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
-        if self._seen is None or self._seen.kind != "single" or self.unlabelled(rows):
+    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+        if any(one.target.kind != "single" or one.target.label is None for one in (*learned, *held_out)):
             return {}
-        names = (names_of(value)[0] for value in self._column(rows))
-        counts = Counter(as_label(name, self._seen.classes) or name for name in names)
-        return {"accuracy": max(counts.values()) / len(rows)}
+        labels, right = ([one.target.label for one in side] for side in (learned, held_out))
+        return {"accuracy": share_of_commonest(labels, right)}
 
     # -- rows to examples ---------------------------------------------------------------------------------------------
 

@@ -216,7 +216,7 @@ class _Course:
             begun=self.starting,
             scores=self._scores(plain),
             before=now.before,
-            simplest=plan.objective.simplest(plan.held_out.rows) if plan.held_out else {},
+            simplest=plan.objective.simplest(plan.examples, plan.held_examples) if plan.held_examples else {},
             best_step=now.best_step if plan.settings.keep_best else 0,
             steps=now.step,
             seconds=round(now.seconds, 3),

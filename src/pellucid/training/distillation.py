@@ -4,7 +4,7 @@ arXiv:1503.02531)."""
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -34,9 +34,18 @@ class Taught(Objective):
     temperature: float = 2.0
     teacher_share: float = 0.5
 
+    softens: ClassVar[bool] = True
+    """Whether what both say is divided by the temperature."""
+
     def __post_init__(self) -> None:
         within("temperature", self.temperature, above=0.0, most=1000.0)
         within("teacher_share", self.teacher_share, least=0.0, most=1.0)
+        if not self.softens and self.temperature != Taught.temperature:
+            raise InputError(
+                f"temperature softens the shares of several answers, and {self.name} has one number: leave ",
+                Argument("temperature"),
+                " out",
+            )
         for name in ("temperature", "teacher_share"):
             if self.teacher is None and getattr(self, name) != getattr(Taught, name):
                 raise InputError(f"{name} is set and teacher is not: pass ", Argument("teacher", Blank("MODEL")))

@@ -62,6 +62,12 @@ def label_scores(truth: Sequence[int], found: Sequence[int], labels: int) -> dic
     return scores | {"matthews": float(metrics.matthews_corrcoef(truth, found)) if several else 0.0}
 
 
+def share_of_commonest(learned: Sequence[Any], truth: Sequence[Any]) -> float:
+    """The share that is right of whoever always answers with the commonest of `learned`, of like ones the first."""
+    ((commonest, _),) = Counter(learned).most_common(1)
+    return truth.count(commonest) / len(truth)
+
+
 def sets_scores(truth: Sequence[Sequence[bool]], found: Sequence[Sequence[bool]]) -> dict[str, float]:
     """Any number of labels each: rows of whether each label holds, Bool[list, "rows labels"].
 

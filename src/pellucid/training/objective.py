@@ -142,8 +142,9 @@ class Objective(ABC):
         """The same objective, to score a model that has learned it elsewhere, on these rows; labels are the model's."""
         return self
 
-    def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
-        """What the simplest answer scores on held-out rows, by names of `score`: the label that most have, the mean."""
+    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+        """What the simplest answer scores on held-out examples, by names of `score`: always the label that most of
+        those have that are learned from, always their mean."""
         return {}
 
     def kept(self, loaded: Loaded) -> Loaded:

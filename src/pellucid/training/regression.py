@@ -33,13 +33,14 @@ class TextRegression(Taught):
     """One number for each text, by the squared error.
 
     teacher: beside the truth, or with teacher_share 1 in its place, so that rows need no number; a model of one number.
-        Its temperature means nothing here.
+        A temperature would soften nothing, and is refused.
     """
 
     name: ClassVar[str] = "text-regression"
     optional: ClassVar[tuple[str, ...]] = ("text_pair",)
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
     best: ClassVar[str] = "spearman"
+    softens: ClassVar[bool] = False
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         require("scipy")
@@ -63,12 +64,12 @@ class TextRegression(Taught):
         if not isinstance(teacher.config.head, SequenceClassification) or teacher.config.num_labels != 1:
             raise InputError(f"the teacher has {teacher.config.num_labels} labels, expected a model of one number")
 
-    def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
-        if self.unlabelled(rows):
+    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+        numbers, right = ([one.target.number for one in side] for side in (learned, held_out))
+        if None in numbers + right:
             return {}
-        numbers = numbers_of(rows)
         mean = math.fsum(numbers) / len(numbers)
-        return {"mse": math.fsum((one - mean) ** 2 for one in numbers) / len(numbers)}
+        return {"mse": math.fsum((one - mean) ** 2 for one in right) / len(right)}
 
     # -- rows to examples ---------------------------------------------------------------------------------------------
 

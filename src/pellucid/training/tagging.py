@@ -24,7 +24,7 @@ from pellucid.training import tags
 from pellucid.training.data import place
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
-from pellucid.training.metrics import entity_scores, require
+from pellucid.training.metrics import entity_scores, require, share_of_commonest
 from pellucid.training.objective import Example, Fields, Objective, head_for, logits_of
 from pellucid.training.reading import limit
 
@@ -227,10 +227,11 @@ class TokenClassification(Objective):
         scores = entity_scores(*([tags.groups(side[row], are_marked) for row in wanted] for side in (wanted, found)))
         return scores | {"accuracy": sum(right) / max(len(right), 1), "loss": total / max(many, 1)}
 
-    def simplest(self, rows: Sequence[Fields]) -> dict[str, float]:
-        """Whoever says of each word what most of them are."""
-        every = [tag for row in rows if "tags" in row for tag in _several(row, "tags", "")]
-        return {"accuracy": max(every.count(tag) for tag in set(every)) / len(every)} if every else {}
+    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+        """Whoever says of each word what most of those are that are learned from."""
+        rows = ({one.target.row: one.target.truth for one in side}.values() for side in (learned, held_out))
+        words, right = ([tag for row in side for tag in row] for side in rows)
+        return {"accuracy": share_of_commonest(words, right)} if words and right else {}
 
 
 def _asked_as(tag: str, labels: Collection[str]) -> str:
