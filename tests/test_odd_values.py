@@ -103,11 +103,16 @@ def test_what_opens_a_model_refuses_it(checkpoint: Checkpoint, odd: Any) -> None
 
 def test_a_model_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
     model, writer = pellucid.load(checkpoint("bert-body")), pellucid.load(checkpoint("gpt2"))
+    pipe = pellucid.pipeline("feature-extraction", model)
     for name in ("pooling", "normalize", "dtype", "max_length"):
         refused(name, lambda: model.embed("a", **{name: odd}))  # noqa: B023
     refused("padding", lambda: model.trace("a", padding=odd))
     refused("gradients_of", lambda: model.trace("a", gradients_of=odd))
     refused("progress", lambda: writer.generate("a", progress=odd, max_new_tokens=1))
+    for text in ("a", ["a"]):
+        refused("progress", lambda: model.embed(text, progress=odd))  # noqa: B023
+        refused("progress", lambda: pipe(text, progress=odd))  # noqa: B023
+    refused("progress", lambda: pellucid.Index.build(model, ["a"], progress=False).compact(progress=odd))
     if not (isinstance(odd, np.ndarray) and odd.dtype.kind == "U"):
         refused("keep", lambda: model.trace("a", keep=odd))
     wanted = list(model.trace("a", keep=["layers.0.attention.weights", "layers.1.attention.output"]))

@@ -30,11 +30,16 @@ def bar(
     shown: None shows it once the work has lasted a second, where stderr is a terminal; True elsewhere too.
     style: of tqdm.
     """
-    if shown is not None and type(shown) is not bool:
-        raise InputError(f"progress is {short(repr(shown))}, expected true or false")
+    check_shown(shown)
     said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False}
     said |= {"mininterval": PACE, "miniters": 1}  # the clock alone decides, which needs no thread to watch over it
     return _kind()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **said | style)
+
+
+def check_shown(shown: object) -> None:
+    """Refuses what does not say whether a bar is shown, also where work is too short for one."""
+    if shown is not None and type(shown) is not bool:
+        raise InputError(f"progress is {short(repr(shown))}, expected true or false")
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pellucid.bars import bar
+from pellucid.bars import bar, check_shown
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.where import Where
 from pellucid.config.checks import is_several, kept, plain_numbers, unwrapped
@@ -112,6 +112,7 @@ class Pipeline:
         At most 1,024 items and their answers are held at a time, and of a generator the first answers come once 32
         items are there; one that waits for each item is asked best by a call for each.
         """
+        check_shown(progress)
         question, work = self._question(options), Work(self.model.loaded, self._dtype, progress)
         return self._answers(question, work, items)
 

@@ -120,6 +120,7 @@ def test_a_person_at_a_terminal_sees_a_table_that_fits(index: Path) -> None:
 
 
 def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None:
+    named, plot = ("-q", "name", "-i", "symbol"), ("--plot", tmp_path / "a.svg")
     for typed, code, said in [
         (("search", tmp_path / "none", "x"), 3, "there is no index"),
         (("search", index, "x", "--where", "sectr = 1"), 3, "--where: no row has 'sectr' (did you mean sector"),
@@ -149,6 +150,8 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
         (("index", "evaluate", index, COMPANIES, "-q", "name", "-i", "name"), 3, "99 of 100 queries"),
         (("index", "evaluate", index, "--plot", tmp_path / "a.pdf"), 3, "ends in .svg or .png"),
         (("index", "evaluate", index, "-k", "0"), 3, "-k is 0"),
+        (("index", "evaluate", index, "-k", "1", "-k", "3"), 2, "without QUERIES: so many neighbours"),
+        (("index", "evaluate", index, COMPANIES, *named, "-k", "1", "-k", "3", *plot), 2, "--plot: so many neighbours"),
     ]:
         done = pellucid(*typed)
         assert (done.returncode, done.stdout) == (code, ""), (typed, done.stderr)
@@ -228,12 +231,16 @@ def test_an_index_is_evaluated_by_hand(index: Path, tmp_path: Path) -> None:
     table.write_text("\n".join(rows) + "\n", encoding="utf-8")
     asked = ("index", "evaluate", index, table, "-q", "query", "-i", "symbol", "--grade-column", "grade")
     assert "the right answers of 1 of 4 queries" in pellucid(*asked).stderr
-    done = pellucid(*asked, "--skip-unlisted", "-k", "1", "-k", "10", "--json", "--plot", tmp_path / "recall.svg")
+    done = pellucid(*asked, "--skip-unlisted", "-k", "10", "--json", "--plot", tmp_path / "recall.svg")
     found = json.loads(done.stdout)
     assert (found["labelled"]["queries"], found["labelled"]["unlisted"]) == (3, 1)
     assert found["labelled"]["recall"]["10"] == 1.0
     assert found["curve"]["points"][0]["recall"] == 1.0
     assert (tmp_path / "recall.svg").read_text(encoding="utf-8").startswith("<svg")
+    several = pellucid(*asked, "--skip-unlisted", "-k", "1", "-k", "10", "--json")
+    assert list(json.loads(several.stdout)["labelled"]["recall"]) == ["1", "10"]
+    nothing = pellucid(*asked, "--skip-unlisted", "--mode", "words")
+    assert "soft drinks: KO, PEP was not found, nothing was" in nothing.stdout
     shown = pellucid(*asked, "--skip-unlisted")
     assert shown.stdout.splitlines()[0].split() == ["k", "recall", "MRR", "nDCG"]
     assert "3 queries" in shown.stderr and "1 left out" in shown.stderr

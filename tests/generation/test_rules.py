@@ -386,12 +386,14 @@ WRONG: list[tuple[str, Any, str]] = [
     (
         "temperature",
         0,
-        "temperature is 0, expected at least 1e-30 and at most 1000; to take the likeliest token, leave do_sample out",
+        "temperature is 0, expected at least 1e-30 and at most 1000; to take the likeliest token, leave temperature "
+        "out and pass do_sample=False",
     ),
     (
         "temperature",
         "warm",
-        "temperature is 'warm', expected a finite number; to take the likeliest token, leave do_sample out",
+        "temperature is 'warm', expected a finite number; to take the likeliest token, leave temperature out and pass "
+        "do_sample=False",
     ),
     ("top_k", -1, "top_k is -1, expected a whole number from 0 to 100,000,000"),
     ("top_k", 2.5, "top_k is 2.5, expected a whole number from 0 to 100,000,000"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -81,6 +82,21 @@ def test_several_texts_behind_caches_of_their_own(family: str, minilm: pellucid.
     together = model.trace(texts, after=before)
     for i, text in enumerate(texts):
         same(together.row(i), model.trace(text, after=before[i]))
+
+
+def test_a_span_is_of_a_point_an_axis_and_a_text_that_are_there(minilm: pellucid.Model) -> None:
+    trace = minilm.trace(TEXTS, keep="layers.0.attention.weights")
+    name, odd = "layers.0.attention.weights", cast(Any, "a")
+    assert trace.span(name, "source", 1) == trace.span(name, "source", -2) == (0, len(trace.rows[1].tokens))
+    for call, sentence in (
+        (("layers.0.attention.weight", "seq", 0), r"this model has no point 'layers\.0\.attention\.weight' \(did you"),
+        ((name, "foo", 0), "axis is 'foo', expected one of seq, source"),
+        (("pooled", "seq", 0), "pooled has no axis seq: its axes are batch, hidden"),
+        ((name, "seq", 3), "row 3 is not there: this trace is of 3 texts"),
+        ((name, "seq", odd), r"row is \['a'\], expected the number of a text"),
+    ):
+        with pytest.raises(InputError, match=f"^{sentence}"):
+            trace.span(*call)
 
 
 def test_facts_of_several_texts_are_asked_of_a_row(minilm: pellucid.Model) -> None:

@@ -33,7 +33,13 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--id-column", "-i", metavar="NAME", help="The column of QUERIES with the right id of each.")
 @click.option("--grade-column", metavar="NAME", help="The column that says how right it is, a number from 0.")
 @click.option("--by", metavar="NAME", help="A column of INDEX that the right answers name in place of its ids.")
-@click.option("-k", "ks", type=int, multiple=True, help="So many texts; may be repeated.  [default: 1, 5, 10]")
+@click.option(
+    "-k",
+    "ks",
+    type=int,
+    multiple=True,
+    help="So many texts; with QUERIES, and without --plot, it may be repeated.  [default: 1, 5, 10; of neighbours 10]",
+)
 @click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
 @click.option(
     "--skip-unlisted",
@@ -63,7 +69,7 @@ def command(
     """
     import pellucid
 
-    _check(queries, plot, how)
+    _check(queries, plot, ks, how)
     held = pellucid.Index.open(index)
     depths = ks or (1, 5, 10)
     found: dict[str, Any] = {}
@@ -86,7 +92,7 @@ def command(
         click.echo(json_of(found))
 
 
-def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None:
+def _check(queries: Path | None, plot: Path | None, ks: tuple[int, ...], how: dict[str, Any]) -> None:
     """What cannot be is told before a model is read."""
     from pellucid.text.lines import no_file
 
@@ -99,6 +105,11 @@ def _check(queries: Path | None, plot: Path | None, how: dict[str, Any]) -> None
         raise click.UsageError(f"{option} is of QUERIES, a table, and none was given")
     if plot is None and first_typed("theme"):
         raise click.UsageError("--theme is of --plot, which was not given")
+    if len(set(ks)) > 1 and (queries is None or plot is not None):
+        where = "--plot" if plot is not None else "without QUERIES"
+        raise click.UsageError(
+            f"{where}: so many neighbours are searched for, and -k was given several times; give one"
+        )
     if queries is not None and not queries.is_file():
         raise no_file(queries)
     check_place("--plot", plot, ".svg", ".png")
@@ -162,7 +173,8 @@ def _show_evaluation(judged: "Evaluation") -> None:
     say(f"{asked}, {each:.1f} ms each{left_out}; {len(judged.misses):,} went wrong")
     for miss in judged.misses[:SHOWN]:
         place = "was not found" if miss.place is None else f"came as number {miss.place}"
-        told = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, first was {miss.instead}"
+        first = "nothing was" if miss.instead is None else f"first was {miss.instead}"
+        told = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, {first}"
         draw(Text(f"  {clean(in_line(told))}"))
 
 

@@ -169,7 +169,12 @@ def suppress_at_begin(
 
 # -- what is drawn from; each of these keeps at least one token ------------------------------------------------------
 
-GREEDY = ("; to take the likeliest token, leave ", Argument("do_sample"), " out")
+GREEDY = (
+    "; to take the likeliest token, leave ",
+    Argument("temperature"),
+    " out and pass ",
+    Argument("do_sample", False),
+)
 
 
 @rule(sampling=True)

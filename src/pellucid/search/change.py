@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.bars import bar
+from pellucid.bars import bar, check_shown
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
 from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, near, several
@@ -135,6 +135,7 @@ def removed(now: Generation, ids: list[Any] | None, conditions: Sequence[Conditi
 
 def compacted(now: Generation, progress: bool | None) -> Generation:
     """A generation with one segment, without what was deleted. See `Index.compact`."""
+    check_shown(progress)
     if len(now.segments) == 1 and not now.segments[0].dead.any():
         return now
     return now.to(_joined(now, range(len(now.segments)), progress))

@@ -44,10 +44,10 @@ def embed(
     progress: bool | Callable[[int], object] | None = None,
 ) -> Tensor:
     """One vector per text. See `Model.embed`. progress: may also be a function that is told how many more are done."""
-    if isinstance(texts, str):
-        return embed(loaded, [texts], pooling=pooling, normalize=normalize, dtype=dtype, max_length=max_length)[0]
-    texts = _listed(texts)
     said: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
+    if isinstance(texts, str):
+        return embed(loaded, [texts], progress=progress, **said)[0]
+    texts = _listed(texts)
     return next(in_pieces(loaded, texts, len(texts), progress=progress, **said))
 
 

@@ -51,9 +51,10 @@ def train_tokenizer(
     kind: "bpe", pairs of bytes, to which no text is unknown; "wordpiece", words and `##` parts of words; "unigram",
         pieces by their probability; "characters", each for itself.
     vocab_size: tokens, special ones among them; None for 8,000, and of single characters for all.
-    special_tokens: tokens by their roles, {"pad": "<pad>", "eos": "</s>", ...}, in the order of their ids. By default
-        those of GPT-2, BERT and mT5, where theirs stand, and none for characters. Of others "cls" and "sep" stand
-        around each text, as in BERT, where both are named.
+    special_tokens: tokens by their roles, {"pad": "<pad>", "eos": "</s>", ...}, in the order of their ids, from 0. By
+        default those that GPT-2, BERT and mT5 have, around a text as theirs are, though not with their ids: `[UNK]` is
+        0 here, `[SEP]` 1, `[PAD]` 2; and none for characters. Of others "cls" and "sep" stand around each text, as in
+        BERT, where both are named.
     extra_tokens: further special tokens, such as those of languages.
     add_bos, add_eos: whether the tokens in these roles stand around each text.
     lowercase, strip_accents, normalization: what is done to a text first, the last by a form of Unicode: "NFC", "NFD",

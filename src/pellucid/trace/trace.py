@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import count, numbers_of
+from pellucid.config.checks import choice, count, numbers_of
 from pellucid.errors import InputError, counted
 from pellucid.trace.named import NamedTensors
-from pellucid.trace.points import axes_of, sides_of
+from pellucid.trace.points import axes_of, points, sides_of
 from pellucid.trace.reading import Reading
 
 
@@ -107,13 +107,17 @@ class Trace(NamedTensors):
 
     def row(self, i: int) -> "Trace":
         """The trace of one text of the batch, without its padding: views into the same numbers, `batch` of size 1."""
-        (i,) = numbers_of("row", [i], "the number of a text")
-        if not -len(self.rows) <= i < len(self.rows):
-            raise InputError(f"row {i} is not there: this trace is of {counted(len(self.rows), 'text')}, from row 0 on")
-        i %= len(self.rows)
+        i = self._number(i)
         parts = ({name: self._cut(name, t, i) for name, t in held.items()} for held in (self.points, self.gradients))
         points, gradients = parts
         return replace(self, points=points, gradients=gradients, rows=(self.rows[i],))
+
+    def _number(self, i: int) -> int:
+        """The number of a text, from 0; one below 0 counts from the end."""
+        (i,) = numbers_of("row", [i], "the number of a text")
+        if not -len(self.rows) <= i < len(self.rows):
+            raise InputError(f"row {i} is not there: this trace is of {counted(len(self.rows), 'text')}, from row 0 on")
+        return i % len(self.rows)
 
     def _cut(self, name: str, tensor: Tensor, i: int) -> Tensor:
         for place, axis in enumerate(axes_of(name, self.config)):
@@ -125,7 +129,12 @@ class Trace(NamedTensors):
         return tensor
 
     def span(self, name: str, axis: str, i: int) -> tuple[int, int]:
-        """From where to where the tokens of text `i` stand on the axis "seq" or "source" of a point."""
+        """From where to where the tokens of text `i` stand on the axis "seq" or "source" of a point. Raises InputError
+        for a point, axis or text that is not there."""
+        name, i = self._ours(str(name)), self._number(i)
+        choice("axis", axis, ("seq", "source"))
+        if axis not in (axes := points(self.config)[name]):
+            raise InputError(f"{name} has no axis {axis}: its axes are {', '.join(axes)}")
         side = sides_of(name)[axis == "source"]
         if side == "decoder" and self.config.decoder is not None:
             return 0, len(self.rows[i].target_tokens)
