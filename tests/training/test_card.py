@@ -113,7 +113,7 @@ def test_no_library_is_said_to_open_what_it_does_not_know(tmp_path: Path) -> Non
     sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16, "vocab_size": 11}
     config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **sizes)
     rows = [{"text": f"{i}", "target": f"{i + 1}"} for i in range(20)]
-    model = pellucid.build(config, tokenizer=tokenizer)
+    model = pellucid.build(config).reading(tokenizer)
     pellucid.train(model, rows, "translation", out=tmp_path / "model", max_steps=1, batch_size=8)
     text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     assert ModelCard(text).data.library_name == "pellucid" and "opens it as well" not in text

@@ -431,7 +431,8 @@ def test_a_model_that_is_no_pair_is_refused(opened: Opened) -> None:
 
 def test_a_model_that_cannot_end_is_refused() -> None:
     tokenizer = train_tokenizer(None, "characters", texts=["abc"], special_tokens=MARKS)
-    loaded = small(tokenizer, eos_token_id=None).loaded
+    model = small(tokenizer)
+    loaded = model.saying(model.config.replace(eos_token_id=None), {}).loaded
     with pytest.raises(InputError, match="name its eos_token_id"):
         TextToText().examples(loaded, [{"text": "a", "target": "b"}])
 
