@@ -233,6 +233,14 @@ def test_a_piece_of_an_arabic_word_begins_on_the_right_in_every_renderer(view: s
 
 
 @pytest.mark.parametrize("view", ["heads", "matrix"])
+def test_a_mark_of_direction_in_the_model_s_name_is_seen_and_not_obeyed(view: str) -> None:
+    data = plain(2)
+    data.manifest["model"]["name"] = "evil\u202egpt"
+    svg = draw(data, view=view, heads=1)
+    assert "evil\ufffdgpt" in texts_of(svg) and "\u202e" not in svg
+
+
+@pytest.mark.parametrize("view", ["heads", "matrix"])
 def test_what_is_read_aloud_has_its_spaces(view: str) -> None:
     data = plain(3)
     data.manifest["model"]["name"] = "my model"

@@ -107,8 +107,12 @@ def test_no_name_of_a_column_stands_above_those_of_rows_where_the_table_is_scrol
 
 def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
     nasty = "<script>alert(1)</script> & \u202eevil\u202c <img src=x onerror=alert(2)> \x00 end"
-    page = show(why(minilm, "<b>bold</b> \x07", nasty, id="</p>").view().html())
+    page = show(why(minilm, "<b>bold</b> \x07 \u202etea", nasty, id="</p>\u2067").view().html())
     assert page.locator("script, img, b").count() == 0
+    assert not set("\u202e\u202c\u2067") & set(page.content())
+    assert page.locator("h1").inner_text() == "<b>bold</b> ␇ \ufffdtea"
+    assert "\ufffdevil\ufffd" in page.locator(".passage").inner_text()
+    assert page.locator(".said").inner_text() == "id </p>\ufffd"
     assert "<script>alert(1)</script>" in page.locator(".passage").inner_text()
 
 

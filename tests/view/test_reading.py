@@ -15,7 +15,7 @@ from tests.view.conftest import MOUNTED, READ, Show, until
 from tests.view.made import plain
 from tests.view.test_page import make_case
 from tests.view.test_recipes import PAIR, SMALL, TARGET, TEXT
-from tests.view.written import compared, written
+from tests.view.written import TEXTS, compared, written
 
 PIXELS = """([cells, queries, keys]) => {
   const canvas = document.querySelector(".plot canvas");
@@ -332,3 +332,35 @@ def test_marks_of_direction_in_a_heading_are_seen_and_not_obeyed(minilm: "pelluc
     """They would show other letters than the model read."""
     tab = show(pellucid.view(minilm.trace("pay 100 \u202e002 now")).html())
     assert tab.locator("h1 bdi").inner_text() == "pay 100 \ufffd002 now"
+
+
+LEFTS = """(line, parts) => parts.map((part) => {
+  const nodes = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+  while (nodes.nextNode()) if (nodes.currentNode.data.includes(part)) break;
+  const [range, from] = [document.createRange(), nodes.currentNode.data.indexOf(part)];
+  range.setStart(nodes.currentNode, from);
+  range.setEnd(nodes.currentNode, from + part.length);
+  return range.getBoundingClientRect().left;
+})"""
+"""Where some words of a line stand."""
+
+
+def test_the_name_of_a_model_turns_nothing_behind_it(show: Show) -> None:
+    page = written()
+    page.manifest["model"] |= {"name": "\u05de\u05d5\u05d3\u05dc \u202e", "family": ""}
+    line = show(page).locator(".model").first
+    assert line.inner_text().startswith("\u05de\u05d5\u05d3\u05dc \ufffd  ·  2 layers × 3 heads")
+    lefts = line.evaluate(LEFTS, ["\u05de\u05d5\u05d3\u05dc", "2", "layers", "3"])
+    assert lefts == sorted(lefts)
+
+
+def test_texts_of_two_runs_turn_nothing_beside_them(show: Show) -> None:
+    page = compared(0, 3)
+    page.manifest["other"] |= {"label": "pay \u202e900", "beside": "pay \u202e100", "texts": ["x\u2067y"]}
+    tab = show(page, "#view=diff")
+    legend, runs = tab.locator(".legend"), tab.locator(".diff-runs")
+    assert "The other run is “pay \ufffd900”. Both runs’ weights" in legend.inner_text()
+    assert legend.locator("bdi").inner_text() == "pay \ufffd900"
+    said = runs.locator("bdi").all_inner_texts()
+    assert said == ["".join(TEXTS), "pay \ufffd100", "x\ufffdy", "pay \ufffd900"]
+    assert not set("\u202e\u2067") & set(legend.inner_html() + runs.inner_html())

@@ -14,7 +14,7 @@ import numpy as np
 from pellucid.files import target_of, write_whole
 from pellucid.view.colours import THEMES, signed_ramp, theme_of
 from pellucid.view.notebook import with_still
-from pellucid.view.svg import label, plain
+from pellucid.view.svg import label, plain, unturned
 
 _STYLE = Path(__file__).with_name("web") / "likeness.css"
 STEPS = 32
@@ -169,8 +169,8 @@ def _word(text: str, span: Span) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text, what cannot be seen or written made visible; lines and spaces stay."""
-    return plain(text, " \n\t")
+    """The text, what cannot be seen or written, or would turn it, made visible; lines and spaces stay."""
+    return unturned(plain(text, " \n\t"))
 
 
 def _number(value: float) -> str:

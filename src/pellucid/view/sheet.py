@@ -22,12 +22,12 @@ class Sheet:
 
     def __init__(self, choice: Choice, theme: str) -> None:
         self.choice, self.theme = choice, theme
-        colours = theme_of(theme)
+        colours, model = theme_of(theme), unturned(choice.model)
         self.marks = [
             words(EDGE, EDGE + 12, choice.title, colours["ink"], font_size=15, font_weight="600"),
-            words(EDGE, EDGE + 30, choice.model, colours["quiet"], font_size=11),
+            words(EDGE, EDGE + 30, model, colours["quiet"], font_size=11),
         ]
-        self.width = 2 * EDGE + max(width_of(choice.title, 16), width_of(choice.model, 11), 360)
+        self.width = 2 * EDGE + max(width_of(choice.title, 16), width_of(model, 11), 360)
         self.top = EDGE + 44.0
         if choice.edits:
             told = f"edited: {short(unturned(plain(choice.edits)), LONGEST)}"

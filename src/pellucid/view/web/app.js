@@ -31,7 +31,7 @@ import { diffView } from "./diff.js";
  * @property {() => string[]} [needs] the blocks that it draws from; by default those of the chosen attention
  * @property {string[]} [common] which of COMMON it uses; by default all
  * @property {() => {words: (Node|string)[], value?: string, note?: string}} [readout] by default a weight of the chosen attention
- * @property {() => string} [truth] what the numbers are and how exact; by default about the chosen attention
+ * @property {() => string|(Node|string)[]} [truth] what the numbers are and how exact; by default about the chosen attention
  *
  * @typedef {object} Page what a view may use
  * @property {import("./data.js").Manifest} manifest

@@ -9,7 +9,7 @@ import { Ends, Heat } from "./heat.js";
 import { layerWords, Overview } from "./overview.js";
 import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
 import { otherEntry, Twins, twinBlocks } from "./twins.js";
-import { cut, runs } from "./tworuns.js";
+import { named, runs } from "./tworuns.js";
 
 /** Most pixels of height, most rows and columns of a table. */
 const [TALL, WHOLE] = [560, 32];
@@ -202,16 +202,8 @@ class Diff {
 
   /** The sentence below the legend. */
   truth() {
-    const told = `The other run is “${cut(this.page.manifest.other.label)}”.`;
-    if (this.hand().of === "lens" || this.twins?.fault() !== "") return told;
-    const { one, other } = this.twins;
-    const largest = Number(Math.max(one.entry.max_error, other.entry.max_error).toPrecision(2));
-    const known = one.entry.max_error != null && other.entry.max_error != null;
-    const [mine, theirs] = [one, other].map(({ stored, dtype, coding }) => [stored, dtype, coding].join());
-    const how = mine === theirs
-      ? "Both runs’ weights come from stored numbers in the same way."
-      : "The two runs’ weights are stored in different ways: equal ones may differ a little.";
-    return `${told} ${how}${known ? ` Each was compared with the weights of its own run: largest error ${largest}.` : ""}`;
+    const compared = this.hand().of !== "lens" && this.twins?.fault() === "";
+    return named(this.page.manifest, compared ? ` ${this.twins.truth()}` : "");
   }
 
   /** @returns {import("./table.js").Table} */

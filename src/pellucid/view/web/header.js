@@ -21,7 +21,7 @@ export function makeHeader(root, page, switchTheme) {
       button("◐", switchTheme, { class: "plain sign", "aria-label": "light or dark", title: "light or dark" }),
       button("?", () => openHelp(root, page.views), { class: "plain sign", "aria-label": "help", title: "help" })),
     make("h1", {}, ...texts.map((text) => unturned(text) || "(no text)").map(line)),
-    make("p", { class: "model" }, aboutModel(page.manifest)),
+    make("p", { class: "model" }, ...aboutModel(page.manifest)),
     edits ? make("p", { class: "model edits" }, make("b", {}, "edited"), `: ${unturned(edits.join("; "))}`) : "");
 }
 
@@ -30,9 +30,9 @@ function aboutModel({ model, sequences }) {
   const [layers, more, heads] = [model.num_hidden_layers, model.num_decoder_layers, model.num_attention_heads];
   const shared = model.num_key_value_heads < model.num_attention_heads ? ` (${model.num_key_value_heads} for keys)` : "";
   return [
-    model.name, model.family, `${layers}${more ? ` + ${more}` : ""} ${layers === 1 && !more ? "layer" : "layers"} × ${heads} ${heads === 1 ? "head" : "heads"}${shared}${model.head_dim ? ` of ${model.head_dim}` : ""}`,
+    model.name && make("bdi", {}, unturned(model.name)), model.family, `${layers}${more ? ` + ${more}` : ""} ${layers === 1 && !more ? "layer" : "layers"} × ${heads} ${heads === 1 ? "head" : "heads"}${shared}${model.head_dim ? ` of ${model.head_dim}` : ""}`,
     model.parameters && parameters(model.parameters), sequences.map(counted).join(", "),
-  ].filter(Boolean).join("  ·  ");
+  ].filter(Boolean).flatMap((fact, at) => (at ? ["  ·  ", fact] : [fact]));
 }
 
 /** 13 tokens, or of an encoder-decoder: encoder 13 tokens; and how many did not fit. */

@@ -100,10 +100,11 @@ export class Legend {
   draw(sentences) {
     const { page } = this;
     const truth = page.view().truth?.() ?? (page.ready() ? truthOf(page.attention(), wereGiven(page.manifest), page.manifest.edits) : "");
-    const lines = [sentences.join(" "), truth].filter(Boolean);
-    if (this.text === lines.join()) return;
-    this.text = lines.join();
-    this.element.replaceChildren(...lines.map((line) => make("p", {}, line)));
+    const lines = [[sentences.join(" ")], [truth].flat()].map((words) => make("p", {}, ...words)).filter((line) => line.textContent);
+    const text = lines.map((line) => line.textContent).join();
+    if (this.text === text) return;
+    this.text = text;
+    this.element.replaceChildren(...lines);
   }
 }
 

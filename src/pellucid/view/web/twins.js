@@ -40,6 +40,18 @@ export class Twins {
     return `This run has ${size(one)} and the other ${size(other)}: weights can be compared one by one only where the numbers of tokens are equal.`;
   }
 
+  /** How exact both are, in sentences. */
+  truth() {
+    const { one, other } = this;
+    const largest = Number(Math.max(one.entry.max_error, other.entry.max_error).toPrecision(2));
+    const known = one.entry.max_error != null && other.entry.max_error != null;
+    const [mine, theirs] = [one, other].map(({ stored, dtype, coding }) => [stored, dtype, coding].join());
+    const how = mine === theirs
+      ? "Both runs’ weights come from stored numbers in the same way."
+      : "The two runs’ weights are stored in different ways: equal ones may differ a little.";
+    return `${how}${known ? ` Each was compared with the weights of its own run: largest error ${largest}.` : ""}`;
+  }
+
   /** May this query look at this key in one of the runs? Where an edit wrote a weight it may. */
   sees(query, key) {
     return this.one.sees(query, key) || this.other.sees(query, key);

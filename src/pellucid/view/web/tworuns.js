@@ -1,5 +1,6 @@
 // tworuns.js: which two runs are compared, above their differences.
 import { make } from "./dom.js";
+import { unturned } from "./tokens.js";
 
 /** Letters of a text, or of all edits, that are written out; the rest is in the tooltip. */
 const LONGEST = 400;
@@ -9,12 +10,17 @@ export function runs({ texts, other }) {
   const alike = texts.join("|") === other.texts.join("|"); // then the texts stand above already
   const line = (name, words, label) => {
     const plain = [words, words.slice(0, -1)].some((some) => label === some.join(" | ")); // what a decoder repeats is told once
-    const said = [...(alike ? [] : words), label && !plain ? label : alike ? "as it is" : ""].filter(Boolean);
+    const said = [...(alike ? [] : words), label && !plain ? label : alike ? "as it is" : ""].filter(Boolean).map(unturned);
     return make("p", {}, make("b", {}, name), " ", ...said.flatMap((text, at) => [at ? " / " : "", make("bdi", { title: text }, cut(text))]));
   };
   return make("div", { class: "diff-runs" }, line("this run", texts, other.beside), line("the other", other.texts, other.label));
 }
 
-export function cut(text) {
+/** The sentence that names the other run, and behind it what else is known. */
+export function named({ other }, rest = "") {
+  return ["The other run is “", make("bdi", {}, cut(unturned(other.label))), `”.${rest}`];
+}
+
+function cut(text) {
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
 }
