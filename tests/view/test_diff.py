@@ -94,6 +94,25 @@ def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> 
     assert "Layer 0 · head 1" in tab.locator(".diff-head").inner_text()
 
 
+@pytest.mark.parametrize("taken", ["press", "choose", "move", "search"])
+def test_the_readout_leaves_a_head_under_the_pointer_for_what_is_taken_by_keyboard(show: Show, taken: str) -> None:
+    tab = show(compared(0, 3), "#view=diff&layer=1&heads=0")
+    until(tab, ALL_DONE)
+    point(tab, ".diff-overview", 0, 2, LAYERS, HEADS)
+    tab.evaluate(DRAWN)
+    readout = tab.locator(".readout")
+    assert "largest difference" in readout.inner_text()
+    if taken == "press":
+        tab.locator(".diff-list button").nth(1).focus()
+    elif taken == "choose":
+        tab.locator(".diff-overview .plot").focus()
+    for key in {"press": ["Enter"], "search": ["/", "Enter"]}.get(taken, ["ArrowDown"]):
+        tab.keyboard.press(key)
+        tab.evaluate(DRAWN)
+    assert "largest difference" not in readout.inner_text()
+    assert ("point at a cell" if taken == "choose" else "here") in readout.inner_text()
+
+
 def test_a_run_with_itself_is_all_zero(show: Show) -> None:
     tab = show(compared(5, 5), "#view=diff&layer=1&heads=0")
     assert not overview(tab, LAYERS, HEADS).any()

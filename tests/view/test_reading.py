@@ -13,6 +13,7 @@ from pellucid.view import page as page_module
 from tests.quick import few
 from tests.view.conftest import MOUNTED, READ, Show, until
 from tests.view.made import plain
+from tests.view.test_grid import grid
 from tests.view.test_page import make_case
 from tests.view.test_recipes import PAIR, SMALL, TARGET, TEXT
 from tests.view.written import TEXTS, compared, written
@@ -123,6 +124,31 @@ def test_a_pointer_on_what_is_being_replaced_takes_no_token_that_is_not_there(
       cell.dispatchEvent(new MouseEvent("click", { bubbles: true, clientX: box.left + 5, clientY: box.bottom - 3 }));
     }""")
     assert tab.evaluate(READ)[0] == "" and "query=" not in tab.url
+
+
+@pytest.mark.parametrize("view", ["tensor", "lens", "grid", "diff", "diff&diff=lens"])
+def test_a_view_that_is_left_by_keyboard_lets_go_of_what_is_not_pinned(show: Show, view: str) -> None:
+    tab = show(grid() if view == "grid" else compared(0, 3), f"#view={view}")
+    readout = tab.locator(".readout")
+
+    def away_and_back() -> str:
+        tab.keyboard.press("m")
+        tab.evaluate(READ)
+        tab.mouse.move(5, 5)
+        tab.keyboard.press({"tensor": "x", "lens": "l", "grid": "g"}.get(view, "d"))
+        tab.evaluate(READ)
+        return readout.inner_text()
+
+    tab.evaluate(READ)
+    before = readout.inner_text()
+    cell = tab.locator(".word, .stage canvas").locator("visible=true").first
+    cell.hover(position={"x": 15, "y": 15})
+    tab.evaluate(READ)
+    assert readout.inner_text() != before
+    assert away_and_back() == before
+    if view not in ("grid", "diff"):
+        cell.click(position={"x": 15, "y": 15})
+        assert "pinned" in away_and_back()
 
 
 def test_the_address_keeps_side_layer_and_token(show: Show, sides: Any) -> None:

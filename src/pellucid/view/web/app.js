@@ -32,6 +32,7 @@ import { diffView } from "./diff.js";
  * @property {string[]} [common] which of COMMON it uses; by default all
  * @property {() => {words: (Node|string)[], value?: string, note?: string}} [readout] by default a weight of the chosen attention
  * @property {() => string|(Node|string)[]} [truth] what the numbers are and how exact; by default about the chosen attention
+ * @property {() => void} [exit] it goes from the stage, of which no pointer tells it: what is not pinned is let go
  *
  * @typedef {object} Page what a view may use
  * @property {import("./data.js").Manifest} manifest
@@ -100,6 +101,7 @@ function start(root, source) {
   function draw() {
     try {
       const view = page.view();
+      if (shown !== view) shown?.exit?.();
       shown = view;
       drawControls(view);
       const missing = (view.needs?.() ?? page.blocksOf(store.get().layer)).filter((name) => !source.has(name));

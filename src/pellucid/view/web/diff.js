@@ -71,13 +71,18 @@ class Diff {
     this.set({ lookAt: place === null ? null : { place, head } });
   }
 
+  /** Takes a cell or a head, and no longer the head under the pointer. */
+  take(patch) {
+    this.page.set({ ...patch, diff: { ...this.hand(), lookAt: null } });
+  }
+
   choose(layer, head) {
-    if (head < this.page.manifest.attentions[layer].heads) this.page.set({ layer, head, heads: [head] });
+    if (head < this.page.manifest.attentions[layer].heads) this.take({ layer, head, heads: [head] });
   }
 
   press(query, key) {
     const state = this.page.state();
-    this.page.set({ query, key, side: "query", pinned: !(state.pinned && state.query === query && state.key === key) });
+    this.take({ query, key, side: "query", pinned: !(state.pinned && state.query === query && state.key === key) });
   }
 
   needs() {
@@ -241,6 +246,10 @@ class Diff {
     this.set({ place: null, token: null, pinned: false, lookAt: null });
   }
 
+  exit() {
+    this.set({ lookAt: null, ...(this.hand().pinned ? {} : { place: null, token: null }) });
+  }
+
   /** The tokens that a search looks through; the weights take those of the page. */
   searchTokens() {
     return this.hand().of === "lens" ? this.lens?.one.tokens : null;
@@ -256,7 +265,7 @@ class Diff {
       this.lens.grid.reveal(place, token);
     } else if (this.twins?.fault() === "") {
       const key = this.rows[token].reduce((best, value, at, row) => (Math.abs(value) > Math.abs(row[best]) ? at : best), 0);
-      this.page.set({ key });
+      this.take({ key });
       this.heat.reveal(token, key);
     }
   }
@@ -276,7 +285,7 @@ class Diff {
       this.overview.heat.reveal(layer, head);
     } else if (this.twins?.fault() === "") {
       const next = { query: stepped(state.query, down, this.twins.one.queries), key: stepped(state.key, right, this.twins.one.keys) };
-      this.page.set({ side: "query", ...next });
+      this.take({ side: "query", ...next });
       this.heat.reveal(next.query, next.key);
     }
   }

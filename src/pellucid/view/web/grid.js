@@ -228,6 +228,10 @@ class Grid {
     this.page.set({}); // the readout is drawn with the page
   }
 
+  exit() {
+    this.point(null);
+  }
+
   /** The view that a picture opens in: the one of these two that was used last. */
   opens() {
     return this.page.state().last ?? "matrix";

@@ -107,7 +107,7 @@ class Lens {
         const hand = this.hand();
         set({ place, token, pinned: !(hand.pinned && hand.place === place && hand.token === token) });
       },
-      leave: () => this.hand().pinned || set({ place: null, token: null }),
+      leave: () => this.exit(),
     });
     this.element.replaceChildren(this.grid.element, this.detail);
     this.hits = this.countHits();
@@ -221,6 +221,10 @@ class Lens {
 
   release() {
     this.page.set({ lens: null });
+  }
+
+  exit() {
+    if (!this.hand().pinned) this.release();
   }
 
   /** Arrow keys move the cell. */

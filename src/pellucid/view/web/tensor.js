@@ -35,7 +35,7 @@ class TensorView {
     this.axes = new AxisPicker((cut) => this.recut(cut));
     this.heat = new Heat({
       label: "the numbers; arrow keys move the cell", enter: (row, column) => this.hand().pinned || this.take({ row, column }),
-      press: (row, column) => this.press(row, column), leave: () => this.hand().pinned || this.set({ row: null, column: null }),
+      press: (row, column) => this.press(row, column), leave: () => this.exit(),
     });
     this.facts = new FactsBox();
     this.copies = make("p", { class: "copies" }, copyButton("copy as NumPy", () => this.slice.numpy(), { class: "plain framed" }),
@@ -225,6 +225,11 @@ class TensorView {
 
   release() {
     this.set({ row: null, column: null, pinned: false });
+  }
+
+  exit() {
+    const { row, pinned } = this.hand();
+    if (row !== null && !pinned) this.release();
   }
 
   /** The same tensor of the next layer that has it. */
