@@ -424,11 +424,10 @@ def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
 
 def test_a_second_trace_lies_beside_the_first(minilm: pellucid.Model, show: Show) -> None:
     first, second = minilm.trace("time flies like an arrow"), minilm.trace("fruit flies like a banana")
-    view = pellucid.view(first, second, tensors=["layers.0.residual.mid"])
+    view = pellucid.view(first, second)
     other = view.data.manifest["other"]
     assert other["label"] == "fruit flies like a banana"
     assert [token["text"] for token in other["sequences"][0]["tokens"]] == second.tokens
-    assert other["tensors"][0]["block"] == "other/tensor/layers.0.residual.mid"
     entry = other["attentions"][3]
     assert entry["query"] == "other/layers.3.attention.query"
     np.testing.assert_array_equal(numbers_of(view.data, entry["query"]), second["layers.3.attention.query"][0].numpy())
@@ -437,6 +436,22 @@ def test_a_second_trace_lies_beside_the_first(minilm: pellucid.Model, show: Show
         pellucid.view(first, minilm.trace("time"))
     with pytest.raises(pellucid.InputError, match=r"only one of the traces has 'layers.*record both"):
         pellucid.view(first, minilm.trace("fruit flies like a banana", keep="layers.0.*"))
+
+
+def test_of_two_runs_the_first_one_s_tensors_are_stored_and_the_view_says_so(
+    minilm: pellucid.Model, show: Show
+) -> None:
+    name = "layers.0.residual.mid"
+    first = minilm.trace("time flies like an arrow")
+    second = minilm.trace("fruit flies like a banana", keep="layers.*.attention.*")
+    assert name not in second
+    view = pellucid.view(first, second, tensors=[name])
+    assert [block for block in view.data.blocks if "tensor/" in block] == [f"tensor/{name}"]
+    legends = [
+        show(page.html(), "#view=tensor").locator(".legend") for page in (view, pellucid.view(first, tensors=[name]))
+    ]
+    said = [legend.inner_text() for legend in legends]
+    assert "Numbers of this run, not of the other, as the model" in said[0] and "Numbers as the model" in said[1]
 
 
 def test_a_pass_behind_a_cache_is_drawn_with_all_that_it_looks_at(writer: pellucid.Model, show: Show) -> None:

@@ -169,7 +169,7 @@ def _leave_out(data: Data, most: int, precision: str, shown: str) -> None:
                 _empty(data, entry)
         manifest["left_out"] = [name for name in names if name in dropped]
     if data.size > most:
-        tensors = {tensor["block"] for run in (manifest, manifest["other"] or {}) for tensor in run.get("tensors", [])}
+        tensors = {tensor["block"] for tensor in manifest["tensors"]}
         of_which = f", {letters(data.blocks[name] for name in tensors) / 1e6:.2f} MB of it tensors" if tensors else ""
         exact = any(manifest["blocks"][entry["weights"]]["dtype"] == "float32" for entry in entries if entry["weights"])
         raise InputError(

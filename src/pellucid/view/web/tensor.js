@@ -188,7 +188,7 @@ class TensorView {
 
   /** The sentence below the legend. */
   truth() {
-    return `Numbers as the model computed them, stored here as ${this.page.manifest.blocks[this.tensor.block].dtype}.`;
+    return `Numbers${this.page.manifest.other ? " of this run, not of the other," : ""} as the model computed them, stored here as ${this.page.manifest.blocks[this.tensor.block].dtype}.`;
   }
 
   python() {
