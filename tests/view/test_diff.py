@@ -353,3 +353,13 @@ def test_weights_that_are_no_numbers_are_no_sameness(show: Show) -> None:
     assert tab.get_by_text("Both runs are the same").is_hidden()
     assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are NaN or infinite")
     assert "NaN or infinite is drawn black" in tab.locator(".legend").inner_text()
+
+
+def test_where_no_weight_of_a_head_is_a_number_there_are_no_others(show: Show) -> None:
+    page = compared(0, 0)
+    name = "other/layers.0.attention.query"
+    page.numbers[name][0] = float("nan")
+    page.blocks[name] = page.numbers[name].numpy().tobytes()
+    tab = show(page, "#view=diff&layer=0&heads=0")
+    tab.evaluate(DRAWN)
+    assert tab.locator(".diff-list").inner_text() == "There are none: in every cell a weight is NaN or infinite."

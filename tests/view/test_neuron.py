@@ -185,6 +185,10 @@ def test_numbers_that_are_none_are_shown_as_such(show: Show) -> None:
     assert tab.locator("[data-part=query] canvas").evaluate(CELLS, 8)[3] == grey
     tab = show(made.data(), "#view=neuron&head=0&heads=0&query=1&key=1")
     assert not math.isfinite(said(tab)["sum"])
+    tab.keyboard.press("Escape")
+    tab.evaluate(SETTLED)
+    readout = tab.locator(".readout").inner_text()
+    assert "NaN" in readout and "choose a query" in readout and "its largest" not in readout
 
 
 def test_one_token_looks_at_itself(show: Show) -> None:
@@ -222,6 +226,7 @@ def test_weights_alone_cannot_be_taken_apart(show: Show) -> None:
         tab.keyboard.press(key)
     sentence = tab.locator(".neuron .problem").inner_text()
     assert "cannot be taken apart here" in sentence and not tab.locator(".chain").is_visible()
+    assert tab.locator(".readout").inner_text().strip() == "layer 0 · head 0"  # there is no token to point at
 
 
 def test_the_model_s_own_weight_stands_beside_the_one_that_is_made(show: Show) -> None:

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from playwright.sync_api import Page
@@ -12,7 +13,7 @@ from pellucid import Config
 from pellucid.view import page as page_module
 from tests.quick import few
 from tests.view.conftest import MOUNTED, READ, Show, until
-from tests.view.made import plain
+from tests.view.made import Made, plain, tokens_of
 from tests.view.test_grid import grid
 from tests.view.test_page import make_case
 from tests.view.test_recipes import PAIR, SMALL, TARGET, TEXT
@@ -149,6 +150,26 @@ def test_a_view_that_is_left_by_keyboard_lets_go_of_what_is_not_pinned(show: Sho
     if view not in ("grid", "diff"):
         cell.click(position={"x": 15, "y": 15})
         assert "pinned" in away_and_back()
+
+
+def test_the_largest_weight_is_one_that_is_a_number(show: Show) -> None:
+    made = Made(("", tokens_of(3)))
+    entry = made.attention(heads=2)
+    weights = np.full((2, 3, 3), np.nan, "f4")
+    weights[1] = np.nan, 0.25, 0.75
+    entry |= {"weights": made.block("weights", weights), "query": None, "key": None}
+    tab = show(made.data(), "#view=heads&head=1&heads=1&query=0")
+    tab.evaluate(READ)
+    assert re.search("0.750000000\\s+its largest", tab.locator(".readout").inner_text())
+    for side in ("query", "key"):
+        tab.evaluate(f"location.hash = '#view=heads&head=0&heads=0&{side}=0'")
+        until(tab, "() => document.querySelector('.readout').innerText.includes('NaN')")
+        assert "largest" not in tab.locator(".readout").inner_text()
+    tab.keyboard.press("m")
+    tab.evaluate(READ)
+    told = tab.locator(".legend").inner_text()
+    assert "No finite weight shown of head 0 is above 0. Red cells are NaN or infinite." in told
+    assert tab.locator(".toolbar .ramp").is_hidden() and "Colour" not in told
 
 
 def test_the_address_keeps_side_layer_and_token(show: Show, sides: Any) -> None:
@@ -390,3 +411,15 @@ def test_texts_of_two_runs_turn_nothing_beside_them(show: Show) -> None:
     said = runs.locator("bdi").all_inner_texts()
     assert said == ["".join(TEXTS), "pay \ufffd100", "x\ufffdy", "pay \ufffd900"]
     assert not set("\u202e\u2067") & set(legend.inner_html() + runs.inner_html())
+
+
+@pytest.mark.parametrize("on, head", [("0.1.4", 1), ("4", 2)])
+def test_where_a_layer_has_fewer_heads_one_that_stays_on_is_read(show: Show, on: str, head: int) -> None:
+    made = Made(("", tokens_of(8)))
+    for layer, heads in enumerate((3, 5)):
+        made.attention(layer=layer, heads=heads)
+    tab = show(made.data(), f"#view=heads&layer=1&heads={on}&head=4")
+    tab.evaluate(READ)
+    tab.keyboard.press("[")
+    tab.evaluate(READ)
+    assert f"layer 0 · head {head}" in tab.locator(".readout").inner_text()

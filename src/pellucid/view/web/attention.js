@@ -213,12 +213,13 @@ function meanOf(lines) {
 }
 
 /**
- * The place of the largest number among `places`.
+ * The place of the largest number among `places`; the first of them where none holds a number.
  * @param {Float64Array} weights
  * @param {number[]} places
  */
 export function strongest(weights, places) {
-  return places.reduce((best, place) => (weights[place] > weights[best] ? place : best), places[0]);
+  const larger = (one, other) => one > other || (Number.isNaN(other) && !Number.isNaN(one));
+  return places.reduce((best, place) => (larger(weights[place], weights[best]) ? place : best), places[0]);
 }
 
 /** What is said of an attention without numbers. @param {import("./data.js").Entry} entry */

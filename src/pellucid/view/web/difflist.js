@@ -27,9 +27,15 @@ export class DifferenceList {
       return make("li", {}, line);
     };
     const cells = largestOf(rows, LISTED);
-    const none = () => (rows.some((row) => row.some(Number.isNaN)) ? "some weights are NaN or infinite, the others are the same" : "every weight is the same");
-    this.element.replaceChildren(...(cells.length ? cells.map(item) : [make("li", { class: "quiet" }, `There are none: ${none()}.`)]));
+    this.element.replaceChildren(...(cells.length ? cells.map(item) : [make("li", { class: "quiet" }, `There are none: ${whyNone(twins, rows)}.`)]));
   }
+}
+
+/** Why no difference is listed. */
+function whyNone(twins, rows) {
+  if (!rows.some((row) => row.some(Number.isNaN))) return "every weight is the same";
+  const others = rows.some((row, query) => row.some((value, key) => twins.sees(query, key) && !Number.isNaN(value)));
+  return others ? "some weights are NaN or infinite, the others are the same" : "in every cell a weight is NaN or infinite";
 }
 
 /** The cells of the largest numbers by size, the largest first; 0 is none, and neither is what is no number. */

@@ -53,7 +53,7 @@ class Matrix {
     if (picture !== this.picture) this.paint(state, side);
     if (!this.picture && state.pinned) this.lift(state); // the address has named it
     this.picture = picture;
-    this.ends.hidden = false;
+    this.ends.hidden = !this.largest;
     this.drawCross(state);
   }
 
@@ -142,8 +142,8 @@ class Matrix {
   legend() {
     const { scale, head, pair } = this.page.state();
     return [
-      `Colour runs from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
-        + ` on a ${scale === "sqrt" ? "square root" : "linear"} scale.`,
+      this.largest ? `Colour runs from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
+        + ` on a ${scale === "sqrt" ? "square root" : "linear"} scale.` : `No finite weight shown of head ${head} is above 0.`,
       pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
       this.page.attention().stored || this.broken || pair !== "all" ? "" : "Each row adds up to 1.",
       maskInWords(this.page.entry().recipe),

@@ -1,6 +1,6 @@
 // neuron.js: the neuron view. One query and its keys taken apart: which numbers of the two vectors make a score, and how the
 // score becomes a weight.
-import { lift, make, mark } from "./dom.js";
+import { lift, make } from "./dom.js";
 import { hasNumbers, leftOut, strongest } from "./attention.js";
 import { Chain } from "./chain.js";
 import { headColour } from "./colour.js";
@@ -225,10 +225,12 @@ class Neuron {
   /** What the readout says while no token is in hand; with one, it reads the pair as in every view. */
   readout() {
     const { query, key, head } = this.page.state();
-    if (!this.whole || query !== null || key !== null) return null;
+    if (query !== null || key !== null) return null;
+    if (!this.whole) return { words: [placeOf(this.page)] };
+    const weight = this.page.attention().row(head, this.pair.query)[this.pair.key];
     return {
       words: [`${placeOf(this.page)} · `, ...inNodes(this.tokens.query, this.pair.query), " → ", ...inNodes(this.tokens.key, this.pair.key)],
-      value: exact(this.page.attention().row(head, this.pair.query)[this.pair.key]), note: "its largest · choose a query on the left, a key below",
+      value: exact(weight), note: `${Number.isNaN(weight) ? "" : "its largest · "}choose a query on the left, a key below`,
     };
   }
 

@@ -71,10 +71,14 @@ export class Readout {
     if (query !== null && key !== null) return { query, key, note: attention.sees(query, key) ? "" : `masked: ${whyNot(attention, query, key)}` };
     if (key === null) {
       const keys = shown.key.filter((one) => attention.sees(query, one));
-      return { query, key: strongest(attention.row(head, query), keys.length ? keys : shown.key), note: "its largest" };
+      const row = attention.row(head, query);
+      const to = strongest(row, keys.length ? keys : shown.key);
+      return { query, key: to, note: Number.isNaN(row[to]) ? "" : "its largest" };
     }
     const queries = shown.query.filter((one) => attention.sees(one, key));
-    return { query: strongest(attention.column(head, key), queries.length ? queries : shown.query), key, note: "the largest that it gets" };
+    const column = attention.column(head, key);
+    const from = strongest(column, queries.length ? queries : shown.query);
+    return { query: from, key, note: Number.isNaN(column[from]) ? "" : "the largest that it gets" };
   }
 }
 

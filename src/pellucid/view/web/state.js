@@ -74,8 +74,9 @@ function fitting(state, patch, manifest) {
 function inRange({ layer, head, heads, query, key }, manifest) {
   const { heads: count, queries, keys } = manifest.attentions[layer];
   const there = (query ?? 0) < manifest.sequences[queries].tokens.length && (key ?? 0) < manifest.sequences[keys].tokens.length;
+  const on = heads.some((each) => each >= count) ? heads.filter((each) => each < count) : heads;
   return {
-    head: Math.min(head, count - 1), heads: heads.some((each) => each >= count) ? heads.filter((each) => each < count) : heads,
+    head: head < count ? head : on.at(-1) ?? count - 1, heads: on,
     ...(there ? {} : NO_TOKEN),
   };
 }
