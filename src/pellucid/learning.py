@@ -259,7 +259,7 @@ def _built(facts: Mapping[str, Any], told: Recipe, seed: int) -> Model:
         raise InputError(f"{told.file}: there is no tokenizer in {facts['tokenizer']!r}")
     said = dict(facts.get("facts", {}))
     with blaming(f"{told.file}, [model]", InputError):
-        own = {"vocab_size": len(words)} | ids_by(words, Config.of(facts["family"]), said)
+        own = {"vocab_size": words.largest_id + 1} | ids_by(words, Config.of(facts["family"]), said)
         config = Config.of(facts["family"], **(own | said))
         check_rows(config, words)
     return build(config, seed=seed).reading(words)  # with the ids that the recipe says

@@ -30,7 +30,7 @@ from pellucid.tasks.describe import summary
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
-from pellucid.text.own_ids import by_words
+from pellucid.text.own_ids import by_words, checked
 from pellucid.trace import Points, Trace, points, record
 from pellucid.trace.editable import Editable
 from pellucid.trace.explain import Explain
@@ -81,10 +81,10 @@ def build(
     Model(UNTRAINED: bert, 2 layers, ...)
     """
     use_threads()
-    config = by_words(config, tokenizer)
+    config = by_words(config, tokenizer, (family := family_of(checked(config).family, "config")).keys.only)
     count("seed", seed, most=2**63 - 1, least=0)
     module = untrained(config, seed, at := choose_device(device), choose_dtype(dtype, torch.float32, at), attention)
-    return Model(Loaded(module, config, family_of(config.family, "config"), untrained=("all",))).reading(tokenizer)
+    return Model(Loaded(module, config, family, untrained=("all",))).reading(tokenizer)
 
 
 class Model(Editable):

@@ -21,8 +21,8 @@ import pytest
 
 import pellucid
 from pellucid.cli.app import app
-from pellucid.cli.look import MOST_BYTES, _stem
-from pellucid.files import write_whole
+from pellucid.cli.look import _stem
+from pellucid.files import MOST_NAME, write_whole
 from tests.trace.small import small
 
 SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -60,7 +60,7 @@ def test_what_was_asked_for_is_shown_first(here: Path, capsys: pytest.CaptureFix
         ("Cafe\u0301 snake_case", "cafe\u0301-snake_case"),
         ("../a\u202eb/c", "a-b-c"),
         ("👍🏽", "attention"),
-        ("𝒜" * 70, "𝒜" * (MOST_BYTES // 4)),
+        ("𝒜" * 70, "𝒜" * (MOST_NAME // 4)),
     ],
 )
 def test_a_page_is_called_as_its_text_begins(text: str, name: str) -> None:

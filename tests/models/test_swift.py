@@ -307,6 +307,37 @@ def test_tables_that_stay_real_in_a_model_of_few_bits_learn(folder: Path, dtype:
     assert len(real) == 4 and all(one.grad is not None and one.grad.any() for one in real)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_a_model_of_few_bits_goes_through_functional_calls_and_answers_after_them(folder: Path, dtype: str) -> None:
+    module = pellucid.load(folder, dtype=dtype).module
+    gain, before = module.norm.weight.detach(), module.states(IDS)
+
+    def said(gain: Tensor) -> Tensor:
+        found = torch.func.functional_call(module, {"norm.weight": gain}, (IDS,))
+        return found["last_hidden_state"].pow(3).sum()
+
+    assert torch.func.grad(said)(gain).any()
+    assert torch.func.vmap(said)(torch.stack([gain, 2 * gain])).diff().any()
+    assert torch.equal(module.states(IDS), before)
+
+
+def test_a_narrow_table_is_made_anew_where_other_numbers_came_to_lie_in_its_place() -> None:
+    for width in (8, 64, 512):
+        lesson, linear = Lesson(torch.bfloat16), nn.Linear(width, width, bias=False)
+        linear.weight.data.fill_(1.0)
+        for times in range(8):
+            assert (lesson.product(torch.eye(width), linear) == 4.0**times).all()
+            linear.weight.data = linear.weight.data * 2
+            linear.weight.data = linear.weight.data * 2
+
+
+@pytest.mark.parametrize("note", [torch.eye(3).to_sparse(), torch.eye(3)])
+def test_whatever_tensor_stands_in_a_part_it_answers(folder: Path, note: Tensor) -> None:
+    model = pellucid.load(folder)
+    before, model.module.layers[0].note = states(model), note
+    assert torch.equal(states(model), before)
+
+
 def test_a_number_that_stands_beside_the_parameters_is_asked(folder: Path) -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:

@@ -355,6 +355,11 @@ def test_an_order_of_dates_takes_no_other_texts(
         assert index.delete(where={"d": {sign: date(2024, 3, 1)}}) == 0
         assert "d holds no date as 2026-01-02, and is compared with '2024-03-01'" in caplog.text
     index.add([{"text": "row 4", "d": "2023-12-31"}, {"text": "row 5", "d": "2024-02"}])
+    for nearly in ("2024-03", "2024-3-1", "2024-02-30"):
+        with pytest.raises(
+            InputError, match=f"d holds '.*', and is compared with '{nearly}': give a whole date: nothing"
+        ):
+            index.delete(where=f"d < {nearly}")
     assert index.delete(where="d < 2024-03-01") == 2 and len(index) == 4
 
 

@@ -30,10 +30,8 @@ def built(family: str, words: Any, **facts: Any) -> "pellucid.Config":
 CASES = [
     ("gpt2", "bpe", None),
     ("bert", "wordpiece", None),
-    ("bert", "bpe", None),
     ("bert", "unigram", None),
-    ("roberta", "bpe", None),
-    ("llama", "characters", None),
+    ("roberta", "unigram", None),
     ("t5", "unigram", "pad"),
     ("bart", "unigram", "eos"),
     ("t5", "bpe", "bos"),
@@ -48,18 +46,28 @@ def test_the_ids_are_those_of_the_tokenizer(family: str, kind: str, start: str |
     words = train_tokenizer(texts=TEXTS, kind=kind, vocab_size=sizes.get(kind))
     config = built(family, words)
     named = [name for name in IDS if family != "bert" or name == "pad_token_id"]
-    assert [getattr(config, name) for name in named] == [getattr(words, name) for name in named]
+    assert [getattr(config, name) for name in named if getattr(words, name) is not None] == [
+        getattr(words, name) for name in named if getattr(words, name) is not None
+    ]
     assert start is None or config.decoder_start_token_id == getattr(words, f"{start}_token_id") is not None
-    found = ids_by(words, pellucid.Config.of(family), {})
-    assert {name: getattr(config, name) for name in found} == found, "those of a recipe"
+    said = ids_by(words, pellucid.Config.of(family), {})
+    found = {name: getattr(config, name) for name in said}
+    assert {name: found[name] for name, one in said.items() if one is not None} == {
+        name: one for name, one in said.items() if one is not None
+    }, "those of a recipe"
     model = pellucid.build(pellucid.Config.of(family, **facts_of(family, words)), tokenizer=words)
     again = pellucid.load(model.save(tmp_path / "model")).config
     assert {name: getattr(again, name) for name in found} == found
 
 
-def test_an_id_that_was_stated_stands_where_the_tokenizer_says_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_id_stays_where_the_tokenizer_says_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    """The family's own too: a checkpoint may have stated it."""
     bare = train_tokenizer(texts=TEXTS, kind="characters")
-    assert built("llama", bare, eos_token_id=5).eos_token_id == 5
+    for end in (5, pellucid.Config.of("llama").eos_token_id):
+        assert built("llama", bare, eos_token_id=end, bos_token_id=None).eos_token_id == end
+        assert caplog.messages == [f"the tokenizer names no eos_token_id: {end} of the config stays"]
+        caplog.clear()
+    assert built("llama", bare, eos_token_id=(), bos_token_id=None).end_tokens == ()
     marked = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
     assert built("llama", marked, eos_token_id=(2, 5)).end_tokens == (2, 5)
     assert built("t5", marked, decoder_start_token_id=5).decoder_start_token_id == 5
@@ -70,12 +78,12 @@ def test_an_id_that_says_otherwise_gives_way_and_is_told(caplog: pytest.LogCaptu
     bare = train_tokenizer(texts=TEXTS, kind="characters")
     marked = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
     assert built("llama", marked, eos_token_id=7).eos_token_id == marked.eos_token_id == 2
-    assert built("llama", bare, eos_token_id=700).eos_token_id is None
+    assert built("llama", bare, eos_token_id=700, bos_token_id=None).eos_token_id is None
     assert built("llama", marked, bos_token_id=None).bos_token_id == 1
     assert caplog.messages == [
-        "eos_token_id is 7 in the config, and 2 by the tokenizer, which counts",
-        "eos_token_id is 700 in the config, and none by the tokenizer, which counts",
-        "bos_token_id is none in the config, and 1 by the tokenizer, which counts",
+        "eos_token_id is 7 in the config, and 2 by the tokenizer: that of the tokenizer counts",
+        "the tokenizer names no eos_token_id: 700 of the config is no token",
+        "bos_token_id is none in the config, and 1 by the tokenizer: that of the tokenizer counts",
     ]
     config = pellucid.Config.of("llama", **facts_of("llama", marked), eos_token_id=7)
     kept = pellucid.build(config).reading(marked)
@@ -99,3 +107,26 @@ def test_what_was_learned_elsewhere_keeps_its_ids_from_scratch() -> None:
     rows = [{"text": text} for text in TEXTS]
     model = pellucid.train(held, rows, "text-generation", from_scratch=True, max_steps=1, validation=0)
     assert model.config.eos_token_id == 7 and model.tokenizer is words
+
+
+def test_files_that_know_one_padding_alone_keep_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    words = train_tokenizer(texts=TEXTS, kind="wordpiece", vocab_size=40)
+    model = pellucid.build(pellucid.Config.of("mpnet", **facts_of("mpnet", words)), tokenizer=words)
+    assert pellucid.load(model.save(tmp_path / "model")).config.pad_token_id == 1 != words.pad_token_id
+    assert (
+        f"pad_token_id is 1 in the config, and {words.pad_token_id} by the tokenizer: that of the config" in caplog.text
+    )
+
+
+def test_padding_that_ends_a_text_as_well_is_none() -> None:
+    """Its row would begin at nothing and never learn."""
+    words = train_tokenizer(texts=TEXTS, kind="characters", special_tokens={"pad": "</s>", "eos": "</s>"})
+    config = built("llama", words)
+    assert (config.pad_token_id, config.eos_token_id) == (None, words.eos_token_id)
+
+
+def test_of_two_vocabularies_the_ids_are_those_of_what_is_written() -> None:
+    words = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
+    facts = facts_of("transformer", words) | {"vocab_size": 20, "source_vocab_size": len(words)}
+    config = pellucid.Config.of("transformer", **facts, share_embeddings=False)
+    assert pellucid.build(config, tokenizer=words).config == config

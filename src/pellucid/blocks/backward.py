@@ -17,8 +17,9 @@ from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.relative import Rotation
 from pellucid.machine import mkl_keeps_pace, product_dtype, served_by_mkl
 
-Kept = dict[tuple[int, ...], tuple[Sequence[Tensor], list[tuple[int, int]], Tensor]]
-"""Tables in half precision, by the tables that they were made from, with where those stood and how often written."""
+Kept = dict[tuple[int, ...], tuple[list[Any], list[tuple[int, int]], Tensor]]
+"""Tables in half precision, by the tables that they were made from, with these and their memory, so that no other comes
+to lie there, and with how those stood."""
 
 
 class Product(torch.autograd.Function):
@@ -67,7 +68,8 @@ def _narrow(weights: Sequence[Tensor], dtype: torch.dtype, kept: Kept) -> Tensor
         return end_to_end(weights).to(dtype)
     name, state = tuple(map(id, weights)), [standing(part) for part in weights]
     if name not in kept or kept[name][1] != state:
-        kept[name] = (weights, state, end_to_end(weights).to(dtype))
+        memory = [part.untyped_storage() for part in weights]
+        kept[name] = ([*weights, *memory], state, end_to_end(weights).to(dtype))
     return kept[name][2]
 
 

@@ -108,10 +108,10 @@ class CompiledRMSNorm(PackedRMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
-        steps = _steps_for(x, self._parameters["weight"])
-        gain = self.gain_now()
-        if steps is None or x.shape[-1:] != gain.shape or x.numel() > MOST * len(gain):
+        steps, weight = _steps_for(x, self._parameters["weight"]), self.weight
+        if steps is None or x.shape[-1:] != weight.shape or x.numel() > MOST * len(weight):
             return super().forward(x)  # which also says that x is of another width
+        gain = self.gain_now()
         return steps.norm(x.float().contiguous(), gain, self.eps * len(gain))
 
     __call__ = forward

@@ -257,11 +257,11 @@ class PackedRMSNorm(Unheard, RMSNorm):
 
     def pack(self) -> None:
         """Lays out what does not depend on x."""
-        width = len(self.weight)
-        self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=self.weight.device)
-        self.gain = self.weight.detach().float() * width**0.5
+        weight, width = self.weight, len(self.weight)
         # as a part it would be one more parameter; and its memory is kept, so that no other comes to lie there
-        self.of, self.stood = (self.weight, self.weight.untyped_storage()), standing(self.weight)
+        self.of, self.stood = (weight, weight.untyped_storage()), standing(weight)
+        self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=weight.device)
+        self.gain = weight.detach().float() * width**0.5
 
     def gain_now(self) -> Tensor:
         """The gain as the weight is now, which is a parameter like any other in a model of few bits."""

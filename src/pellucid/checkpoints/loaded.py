@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pellucid.blocks.hooks import standing
 from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.source import Source
@@ -138,4 +139,4 @@ def _drawn(module: Network) -> tuple[tuple[torch.dtype, float], ...]:
 def stands(module: Network) -> tuple[tuple[int, int], ...]:
     """Where the numbers of a module stand, and how often each was written: the same as long as nobody changes them."""
     numbers = (*module.parameters(), *packed(module).values())
-    return tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in numbers)
+    return tuple(map(standing, numbers))

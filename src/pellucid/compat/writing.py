@@ -91,7 +91,10 @@ def _prompts(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
 
 def check_mask(config: Config, mask: Any) -> None:
     """Refuses, of a pass that does not write, what takes no place in a decoder here and takes one in the reference."""
-    if config.kind == "decoder" and isinstance(mask, Tensor) and mask.dim() == 2 and (row := _gap(mask)) is not None:
+    if config.kind != "decoder" or mask is None:
+        return
+    given = torch.as_tensor(mask, device="cpu")
+    if given.dim() == 2 and (row := _gap(given)) is not None:
         raise InputError(f"attention_mask leaves out tokens within row {row}: take them out of input_ids")
 
 

@@ -163,12 +163,6 @@ class Config:
         return self.attention.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
-    def attention_scale(self) -> float:
-        """What scores are multiplied with."""
-        scale = self.attention.attention_scale
-        return self.head_dim**-0.5 if scale is None else scale
-
-    @property
     def num_key_value_heads(self) -> int:
         """Heads of key and value."""
         return self.attention.num_key_value_heads or self.num_attention_heads

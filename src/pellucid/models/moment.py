@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pellucid.blocks.hooks import hooks_on_all, is_hooked, standing
+from pellucid.blocks.hooks import hooks_on_all, is_hooked, standing, times_written
 from pellucid.machine import no_grad
 
 
@@ -27,7 +27,7 @@ class Moment:
     def __init__(self, module: nn.Module) -> None:
         self.facts, self.said = _facts(module)
         self.tensors = [one for one in self.said if isinstance(one, torch.Tensor)]
-        self.stood = [standing(one) for one in self.tensors]
+        self.written = [times_written(one) for one in self.tensors]
         parts = list(module.modules())
         numbers = [one for part in parts for one in _numbers(part) if one is not None]
         self.members = [weakref.ref(one) for one in (*parts, *numbers)]
@@ -38,7 +38,7 @@ class Moment:
         facts, said = _facts(module)
         same = facts == self.facts and all(member() is not None for member in self.members)
         same = same and all(map(operator.is_, said, self.said))
-        return same and self.stood == [standing(one) for one in self.tensors]
+        return same and self.written == [times_written(one) for one in self.tensors]
 
 
 def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:

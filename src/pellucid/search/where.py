@@ -42,7 +42,7 @@ class Condition:
     the text of a table, whatever their case. Dates are compared as such in the extended form of ISO 8601, which is
     2026-01-02, alone or before a time (T10, " 10:30", T10:30:00.5, T10:30:00Z, T10:30+02:00): a day is its midnight; a
     value without a zone is compared with what a row's own clock says. Other forms, 2026-W01-4 or 20260102, are none;
-    which of a date and a text comes first is asked of texts that begin with a year, as 2026-01, and of no others.
+    which of a date and a text comes first is asked of texts that begin with a year and a hyphen, as 2026-01, alone.
 
     operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
         without the column, or with null in it, fits none of them, "!=" neither.

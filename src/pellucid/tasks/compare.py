@@ -54,7 +54,7 @@ def _axes(config: Config) -> dict[str, Any]:
     """Facts under their names; those that are left to others, such as `head_dim`, as what they come to."""
     facts = {name: value for name, value in config.facts().items() if name not in (*KINDS, "decoder")}
     facts |= {"head_dim": config.head_dim, "num_key_value_heads": config.num_key_value_heads}
-    facts["attention_scale"] = config.attention_scale
+    facts["attention_scale"] = config.attention.attention_scale or config.head_dim**-0.5
     if config.head is None:
         del facts["labels"]  # names of nothing
     first = {name: facts.pop(name) for name in ("family", "kind", "residual")}

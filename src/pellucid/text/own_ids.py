@@ -1,17 +1,24 @@
 """The special tokens of a model that is built: by the words that it reads, since a family's own ids are of others."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pellucid.config import Config
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, blaming
 from pellucid.text.tokenizer import Tokenizer
 
 log = logging.getLogger("pellucid")
 
 _KEYS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _START = "decoder_start_token_id"
+
+
+def checked(config: Any) -> Config:
+    """The config, which it has to be."""
+    if not isinstance(config, Config):
+        raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
+    return config
 
 
 def check_words(words: object) -> None:
@@ -46,34 +53,51 @@ def ids_by(words: Tokenizer, usual: Config, said: Mapping[str, Any]) -> dict[str
     return ids
 
 
-def by_words(config: Config, words: Tokenizer | None) -> Config:
+def by_words(config: Config, words: Tokenizer | None, fixed: Collection[str] = ()) -> Config:
     """The same facts with the special tokens of the words that are read; as they are where there are none.
 
-    The family's own ids give way. Another id stands where the tokenizer says nothing else and has such a token; else a
-    warning says that the tokenizer's is taken. Raises InputError for what is no config or no tokenizer, and for a
-    table that is too small.
+    What the tokenizer names counts. What it does not name stays, where it is a token of its, and is told; so does an id
+    of the keys in `fixed`, since files of the family know no other. Of two vocabularies these are the words that are
+    read, and the ids those of what is written, which stay. Raises InputError for what is no tokenizer, and for a table
+    that is too small.
     """
-    if not isinstance(config, Config):
-        raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
     if words is None:
         return config
     check_words(words)
     check_rows(config, words)
-    usual = Config.of(config.family)
-    facts = config.facts()
-    known = {key: facts[key] for key in ids_by(words, usual, {}) if key in facts}
-    stated = {key: ids for key, ids in known.items() if ids != getattr(usual, key)}
-    stands = {key: ids for key, ids in stated.items() if _agrees(words, getattr(words, key, None), ids)}
-    found = {key: ids for key, ids in ids_by(words, usual, stands).items() if key in known}
-    for key in stated.keys() - stands.keys():
-        both = ("none" if one is None else one for one in (stated[key], found[key]))
-        log.warning("%s is %s in the config, and %s by the tokenizer, which counts", key, *both)
-    return config.replace(**found)
+    if config.decoder is not None and config.decoder.source_vocab_size is not None:
+        return config
+    usual, facts = Config.of(config.family), config.facts()
+    keys = [key for key in ids_by(words, usual, {}) if key in facts]
+    said = {key: _chosen(words, key, facts[key], getattr(usual, key), key in fixed) for key in keys if key != _START}
+    if _START in keys and facts[_START] != getattr(usual, _START):
+        said[_START] = facts[_START]
+    found = {key: one for key, one in ids_by(words, usual, said).items() if key in keys}
+    if found.get(_START, 0) is None:
+        del found[_START]
+    with blaming("the ids of the tokenizer", InputError):
+        return config.replace(**found)
 
 
-def _agrees(words: Tokenizer, own: int | None, stated: int | tuple[int, ...] | None) -> bool:
-    """Whether an id, several that end a text, or none may be those of the words, which name `own`."""
-    if stated is None:
-        return own is None
-    ids = stated if isinstance(stated, tuple) else (stated,)
-    return max(ids) <= words.largest_id if own is None else own in ids
+def _chosen(words: Tokenizer, key: str, held: Any, usual: Any, fixed: bool) -> Any:
+    """The id, or the ids that end a text, of what the config holds and what the tokenizer names.
+
+    Padding that is also what begins or ends a text is not taken over: its row would begin at nothing and never learn.
+    """
+    own = getattr(words, key)
+    if key == "pad_token_id" and own in (words.bos_token_id, words.eos_token_id):
+        own = None
+    ids = held if isinstance(held, tuple) else () if held is None else (held,)
+    if own is None:
+        stays = all(one <= words.largest_id for one in ids)
+        if ids:
+            log.warning(
+                "the tokenizer names no %s: %s of the config %s", key, held, "stays" if stays else "is no token"
+            )
+        return held if stays else None
+    if own in ids:
+        return held
+    if fixed or (ids != () and held != usual) or (held is None and usual is not None):
+        both = "none" if held is None else held, own, "the config" if fixed else "the tokenizer"
+        log.warning("%s is %s in the config, and %s by the tokenizer: that of %s counts", key, *both)
+    return held if fixed else own

@@ -98,7 +98,7 @@ def _look(trace: Trace, name: str) -> Look:
     if not whole:
         return look
     query, key = (trace[f"{name}.{part}"][0].detach().float().cpu() for part in ("query", "key"))
-    seq = query.shape[1]
+    seq, size = query.shape[1:]
     causal = not cross and config.kind != "encoder" and side != "encoder"
     window = config.attention.sliding_window if causal else None
     mask = "full" if not causal else "causal" if window is None or window >= seq else "window"
@@ -113,9 +113,10 @@ def _look(trace: Trace, name: str) -> Look:
                 f"this trace has no bias for distances, which {name} needs: record with ", Argument("keep", "view")
             )
         return look
+    scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
     window = window if mask == "window" else None
     tables = {"bias": bias, "rotation": rotation, "sample": sample}
-    return replace(look, query=query, key=key, scale=config.attention_scale, mask=mask, window=window, **tables)
+    return replace(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
 
 
 def _edit_of_weights(trace: Trace, name: str) -> EditSaid | None:
