@@ -259,9 +259,10 @@ class PackedRMSNorm(Unheard, RMSNorm):
         """Lays out what does not depend on x."""
         weight, width = self.weight, len(self.weight)
         # as a part it would be one more parameter; and its memory is kept, so that no other comes to lie there
-        self.of, self.stood = (weight, weight.untyped_storage()), standing(weight)
+        of, stood = (weight, weight.untyped_storage()), standing(weight)
         self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=weight.device)
         self.gain = weight.detach().float() * width**0.5
+        self.of, self.stood = of, stood  # last, for another thread
 
     def gain_now(self) -> Tensor:
         """The gain as the weight is now, which is a parameter like any other in a model of few bits."""

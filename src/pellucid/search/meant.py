@@ -14,7 +14,7 @@ from pellucid.search.where import Condition, number_of
 
 log = logging.getLogger("pellucid")
 
-YEAR = re.compile("[0-9]{4}-")
+_YEAR = re.compile("[0-9]{4}-")
 """How a date, or a month, begins."""
 
 _NEARLY = re.compile("[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2})?")
@@ -37,7 +37,7 @@ def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], a
         if condition.operator[0] in "<>":
             wanted, held = condition.values[0], _values(segments, condition) - {""}
             of_numbers = number_of(wanted) is not None
-            if dated(wanted) and not any(YEAR.match(value) for value in held):
+            if dated(wanted) and not any(_YEAR.match(value) for value in held):
                 log.warning("%s holds no date as 2026-01-02, and is compared with %r", condition.column, wanted)
             elif not any((number_of(value) is not None) == of_numbers for value in held):
                 kind = "no number" if of_numbers else "numbers alone"
@@ -79,7 +79,7 @@ def _misread(segments: Sequence[Opened], condition: Condition) -> str | None:
         held = _values(segments, condition) - {""}
         if held and all(map(dated, held)):
             return f"{condition.column} holds dates alone, and is compared with {value!r}"
-        others = sorted(one for one in held if not YEAR.match(one))
+        others = sorted(one for one in held if not _YEAR.match(one))
         if _NEARLY.fullmatch(str(value)) and others and any(map(dated, held)):
             return f"{condition.column} holds {others[0]!r}, and is compared with {value!r}: give a whole date"
     return None

@@ -56,10 +56,10 @@ def ids_by(words: Tokenizer, usual: Config, said: Mapping[str, Any]) -> dict[str
 def by_words(config: Config, words: Tokenizer | None, fixed: Collection[str] = ()) -> Config:
     """The same facts with the special tokens of the words that are read; as they are where there are none.
 
-    What the tokenizer names counts. What it does not name stays, where it is a token of its, and is told; so does an id
-    of the keys in `fixed`, since files of the family know no other. Of two vocabularies these are the words that are
-    read, and the ids those of what is written, which stay. Raises InputError for what is no tokenizer, and for a table
-    that is too small.
+    What the tokenizer names counts; an id that it does not name stays where it is a token of its, and so does that of a
+    key in `fixed`, since files of the family know no other. A warning says what gives way, but for the family's own
+    ids. Of two vocabularies these are the words that are read, and the ids are of those that are written, and stay.
+    Raises InputError for what is no tokenizer, and for a table that is too small.
     """
     if words is None:
         return config
@@ -90,10 +90,8 @@ def _chosen(words: Tokenizer, key: str, held: Any, usual: Any, fixed: bool) -> A
     ids = held if isinstance(held, tuple) else () if held is None else (held,)
     if own is None:
         stays = all(one <= words.largest_id for one in ids)
-        if ids:
-            log.warning(
-                "the tokenizer names no %s: %s of the config %s", key, held, "stays" if stays else "is no token"
-            )
+        if not stays and held != usual:
+            log.warning("%s is %s in the config, which is no token of the tokenizer: there is none", key, held)
         return held if stays else None
     if own in ids:
         return held
