@@ -1,8 +1,11 @@
 """The laws of the house, and for each one a proof that its test can fail."""
 
+import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -137,6 +140,30 @@ def test_importing_touches_no_network_and_changes_nothing() -> None:
     )
     code = "import torch, huggingface_hub, tqdm.auto\n" + code
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_start_imports_nothing_that_writes_or_explains() -> None:
+    code = "import sys, pellucid; pellucid.load; print([n for n in sys.modules if n.startswith(('ROOMS'))])"
+    rooms = "pellucid.generation.words', 'pellucid.generation.loop', 'pellucid.trace.explain."
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("ROOMS", rooms)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["pellucid", "pellucid.generation", "pellucid.trace.explain"])
+def test_what_is_imported_by_the_first_use_is_what_types_know(name: str) -> None:
+    package = importlib.import_module(name)
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    known = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {one.asname: node.module for node in known.body if isinstance(node, ast.ImportFrom) for one in node.names}
+    modules = {one for one, home in typed.items() if home == name}
+    assert {*package.__all__} - {"__version__"} == {*typed} - modules
+    for one, home in typed.items():
+        wanted = importlib.import_module(f"{home}.{one}" if one in modules else str(home))
+        assert getattr(package, str(one)) in (wanted, getattr(wanted, str(one), None), pellucid.view)
+    with pytest.raises(AttributeError, match="'nothing'"):
+        _ = package.nothing
 
 
 RESTING = """

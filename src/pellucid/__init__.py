@@ -8,10 +8,10 @@ torch.Size([2, 384])
 Public names are resolved on first use, so that `import pellucid` costs nothing: not even torch is loaded.
 """
 
-import gc
 import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from pellucid.lazy import names
 
 __version__ = "0.1.0"
 
@@ -39,53 +39,37 @@ if TYPE_CHECKING:
     from pellucid.view.make import view as view
 
 _HOMES = {
-    "load": "pellucid.model",
-    "build": "pellucid.model",
-    "Model": "pellucid.model",
-    "pipeline": "pellucid.pipeline",
-    "Pipeline": "pellucid.pipeline",
-    "train": "pellucid.learning",
-    "evaluate": "pellucid.learning",
-    "train_tokenizer": "pellucid.text.learned",
-    "Index": "pellucid.search",
-    "open_trace": "pellucid.trace",
-    "view": "pellucid.view",
-    "View": "pellucid.view",
-    "curves": "pellucid.view.curves",
-    "Config": "pellucid.checkpoints.families",
-    "PellucidError": "pellucid.errors",
-    "InputError": "pellucid.errors",
-    "NotFoundError": "pellucid.errors",
-    "UnsafeFileError": "pellucid.errors",
-    "CorruptFileError": "pellucid.errors",
-    "CheckpointMismatchError": "pellucid.errors",
-    "ResourceError": "pellucid.errors",
+    "load": "model",
+    "build": "model",
+    "Model": "model",
+    "pipeline": "pipeline",
+    "Pipeline": "pipeline",
+    "train": "learning",
+    "evaluate": "learning",
+    "train_tokenizer": "text.learned",
+    "Index": "search",
+    "open_trace": "trace",
+    "view": "view",
+    "View": "view",
+    "curves": "view.curves",
+    "Config": "checkpoints.families",
+    "PellucidError": "errors",
+    "InputError": "errors",
+    "NotFoundError": "errors",
+    "UnsafeFileError": "errors",
+    "CorruptFileError": "errors",
+    "CheckpointMismatchError": "errors",
+    "ResourceError": "errors",
 }
-_WITHOUT_TORCH = {"pellucid.errors", "pellucid.checkpoints.families", "pellucid.text.learned"}
+_WITHOUT_TORCH = {"errors", "checkpoints.families", "text.learned"}
+_bring = names(__name__, _HOMES)
 __all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'pellucid' has no attribute {name!r}")
-    value = getattr(_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def _module(home: str) -> ModuleType:
-    """A module of ours. What it brings would have Python's collector walk once over all that torch has made, for more
-    than half the time that our modules take themselves; so the collector rests meanwhile, once torch is there."""
-    if home in _WITHOUT_TORCH:
-        return importlib.import_module(home)
-    importlib.import_module("torch")
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return importlib.import_module(home)
-    finally:
-        if collects:
-            gc.enable()
+    if name in _HOMES and _HOMES[name] not in _WITHOUT_TORCH:
+        importlib.import_module("torch")  # before our own, so that the collector rests for those alone
+    return _bring(name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,12 @@
-"""What is computed once, when it is first asked for."""
+"""What is computed, or imported, once: when it is first asked for."""
 
 import contextlib
 import functools
+import gc
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
@@ -14,3 +19,32 @@ class cached_property(functools.cached_property[Value]):  # noqa: N801 - as the 
     def __init__(self, func: Any) -> None:
         super().__init__(func)
         self.lock = contextlib.nullcontext()
+
+
+def names(package: str, homes: Mapping[str, str], modules: Iterable[str] = ()) -> Callable[[str], object]:
+    """The `__getattr__` of a package whose names are imported by whoever asks for them first.
+
+    homes: the module of each name, within the package.  modules: those that are asked for themselves.
+    """
+
+    def bring(name: str) -> object:
+        if name not in homes and name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = imported(f"{package}.{homes.get(name, name)}")
+        value = getattr(module, name) if name in homes else module
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return bring
+
+
+def imported(module: str) -> ModuleType:
+    """A module of ours. What it brings would have Python's collector walk once over all that torch has made, for more
+    than half the time that our modules take themselves; so the collector rests meanwhile."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        if collects:
+            gc.enable()

@@ -9,6 +9,7 @@ from typing import Any, Self, overload
 import torch
 from torch import Tensor, nn
 
+from pellucid import generation as writing
 from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.fill import moved
 from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
@@ -17,12 +18,7 @@ from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.where import Where
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
-from pellucid.generation import Completion, Piece, Score, TracedText
-from pellucid.generation.prompts import Messages
-from pellucid.generation.score import score
-from pellucid.generation.sight import trace_writing
-from pellucid.generation.stream import stream
-from pellucid.generation.words import chat, complete, generate
+from pellucid.generation.answers import Completion, Messages, Piece, Score
 from pellucid.machine import choose_device, choose_dtype
 from pellucid.models import Network, Output, freeze, untrained
 from pellucid.streams import use_threads
@@ -32,8 +28,8 @@ from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
 from pellucid.text.own_ids import by_words, checked
 from pellucid.trace import Points, Trace, points, record
+from pellucid.trace import explain as explaining
 from pellucid.trace.editable import Editable
-from pellucid.trace.explain import Explain
 
 
 def load(
@@ -149,12 +145,12 @@ class Model(Editable):
         options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and
             all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, `max_length` apart.
         """
-        return generate(self.loaded, prompt, progress=progress, **options)
+        return writing.words.generate(self.loaded, prompt, progress=progress, **options)
 
     def chat(self, messages: str | Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The next answer of a conversation, `[{"role": "user", "content": "..."}, ...]`; a string is one message.
         Special tokens that somebody typed into it are plain characters.  options: those of `generate`."""
-        return chat(self.loaded, messages, **options)
+        return writing.words.chat(self.loaded, messages, **options)
 
     def complete(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Completion:
         """One answer, to a raw prompt or to a conversation, with its tokens, their probabilities and why it ends.
@@ -162,11 +158,11 @@ class Model(Editable):
         alternatives: how many of the likeliest tokens to name in the place of each. options: those of `generate`, and
             `num_return_sequences`.
         """
-        return complete(self.loaded, prompt, alternatives=alternatives, **options)
+        return writing.words.complete(self.loaded, prompt, alternatives=alternatives, **options)
 
     def stream(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:
         """The same piece by piece, as soon as a token is chosen: the texts joined are the answer. Not with beams."""
-        return stream(self.loaded, prompt, alternatives=alternatives, **options)
+        return writing.stream.stream(self.loaded, prompt, alternatives=alternatives, **options)
 
     @overload
     def score(self, text: str, target: str | None = None) -> Score: ...
@@ -174,7 +170,7 @@ class Model(Editable):
     def score(self, text: Sequence[str], target: Sequence[str] | None = None) -> list[Score]: ...
     def score(self, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
         """How likely a text is, token by token; several give a list.  target: what an encoder-decoder says to it."""
-        return score(self.loaded, text, target)
+        return writing.score.score(self.loaded, text, target)
 
     # -- look inside --------------------------------------------------------------------------------------------------
 
@@ -212,20 +208,22 @@ class Model(Editable):
         said: dict[str, Any] = {"max_length": max_length, "padding": padding, "gradients_of": gradients_of}
         return record(self.loaded, text, pair, target=target, after=after, keep=keep, **said)
 
-    def trace_writing(self, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any) -> TracedText:
+    def trace_writing(
+        self, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any
+    ) -> "writing.TracedText":
         """Writes behind a prompt, or answers a conversation, and keeps the numbers of every pass by name.
 
         keep: as for `trace`.  options: as for `generate`, whose quicker blocks round otherwise; one text at a time.
 
         >>> model.trace_writing("The sky is", max_new_tokens=3).steps[1]["layers.0.attention.weights"]  # doctest: +SKIP
         """
-        return trace_writing(self.loaded, prompt, keep=keep, **options)
+        return writing.sight.trace_writing(self.loaded, prompt, keep=keep, **options)
 
     @property
-    def explain(self) -> Explain:
+    def explain(self) -> "explaining.Explain":
         """Why it answers so: `logit_lens`, `direct_logit_attribution`, `attention_rollout`, `gradient_x_input`,
         `integrated_gradients` and `head_scores`; each names its paper, and what it does not show."""
-        return Explain(self._loaded)
+        return explaining.Explain(self._loaded)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,39 @@
-"""Logits to the next token, one at a time."""
+"""Logits to the next token, one at a time. Its modules are imported by the first use, for most models never write."""
 
-from pellucid.generation.answers import Alternative as Alternative
-from pellucid.generation.answers import Completion as Completion
-from pellucid.generation.answers import Piece as Piece
-from pellucid.generation.loop import Step as Step
-from pellucid.generation.loop import write as write
-from pellucid.generation.score import Score as Score
-from pellucid.generation.settings import Settings as Settings
-from pellucid.generation.settings import read_settings as read_settings
-from pellucid.generation.sight import TracedStep as TracedStep
-from pellucid.generation.sight import TracedText as TracedText
+from typing import TYPE_CHECKING
+
+from pellucid.lazy import names
+
+if TYPE_CHECKING:
+    from pellucid.generation import score as score
+    from pellucid.generation import sight as sight
+    from pellucid.generation import stream as stream
+    from pellucid.generation import words as words
+    from pellucid.generation.answers import Alternative as Alternative
+    from pellucid.generation.answers import Completion as Completion
+    from pellucid.generation.answers import Messages as Messages
+    from pellucid.generation.answers import Piece as Piece
+    from pellucid.generation.answers import Score as Score
+    from pellucid.generation.loop import Step as Step
+    from pellucid.generation.loop import write as write
+    from pellucid.generation.settings import Settings as Settings
+    from pellucid.generation.settings import read_settings as read_settings
+    from pellucid.generation.sight import TracedStep as TracedStep
+    from pellucid.generation.sight import TracedText as TracedText
+
+_HOMES = {
+    "Alternative": "answers",
+    "Completion": "answers",
+    "Messages": "answers",
+    "Piece": "answers",
+    "Score": "answers",
+    "Settings": "settings",
+    "Step": "loop",
+    "TracedStep": "sight",
+    "TracedText": "sight",
+    "read_settings": "settings",
+    "write": "loop",
+}
+_MODULES = ("score", "sight", "stream", "words")
+__all__ = [*_HOMES]
+__getattr__ = names(__name__, _HOMES, _MODULES)

@@ -1,11 +1,15 @@
-"""What writing gives: a whole answer, a piece of one while it is written, and how likely it all was."""
+"""What is asked of a writer and what it gives: a whole answer, a piece of one, and how likely it all was."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pellucid.errors import counted
 from pellucid.text import Tokenizer, tokens_of
+
+Messages = Sequence[Mapping[str, Any]]
+"""A conversation: `[{"role": "user", "content": "..."}, ...]`"""
 
 
 class Alternative(NamedTuple):
@@ -66,6 +70,42 @@ class Completion:
             f"Completion({text!r}, {counted(len(self.ids), 'token')}, ends by {self.finish_reason!r}, "
             f"log-probability {sum(self.log_probabilities):.2f}{score}{more})"
         )
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a text is, token by token.
+
+    ids, tokens: the text as the model reads it, its special tokens included, and behind a target the one that ends it;
+        tokens as the vocabulary writes them.
+    log_probabilities: natural logarithms, as many as tokens. The first token of a decoder's text has None: nothing
+        stands before it, and where the tokenizer begins each text with a token of its own, that is the one.
+    """
+
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    log_probabilities: tuple[float | None, ...]
+
+    @property
+    def total(self) -> float:
+        """The logarithm of the probability of the whole text."""
+        return math.fsum(p for p in self.log_probabilities if p is not None)
+
+    @property
+    def mean(self) -> float:
+        """The same, divided by the number of tokens that have a probability."""
+        return self.total / sum(p is not None for p in self.log_probabilities)
+
+    @property
+    def perplexity(self) -> float:
+        """e^-mean: among how many equally likely tokens the model hesitates on average; infinite beyond all floats."""
+        try:
+            return math.exp(-self.mean)
+        except OverflowError:
+            return math.inf
+
+    def __repr__(self) -> str:
+        return f"Score({counted(len(self.ids), 'token')}, total {self.total:.2f}, perplexity {self.perplexity:.2f})"
 
 
 def named(words: Tokenizer, likely: Sequence[tuple[int, float]]) -> tuple[Alternative, ...]:

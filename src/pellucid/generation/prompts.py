@@ -7,14 +7,12 @@ from typing import Any
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import all_of
 from pellucid.errors import Argument, Blank, InputError, Item, counted
+from pellucid.generation.answers import Messages
 from pellucid.generation.loop import room, writer
 from pellucid.generation.said import settings_of, with_ends
 from pellucid.generation.settings import Settings
 from pellucid.generation.stops import check_stops
 from pellucid.text import Tokenizer
-
-Messages = Sequence[Mapping[str, Any]]
-"""`[{"role": "user", "content": "..."}, ...]`"""
 
 ROWS, POSITIONS = 16, 16_384
 """Texts that are written side by side at most, and positions of theirs that memory is set aside for at most."""

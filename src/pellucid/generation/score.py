@@ -1,8 +1,6 @@
 """How likely a model finds a text: the probability of each token behind those before it."""
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -12,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import listed
 from pellucid.errors import InputError, Item, counted
+from pellucid.generation.answers import Score
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, end_lacking
 from pellucid.generation.said import started
@@ -21,42 +20,6 @@ from pellucid.text import by_length, limits, tokens_of
 
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """How likely a text is, token by token.
-
-    ids, tokens: the text as the model reads it, its special tokens included, and behind a target the one that ends it;
-        tokens as the vocabulary writes them.
-    log_probabilities: natural logarithms, as many as tokens. The first token of a decoder's text has None: nothing
-        stands before it, and where the tokenizer begins each text with a token of its own, that is the one.
-    """
-
-    ids: tuple[int, ...]
-    tokens: tuple[str, ...]
-    log_probabilities: tuple[float | None, ...]
-
-    @property
-    def total(self) -> float:
-        """The logarithm of the probability of the whole text."""
-        return math.fsum(p for p in self.log_probabilities if p is not None)
-
-    @property
-    def mean(self) -> float:
-        """The same, divided by the number of tokens that have a probability."""
-        return self.total / sum(p is not None for p in self.log_probabilities)
-
-    @property
-    def perplexity(self) -> float:
-        """e^-mean: among how many equally likely tokens the model hesitates on average; infinite beyond all floats."""
-        try:
-            return math.exp(-self.mean)
-        except OverflowError:
-            return math.inf
-
-    def __repr__(self) -> str:
-        return f"Score({counted(len(self.ids), 'token')}, total {self.total:.2f}, perplexity {self.perplexity:.2f})"
 
 
 class Seen(NamedTuple):

@@ -9,9 +9,9 @@ import torch
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, InputError
-from pellucid.generation.answers import Alternative, named
+from pellucid.generation.answers import Alternative, Messages, named
 from pellucid.generation.loop import write
-from pellucid.generation.prompts import Messages, order_one
+from pellucid.generation.prompts import order_one
 from pellucid.generation.said import started
 from pellucid.generation.score import seen
 from pellucid.generation.words import Draft, judge_of, one_each, text_of

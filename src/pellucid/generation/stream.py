@@ -8,9 +8,9 @@ import torch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.errors import Argument, InputError
-from pellucid.generation.answers import Piece, named
+from pellucid.generation.answers import Messages, Piece, named
 from pellucid.generation.loop import Step, write
-from pellucid.generation.prompts import Messages, Order, order_one
+from pellucid.generation.prompts import Order, order_one
 from pellucid.generation.score import seen
 from pellucid.generation.stops import Growing
 from pellucid.generation.words import MOST_ALTERNATIVES, one_each

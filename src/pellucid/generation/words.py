@@ -11,10 +11,10 @@ from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.errors import InputError
-from pellucid.generation.answers import Completion, named
+from pellucid.generation.answers import Completion, Messages, named
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Judge, deadline, write
-from pellucid.generation.prompts import Messages, Order, order_chat, order_one, order_texts
+from pellucid.generation.prompts import Order, order_chat, order_one, order_texts
 from pellucid.generation.score import Seen, seen, weigh
 from pellucid.generation.stops import Growing, cut, marks
 from pellucid.text import tokens_of
