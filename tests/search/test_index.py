@@ -170,6 +170,8 @@ def test_vectors_alone_make_an_index_that_takes_vectors_alone() -> None:
         made.search(np.ones(3))
     with pytest.raises(InputError, match="row 0 holds a number that is not finite"):
         made.search(np.array([0, np.nan, 0, 0]))
+    with pytest.raises(InputError, match="are a masked array"):
+        pellucid.Index.build(None, np.ma.masked_array(np.eye(2), mask=[[0, 1], [0, 0]]))
 
 
 def test_no_model_reads_for_vectors_that_were_given(minilm: pellucid.Model, tmp_path: Path) -> None:

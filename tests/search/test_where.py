@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from enum import Enum
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import Any
@@ -372,6 +373,27 @@ def test_a_duration_of_pandas_is_refused_as_others_are(minilm: pellucid.Model, u
     index = pellucid.Index.build(minilm, [{"text": "a", "wait": 3}], column="text", progress=False)
     with pytest.raises(InputError, match=r"wait is compared with .3 days 00:00:00., expected a text or a number"):
         index.search("a", where={"wait": {">": pandas.Timedelta(days=3)}})
+
+
+Mood = Enum("Mood", {"GLAD": "glad", "SAD": "sad"}, type=str)  # whose `str` says the name, as StrEnum's does not
+Grade = Enum("Grade", {"ONE": 1, "TWO": 2}, type=int)
+
+
+def test_members_of_an_enum_are_what_they_hold(minilm: pellucid.Model) -> None:
+    rows = [{"text": m.value, "id": m, "mood": m, "grade": g} for m, g in zip(Mood, Grade)]
+    index = pellucid.Index.build(minilm, rows, column="text", id_column="id", progress=False)
+    assert index.search("a", k=1, where={"mood": Mood.SAD})[0]["id"] == "sad"
+    for where, found in [
+        ({"mood": Mood.GLAD}, {"glad"}),
+        ({"mood": {"!=": Mood.GLAD}}, {"sad"}),
+        ({"mood": [Mood.GLAD, "sad"]}, {"glad", "sad"}),
+        ({"mood": {"~": Mood.SAD}}, {"sad"}),
+        ({"grade": Grade.TWO}, {"sad"}),
+        ({"grade": {"<": Grade.TWO}}, {"glad"}),
+    ]:
+        assert {hit["id"] for hit in index.search("a", k=2, where=where)} == found
+    assert index.evaluate(["a"], [Mood.GLAD], k=(2,)).queries == 1
+    assert index.delete(Mood.GLAD) == 1 and index.delete(where={"mood": Mood.SAD}) == 1
 
 
 def test_a_search_says_that_it_compares_dates_with_what_is_none(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -400,3 +401,29 @@ def test_what_a_template_says_steers_no_terminal() -> None:
     with pytest.raises(InputError) as caught:
         render_chat("{{ raise_exception('\\x1b[2J\\u202e no\\n') }}", [USER], variables={})
     assert str(caught.value).isprintable() and str(caught.value).endswith(r"\x1b[2J\u202e no")
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ '%s-%d'|format(messages[0].role, 3) }}", "user-3"),
+        ("{{ '%(a)s'|format(a=1) }}", "1"),
+        ("{{ 'one two  three'|wordcount }}", "3"),
+        ("{{ 'x'|center(5) }}|", "  x  |"),
+    ],
+)
+def test_filters_that_write_little_are_there(template: str, text: str) -> None:
+    assert render_chat(template, conversation("U"), {}) == text
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ '%999999d'|format(1) }}", "{{ 'x'|center(99999999) }}", "{{ 'x'|truncate(3) }}"]
+)
+def test_filters_that_write_much_are_not(template: str) -> None:
+    with pytest.raises(InputError, match=r"giant|among the filters that are allowed here there is no 'truncate'"):
+        render_chat(template, conversation("U"), {})
+
+
+def test_members_of_an_enum_are_what_they_hold() -> None:
+    said = Enum("said", {"HI": "hello"}, type=str)
+    assert render_chat("{{ messages[0].content }}", [{"role": "user", "content": said.HI}], {}) == "hello"

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -476,6 +477,16 @@ def test_held_out_labels_that_say_the_same_otherwise(body: "pellucid.Model") -> 
         assert [one.target.label for one in objective.examples(loaded, rows_with(held, held))] == [wanted] * 2
         own = TextClassification().examples(loaded, rows_with(held, held))  # as `evaluate` has them
         assert own[0].target.kind == ("multiple" if isinstance(learned[0], list) else "single")
+
+
+def test_truths_beside_numbers_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    assert labels_of(body, rows_with(*[True, False, 1, 0] * 2)) == ("0", "1", "False", "True")
+    assert "the labels False, True stand beside 0, 1: are they the same?" in caplog.messages
+
+
+def test_members_of_an_enum_are_labels_by_what_they_hold(body: "pellucid.Model") -> None:
+    kind = Enum("kind", {"GLAD": "glad", "SAD": "sad"}, type=str)
+    assert labels_of(body, rows_with(*[*kind] * 2)) == ("glad", "sad")
 
 
 def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from pellucid.search.seek import Asked
 from pellucid.search.vectors import met
 from pellucid.search.where import Condition, as_json, spelled, truth_of
 from pellucid.text.cut import whole_characters
-from pellucid.text.rows import as_named, is_missing
+from pellucid.text.rows import as_named, bare, is_missing
 
 if TYPE_CHECKING:
     from pellucid.search.index import Index
@@ -156,7 +156,7 @@ def _given(
     for i, one in enumerate(asked):
         if isinstance(one, str) and not one.strip():
             raise InputError(Item(i, "query"), " holds nothing to look for")
-    return asked, [_grades(index, one, i, by) for i, one in enumerate(given)]
+    return [*map(bare, asked)], [_grades(index, one, i, by) for i, one in enumerate(given)]
 
 
 def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
@@ -183,7 +183,8 @@ def _all_of(given: Any) -> Iterable[Any]:
 
 
 def _name(value: Any, by: str | None) -> str:
-    """An id; or the value of a column, in one spelling for all that are equal to it in a condition."""
+    """An id; or the value of a column, in one spelling for all that are equal to it in a condition; true and
+    false stand apart from 1 and 0."""
     if getattr(getattr(value, "dtype", None), "kind", "") == "M":  # in nanoseconds NumPy takes it for a number
         value = plain(value)
     with contextlib.suppress(TypeError, ValueError, RecursionError):  # of what JSON does not know, which no row has

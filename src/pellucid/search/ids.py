@@ -7,20 +7,22 @@ import numpy as np
 
 from pellucid.errors import InputError
 from pellucid.text.cut import whole_characters
-from pellucid.text.rows import is_missing
+from pellucid.text.rows import bare, is_missing
 
 
 def id_of(value: Any, there: Callable[[str], bool]) -> str:
     """An id as text; 2.0, which a data frame makes of 2 in a column with gaps, is 2 unless a text that is there goes by
     "2.0"."""
-    text = str(value)
+    text = str(bare(value))
     whole = isinstance(value, float | np.floating) and float(value).is_integer()
     return whole_characters(str(int(value)) if whole and not there(text) else text)
 
 
 def checked_id(value: Any, there: Callable[[str], bool], what: str) -> str:
     """The same; InputError for what is neither a text nor a number, and for nothing."""
-    if isinstance(value, bytes | Mapping | list | tuple | set | np.ndarray):
+    if isinstance(value, bytes | Mapping | list | tuple | set) or (
+        hasattr(value, "ndim") and not isinstance(value, np.generic)
+    ):
         raise InputError(f"{what} is {type(value).__name__}, expected a text or a number")
     if is_missing(value) or value == "":
         raise InputError(f"{what} is empty")

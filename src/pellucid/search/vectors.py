@@ -39,6 +39,8 @@ class Unprepared:
     def __init__(self, vectors: Any, metric: str, what: str = "vectors") -> None:
         """Raises InputError for what is no table of numbers."""
         self.metric, self.what = metric, what
+        if np.ma.is_masked(vectors):
+            raise InputError(f"{what} are a masked array, with numbers that do not count: fill them, or leave rows out")
         try:
             self.vectors = np.asarray(list(vectors) if isinstance(vectors, Iterator) else vectors)
         except (TypeError, ValueError, RuntimeError) as error:  # the last of PyTorch's, that ask for gradients

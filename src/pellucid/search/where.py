@@ -16,6 +16,7 @@ from pellucid.errors import Argument, InputError, composed
 from pellucid.search.dates import dated, is_zoned
 from pellucid.search.metadata import MOST_DIGITS, plain
 from pellucid.text.cut import whole_characters
+from pellucid.text.rows import bare
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 WHERE = Argument("where")
@@ -285,7 +286,7 @@ def _wanted(column: str, wanted: Any) -> list[Condition]:
 def _value(column: str, value: Any) -> Any:
     given = value
     with contextlib.suppress(TypeError, ValueError):  # the second sentence below tells of it
-        value = value if isinstance(value, str | int | float) else plain(value)
+        value = bare(value) if isinstance(value, str | int | float) else plain(value)
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         raise InputError(WHERE, f": {column} is compared with a number of more than {MOST_BITS:,} bits")
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):

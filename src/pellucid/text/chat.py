@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pellucid.errors import Argument, CorruptFileError, InputError, several, short, visible
+from pellucid.text.rows import bare
 
 MOST_TEMPLATE = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
@@ -138,7 +139,8 @@ def _short(value: object) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return short(visible(" ".join(str(error).split())), 300)
+    said = str(error).replace("No filter named", "among the filters that are allowed here there is no")
+    return short(visible(" ".join(said.split())), 300)
 
 
 def _plain(value: Any, place: str, depth: int = 1) -> Any:
@@ -146,11 +148,8 @@ def _plain(value: Any, place: str, depth: int = 1) -> Any:
 
     place: where it stands, such as `tools[0]`.
     """
-    if value is None or isinstance(value, bool):
-        return value
-    for kind in (str, int, float):
-        if isinstance(value, kind):
-            return kind(value) if type(value) is not kind else value
+    if isinstance(value, str | int | float | None):
+        return bare(value)
     if depth > 100:
         raise InputError(f"{place.partition('[')[0]} are nested more than 100 deep")
     if isinstance(value, Mapping):

@@ -224,6 +224,18 @@ def _near(name: str, names: Iterable[str]) -> str:
     return f" (did you mean {', '.join(same)}?)" if same else near(name, names)
 
 
+def bare(value: Any) -> Any:
+    """A text or a number of a class of its own, such as a member of an Enum, as the text or the number that it is: as
+    JSON writes it, where `str` may say its name. All else as it was."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else value
+
+
 def is_missing(value: Any) -> bool:
     """Whether there is no value: None, or the NaN, NA and NaT by which data frames say so."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):

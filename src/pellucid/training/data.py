@@ -17,7 +17,7 @@ from pellucid.files import cannot_read, once, path_of
 from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import facts, no_file
 from pellucid.text.parallel import read_parallel
-from pellucid.text.rows import as_named, is_missing, read_rows
+from pellucid.text.rows import as_named, bare, is_missing, read_rows
 from pellucid.training.formats import special
 from pellucid.training.place import place_of
 
@@ -227,7 +227,7 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, Mapping):
         return {str(plain(name)): plain(one) for name, one in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
+    return value.tolist() if hasattr(value, "tolist") else bare(value)
 
 
 # -- what stands in them ----------------------------------------------------------------------------------------------

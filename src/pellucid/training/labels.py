@@ -142,7 +142,7 @@ def check_fits(kind: str, rows: Sequence[Fields], values: Sequence[Any]) -> None
 
 
 def _form(value: Any, where: str) -> str:
-    if value == IGNORED and not isinstance(value, str):
+    if isinstance(value, int | float) and value == IGNORED:
         raise InputError(f"{where}: the label is {IGNORED}, by which others say that there is none: leave the row out")
     if isinstance(value, str | bool | int):
         return "a name"
@@ -225,6 +225,10 @@ def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], coun
     alone, or in how Unicode writes the same letters, which no eye can see."""
     if len(counts) > MOST_COMPARED:
         return
+    if (truths := {"True", "False"} & {*counts}) and (numbers := {"0", "1"} & {*counts}):
+        log.warning(
+            "the labels %s stand beside %s: are they the same?", *(several(sorted(x)) for x in (truths, numbers))
+        )
     places = {name: place(row, i) for i, (row, names) in enumerate(zip(rows, held)) for name in names}
     folded: dict[str, str] = {}
     told: list[tuple[str, str]] = []
