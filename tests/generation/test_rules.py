@@ -277,6 +277,9 @@ def test_contradictions_are_named_at_their_step() -> None:
         apply(rules, some_logits(), texts(MOST - 1))
     wanted = "after 19 tokens no token is left to choose, because of forced_eos_token_id, suppress_tokens"
     assert str(caught.value) == f"{wanted}: leave one of them out"
+    innocent = chain({"no_repeat_ngram_size": 1, "forced_eos_token_id": 7, "suppress_tokens": [7]}, sampling=False)
+    with pytest.raises(InputError, match="because of forced_eos_token_id, suppress_tokens: leave one"):
+        apply(innocent, some_logits(), texts(MOST - 1))  # to leave the first out would not help
     with pytest.raises(InputError, match=r"because of suppress_tokens$"):
         apply(chain({"suppress_tokens": list(range(VOCAB))}, sampling=False), some_logits(), texts(1))
     logits = some_logits()

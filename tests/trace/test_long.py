@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import pellucid
+from pellucid import edits
 from pellucid.trace import long
 from pellucid.trace.long import is_long, record_long
 from tests.trace.everyone import FAMILIES, model_of
@@ -34,6 +35,13 @@ def test_rows_are_spread_and_pictures_keep_the_strongest() -> None:
     assert found.picture.shape == (3, 64, 64)
     assert torch.equal(found.picture.amax((1, 2)), weights.amax((1, 2)))
     assert torch.equal(found.picture, F.adaptive_max_pool2d(weights, 64))
+
+
+def test_no_page_makes_weights_again_that_an_edit_has_changed(minilm: "pellucid.Model") -> None:
+    with minilm.edit({"layers.1.attention.weights": edits.zero(head=1, position=5)}):
+        sampled = record_long(minilm.loaded, TEXT)
+    with pytest.raises(pellucid.InputError, match=r"zero\(.*changed what layers.1.attention makes of query and key"):
+        pellucid.view(sampled)
 
 
 def test_other_points_may_be_kept_beside(minilm: "pellucid.Model") -> None:

@@ -1,11 +1,13 @@
 """Recording: every point once, exact, and no silence about names that do not exist."""
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 import pellucid
+from pellucid import edits
 from tests.trace.small import small
 
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
@@ -119,6 +121,17 @@ def test_strongest_links(trace: "pellucid.trace.Trace") -> None:
         assert weights[source, target].item() == weight
         assert not trace.special[source] and not trace.special[target]
     assert all(weights[i, j] <= links[0][2] for i in range(1, 6) for j in range(1, 6))
+
+
+def test_strongest_links_of_weights_that_an_edit_made_negative(minilm: "pellucid.Model") -> None:
+    with minilm.edit({"layers.0.attention.weights": edits.scale(-5)}):
+        trace = minilm.trace("time flies like")
+    for head, weights in enumerate(trace["layers.0.attention.weights"][0]):
+        links = trace.strongest(0, head, most=20)
+        assert {(i, j) for i, j, _ in links} == {(i, j) for i in range(1, 4) for j in range(1, 4)}
+        assert all(weights[i, j].item() == weight for i, j, weight in links)
+    trace["layers.0.attention.weights"][0, 0, 1, 1] = math.nan
+    assert len(trace.strongest(0, 0, most=20)) == 8
 
 
 def test_long_texts_are_cut_and_say_so(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:

@@ -54,11 +54,18 @@ def test_scores_stand_beside_the_simplest_and_the_beginning(
 ) -> None:
     rows = feelings(40)
     found, text = trained(scratch, rows, tmp_path / "first", validation=feelings(10, seed=3))
-    assert "| | this model | simplest answer |" in text and "Of 10 held-out examples" in text
+    assert "| | this model | simplest answer |" in text and "Of 10 held-out rows:" in text
     assert f"| accuracy | {found.report.scores['accuracy']:.4f} | 0.5000 |" in text
     again, text = trained(tmp_path / "first", rows, tmp_path / "second", validation=feelings(10, seed=3))
     assert again.report.before["accuracy"] == pytest.approx(found.report.scores["accuracy"])
     assert "| | this model | before | simplest answer |" in text
+
+
+def test_rows_are_counted_and_not_what_is_read_of_them(scratch: pellucid.Model, tmp_path: Path) -> None:
+    rows = [{"tokens": ["Ada", "came", "to", "Oslo", "again"] * 4, "tags": ["B-PER", "O", "O", "B-LOC", "O"] * 4}] * 3
+    done = pellucid.train(scratch, rows, "tag", out=tmp_path / "m", validation=rows[:1], max_steps=1, max_length=10)
+    text = (tmp_path / "m" / "README.md").read_text(encoding="utf-8")
+    assert done.report.held_out == 1 and "Of 1 held-out row:" in text
 
 
 def test_what_it_tells_to_type_runs(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import importlib.util
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -200,3 +202,9 @@ def test_a_missing_library_is_one_sentence(library: str, monkeypatch: pytest.Mon
     with pytest.raises(InputError, match=rf"to measure this needs {called}: pip install 'pellucid\[train\]'"):
         asked(*given)
     require(*(set(ASKING) - {library}))
+
+
+def test_measuring_draws_none_of_a_callers_random_numbers() -> None:
+    code = "import random\nbefore = random.getstate()\nfrom pellucid.training.metrics import label_scores\n"
+    code += "label_scores([0, 1], [0, 1], 2)\nassert random.getstate() == before"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -144,13 +144,21 @@ def _overflows(logits: Tensor) -> bool:
 
 
 def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: Tensor) -> list[str]:
-    """The options of the rules that forbade tokens to the empty rows; a stranger's rule by its own name."""
-    names: dict[str, None] = {}
+    """The options of the rules that forbade tokens to the empty rows, of those alone without which some are left, where
+    there are such; a stranger's rule by its own name."""
+    found, ruled = [], logits
     for one in rules:
-        before, logits = logits, one(logits, written)
-        if bool(((logits == -torch.inf) & (before != -torch.inf))[empty].any()):
-            names |= dict.fromkeys(_names(one))
-    return list(names)
+        before, ruled = ruled, one(ruled, written)
+        if bool(((ruled == -torch.inf) & (before != -torch.inf))[empty].any()):
+            found.append(one)
+    alone = [one for one in found if not _empties([other for other in rules if other is not one], logits, written)]
+    return list(dict.fromkeys(name for one in alone or found for name in _names(one)))
+
+
+def _empties(rules: Sequence[Rule], logits: Tensor, written: Written) -> bool:
+    for one in rules:
+        logits = one(logits, written)
+    return bool((logits.amax(dim=-1) == -torch.inf).any())
 
 
 def _names(rule: Rule) -> list[str]:

@@ -37,8 +37,9 @@ from pellucid.text.meter import (
 )
 
 FILTERS = (
-    "abs capitalize count d default dictsort e escape first float groupby indent int items join last length list lower "
-    "map max min rejectattr reject replace reverse round safe select selectattr sort string sum title trim unique upper"
+    "abs capitalize center count d default dictsort e escape first float format groupby indent int items join last "
+    "length list lower map max min rejectattr reject replace reverse round safe select selectattr sort string sum "
+    "title trim unique upper wordcount"
 ).split()
 """The filters of jinja2 that templates may use; the others can build much from little."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, several
 from pellucid.models import Network, Output
 
 
@@ -44,14 +44,17 @@ def felt(
     ->  tensors by name, and gradients of the same shapes; zeros where the number does not depend on a point.
 
     Of scores that a mask forbids (minus infinity) the gradient is zero. Raises InputError where `of` gives anything
-    but one number that depends on the pass, and for models of 8 or 4 bits.
+    but one number that depends on the pass, or writes into what it is given, and for models of 8 or 4 bits.
     """
     module.real("a gradient")
     feeler = Feeler(names, len(batch["input_ids"]))
     with torch.enable_grad():
-        answer = of(module(**batch, watch=feeler))
+        output, nodes = module(**batch, watch=feeler), list(feeler.nodes.values())
+        written = [node._version for node in nodes]
+        answer = of(output)
         _check(answer)
-        nodes = list(feeler.nodes.values())
+        if changed := [name for (name, node), before in zip(feeler.nodes.items(), written) if node._version != before]:
+            raise InputError(f"gradients_of writes into {several(changed, 3)}, as the pass gave it: change a clone()")
         gradients = torch.autograd.grad(answer, nodes, materialize_grads=True)
     kept = {name: node.detach() for name, node in feeler.nodes.items()}
     return kept, dict(zip(feeler.nodes, gradients))

@@ -1,5 +1,6 @@
 """What a pass leaves behind: its numbers by name, and what it had read."""
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -163,9 +164,9 @@ class Trace(NamedTensors):
             raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")
         weights = every[head].clone()
         real = torch.tensor([not special for special in self.special], device="cpu")
-        weights[~(real[:, None] & real[None, :])] = -1.0
-        top = weights.flatten().topk(min(most, int(real.sum()) ** 2))
-        return [(int(i) // len(self.tokens), int(i) % len(self.tokens), float(w)) for w, i in zip(*top)]
+        weights[~(real[:, None] & real[None, :]) | weights.isnan()] = -math.inf  # below all that an edit may set
+        links = zip(*weights.flatten().topk(min(most, weights.numel())))
+        return [(*divmod(int(i), len(self.tokens)), float(w)) for w, i in links if w > -math.inf]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the trace as one file of safetensors; `pellucid.open_trace` reads it, equal bit for bit."""

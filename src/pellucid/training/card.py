@@ -136,8 +136,8 @@ def _scores(result: "Result") -> str:
     columns += [("before", result.before)] if result.before else []
     columns += [("simplest answer", result.simplest)] if result.simplest else []
     head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
-    held = len(result.begun.plan.held_examples)
-    return f"## Scores\n\nOf {held:,} held-out examples:\n\n{head}{''.join(_rows(columns, result.scores))}"
+    held = counted(len(result.begun.plan.held_out or ()), "held-out row")
+    return f"## Scores\n\nOf {held}:\n\n{head}{''.join(_rows(columns, result.scores))}"
 
 
 def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[str]) -> Iterable[str]:

@@ -7,6 +7,7 @@ is compared with others must be one.
 
 import importlib.util
 import math
+import random
 import re
 import string
 from collections import Counter
@@ -40,6 +41,16 @@ def require(*names: str) -> None:
             raise InputError(f"to measure this needs {LIBRARIES[name]}: pip install 'pellucid[train]'")
 
 
+def _measures() -> Any:
+    """Those of scikit-learn. Its import draws from Python's own random numbers, which a caller may have seeded."""
+    require("sklearn")
+    state = random.getstate()
+    from sklearn import metrics
+
+    random.setstate(state)
+    return metrics
+
+
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
@@ -49,9 +60,7 @@ def label_scores(truth: Sequence[int], found: Sequence[int], labels: int) -> dic
     ->  "accuracy"; "f1", the mean over the labels that occur; of two labels also "f1_second", that of label 1 alone,
         which GLUE calls F1; "matthews" (Matthews, 1975), 0 for whoever answers without looking
     """
-    require("sklearn")
-    from sklearn import metrics
-
+    metrics = _measures()
     several = len(set(truth) | set(found)) > 1
     scores = {
         "accuracy": float(metrics.accuracy_score(truth, found)),
@@ -73,9 +82,8 @@ def sets_scores(truth: Sequence[Sequence[bool]], found: Sequence[Sequence[bool]]
 
     ->  "accuracy", of rows right in every label; "f1" over all decisions together; "f1_macro", the mean over labels
     """
-    require("sklearn")
+    metrics = _measures()
     import numpy as np
-    from sklearn import metrics
 
     right, said = np.asarray(truth, dtype=int), np.asarray(found, dtype=int)
     columns = right.shape[1]

@@ -88,7 +88,7 @@ def _look(trace: Trace, name: str) -> Look:
             Argument("keep", "view"),
         )
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
-    if weights is None and sample is None and (edit := _edit_of_weights(trace, name)):
+    if weights is None and (edit := _edit_of_weights(trace, name)):
         raise InputError(
             f"{short(repr(str(edit)))} changed what {name} makes of query and key, and this trace has no "
             f"{name + '.weights'!r}: record with ",

@@ -47,5 +47,7 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
         attention_rollout(writer.trace("an arrow", after="time flies like"))
     with pytest.raises(InputError, match="this trace is of 2 texts"):
         writer.explain.attention_rollout(writer.trace(["time", "flies"]))
+    with pytest.raises(InputError, match="this trace is of 2 texts"):
+        attention_rollout(writer.trace(["time", "flies"]))
     with pytest.raises(InputError, match=r"no 'layers.1.attention.weights'"):
         attention_rollout(minilm.trace(TEXT, keep="layers.0.attention.weights"))

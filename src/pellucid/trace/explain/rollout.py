@@ -26,6 +26,8 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
     """
     if not isinstance(residual, int | float) or not 0 <= residual <= 1:
         raise InputError(f"residual is {residual!r}, expected a number from 0 to 1")
+    if not trace.tokens:  # of several texts this asks for one
+        raise InputError("this trace has no tokens: there is nothing to explain")
     found = torch.stack([layer.mean(dim=1)[0] for layer in weights_of(trace, side_of(trace, side, "encoder"))])
     own = torch.eye(found.shape[-1], dtype=found.dtype, device=found.device)
     mixed = (1 - residual) * found + residual * own
