@@ -311,8 +311,18 @@ def test_a_device_that_is_not_there_is_one_sentence(device: str | torch.device, 
 
 
 def test_no_model_is_loaded_to_where_no_numbers_are(checkpoint: Callable[[str], Path]) -> None:
-    with pytest.raises(InputError, match=r"device is 'meta', which holds no numbers: load with device='cpu'"):
+    with pytest.raises(InputError, match=r"device is 'meta', which holds no numbers: pass device='cpu'"):
         pellucid.load(checkpoint("bert-body"), device="meta")
+
+
+def test_no_model_is_moved_to_where_no_numbers_are(tiny: pellucid.Model) -> None:
+    before, vector = tiny.dtype, tiny.module.embeddings.token.weight.clone()
+    for device in ("meta", torch.device("meta")):
+        with pytest.raises(InputError, match=r"^device is 'meta', which holds no numbers: pass device='cpu'$"):
+            tiny.to(device, "float64")
+    assert tiny.dtype == before and torch.equal(tiny.module.embeddings.token.weight, vector)
+    with pytest.raises(InputError, match="this model stands on 'meta', which holds no numbers to move"):
+        pellucid.build(tiny.config, device="meta").to("cpu")
 
 
 @pytest.mark.parametrize("dtype", [[], {}, {"float32"}])
@@ -448,7 +458,9 @@ def test_the_fastest_kind_is_that_of_the_place_where_it_goes(
     elsewhere = pellucid.build(model.config, device="meta", dtype="auto")
     assert elsewhere.dtype == torch.bfloat16 and meant[1:] == ["meta"]
     assert Learner(elsewhere.loaded, Settings(precision="auto")).dtype == torch.bfloat16 and meant[2:] == ["meta"]
-    assert pellucid.build(model.config).to("meta", "auto").dtype == torch.bfloat16 and meant[3:] == ["meta"]
+    with pytest.raises(InputError, match="holds no numbers"):
+        pellucid.build(model.config).to("meta", "auto")
+    assert meant[3:] == ["meta"]
     assert elsewhere.to("meta", "auto").dtype == torch.bfloat16 and meant[4:] == ["meta"]
 
 

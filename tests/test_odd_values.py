@@ -58,6 +58,15 @@ PIPES = [
 ]
 
 
+@pytest.mark.parametrize("mode", ["False", "", None, 0, 1, 1.0, Undecided(), [True]], ids=repr)
+def test_training_is_switched_by_true_and_false_alone(tiny: pellucid.Model, mode: Any) -> None:
+    with pytest.raises(InputError, match=r"^mode is .*, expected true or false$"):
+        tiny.train(mode)
+    assert not tiny.module.training
+    assert tiny.train(np.True_).module.training and not tiny.train(np.False_).module.training
+    assert tiny.train().module.training and not tiny.eval().module.training
+
+
 @pytest.fixture(params=ODD)
 def odd(request: pytest.FixtureRequest) -> Any:
     return ODD[request.param]

@@ -116,8 +116,18 @@ def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str],
         log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
 
 
+def check_holds(device: torch.device) -> None:
+    """Refuses a device on which numbers would be lost."""
+    if device.type == "meta":
+        raise InputError("device is 'meta', which holds no numbers: pass ", Argument("device", "cpu"))
+
+
 def moved(module: Network, device: torch.device, dtype: torch.dtype) -> None:
     """Makes the numbers of a module another kind, on another device, in place; none where one of them does not fit."""
+    if not all(parameter.is_meta for parameter in module.parameters()):
+        check_holds(device)
+    elif device.type != "meta":
+        raise InputError("this model stands on 'meta', which holds no numbers to move: build or load it anew")
     for name, parameter in module.named_parameters():
         if torch.finfo(dtype).max < torch.finfo(parameter.dtype).max and not parameter.is_meta:
             finite(name, parameter.detach(), dtype)

@@ -11,7 +11,7 @@ from pellucid.checkpoints.adapter import read_source
 from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.facts import named_architecture, tell_of_states
 from pellucid.checkpoints.families import family_in, stranger
-from pellucid.checkpoints.fill import BITS, fill, fill_packed
+from pellucid.checkpoints.fill import BITS, check_holds, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
@@ -129,8 +129,7 @@ def _numbers(
     narrower: Mapping[str, int],
 ) -> Network:
     place = choose_device(device)
-    if place.type == "meta":
-        raise InputError("device is 'meta', which holds no numbers: load with ", Argument("device", "cpu"))
+    check_holds(place)
     if not (isinstance(dtype, str) and dtype in BITS):
         kind = choose_dtype(dtype, plan.dtype(tensors), place, more=BITS)
         return fill(plan, tensors, place, kind, attention, seed, narrower)

@@ -13,8 +13,14 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 
 
 def plain_number(value: Any) -> Any:
-    """A number of NumPy as Python's own, since a setting is kept, compared and written as one; else what was given."""
-    return value.item() if isinstance(value, Number) and hasattr(value, "item") else value
+    """A number of NumPy, or its true or false, as Python's own, since a setting is kept, compared and written as one;
+    else what was given."""
+    return value.item() if hasattr(value, "item") and (isinstance(value, Number) or _is_truth(value)) else value
+
+
+def _is_truth(value: Any) -> bool:
+    """Whether this is NumPy's true or false, which it counts among no numbers, whichever name it has there."""
+    return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
 
 
 def plain_numbers(said: Mapping[str, Any]) -> dict[str, Any]:
