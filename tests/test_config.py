@@ -1,5 +1,9 @@
 """Configs by themselves."""
 
+import copy
+import dataclasses
+import json
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -57,6 +61,56 @@ def test_a_scaling_is_one_of_two_types_and_no_dict(said: object) -> None:
         InputError, match=r"^rope_scaling is .*, expected pellucid\.config\.Llama3Scaling\(\.\.\.\) or Lin"
     ):
         Config.of("llama", rope_scaling=said)
+
+
+@pytest.mark.parametrize("wrong", ["rotary", None, -1, float("nan"), "x" * 100_000, Config, Config.of("bert")])
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("attention", "Attention of pellucid.config"),
+        ("feed_forward", "Plain or Gated of pellucid.config"),
+        ("norm", "LayerNorm or RMSNorm of pellucid.config"),
+        ("position", "Learned or Sinusoidal or NoPosition of pellucid.config"),
+        ("attention_position", "NoPosition or Rotary or RelativeBias of pellucid.config"),
+        ("dropout", "Dropout of pellucid.config"),
+        ("decoder", "DecoderSide or None of pellucid.config"),
+        ("head", "MaskedLM or .* or QuestionAnswering or None of pellucid.config"),
+        ("inert", "dict"),
+    ],
+)
+def test_each_part_of_a_config_is_one_of_its_types(name: str, wanted: str, wrong: Any) -> None:
+    """A word in place of a part ended in an error of Python's, or stood for no positions at all."""
+    config = Config.of("bert")
+    if wrong is None and name in ("decoder", "head"):
+        assert dataclasses.replace(config, **{name: wrong}) == config
+        return
+    with pytest.raises(InputError, match=f"^{name} is .*, expected {wanted}$") as caught:
+        dataclasses.replace(config, **{name: wrong})
+    assert len(str(caught.value)) < 300
+
+
+def test_what_a_config_keeps_of_its_file_is_read_and_not_written() -> None:
+    said = {"summary": [1]}
+    config = Config.of("bert", inert=said)
+    said["later"] = [2]
+    held: Any = config.inert
+    changes: list[Any] = [
+        lambda: held.update(a=1),
+        lambda: held.__setitem__("a", 1),
+        lambda: held.__delitem__("summary"),
+        lambda: held.__ior__({"a": 1}),
+        lambda: held.setdefault("a", 1),
+        lambda: held.pop("summary"),
+        held.popitem,
+        held.clear,
+    ]
+    for change in changes:
+        with pytest.raises(InputError, match=r"a config stays as it is: make another, config\.replace"):
+            change()
+    for same in (held, copy.deepcopy(config).inert, copy.copy(held), pickle.loads(pickle.dumps(config)).inert):
+        assert same == {"summary": [1]} and type(same) is type(held) and json.dumps(same) == '{"summary": [1]}'
+    assert type(held | {"a": 1}) is dict and type(held.copy()) is dict
+    assert config.replace(inert={**held, "a": 1}).inert == {"summary": [1], "a": 1}
 
 
 def test_a_model_is_built_with_a_tokenizer_or_none() -> None:

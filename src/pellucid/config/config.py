@@ -2,15 +2,29 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pellucid.config.checks import choice, count, is_word, token, truth, within
 from pellucid.config.heads import Head, QuestionAnswering
 from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
+from pellucid.config.plain import ReadOnly
 from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position, Rotary
 from pellucid.errors import Argument, InputError, near, short
 
 _DEFAULTS: dict[str, "Config"] = {}
+
+_PARTS: dict[str, Any] = {
+    "attention": Attention,
+    "feed_forward": FeedForward,
+    "norm": Norm,
+    "position": Position,
+    "attention_position": AttentionPosition,
+    "dropout": Dropout,
+    "decoder": DecoderSide | None,
+    "head": Head | None,
+    "inert": dict,
+}
+"""What may stand in a field of a config that is no single value."""
 
 
 def register(defaults: "Config") -> None:
@@ -63,9 +77,16 @@ class Config:
     bos_token_id: int | None = None
     eos_token_id: int | tuple[int, ...] | None = None
     inert: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Keys of the file that change no number of a forward pass; kept, so that saving loses nothing."""
+    """Keys of the file that change no number of a forward pass; kept, so that saving loses nothing. Read-only."""
 
     def __post_init__(self) -> None:
+        for name, kind in _PARTS.items():
+            if not isinstance(value := getattr(self, name), kind):
+                names = [getattr(one, "__name__", "") for one in get_args(kind) or (kind,)]
+                wanted = " or ".join("None" if one == "NoneType" else one for one in names)
+                wanted += "" if kind is dict else " of pellucid.config"
+                raise InputError(Argument(name), f" is {short(repr(value))}, expected {wanted}")
+        object.__setattr__(self, "inert", ReadOnly(self.inert))
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             count(name, getattr(self, name))
         count("type_vocab_size", self.type_vocab_size, most=1_000_000, least=0)
