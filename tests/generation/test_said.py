@@ -27,6 +27,19 @@ LIKE_BART = {"num_beams": 4, "max_length": 14, "min_length": 6, "length_penalty"
 LIKE_BART |= {"early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
 
 
+def test_a_model_says_what_it_is_told_in_facts_and_in_a_dictionary(tiny: pellucid.Model) -> None:
+    for wrong in (None, {}, "bert"):
+        with pytest.raises(InputError, match=r"^config is .*, expected a pellucid\.Config"):
+            tiny.saying(wrong, {})  # pyrefly: ignore
+    for wrong in (None, 5, "x" * 1000, [("a", 1)]):
+        with pytest.raises(InputError, match=r"^generation is .{1,90}, expected a dictionary, as generation_config"):
+            tiny.saying(tiny.config, wrong)  # pyrefly: ignore
+    told = {"max_new_tokens": 1}
+    other = tiny.saying(tiny.config, told)
+    told["max_new_tokens"] = 5
+    assert other.loaded.generation == {"max_new_tokens": 1}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
     with one_thread():

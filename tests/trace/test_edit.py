@@ -186,6 +186,20 @@ def test_an_edit_is_copied_and_says_that_it_is_not_pickled(edit: pellucid.edits.
         pickle.dumps(edit)
 
 
+@pytest.mark.parametrize("make", [fixed, add, patch, lambda tensor: tensor], ids=["fixed", "add", "patch", "tensor"])
+def test_an_edit_keeps_the_numbers_that_it_was_made_with(tiny: pellucid.Model, make: Callable[..., Any]) -> None:
+    ids, name, given = torch.tensor([[1, 2, 3]]), "layers.0.residual.post", torch.ones(1, 3, 24)
+    with tiny.edit({name: make(given)}), torch.no_grad():
+        before = tiny(ids).last_hidden_state
+        given.zero_()
+        assert torch.equal(tiny(ids).last_hidden_state, before)
+    learned = torch.ones(24, requires_grad=True)
+    with tiny.edit({name: add(learned)}), torch.no_grad():
+        before = tiny(ids).last_hidden_state
+        learned.copy_(torch.arange(24.0))
+        assert not torch.equal(tiny(ids).last_hidden_state, before)
+
+
 def test_gradients_go_through_edits(tiny: pellucid.Model) -> None:
     vector = torch.zeros(24, requires_grad=True)
     with tiny.edit({"layers.0.residual.post": add(vector, 2.0, position=1)}):

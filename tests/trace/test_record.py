@@ -113,6 +113,17 @@ def test_tokens_and_places(trace: "pellucid.trace.Trace") -> None:
     assert words == [*PAIR[0].split(), *PAIR[1].split()]
 
 
+def test_what_was_read_is_not_changed_through_its_lists(minilm: "pellucid.Model", tmp_path: Path) -> None:
+    trace = minilm.trace("time flies", keep="pooled")
+    for name in ("tokens", "ids", "segments", "offsets", "special"):
+        held = getattr(trace, name)
+        before = list(held)
+        held[1] = "WRONG"
+        held.append(held[0])
+        assert getattr(trace, name) == before == getattr(trace.rows[0], name)
+    assert pellucid.open_trace(trace.save(tmp_path / "a.trace")).tokens == ["[CLS]", "time", "flies", "[SEP]"]
+
+
 def test_strongest_links(trace: "pellucid.trace.Trace") -> None:
     links = trace.strongest(0, 8, most=3)
     weights = trace["layers.0.attention.weights"][0, 8]

@@ -1,6 +1,6 @@
 """The part of the facade that changes what is seen: `Model` has these methods."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -9,8 +9,9 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
+from pellucid.errors import InputError, short
 from pellucid.text import Tokenizer
-from pellucid.text.own_ids import check_words
+from pellucid.text.own_ids import check_words, checked
 from pellucid.trace.edit import Wanted, editing, entries_of, present
 from pellucid.trace.sweep import Metric, sweep
 
@@ -37,7 +38,10 @@ class Editable:
     def saying(self, config: Config, generation: dict[str, Any]) -> Self:
         """The same model, every number shared, with other facts beside them: what its labels and tokens are called, how
         it writes. What edits one of the two edits both."""
-        return type(self)(replace(self._loaded, config=config, generation=generation))
+        if not isinstance(generation, Mapping):
+            said = short(repr(generation))
+            raise InputError(f"generation is {said}, expected a dictionary, as generation_config.json holds it")
+        return type(self)(replace(self._loaded, config=checked(config), generation=dict(generation)))
 
     def edit(self, edits: Wanted) -> AbstractContextManager[Self]:
         """Inside the block every pass of this model, in this thread, goes on with edited numbers.

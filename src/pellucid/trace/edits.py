@@ -23,7 +23,7 @@ from torch import Tensor
 from pellucid.blocks.hooks import is_differentiated
 from pellucid.errors import Argument, Blank, InputError, counted, near, several, short
 from pellucid.trace.points import Axes
-from pellucid.trace.where import Chosen, Spot, Where, kind, length, parts, taken
+from pellucid.trace.where import Chosen, Spot, Where, kind, length, own, parts, taken
 
 Change = Callable[[Tensor, Spot], Tensor]
 """(the value, where it is told)  ->  another of the same shape, or that spreads to it"""
@@ -170,6 +170,7 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: Chosen) -> Edit:
     chosen = Where.of(where)
     if not isinstance(source_of, Mapping | Tensor):
         raise InputError(f"patch takes a trace or a tensor, and was given a {type(source_of).__name__}")
+    source_of = own(source_of)
     if len({(len(row.before), len(row.ids), len(row.target_ids)) for row in getattr(source_of, "rows", ())}) > 1:
         raise InputError("patch takes the trace of one text, or of texts of one length: choose one with trace.row(0)")
 
@@ -195,7 +196,7 @@ def edit_of(given: Any) -> Edit:
     if isinstance(given, Edit):
         return given
     if isinstance(given, Tensor) or (isinstance(given, Real) and not isinstance(given, bool)):
-        return fixed(_given(given, "fixed takes"))
+        return fixed(given)
     for maker in (zero, fixed, add, scale, mean, patch, change):
         if given is maker:
             raise InputError(f"{maker.__name__} is called to make an edit: {maker.__name__}(...)")
@@ -261,9 +262,9 @@ def _like(given: Tensor | float, now: Tensor, spot: Spot, what: str) -> Tensor:
 
 
 def _given(given: Any, takes: str) -> Tensor | float:
-    """A tensor as it is, a number as Python's own."""
+    """A tensor as it is now, a number as Python's own."""
     if isinstance(given, Tensor):
-        return given
+        return own(given)
     if not isinstance(given, Real) or isinstance(given, bool):
         raise InputError(f"{takes} a tensor or a number, and was given a {type(given).__name__}")
     return _number(given, "the number")

@@ -40,7 +40,8 @@ class Trace(NamedTensors):
     edits: what was edited on the way.  padding: on which side shorter texts of a batch are padded.
 
     Tensors that a pass hands on unchanged share their memory: `layers.1.residual.pre` is `layers.0.residual.post`.
-    What was read of the only text stands on the trace itself: `trace.tokens`; of several, ask `trace.row(i)`.
+    What was read of the only text stands on the trace itself: `trace.tokens`; of several, ask `trace.row(i)`. Such a
+    list is a copy, which changes nothing here.
     """
 
     called: ClassVar[str] = "trace"
@@ -62,27 +63,27 @@ class Trace(NamedTensors):
     @property
     def tokens(self) -> list[str]:
         """What the model saw, token by token."""
-        return self._only("tokens").tokens
+        return list(self._only("tokens").tokens)
 
     @property
     def ids(self) -> list[int]:
         """What the model saw, as ids of its vocabulary."""
-        return self._only("ids").ids
+        return list(self._only("ids").ids)
 
     @property
     def segments(self) -> list[int]:
         """0 or 1 for the text of a pair that each token belongs to."""
-        return self._only("segments").segments
+        return list(self._only("segments").segments)
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
         """Where each token stands in its text, in characters."""
-        return self._only("offsets").offsets
+        return list(self._only("offsets").offsets)
 
     @property
     def special(self) -> list[bool]:
         """Which tokens are no part of the text."""
-        return self._only("special").special
+        return list(self._only("special").special)
 
     @property
     def cut(self) -> int:

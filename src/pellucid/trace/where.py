@@ -165,6 +165,12 @@ def parts(chosen: int | Sequence[int] | slice) -> Sequence[int | slice]:
     return [chosen] if isinstance(chosen, int | slice) else chosen
 
 
+def own(given: Any) -> Any:
+    """A tensor that somebody gave as it is now, whatever he writes into it later; one that learns stays itself, since
+    it is written into by whoever learns it. What is no tensor, as it is."""
+    return given.clone() if isinstance(given, Tensor) and not given.requires_grad else given
+
+
 def _part(chosen: int | Sequence[int] | slice, axis: str | None, value: Tensor, spot: Spot) -> Tensor:
     """True along one axis where it is chosen, of as many dimensions as `value`."""
     wanted = [(places, set(taken(chosen, size))) for places, size in _along(axis, value, spot)]
