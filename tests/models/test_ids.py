@@ -42,6 +42,32 @@ def test_a_mask_is_the_same_in_every_form(model: pellucid.Model, mask: Any) -> N
         ),
         ({"input_ids": "a", "attention_mask": MASK}, "attention_mask was given beside texts, .*: leave attention_mask"),
         ({"input_ids": ["a"], "token_type_ids": MASK}, "token_type_ids was given beside texts, which bring their own"),
+        *(
+            (
+                {"attention_mask": MASK, "token_type_ids": torch.zeros(2, 4, dtype=kind)},
+                r"token_type_ids are \w+\[2, 4\], expected int64 or",
+            )
+            for kind in (torch.bool, torch.uint8, torch.int16, torch.float32)
+        ),
+        (
+            {"attention_mask": MASK, "token_type_ids": [[True] * 4] * 2},
+            r"token_type_ids are bool\[2, 4\], expected int64 or int32",
+        ),
+        *(
+            (
+                {"attention_mask": MASK} | {name: MASK.to("meta")},
+                f"{name} is a tensor on 'meta', which holds no numbers: give a dense one of",
+            )
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+        ),
+        *(
+            (
+                {"attention_mask": MASK} | {name: form},
+                f"{name} is a tensor, sparse or nested: give a dense one of shape",
+            )
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+            for form in (MASK.to_sparse(), torch.nested.nested_tensor([MASK[0], MASK[1]], layout=torch.jagged))
+        ),
         ({"input_ids": IDS[:1].bool()}, r"input_ids are bool\[1, 4\], expected int64 or int32 numbers"),
     ],
 )

@@ -200,6 +200,10 @@ class Stack(Watched):
         return (None, True) if mask is None else (causal_mask(seq, seq, places.device) & mask, False)
 
 
+_WHOLE = (torch.int64, torch.int32)
+"""Kinds of number by which a table is read."""
+
+
 def check_ids(
     embeddings: Embeddings,
     input_ids: Tensor,
@@ -208,13 +212,15 @@ def check_ids(
     segments: Tensor | None = None,
 ) -> None:
     """Refuses ids that this model cannot read, in one sentence."""
-    if input_ids.dim() != 2 or input_ids.dtype not in (torch.int64, torch.int32):
+    if input_ids.dim() != 2 or input_ids.dtype not in _WHOLE:
         raise InputError(f"input_ids are {kind_of(input_ids)}, expected int64 or int32 numbers of shape [batch, seq]")
     if not input_ids.shape[1]:
         raise InputError(f"input_ids are {kind_of(input_ids)}, expected one token at least in each text")
     for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids), ("segments", segments)):
         if given is not None and given.shape != input_ids.shape:
             raise InputError(f"{name} is {kind_of(given)}, expected the shape of input_ids, {list(input_ids.shape)}")
+    if token_type_ids is not None and token_type_ids.dtype not in _WHOLE:
+        raise InputError(f"token_type_ids are {kind_of(token_type_ids)}, expected int64 or int32 numbers")
     if input_ids.device.type == "cpu":  # elsewhere it would wait for the device
         _in_range("input_ids", input_ids, embeddings.token.num_embeddings)
         if token_type_ids is not None and embeddings.type is not None:

@@ -71,6 +71,9 @@ def _read(loaded: Loaded, texts: list[str]) -> dict[str, Tensor]:
 
 def _tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
     if isinstance(rows, Tensor):
+        if rows.is_meta or rows.is_nested or rows.layout != torch.strided:
+            where = " on 'meta', which holds no numbers" if rows.is_meta else ", sparse or nested"
+            raise InputError(f"{name} is a tensor{where}: give a dense one of shape [batch, seq]")
         return rows
     if isinstance(rows, list | tuple) and not rows:
         raise InputError(f"{name} holds no rows: give one for each text")
