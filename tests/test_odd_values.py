@@ -1,5 +1,7 @@
 """Arrays, tensors and pandas' NA in the place of one value: each comes to one sentence that names the argument."""
 
+import enum
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,6 +289,44 @@ def test_a_path_is_none_of_these(checkpoint: Checkpoint, index: pellucid.Index, 
         refused("expected the path of a file or folder", lambda: call(odd))  # noqa: B023
     refused("encoding", lambda: pellucid.train(model, rows, "classify", encoding=odd))
     refused("pattern|parameter", lambda: model.freeze(odd))
+
+
+class Named:
+    """A path of whatever it is made with."""
+
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+    def __fspath__(self) -> Any:
+        return self.name
+
+
+def _forms(path: Path) -> list[Any]:
+    """A path as others have it: of bytes, and as the value of an Enum, which Python shows by its name."""
+    return [Named(bytes(path)), Named(str(path)), enum.Enum("Kept", {"FOLDER": str(path)}, type=str).FOLDER]
+
+
+def test_a_path_is_taken_by_its_characters(checkpoint: Checkpoint, index: pellucid.Index, tmp_path: Path) -> None:
+    model, rows = pellucid.load(checkpoint("bert-body")), [{"text": t, "label": t} for t in "abab"]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = {"max_steps": 1, "batch_size": 2, "validation": 0, "progress": False}
+    for i, at in enumerate(_forms(tmp_path / "model")):
+        assert model.save(at, overwrite=i > 0) == tmp_path / "model"
+        assert pellucid.load(at).config == model.config
+        assert compat.AutoTokenizer.from_pretrained(at).name_or_path == str(tmp_path / "model")
+    for i, (at, data) in enumerate(zip(_forms(tmp_path / "learned"), _forms(tmp_path / "rows.jsonl"))):
+        pellucid.train(model, data, "classify", out=at, overwrite=i > 0, **said)
+        assert (tmp_path / "learned" / "config.json").is_file() and pellucid.curves(at).text()
+    for i, at in enumerate(_forms(tmp_path / "index")):
+        assert index.save(path := at if i == 0 else Named(f"{tmp_path / 'index'}{i}"))
+        assert len(pellucid.Index.open(path)) == 2
+    trace = model.trace("A dog sleeps.", keep="pooled")
+    assert all(trace.save(at) == tmp_path / "a.trace" for at in _forms(tmp_path / "a.trace"))
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "a.trace", "index", "index1", "index2", "learned", "model", "rows.jsonl",
+    ]  # fmt: skip
+    for call in (model.save, pellucid.load, index.save, pellucid.Index.open, pellucid.curves):
+        refused("is a path that gives no text", lambda: call(Named(5)))  # noqa: B023
 
 
 def test_the_home_is_a_place_for_an_index(

@@ -29,20 +29,29 @@ MOST_NAME = 200
 """Bytes of a name to which something comes, such as a number; systems take 255."""
 
 
+def name_of(name: str | os.PathLike[str]) -> str:
+    """A path in its own characters: those that an Enum's text stands for, and those that a path of bytes means.
+    Raises InputError for what is no path."""
+    try:
+        if isinstance(name, str | os.PathLike):
+            return str.__str__(os.fsdecode(os.fspath(name)))
+    except (TypeError, ValueError) as error:  # it gives neither text nor bytes, or bytes that are no name here
+        raise InputError(f"{short(repr(name))} is a path that gives no text: {error}") from error
+    raise InputError(f"{short(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
+
+
 def path_of(name: str | os.PathLike[str]) -> Path:
     """The path that `name` stands for, `~` as the home. Raises InputError for what is no path, and where nothing can
     lie: a name that is empty, is too long or holds a NUL, the home of nobody, a closed folder."""
-    if not isinstance(name, str | os.PathLike):
-        raise InputError(f"{short(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
-    if name == "":  # which Python takes for the folder that it is in
+    if (text := name_of(name)) == "":  # which Python takes for the folder that it is in
         raise InputError("the name is empty, expected the path of a file or folder")
     try:
-        path = Path(name).expanduser()
+        path = Path(text).expanduser()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.lstat()
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{os.fspath(name)[:80]!r} can be no path here: {reason}; choose another one") from error
+        raise InputError(f"{text[:80]!r} can be no path here: {reason}; choose another one") from error
     return path
 
 
@@ -60,7 +69,7 @@ def target_of(name: str | os.PathLike[str]) -> Path:
 def check_ending(name: str, path: str | os.PathLike[str], *endings: str) -> None:
     """What a file is called says what is in it. Raises InputError for another ending."""
     if path_of(path).suffix.lower() not in endings:
-        raise InputError(f"{name} is {os.fspath(path)}, expected a name that ends in {' or '.join(endings)}")
+        raise InputError(f"{name} is {name_of(path)}, expected a name that ends in {' or '.join(endings)}")
 
 
 def cache() -> Path:

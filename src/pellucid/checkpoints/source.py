@@ -16,7 +16,7 @@ from pellucid.checkpoints.links import refuse_links_of_folder
 from pellucid.checkpoints.wanted import form_of_folder, lacks_weights
 from pellucid.checkpoints.where import USUAL, Where
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, ResourceError, UnsafeFileError, several
-from pellucid.files import digest_of
+from pellucid.files import digest_of, name_of
 
 log = logging.getLogger("pellucid")
 
@@ -70,12 +70,12 @@ def locate(name: str | os.PathLike[str], where: Where = USUAL) -> Source:
 
 def _located(name: str | os.PathLike[str], where: Where) -> Source:
     """What a name stands for, whatever it is: looked at, and with what the cache lacks of it."""
-    found = lying(name, where)
+    found = lying(name := _named(name), where)
     if found is not None and found.kind in ("folder", "file"):
         return found
-    package = installed.find(os.fspath(name))
+    package = installed.find(name)
     if found is None:
-        return _fetched(package.name if package else os.fspath(name), package, where)
+        return _fetched(package.name if package else name, package, where)
     if found.kind == "hub":
         _make_whole(found, package, where)
     elif package is not None:
@@ -86,10 +86,7 @@ def _located(name: str | os.PathLike[str], where: Where) -> Source:
 
 def lying(name: str | os.PathLike[str], where: Where) -> Source | None:
     """What a name stands for as it lies here, which is not looked at; None for one on the hub of which nothing does."""
-    text = os.fspath(name) if isinstance(name, os.PathLike) else name
-    if not isinstance(text, str):
-        raise InputError(f"the model is {repr(text)[:80]}, expected the name of one, a folder or a path")
-    folder = _path(text)
+    folder = _path(text := _named(name))
     if folder.is_dir():
         return Source(text, folder.resolve(), "folder", file=_gguf_of(folder))
     packed = folder.suffix.lower() == ".gguf"
@@ -142,6 +139,12 @@ def _refuse_foreign(package: installed.Packaged | None, where: Where) -> None:
     """Refuses what the hub holds in a foreign format only: its package is the way."""
     if package is not None and package.foreign and where.revision is None:
         raise NotFoundError(hub.nowhere(package.name, package, "where its files are of another format", where))
+
+
+def _named(name: object) -> str:
+    if not isinstance(name, str | os.PathLike):
+        raise InputError(f"the model is {repr(name)[:80]}, expected the name of one, a folder or a path")
+    return name_of(name)
 
 
 def _path(text: str) -> Path:

@@ -11,7 +11,7 @@ from pellucid.checkpoints.links import READ
 from pellucid.checkpoints.source import Mark, Source, locate
 from pellucid.checkpoints.where import USUAL, Where
 from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
-from pellucid.files import reading
+from pellucid.files import name_of, reading
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def located(name: str | os.PathLike[str] | Source, where: Where = USUAL) -> Iter
         if source is not None:
             _moved(source.folder, error)
         elif isinstance(name, str | os.PathLike):
-            _moved(Path(name), error)
+            _moved(Path(name_of(name)), error)
         raise
     _same(source)
 

@@ -29,6 +29,7 @@ from pellucid.compat.words import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
 from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near, several, short
+from pellucid.files import name_of
 from pellucid.model import Model
 
 log = logging.getLogger("pellucid")
@@ -46,7 +47,7 @@ def opened(
     own = {key: said.pop(key) for key in _OPENING if key in said}
     config = own.get("config")
     if config is None:
-        config = PretrainedConfig.of(read_config(name, where), os.fspath(name))
+        config = PretrainedConfig.of(read_config(name, where), name_of(name))
     elif not isinstance(config, PretrainedConfig):
         raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
     config = copy.deepcopy(config)  # what is said here, and what the model learns of its labels, is the model's own

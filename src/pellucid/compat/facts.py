@@ -16,7 +16,7 @@ from pellucid.compat.said import where_of, writing_into
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, short
-from pellucid.files import write_whole
+from pellucid.files import name_of, write_whole
 
 MARKS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
 """What a config says of calls, of losses and of labels beside the keys of its family."""
@@ -50,7 +50,7 @@ class PretrainedConfig:
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "PretrainedConfig":
         """The config of a checkpoint, with some facts changed: `from_pretrained("bert-base-uncased", num_labels=3)`."""
-        return PretrainedConfig.of(read_config(name, where_of(said)), os.fspath(name), **said)
+        return PretrainedConfig.of(read_config(name, where_of(said)), name_of(name), **said)
 
     def read(self, head: Head | None = None) -> Config:
         """The same as ours, with this head."""

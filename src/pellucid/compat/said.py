@@ -14,7 +14,7 @@ import torch
 from pellucid.checkpoints.where import Where
 from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near
-from pellucid.files import cannot_write
+from pellucid.files import cannot_write, name_of
 
 log = logging.getLogger("pellucid")
 
@@ -78,7 +78,7 @@ def saving(said: Mapping[str, Any]) -> None:
 @contextmanager
 def writing_into(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder to write into, made where it is missing; the system's errors are ours."""
-    place = Path(folder)
+    place = Path(name_of(folder))
     try:
         place.mkdir(parents=True, exist_ok=True)
         yield place

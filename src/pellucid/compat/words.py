@@ -13,6 +13,7 @@ from pellucid.compat.said import PLACE, accepted, lacking, saving, where_of, wri
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
 from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, InputError, NotFoundError, several, short
+from pellucid.files import name_of
 from pellucid.text import Tokenizer
 from pellucid.text.chat import template_of
 from pellucid.text.cut import ids_of
@@ -43,8 +44,8 @@ class AutoTokenizer(Vocabulary):
         said = accepted(said, {*PLACE, *SETTABLE}, "a tokenizer")
         own = read_tokenizer(name, where_of(said))
         if own is None:
-            raise NotFoundError(f"{os.fspath(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
-        found = cls(own, os.fspath(name))
+            raise NotFoundError(f"{name_of(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
+        found = cls(own, name_of(name))
         for key, value in said.items():
             setattr(found, key, value)
         return found

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Sized
-from pathlib import Path
 
 from pellucid.config.checks import is_several
+from pellucid.errors import InputError
+from pellucid.files import path_of
 from pellucid.search.corpus import Corpus
 from pellucid.text.rows import OBJECTS, TABLES
 
@@ -16,11 +17,11 @@ def expected(corpus: Corpus) -> int | None:
     if not isinstance(source, str | os.PathLike):
         return len(source) if isinstance(source, Sized) and is_several(source) else None
     try:
-        path = Path(source).expanduser()
+        path = path_of(source)
         if path.suffix.lower() not in (*TABLES, *OBJECTS) or not path.is_file():
             return None
         with path.open("rb") as file:
             ends = sum(part.count(b"\n") for part in iter(lambda: file.read(2**20), b""))
-    except (OSError, RuntimeError):  # whoever reads it says what is wrong
+    except (OSError, RuntimeError, InputError):  # whoever reads it says what is wrong
         return None
     return max(ends - (path.suffix.lower() in TABLES), 1)

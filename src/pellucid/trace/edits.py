@@ -196,7 +196,7 @@ def edit_of(given: Any) -> Edit:
     if isinstance(given, Edit):
         return given
     if isinstance(given, Tensor) or (isinstance(given, Real) and not isinstance(given, bool)):
-        return fixed(given)
+        return fixed(given if isinstance(given, Tensor) else _number(given, "the number"))
     for maker in (zero, fixed, add, scale, mean, patch, change):
         if given is maker:
             raise InputError(f"{maker.__name__} is called to make an edit: {maker.__name__}(...)")

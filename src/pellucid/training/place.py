@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pellucid.files import name_of
+
 
 @dataclass(frozen=True)
 class Place:
@@ -32,9 +34,10 @@ class Place:
 def place_of(data: Any) -> Place:
     """Where rows stand."""
     if isinstance(data, str | os.PathLike):
-        return Place(Path(data).name, (os.fspath(data),))
+        return Place(Path(name_of(data)).name, (name_of(data),))
     if isinstance(data, list | tuple) and data and all(isinstance(one, str | os.PathLike) for one in data):
-        return Place(" and ".join(Path(one).name for one in data), tuple(os.fspath(one) for one in data))
+        files = tuple(map(name_of, data))
+        return Place(" and ".join(Path(one).name for one in files), files)
     kind = type(data)
     if kind.__module__.partition(".")[0] == "datasets":
         return Place(str(getattr(getattr(data, "info", None), "dataset_name", None) or "a dataset"))

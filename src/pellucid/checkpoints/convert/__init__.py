@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pellucid.checkpoints.convert.find import find, words
 from pellucid.checkpoints.convert.folder import check_target, write_folder
-from pellucid.files import path_of, read_json, reading
+from pellucid.files import name_of, path_of, read_json, reading
 
 
 class Converted(NamedTuple):
@@ -35,7 +35,7 @@ def convert(
     """
     target = path_of(folder)
     with reading():
-        found = find(os.fspath(name))
+        found = find(name_of(name))
         check_target(target, found.file, overwrite)
         if found.kind == "onnx":
             from pellucid.checkpoints.convert.encoder import read_encoder
