@@ -209,6 +209,73 @@ def test_a_number_of_numpy_is_a_number(checkpoint: Checkpoint, index: pellucid.I
     assert len(kept) == 1 and pellucid.Index.open(kept.folder).manifest.settings.M == 8
 
 
+def test_what_only_counts_as_a_number_is_no_token(checkpoint: Checkpoint) -> None:
+    writer, words = pellucid.load(checkpoint("gpt2")), pellucid.load(checkpoint("bert-body")).tokenizer
+    for said in (b"ab", "", bytearray(b"a"), [True]):
+        refused("^stop_token_ids is ", lambda: writer.generate("a", stop_token_ids=said))  # noqa: B023
+    assert words is not None
+    for ids in (torch.tensor([True, False]), np.array([True]), [True], (5, False), b"a", bytearray(b"a"), "", "5"):
+        for read in (words.decode, words.convert_ids_to_tokens):
+            refused("^the ids are .*, expected the ids of tokens: whole", lambda: read(ids))  # noqa: B023
+    for ids in ([5], torch.tensor([5]), np.array([5]), iter([5]), [np.int32(5)], range(5, 6)):
+        assert words.decode(ids) == words.decode([5])
+    judge = pellucid.load(checkpoint("bert-body")).explain
+    for said in (True, np.False_, "0.5", float("nan")):
+        refused("^residual is .*, expected a number from 0 to 1", lambda: judge.attention_rollout("a", residual=said))  # noqa: B023
+    assert torch.equal(judge.attention_rollout("a", residual=np.float32(0.5)), judge.attention_rollout("a"))
+
+
+@pytest.mark.parametrize("seed", ["abc", None, 2.5, -1, 2**32, 2**64, True, np.arange(2)], ids=repr)
+def test_a_seed_of_compat_is_one_that_every_source_takes(seed: Any) -> None:
+    before = torch.random.get_rng_state()
+    refused("^seed is .*, expected a whole number from 0 to 4,294,967,295$", lambda: compat.set_seed(seed))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    compat.set_seed(np.int64(2))
+
+
+def test_rows_that_hold_themselves_are_refused(checkpoint: Checkpoint) -> None:
+    model = pellucid.load(checkpoint("bert-body"))
+    lists, names = list[Any](), dict[str, Any]()
+    lists.append(lists)
+    names["a"] = names
+    for inner in (lists, names):
+        for row in ({"text": inner, "label": "a"}, {"text": "a", "label": inner}):
+            refused(
+                "^row 1 holds a list that holds itself",
+                lambda: pellucid.train(model, [{"text": "b", "label": "b"}, row], "classify"),  # noqa: B023
+            )
+
+
+def test_a_long_value_is_not_said_whole(checkpoint: Checkpoint) -> None:
+    model, writer = pellucid.load(checkpoint("bert-body")), pellucid.load(checkpoint("gpt2"))
+    long, many = "x" * 100_000, list(range(3_000))
+    rows, why = [{"text": "a", "label": "a"}] * 4, writer.explain
+    calls: list[Callable[[], Any]] = [
+        lambda: model.freeze(long),
+        lambda: model.unfreeze(long),
+        lambda: pellucid.load(checkpoint("bert-body"), head=long),
+        lambda: model.config.replace(**{long: 1}),
+        lambda: model.trace("a", keep="pooled")[long],
+        lambda: model.points()[long],
+        lambda: pellucid.pipeline(long),
+        lambda: pellucid.train(model, rows, "classify", columns={"text": long}),
+        lambda: pellucid.train(model, rows, "classify", **{long: 1}),
+        lambda: writer.generate("a", **{long: 1}),
+        lambda: writer.generate("a", length_penalty=many),
+        lambda: writer.generate("a", early_stopping=many),
+        lambda: writer.generate("a", num_return_sequences=many),
+        lambda: why.direct_logit_attribution("a", long),
+        lambda: why.direct_logit_attribution("a", "a", position=many),
+        lambda: why.integrated_gradients("a", steps=many),
+        lambda: why.logit_lens("a", k=many),
+        lambda: model.explain.attention_rollout("a", residual=many),
+    ]
+    for call in calls:
+        with pytest.raises(InputError) as caught:
+            call()
+        assert len(str(caught.value)) < 1_000
+
+
 def test_our_own_tokenizer_and_a_pipeline_refuse_it(checkpoint: Checkpoint, odd: Any) -> None:
     model = pellucid.load(checkpoint("bert-body"))
     words, messages = model.loaded.words, [{"role": "user", "content": "x"}]

@@ -27,7 +27,7 @@ from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import accepted, placed, where_of
 from pellucid.compat.words import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
-from pellucid.config.checks import is_word
+from pellucid.config.checks import count, is_word, plain_number
 from pellucid.errors import InputError, near, several, short
 from pellucid.files import name_of
 from pellucid.model import Model
@@ -183,6 +183,7 @@ def architecture(name: str) -> type[PreTrainedModel]:
 
 def set_seed(seed: int) -> None:
     """Sets the global sources of random numbers: Python's, NumPy's and torch's."""
+    count("seed", seed := plain_number(seed), most=2**32 - 1, least=0)  # NumPy's takes no other
     random.seed(seed)
     numpy.random.seed(seed)
     torch.manual_seed(seed)

@@ -283,7 +283,7 @@ class Config:
                 top[name] = dataclasses.replace(part, **inner)
         if changes:
             name = next(iter(changes))
-            raise InputError(f"a {self.family} config has no {name!r}{near(name, self.facts())}")
+            raise InputError(f"a {self.family} config has no {short(repr(name))}{near(name, self.facts())}")
         if isinstance(top.get("head"), QuestionAnswering) and len(top.get("labels", self.labels)) != 2:
             top["labels"] = ("LABEL_0", "LABEL_1")  # by whose number the reference makes its two logits
         return dataclasses.replace(self, **top)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from pellucid.config.checks import activation, choice, truth
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 
 Answers = Literal["vocabulary", "labels"] | tuple[str, ...]
 Per = Literal["token", "text"]
@@ -151,4 +151,4 @@ def head_named(name: str) -> Head:
         if kind.name == name:
             return kind()
     names = [kind.name for kind in HEADS]
-    raise InputError(f"unknown head {name!r}{near(name, names)}: choose one of {', '.join(names)}, or None")
+    raise InputError(f"unknown head {short(repr(name))}{near(name, names)}: choose one of {', '.join(names)}, or None")

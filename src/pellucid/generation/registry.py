@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import Argument, InputError, counted, several
+from pellucid.errors import Argument, InputError, counted, several, short
 from pellucid.generation.options import Reading
 from pellucid.generation.written import Written
 
@@ -70,7 +70,7 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
             if value != option.default:
                 values[name] = value
                 if option.sampling and not sampling:
-                    wrong = f"{name} is {value!r} and nothing is drawn: pass "
+                    wrong = f"{name} is {short(repr(value))} and nothing is drawn: pass "
                     raise InputError(wrong, Argument("do_sample", True), f", or leave {name} out")
     asked = {OPTIONS[name].rule for name in values}
     return tuple(

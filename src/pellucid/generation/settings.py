@@ -124,7 +124,7 @@ def read_settings(
     for name in asked:
         if name not in known:
             hint = f" (did you mean {_FOREIGN[name]}?)" if name in _FOREIGN else near(name, known)
-            raise InputError(f"there is no option {name!r} of writing{hint}")
+            raise InputError(f"there is no option {short(repr(name))} of writing{hint}")
     check_kinds(asked)
     given = {name: value for name, value in asked.items() if value is not None}
     options = _agreeing({name: value for name, value in (said or {}).items() if value not in ([], {}, None)}, given)
@@ -132,7 +132,7 @@ def read_settings(
     if options.get("num_beams", 1) == 1:
         for name in _BEAMS:
             if name in given:
-                wrong = f"{name} is {given[name]!r} and there are no beams: pass "
+                wrong = f"{name} is {short(repr(given[name]))} and there are no beams: pass "
                 raise InputError(wrong, Argument("num_beams", Blank("N")), ", or leave it out")
             options.pop(name, None)
     own = {name: _plain(name, options[name]) for name in options if name in _OWN and name != "rules"}
@@ -182,4 +182,6 @@ def _plain(name: str, value: Any) -> Any:
         return (value,)
     if name == "stop_token_ids" and isinstance(value, int):
         return (value,)
-    return tuple(value) if name in ("stop", "stop_token_ids") and isinstance(value, Sequence) else value
+    if name not in ("stop", "stop_token_ids") or isinstance(value, str | bytes | bytearray | memoryview):
+        return value
+    return tuple(value) if isinstance(value, Sequence) else value

@@ -10,7 +10,7 @@ import torch
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
-from pellucid.errors import InputError
+from pellucid.errors import InputError, short
 from pellucid.generation.answers import Completion, Messages, named
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Judge, deadline, write
@@ -117,7 +117,7 @@ def one_each(options: dict[str, Any]) -> dict[str, Any]:
     many = options.get("num_return_sequences")
     if many is not None and not (type(many) is int and many == 1):
         raise InputError(
-            f"num_return_sequences is {many!r}, and this gives one text for each prompt: "
+            f"num_return_sequences is {short(repr(many))}, and this gives one text for each prompt: "
             "complete(...).sequences holds several"
         )
     return options | {"num_return_sequences": 1}

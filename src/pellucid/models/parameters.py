@@ -23,7 +23,7 @@ def freeze(module: nn.Module, *patterns: str, frozen: bool = True) -> list[str]:
             raise InputError(f"a pattern is {short(repr(pattern))}, expected the name of a parameter, or a glob")
         fits = fnmatch.filter(names, pattern) or fnmatch.filter(names, f"{pattern}.*")
         if not fits:
-            raise InputError(f"no parameter is called {pattern!r}{near(pattern, names)}")
+            raise InputError(f"no parameter is called {short(repr(pattern))}{near(pattern, names)}")
         chosen |= dict.fromkeys(fits)
     for name in chosen:
         names[name].requires_grad_(not frozen)

@@ -149,4 +149,4 @@ def named(task: str) -> tuple[Name, dict[str, Any]]:
             return one, {}
     known = [name for one in TASKS for name in (one.name, *one.aliases)]
     others = f": one of {', '.join(known)}, or translation_xx_to_yy"
-    raise InputError(f"unknown task {task!r}{near(task, known)}", others)
+    raise InputError(f"unknown task {short(repr(task))}{near(task, known)}", others)

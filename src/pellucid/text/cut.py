@@ -46,12 +46,22 @@ def warn_of_cut(number: int, total: int, most: int | None, what: str = "texts") 
 def ids_of(ids: Any) -> list[int]:
     """The ids of tokens as plain numbers, from whatever holds them."""
     try:
-        found = [operator.index(i) for i in ids]
+        given = list(ids)
+        found = [-1] if _no_ids(ids, given) else [operator.index(i) for i in given]
     except TypeError:
         found = [-1]
     if found and not 0 <= min(found) <= max(found) < 2**32:
         raise InputError(f"the ids are {short(repr(ids))}, expected the ids of tokens: whole numbers from 0")
     return found
+
+
+def _no_ids(ids: Any, given: list[Any]) -> bool:
+    """Whether these are letters, bytes or truths, of which Python makes numbers without a word."""
+    return (
+        isinstance(ids, str | bytes | bytearray | memoryview)
+        or bool in map(type, given)
+        or str(getattr(ids, "dtype", "")) in ("torch.bool", "bool")
+    )
 
 
 def whole_characters(text: str) -> str:

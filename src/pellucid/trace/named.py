@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.config import Config
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 from pellucid.trace.aliases import aliases
 
 
@@ -28,10 +28,14 @@ class NamedTensors(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         if not isinstance(name, str):
-            raise InputError(f"a {self.called} is asked by name, and not by {name!r}; names() lists what it has")
+            raise InputError(
+                f"a {self.called} is asked by name, and not by {short(repr(name))}; names() lists what it has"
+            )
         found = self._ours(name)
         if found not in self.points:
-            raise InputError(f"this {self.called} has no {name!r}{near(found, self.points)}; names() lists what it has")
+            raise InputError(
+                f"this {self.called} has no {short(repr(name))}{near(found, self.points)}; names() lists what it has"
+            )
         return self.points[found]
 
     def __contains__(self, name: object) -> bool:

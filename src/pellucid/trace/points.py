@@ -84,7 +84,7 @@ class Points(Mapping[str, Axes]):
         if not isinstance(name, str):
             raise InputError(f"a point is asked by name, and not by {shortened(repr(name))}; list() has all of them")
         if name not in self._axes:
-            raise InputError(f"this model has no point {name!r}{near(name, self._axes)}")
+            raise InputError(f"this model has no point {shortened(repr(name))}{near(name, self._axes)}")
         return self._axes[name]
 
     def __contains__(self, name: object) -> bool:

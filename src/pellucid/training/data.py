@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config.checks import is_several, unwrapped
-from pellucid.errors import Argument, Blank, InputError, near, several
+from pellucid.errors import Argument, Blank, InputError, near, several, short
 from pellucid.files import cannot_read, once, path_of
 from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import facts, no_file
@@ -214,7 +214,12 @@ def _of_columns(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _row(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise InputError(f"{where} is {type(row).__name__}, expected values by column")
-    return {str(name): plain(value) for name, value in row.items()}
+    try:
+        return {str(name): plain(value) for name, value in row.items()}
+    except RecursionError as error:
+        raise InputError(
+            f"{where} holds a list that holds itself, or lists in lists without end: leave it out"
+        ) from error
 
 
 def plain(value: Any) -> Any:
@@ -252,7 +257,9 @@ def no_column(row: Mapping[str, Any], index: int, name: str, advice: bool = True
     same = [one for one in row if one.lower() == name.lower()]
     hint = f" (did you mean {same[0]}?)" if same else near(name, row)
     meant = (": ", Argument("columns", {name: Blank("NAME")}), " says which one is meant") if advice else ()
-    return InputError(f"{place(row, index)}: no column {name!r}{hint}; its columns are {several(row) or 'none'}", meant)
+    return InputError(
+        f"{place(row, index)}: no column {short(repr(name))}{hint}; its columns are {several(row) or 'none'}", meant
+    )
 
 
 def missing(value: Any) -> bool:

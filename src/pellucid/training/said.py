@@ -150,4 +150,4 @@ def _unknown(name: Name, said: str, options: Mapping[str, Any], settings: Mappin
     if not hint and (others := [one.name for one in OBJECTIVES if said in options_of(one)]):
         hint = f", which is an option of {several(others)}"
     every = f": its options are {', '.join(options)}; the settings are {', '.join(settings)}"
-    return f"{name.name} has no setting {said!r}{hint or every}"
+    return f"{name.name} has no setting {short(repr(said))}{hint or every}"

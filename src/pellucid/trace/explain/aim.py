@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import is_word
-from pellucid.errors import Argument, Blank, InputError, near
+from pellucid.errors import Argument, Blank, InputError, near, short
 from pellucid.trace.explain.given import place, token_id, token_of
 from pellucid.trace.reading import Reading
 
@@ -61,7 +61,9 @@ def _where(loaded: Loaded, reading: Reading, logits: Tensor, position: int | Non
     assert head is not None  # `check_head` saw it
     if head.per == "text":
         if position is not None:
-            raise InputError(f"position is {position!r}, and a {head.name} head has one answer for all of the text")
+            raise InputError(
+                f"position is {short(repr(position))}, and a {head.name} head has one answer for all of the text"
+            )
         return None
     if position is not None:
         return place(position, logits.shape[1])

@@ -11,7 +11,7 @@ from pellucid.blocks import Embeddings, RMSNorm
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import WRITING
 from pellucid.config.checks import count
-from pellucid.errors import InputError
+from pellucid.errors import InputError, short
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
 from pellucid.trace import EditSaid, Trace, resolve
@@ -119,7 +119,7 @@ def direct_logit_attribution(
     side = side_of(loaded, None, "decoder")
     chosen = token_id(loaded, token), None if against is None else token_id(loaded, against, "against")
     if chosen[0] == chosen[1]:
-        raise InputError(f"token and against are both {token!r}: their difference is 0 everywhere")
+        raise InputError(f"token and against are both {short(repr(token))}: their difference is 0 everywhere")
     edits = text.edits if isinstance(text, Trace) else edits_of(loaded)
     edited = bool(edits)
     trace = traced(loaded, text, _points(side, stack.depth, edited), decoder_text)

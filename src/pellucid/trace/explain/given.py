@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import among
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, counted, short
 from pellucid.text import tokens_of
 from pellucid.text.spelling import written
 from pellucid.trace import Trace, record
@@ -49,7 +49,7 @@ def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> 
     if kind == "encoder-decoder":
         return f"{side or default}."
     if side is not None and side != kind:
-        raise InputError(f"side is {side!r}, and this model is of kind {kind!r}: leave it out")
+        raise InputError(f"side is {short(repr(side))}, and this model is of kind {kind!r}: leave it out")
     return ""
 
 
@@ -77,9 +77,9 @@ def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
     if known is not None:
         return known
     if len(row.ids) < 2:
-        raise InputError(f"{what} {token!r} is not in this vocabulary of {len(words):,} tokens")
-    parts = ", ".join(map(repr, row.tokens[:6])) + (", ..." if len(row.tokens) > 6 else "")
-    raise InputError(f"{what} {token!r} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
+        raise InputError(f"{what} {short(repr(token))} is not in this vocabulary of {len(words):,} tokens")
+    parts = ", ".join(short(repr(one)) for one in row.tokens[:6]) + (", ..." if len(row.tokens) > 6 else "")
+    raise InputError(f"{what} {short(repr(token))} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
 
 
 def token_of(loaded: Loaded, number: int) -> str:
@@ -95,7 +95,9 @@ def token_of(loaded: Loaded, number: int) -> str:
 def place(position: int, tokens: int, what: str = "position") -> int:
     """A place among so many tokens, counted from 0; -1 is the last."""
     if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
-        raise InputError(f"{what} is {position!r}, expected -{tokens} to {tokens - 1} among {counted(tokens, 'token')}")
+        raise InputError(
+            f"{what} is {short(repr(position))}, expected -{tokens} to {tokens - 1} among {counted(tokens, 'token')}"
+        )
     return position % tokens
 
 

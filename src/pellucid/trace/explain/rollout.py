@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from pellucid.errors import InputError
+from pellucid.config.checks import plain_number
+from pellucid.errors import InputError, short
 from pellucid.machine import no_grad
 from pellucid.trace import Trace
 from pellucid.trace.explain.given import side_of
@@ -24,8 +25,9 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
     that is looked at and ignored counts in full.
     Raises InputError where the trace lacks a layer, or rows because of a cache.
     """
-    if not isinstance(residual, int | float) or not 0 <= residual <= 1:
-        raise InputError(f"residual is {residual!r}, expected a number from 0 to 1")
+    residual = plain_number(residual)
+    if isinstance(residual, bool) or not isinstance(residual, int | float) or not 0 <= residual <= 1:
+        raise InputError(f"residual is {short(repr(residual))}, expected a number from 0 to 1")
     if not trace.tokens:  # of several texts this asks for one
         raise InputError("this trace has no tokens: there is nothing to explain")
     found = torch.stack([layer.mean(dim=1)[0] for layer in weights_of(trace, side_of(trace, side, "encoder"))])
