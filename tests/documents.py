@@ -1,5 +1,6 @@
 """What the documents claim, in a form that can be checked; and the page of the command line, made from its help."""
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -85,9 +86,28 @@ def own_defaults() -> str:
     return "\n".join(lines) + "\n"
 
 
+def own_options() -> str:
+    """The table of docs/training.md that says which options each task has, and where they are explained."""
+    from dataclasses import fields
+
+    from pellucid.training.names import OBJECTIVES
+    from pellucid.training.said import options_of
+
+    lines = ["| task | its options and their defaults | page |", "|---|---|---|"]
+    for one in OBJECTIVES:
+        defaults = {field.name: field.default for field in fields(one.objective())}
+        said = ", ".join(f"`{name}` {_short(defaults[name])}" for name in options_of(one))
+        lines.append(f"| `{one.name}` | {said} | `{one.home.replace(':', '.')}` |")
+    return "\n".join(lines) + "\n"
+
+
 def _short(value: object) -> str:
-    """A number as a person types it, a text as code."""
-    return f"`{value}`" if isinstance(value, str) else f"{value:g}"
+    """A value as a person types it: a number as it is, a text as code."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool | str):
+        return f"`{json.dumps(value).strip(chr(34))}`"
+    return f"{value:g}"
 
 
 if __name__ == "__main__":

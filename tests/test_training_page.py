@@ -25,6 +25,7 @@ def test_every_task_and_setting_stands_there() -> None:
 
 def test_what_a_task_does_otherwise_stands_there() -> None:
     assert documents.own_defaults() in PAGE
+    assert documents.own_options() in PAGE
 
 
 @pytest.mark.parametrize("line", list(documents.commands(PAGE)))

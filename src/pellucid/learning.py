@@ -110,7 +110,7 @@ def train(
     settings: those of `pellucid.training.settings.Settings` (`epochs`, `learning_rate`, `batch_size`, `seed`, ...), and
         the task's own options.
 
-    ->  a model whose `report` says how it went: scores beside those of the beginning and of the simplest answer, the
+    ->  a model whose `report` says how it went: scores beside those of the beginning and of the baseline, the
         log, the curves.
 
     Raises InputError for a task, setting, row or folder that cannot be, NotFoundError, CorruptFileError for a damaged

@@ -49,6 +49,15 @@ def table(tmp_path: Path, feelings: Feelings) -> Path:
 QUICK = ("--set", "max_steps=2", "--batch-size", "8", "--precision", "float32")
 
 
+def test_the_share_of_a_small_table_is_that_which_is_held_out(
+    command: Pellucid, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "few.csv").write_text("text,label\ngood,a\nbad,b\nfine,a\nill,b\n", encoding="utf-8")
+    assert command("train", "classify", "few.csv", "--model", model, "-o", "few", *QUICK).code == 0
+    rows = next(one for one in caplog.messages if "held out" in one)
+    assert rows.startswith("text-classification: 3 rows of few.csv to learn from, 1 held out (25%); labels: a ")
+
+
 @pytest.mark.usefixtures("table")
 def test_a_folder_comes_out_and_answers(command: Pellucid, model: Path, caplog: pytest.LogCaptureFixture) -> None:
     done = command("train", "classify", "train.csv", "--model", model, "-o", "my-model", *QUICK)
@@ -58,9 +67,15 @@ def test_a_folder_comes_out_and_answers(command: Pellucid, model: Path, caplog: 
         "text-classification: 36 rows of train.csv to learn from, 4 held out (10%); labels: negative 50%, positive 50%"
     )
     assert steps.startswith(f"2 steps (2 at most), from {model}; 40,") and steps.endswith("; float32, 1 thread")
+    assert " parameters are trainable; " in steps
     said = done.err.splitlines()
     assert [line.split()[0] for line in said][:3] == ["score", "loss", "accuracy"]
-    assert "simplest answer" in said[0] and "2 steps in" in said[-1] and "were the best and are kept" in said[-1]
+    assert (
+        "baseline" in said[0]
+        and said[-2].startswith("baseline: the commonest label")
+        and "2 steps in" in said[-1]
+        and "were the best and are kept" in said[-1]
+    )
     answered = command("run", "sentiment-analysis", "-m", "my-model", "good people", "--json")
     assert json.loads(answered.out)["label"] in ("negative", "positive")
     scored = command("evaluate", "auto", "train.csv", "--model", "my-model", "--json")

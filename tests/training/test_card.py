@@ -54,11 +54,11 @@ def test_scores_stand_beside_the_simplest_and_the_beginning(
 ) -> None:
     rows = feelings(40)
     found, text = trained(scratch, rows, tmp_path / "first", validation=feelings(10, seed=3))
-    assert "| | this model | simplest answer |" in text and "Of 10 held-out rows:" in text
+    assert "| | this model | baseline |" in text and "Of 10 held-out rows:" in text
     assert f"| accuracy | {found.report.scores['accuracy']:.4f} | 0.5000 |" in text
     again, text = trained(tmp_path / "first", rows, tmp_path / "second", validation=feelings(10, seed=3))
     assert again.report.before["accuracy"] == pytest.approx(found.report.scores["accuracy"])
-    assert "| | this model | before | simplest answer |" in text
+    assert "| | this model | before | baseline |" in text
 
 
 def test_rows_are_counted_and_not_what_is_read_of_them(scratch: pellucid.Model, tmp_path: Path) -> None:

@@ -17,6 +17,6 @@ def scores_table(scores: Mapping[str, float], beside: Mapping[str, Mapping[str, 
     for title in ("score", *others):
         table.add_column(title, justify="right")
     for name, value in scores.items():
-        cells = [f"{found[name]:.4f}" if name in found else "" for found in others.values()]
+        cells = [f"{found[name]:.4f}" if name in found else "-" for found in others.values()]
         table.add_row(name, f"{value:.4f}", *cells)
     return table

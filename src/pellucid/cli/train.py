@@ -64,12 +64,18 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
     "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
 )
 @click.option("--encoding", metavar="NAME", help="Of DATA and FILE, where they are not UTF-8.")
-@click.option("--epochs", metavar="N", help="How often every row is read.")
-@click.option("--learning-rate", metavar="R", help="The greatest step size.")
-@click.option("--batch-size", metavar="N", help="Rows of one step; by default as many as 2,048 tokens hold.")
+@click.option("--epochs", metavar="N", help="How often every row is read.  [default: 3; similarity: 4]")
+@click.option(
+    "--learning-rate",
+    metavar="R",
+    help="Peak learning rate.  [default: 1e-4 or 5e-5, by task; with --lora ten times that]",
+)
+@click.option(
+    "--batch-size", metavar="N", help="Rows of one step.  [default: as many as 2,048 tokens hold; similarity: 32]"
+)
 @click.option("--precision", "--dtype", "precision", metavar="NAME", help="float32, bfloat16 or auto.  [default: auto]")
 @click.option("--lora", metavar="RANK", help="Learn an adapter of this rank, and not the whole model.")
-@click.option("--teacher", metavar="MODEL", help="Learn what this model answers, too.")
+@click.option("--teacher", metavar="MODEL", help="Learn from this model's answers as well as from the labels.")
 @click.option("--seed", metavar="N", help="Of everything that is drawn.  [default: 0]")
 @click.option(
     "--set",
@@ -79,9 +85,11 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
     type=TEXT,
     names=lambda: settings_of_training() | options_of_learning(),
     apart={"task": "TASK", "data": "DATA", "out": "--output", "progress": "pellucid --quiet train"},
-    help="Any setting, or option of the task: docs/training.md.",
+    help="Any setting, or option of the task (docs/training.md); an unknown name lists them.",
 )
-@click.option("--from-scratch", is_flag=True, help="Take the architecture and words of --model, not its numbers.")
+@click.option(
+    "--from-scratch", is_flag=True, help="Take the architecture and tokenizer of --model, with new random weights."
+)
 @click.option("--recipe", type=click.Path(dir_okay=False, path_type=Path), help="A .toml that says all this.")
 @click.option("--resume", is_flag=True, help="Go on where this training was broken off; begin where there is none.")
 @click.option("--overwrite", is_flag=True, help="Begin anew in a folder that holds files.")
@@ -163,7 +171,9 @@ def _show(report: "Report") -> None:
     if quiet():
         return
     if report.scores:
-        draw(scores_table(report.scores, {"before": report.before, "simplest answer": report.simplest}), err=True)
+        draw(scores_table(report.scores, {"before": report.before, "baseline": report.simplest}), err=True)
+        if report.simplest:
+            say("baseline: the commonest label, the mean, or no answer, for every row; - where it has no such score")
     best = f"; the numbers of step {report.best_step:,} were the best and are kept" if report.best_step else ""
     say(f"{counted(report.steps, 'step')} in {report.seconds:,.1f} s{best}")
 

@@ -27,7 +27,7 @@ def lines_of(begun: "Begun") -> list[str]:
     plan, held = begun.plan, ""
     place, settings = plan.given.held_place, plan.settings
     if plan.held_out is not None:
-        where = f"of {place.name}" if place else f"({plan.given.share(plan.objective):.0%})"
+        where = f"of {place.name}" if place else f"({len(plan.held_out) / (len(plan.held_out) + len(plan.data)):.0%})"
         held = f", {len(plan.held_out):,} held out {where}"
     rows = f"{counted(len(plan.data), 'row')} of {plan.data.name} to learn from"
     data = f"{plan.objective.name}: {rows}{held}{_labels(plan)}"
@@ -38,7 +38,7 @@ def lines_of(begun: "Begun") -> list[str]:
     means += [f"{begun.ranks.world} processes"] if begun.ranks.world > 1 else []
     base = plan.base.source.name if plan.base.source is not None else "random numbers"
     steps = f"{counted(begun.steps, 'step')} ({often})" + (f", on from step {begun.step:,}" if begun.step else "")
-    share = f"{learns:,} numbers learn of {count(plan.loaded.module):,}"
+    share = f"{learns:,} of {count(plan.loaded.module):,} parameters are trainable"
     return [data, f"{steps}, from {base}; {share}; {', '.join(means)}"]
 
 

@@ -35,6 +35,11 @@ _USES = {
 }
 """What is asked in the example, by task."""
 
+_BASELINE = (
+    "The baseline gives every row the same answer: the commonest label, or the mean, of the rows that were learned "
+    "from, or that there is no answer; - where it has no such score."
+)
+
 
 def card(result: "Result", name: Name) -> str:
     """The whole page; it speaks of files that stand beside it: recipe.toml, log.jsonl and curves.svg."""
@@ -129,20 +134,22 @@ def _use(result: "Result", name: Name) -> str:
 
 
 def _scores(result: "Result") -> str:
-    """What was measured on the held-out rows, beside what it was at the beginning, and what the simplest answer has."""
+    """What was measured on the held-out rows, beside what it was at the beginning, and that of the baseline."""
     if not result.scores:
         return ""
     columns: list[tuple[str, Mapping[str, float]]] = [("this model", result.scores)]
     columns += [("before", result.before)] if result.before else []
-    columns += [("simplest answer", result.simplest)] if result.simplest else []
+    columns += [("baseline", result.simplest)] if result.simplest else []
     head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
     held = counted(len(result.begun.plan.held_out or ()), "held-out row")
-    return f"## Scores\n\nOf {held}:\n\n{head}{''.join(_rows(columns, result.scores))}"
+    rows = "".join(_rows(columns, result.scores))
+    told = f"\n{_BASELINE}\n" if result.simplest else ""
+    return f"## Scores\n\nOf {held}:\n\n{head}{rows}{told}"
 
 
 def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[str]) -> Iterable[str]:
     for name in names:
-        cells = [readable(scores[name]) if name in scores else "" for _, scores in columns]
+        cells = [readable(scores[name]) if name in scores else "-" for _, scores in columns]
         yield f"| {plain(name)} | {' | '.join(cells)} |\n"
 
 
@@ -160,7 +167,7 @@ def _how(result: "Result") -> str:
         "seed": str(settings.seed),
     }
     rows = "".join(f"| {name} | {value} |\n" for name, value in facts.items())
-    repeat = "`pellucid train --recipe THIS-FOLDER/recipe.toml -o NEW` does it again, typed where it was typed first"
+    repeat = "`pellucid train --recipe THIS-FOLDER/recipe.toml -o NEW` does it again, from where it was first run"
     return (
         f"## Training\n\n| | |\n|---|---|\n{rows}\nEvery setting, and digests of the base and the data, stand in "
         f"[recipe.toml](recipe.toml); {repeat}. "

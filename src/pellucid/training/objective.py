@@ -143,7 +143,7 @@ class Objective(ABC):
         return self
 
     def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
-        """What the simplest answer scores on held-out examples, by names of `score`: always the label that most of
+        """What the baseline scores on held-out examples, by names of `score`: always the label that most of
         those have that are learned from, always their mean."""
         return {}
 

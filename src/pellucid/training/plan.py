@@ -63,7 +63,7 @@ def planned(base: Loaded, given: Given, objective: Objective, settings: Settings
     if held and not held_examples:
         if settings.patience is not None:
             raise InputError(f"patience is {settings.patience}, and of the held-out rows nothing can be scored")
-        log.warning("of the held-out rows nothing can be scored, so nobody looks how well it learns")
+        log.warning("of the held-out rows nothing can be scored, so no scores are computed")
     objective.check_held(loaded, held_examples)
     digest = digest_of_model(base)
     return Plan(base, given, loaded, objective, settings, rows, held, examples, held_examples, digest)

@@ -131,7 +131,7 @@ class Recipe:
 
 
 _HEAD = """\
-# How this model was trained. To do the same again, typed where it was typed first:
+# How this model was trained. To do the same again, from the folder in which it was first run:
 #   pellucid train --recipe THIS-FOLDER/recipe.toml -o NEW-FOLDER
 
 """
