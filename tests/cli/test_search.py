@@ -75,7 +75,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = pellucid("index", "build", COMPANIES, "--column", "name", "--id-column", "symbol", "-o", folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{folder}\n"
-    assert "100 rows, 100 embedded, each compared" in done.stderr
+    assert "100 rows, 100 embedded, exact search" in done.stderr
     return folder
 
 
@@ -199,13 +199,16 @@ def test_the_life_of_an_index(index: Path, tmp_path: Path) -> None:
     told = pellucid("index", "add", own, more).stderr
     assert "10 rows, 10 embedded" in told and "+10 rows; 20 rows" in told
     again = pellucid("index", "add", own, more, "--update").stderr
-    assert "10 rows, 0 embedded" in again and "+0 rows; 20 rows" in again
+    assert "10 rows, 0 embedded, 10 rows replaced, exact search" in again and "+0 rows; 20 rows" in again
     assert pellucid("--quiet", "index", "add", own, more, "--update").stderr == ""
     first = rows[1].split(",")[0]
     assert "1 row deleted" in pellucid("index", "delete", own, first).stderr
     assert pellucid("index", "compact", own).returncode == 0
     told = json.loads(pellucid("index", "info", own, "--json").stdout)
     assert (told["rows"], len(told["segments"]), told["corpus"]["column"]) == (19, 1, "name")
+    shown = {line.partition("  ")[0] for line in pellucid("index", "info", own).stdout.splitlines()}
+    assert {"rows", "numbered", "encoder name", "encoder digest", "encoder reading", "encoder bits", "metric"} <= shown
+    assert not {"name", "digest", "reading", "bits"} & shown  # whose they are is told
     assert pellucid("index", "verify", own).stdout == "ok\n"
 
 

@@ -167,10 +167,14 @@ def test_a_text_that_is_empty_is_no_hit_and_takes_the_old_one_away(
 ) -> None:
     index = built(minilm, [("a", "apples"), ("b", " \n"), ("c", "pears")])
     assert texts(index) == {"a": "apples", "c": "pears"}
-    assert "which are empty" in caplog.text and "taken away" not in caplog.text
+    assert "which are empty" in caplog.text and "are deleted" not in caplog.text
     index.update([("a", ""), ("d", "plums")], progress=False)
     assert texts(index) == {"c": "pears", "d": "plums"}
-    assert "left out: 1 of 2 texts, which are empty; what stood under their ids is taken away" in caplog.text
+    assert "left out: 1 of 2 texts, which are empty; the texts that had their ids are deleted" in caplog.text
+    caplog.clear()
+    with caplog.at_level("INFO", "pellucid"):
+        index.update([("c", ""), ("d", "a plum")], progress=False)
+    assert "1 row, 1 embedded, 1 row replaced, exact search" in caplog.messages  # that of "c" was taken out
     with pytest.raises(InputError, match=r"the corpus holds no texts \(left out: 2 that are empty\)"):
         built(minilm, ["", "  "])
 
@@ -229,7 +233,7 @@ def test_equal_rows_are_embedded_once_and_equal_ids_are_refused_or_the_last_one_
     index = pellucid.Index.open(tmp_path / "a.index", model=minilm)
     assert texts(index) == {"7": "last"} and "1 row, 2 embedded" in caplog.text
     caplog.clear()
-    with pytest.raises(InputError, match="the ids 7 are in the index already: update=True takes their place"):
+    with pytest.raises(InputError, match="the ids 7 are in the index already: pass update=True to replace them"):
         index.add([{"id": "7", "text": "later"}], progress=False)
     with pytest.raises(InputError, match=r"twice, the second time as text 2: give each its own$"):
         index.add([{"id": "8", "text": "one"}, {"id": "8", "text": "two"}], progress=False)

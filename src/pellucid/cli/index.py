@@ -51,15 +51,55 @@ def command() -> None:
 @click.option("--output", "-o", required=True, type=click.Path(file_okay=False, path_type=Path), help="The new folder.")
 @reading
 @click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
-@click.option("--metric", type=click.Choice(["cosine", "dot", "euclidean"]), default="cosine", show_default=True)
-@click.option("--kind", type=click.Choice(["auto", "flat", "hnsw"]), default="auto", show_default=True)
+@click.option(
+    "--metric",
+    type=click.Choice(["cosine", "dot", "euclidean"]),
+    default="cosine",
+    show_default=True,
+    help="How vectors are compared.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["auto", "flat", "hnsw"]),
+    default="auto",
+    show_default=True,
+    help="Exact search (flat), a graph (hnsw), or a graph from 50,000 rows on (auto).",
+)
 @click.option("--M", "M", type=int, default=32, show_default=True, help="Neighbours of a vertex of the graph.")
-@click.option("--ef-construction", "efConstruction", type=int, default=40, show_default=True, metavar="N")
-@click.option("--ef-search", "efSearch", type=int, default=16, show_default=True, metavar="N")
+@click.option(
+    "--ef-construction",
+    "efConstruction",
+    type=int,
+    default=40,
+    show_default=True,
+    metavar="N",
+    help="Candidates that are kept while the graph is built.",
+)
+@click.option(
+    "--ef-search",
+    "efSearch",
+    type=int,
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Candidates that a search in the graph keeps; raised where recall is below 0.95.",
+)
 @click.option("--passage-tokens", type=int, metavar="N", help="Divide longer texts; by default what the model reads.")
-@click.option("--prompt", type=TEXT, default="", metavar="TEXT", help="Stands before every text.")
-@click.option("--on-duplicate", type=click.Choice(["error", "keep-last"]), default="error", show_default=True)
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "auto"]), default="float32", show_default=True)
+@click.option("--prompt", type=TEXT, default="", metavar="TEXT", help="Put before every text.")
+@click.option(
+    "--on-duplicate",
+    type=click.Choice(["error", "keep-last"]),
+    default="error",
+    show_default=True,
+    help="What happens when an id occurs twice.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "auto"]),
+    default="float32",
+    show_default=True,
+    help="What to compute in; auto, the fastest that is safe here.",
+)
 def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how: Any) -> None:
     """Read texts, embed them, write an index.
 
@@ -86,7 +126,7 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
 @FOLDER
 @click.argument("sources", nargs=-1, required=True, metavar="FILE...")
 @reading
-@click.option("--update", is_flag=True, help="Take the place of texts with the same id.")
+@click.option("--update", is_flag=True, help="Replace texts with the same id.")
 @click.option("--model", "-m", help=OF_AN_INDEX)
 def add(
     index: Path, sources: tuple[str, ...], column: str | None, id_column: str | None, model: str | None, **how: Any
@@ -109,7 +149,7 @@ def add(
 
 @command.command("delete")
 @FOLDER
-@click.argument("ids", nargs=-1, metavar="ID...")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option(
     "--where",
     type=TEXT,
@@ -150,7 +190,8 @@ def info(index: Path, as_json: bool) -> None:
         return
     flat = {name: value for name, value in found.items() if not isinstance(value, dict | list)}
     for part in ("encoder", "settings", "corpus"):
-        for name, value in found[part].items():
+        for own, value in found[part].items():
+            name = f"{part} {own}" if part == "encoder" else own
             each = {f"{name} of {key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
             flat |= {name: one for name, one in each.items() if one not in (None, "", [])}
     plain = {name: ", ".join(value) if isinstance(value, tuple) else str(value) for name, value in flat.items()}
@@ -204,4 +245,4 @@ def _settled(index: "Index") -> str:
     settings = index.manifest.settings
     graph = f"a graph with M {settings.M}, efConstruction {settings.efConstruction}, efSearch {settings.efSearch}"
     walked = any(segment.kind == "hnsw" for segment in index.manifest.segments)
-    return f"{counted(len(index), 'row')}, {graph if walked else 'each compared'}"
+    return f"{counted(len(index), 'row')}, {graph if walked else 'exact search'}"

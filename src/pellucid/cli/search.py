@@ -25,15 +25,22 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command("search")
 @click.argument("index", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("queries", type=TEXT, nargs=-1, required=True, metavar="QUERY... | -")
-@click.option("-k", "k", type=int, default=5, show_default=True, help="So many texts.")
+@click.option("-k", "k", type=int, default=5, show_default=True, help="How many texts to return.")
 @click.option(
     "--where",
     type=TEXT,
     multiple=True,
     metavar="CONDITION",
-    help='"sector = Financials", "year >= 2000", "name ~ bank" (holds it); all of several must hold.',
+    help='Of columns beside the text: "sector = Financials", "founded >= 2000", "headquarters ~ Texas" (contains it); '
+    "all of several must hold.",
 )
-@click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(["hybrid", "dense", "words"]),
+    default="hybrid",
+    show_default=True,
+    help="Compare vectors (dense), words (BM25), or both.",
+)
 @click.option(
     "--rerank", metavar="MODEL", help="A model that orders anew, by query and text together or by its vectors."
 )
@@ -128,7 +135,7 @@ def _table(hits: "Hits") -> "Table":
     table.add_column("score", no_wrap=True, min_width=5)
     table.add_column("id", no_wrap=True, overflow="ellipsis", min_width=min(12, max(len(hit["id"]) for hit in hits)))
     table.add_column("text", min_width=12)
-    table.add_column("beside it" if any(other) else "")
+    table.add_column("metadata" if any(other) else "")
     for hit, beside in zip(hits, other):
         table.add_row(
             f"{hit['score']:.3f}", cut(hit["id"], "dim"), cut(_short(hit["text"]), "bold"), cut(beside, "dim")

@@ -106,9 +106,13 @@ def added(
     if any(known) and not update:
         ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held)}
         raise InputError(
-            f"the ids {several(sorted(ids))} are in the index already: ", Argument("update", True), " takes their place"
+            f"the ids {several(sorted(ids))} are in the index already: pass ",
+            Argument("update", True),
+            " to replace them",
         )
-    _report(corpus, builder, segment, rows.texts, update)
+    filled = [id_ for id_, (start, end) in rows.places.items() if end > start] if any(known) else []
+    replaced = sum(not one.dead[row] for one in segments for row in one.entries.having(filled))
+    _report(corpus, builder, segment, rows.texts, update, replaced)
     before = [one.without(held) for one, held in zip(manifest.segments, known)]
     numbered = max(manifest.numbered + rows.texts, corpus.numbered)
     manifest = replace(manifest, numbered=numbered, settings=_tuned(manifest, builder.settings))
@@ -226,15 +230,18 @@ def _written(
             raise Interrupted(f"interrupted; {kept:,} embedded texts are kept: {_GO_ON}") from stop
 
 
-def _report(corpus: Corpus, builder: Builder, segment: Segment, texts: int, update: bool = False) -> None:
-    """Says what was settled on, what was left out, and how much was known already."""
+def _report(
+    corpus: Corpus, builder: Builder, segment: Segment, texts: int, update: bool = False, replaced: int = 0
+) -> None:
+    """Says what was settled on, what was left out, how much was known already, and how many rows were replaced."""
     settings = builder.settings
-    kind = "each compared" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
-    log.info("%s, %d embedded, %s", counted(segment.alive, "row"), builder.embedded, kind)
+    kind = "exact search" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
+    old = f", {counted(replaced, 'row')} replaced" if replaced else ""
+    log.info("%s, %d embedded%s, %s", counted(segment.alive, "row"), builder.embedded, old, kind)
     if corpus.delimiter is not None:
-        log.info("fields stand between %r", corpus.delimiter)
+        log.info("delimiter %r", corpus.delimiter)
     if corpus.empty:
-        gone = "; what stood under their ids is taken away" if update else ""
+        gone = "; the texts that had their ids are deleted" if update else ""
         log.warning("left out: %d of %d texts, which are empty%s", corpus.empty, texts, gone)
     for said in corpus.skipped[:MOST_TOLD]:
         log.warning("left out: %s", said)

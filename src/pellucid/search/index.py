@@ -40,7 +40,7 @@ class Index:
 
     >>> index = Index.build("all-MiniLM-L6-v2", "companies.csv", column="name", out="companies.index")  # doctest: +SKIP
     >>> index.search("Apple", k=3)[0]["text"]                                                           # doctest: +SKIP
-    'Apple Inc. Common Stock'
+    'Apple Inc.'
 
     It is a folder of generations (see `search/generations.py`): a change makes a new one, and whoever reads meanwhile
     keeps the old one.
@@ -128,8 +128,8 @@ class Index:
         """The k texts that fit best: `Hits` for one query, a list of them for several.
 
         query: a text, several texts, or vectors, Float[ndarray, "queries dimension"].
-        where: what their other columns must be, such as {"sector": "Finance"}, {"ipoyear": {">=": 2000}}, or
-            "ipoyear >= 2000". A row without the column fits nothing, "!=" neither.
+        where: what their other columns must be, such as {"sector": "Financials"}, {"founded": {">=": 2000}},
+            or "founded >= 2000". A row without the column fits nothing, "!=" neither.
         mode: "dense" compares vectors, "words" counts words (BM25), "hybrid" does both and joins the two orders (more
             of each with k above 50, which may move the first); a word that stands nowhere is taken for the nearest that
             does. The rarest words are looked for, of 50,000 rows together, and the others by "words" where no row fits.
