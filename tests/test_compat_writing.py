@@ -194,7 +194,7 @@ def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     model.generate(IDS[:1], num_beams=2, max_new_tokens=3)
     assert "do_sample and num_beams do not go together" in caplog.text and "this searches" in caplog.text
     model.generate(IDS[:1], do_sample=False, max_new_tokens=200)
-    assert "200 new tokens are asked for, and this model has places for 94 more" in caplog.text
+    assert "200 new tokens are asked for, and this model has positions for 94 more" in caplog.text
     model.generation_config.stop_strings = "a"
     for options in ({}, {"stop": ["b"]}):
         with pytest.raises(
@@ -206,7 +206,7 @@ def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     with pytest.raises(pellucid.InputError, match="attention_mask leaves out tokens within row 1"):
         pair.generate(IDS, attention_mask=torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 1, 0]]))
     left = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
-    with pytest.raises(pellucid.InputError, match="row 1 is padded on the left, which takes places of this encoder"):
+    with pytest.raises(pellucid.InputError, match="row 1 is padded on the left, which takes positions of this encoder"):
         pair.generate(IDS, attention_mask=left)
     theirs, ours = beside("t5", tmp_path / "t5", SAID)  # has no places
     how: dict[str, Any] = {"attention_mask": left, "max_new_tokens": 5, "do_sample": False}

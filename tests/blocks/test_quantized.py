@@ -243,7 +243,7 @@ def test_what_moves_a_module_moves_no_part_of_few_bits(checkpoint: Callable[[str
     model = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"), dtype="int8")
     before = {name: table.clone() for name, table in model.named_parameters()}
     for moved in (model.half, model.bfloat16, lambda: model.to(torch.float64), lambda: model.to("meta")):
-        with pytest.raises(InputError, match="moving needs real numbers, and this model has 8 bits each"):
+        with pytest.raises(InputError, match="moving needs float weights, and this model has 8-bit ones"):
             moved()
     assert model.to("cpu").float() is model
     assert all(torch.equal(table, before[name]) for name, table in model.named_parameters())
@@ -253,7 +253,7 @@ def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:
     tiny(tmp_path / "a", "LlamaForCausalLM", dtype=torch.float32, **FAMILIES["LlamaForCausalLM"])
     small = pellucid.load(tmp_path / "a", dtype="int4")
     for work in (lambda: small.save(tmp_path / "b"), lambda: small.train(), lambda: small.to(dtype="float64")):
-        with pytest.raises(InputError, match="4 bits each: load it as float32"):
+        with pytest.raises(InputError, match="4-bit ones: load it as float32"):
             work()
     assert not (tmp_path / "b").exists()
     with pytest.raises(InputError, match="int8"):

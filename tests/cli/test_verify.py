@@ -29,7 +29,7 @@ def test_a_line_for_each_check_and_a_verdict(command: Pellucid, folder: Path) ->
     done = command("verify", "./tiny", "--dtype", "float64")
     assert (done.code, done.err) == (0, "")
     *lines, empty, verdict = done.out.splitlines()
-    assert verdict == "./tiny may be trusted: 9 checks hold in float64" and not empty
+    assert verdict == "./tiny computes what it should: 9 checks hold in float64" and not empty
     assert all(line.startswith("ok     ") for line in lines)
     assert all("<= 1e-09" in line for line in lines if "transformers" in line)
 
@@ -54,7 +54,7 @@ def test_what_does_not_hold_ends_with_1(command: Pellucid, folder: Path, form: l
         assert json.loads(done.out)["holds"] is False
     else:
         assert done.out.startswith("FAILS  every tensor accounted for")
-        assert done.out.splitlines()[-1] == "do not trust ./tiny: 1 of 1 checks fail in float32"
+        assert done.out.splitlines()[-1] == "./tiny computes wrong numbers: 1 of 1 checks fail in float32"
 
 
 def test_interrupted_it_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:

@@ -125,5 +125,5 @@ def test_what_cannot_be_read_is_told(call: Callable[[Any, Tensor, Tensor], objec
 
 def test_a_model_that_counts_places_by_its_words_refuses() -> None:
     config = pellucid.Config.of("roberta", **SMALL, intermediate_size=40, max_position_embeddings=40)
-    with pytest.raises(InputError, match="counts places by its words"):
+    with pytest.raises(InputError, match="counts positions by its tokens"):
         pellucid.build(config).module(*_packed()[:1], segments=_packed()[1])

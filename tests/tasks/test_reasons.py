@@ -381,5 +381,5 @@ def test_a_model_of_four_bits_has_no_gradients(tmp_path: Path) -> None:
     model = pellucid.load(write("bert-feelings", tmp_path / "model"), dtype="int8")
     ask = pellucid.pipeline("text-classification", model)
     assert set(ask(TEXT)) == {"label", "score"}
-    with pytest.raises(pellucid.InputError, match="explain=True needs real numbers, and this model has 8 bits each"):
+    with pytest.raises(pellucid.InputError, match="explain=True needs float weights, and this model has 8-bit ones"):
         ask(TEXT, explain=True)

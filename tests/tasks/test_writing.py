@@ -114,8 +114,8 @@ def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog:
     Translation.fitting(loaded, {"src_lang": "en", "tgt_lang": "de"})
     (record,) = caplog.messages
     assert record == (
-        f"{tmp_path / 'config.json'}: task_specific_params say eos_token_id, decoder_start_token_id, which one task "
-        "alone cannot: texts may be others; write it into generation_config.json"
+        f"{tmp_path / 'config.json'}: task_specific_params sets eos_token_id, decoder_start_token_id for one task "
+        "only; that is not followed, so texts may differ. To use it, set it in generation_config.json"
     )
 
 

@@ -290,8 +290,13 @@ def test_hostile_files_are_refused(tmp_path: Path, name: str) -> None:
 
 def test_models_of_words_are_refused(shared: Shared, tmp_path: Path) -> None:
     lines = wiki(shared("data/wikitext2/valid.txt"), 300)
-    train_pieces(lines, tmp_path / "spiece.model", model_type="char", vocab_size=60)
-    with pytest.raises(InputError, match="words, characters"):
+    for kind, made_of in (("char", "characters"), ("word", "words")):
+        train_pieces(lines, tmp_path / "spiece.model", model_type=kind, vocab_size=60)
+        with pytest.raises(InputError, match=f"is a SentencePiece model of {made_of}, expected unigram or BPE"):
+            open_tokenizer(tmp_path, max_length=None, token_types=False)
+    backwards = UNKNOWN + piece("a") + field(2, field(3, 1) + field(24, 1)) + field(3, field(3, 1))
+    (tmp_path / "spiece.model").write_bytes(backwards)
+    with pytest.raises(InputError, match="is a SentencePiece model of word suffixes, expected unigram or BPE"):
         open_tokenizer(tmp_path, max_length=None, token_types=False)
 
 

@@ -163,5 +163,5 @@ def test_what_is_no_number_is_refused(asked: Callable[[Output], Tensor], said: s
 
 def test_models_of_few_bits_are_refused(tmp_path: object, minilm_folder: object) -> None:
     model = pellucid.load(minilm_folder, dtype="int8")
-    with pytest.raises(InputError, match="a gradient needs real numbers, and this model has 8 bits each"):
+    with pytest.raises(InputError, match="a gradient needs float weights, and this model has 8-bit ones"):
         model.trace(TEXT, gradients_of=lambda o: o.last_hidden_state.sum())

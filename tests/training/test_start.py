@@ -240,7 +240,7 @@ def test_what_has_learned_is_random_no_more(body: "pellucid.Model") -> None:
 
 
 def test_packed_numbers_do_not_learn(checkpoint: Callable[[str], Any]) -> None:
-    with pytest.raises(InputError, match="training needs real numbers, and this model has 8 bits each"):
+    with pytest.raises(InputError, match="training needs float weights, and this model has 8-bit ones"):
         beginning(pellucid.load(checkpoint("bert-body"), dtype="int8").loaded, CLASSES, Settings())
 
 

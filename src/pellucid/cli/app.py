@@ -24,7 +24,7 @@ COMMANDS = {
     "models": "List the models that are at hand.",
     "pull": "Fetch a model from the hub.",
     "convert": "Turn foreign files into a checkpoint folder.",
-    "verify": "Check whether a checkpoint may be trusted here.",
+    "verify": "Check that a checkpoint computes the right numbers here.",
     "diff": "Show where two architectures differ.",
     "doctor": "Check this installation.",
 }

@@ -13,7 +13,7 @@ from click import get_current_context
 from pellucid.cli.output import clean, say
 from pellucid.cli.reading import TEXT, one_text, standard_line
 from pellucid.cli.typed import as_typed
-from pellucid.cli.writing import asked, put, writing_options
+from pellucid.cli.writing import asked, opened, put, writing_options
 
 if TYPE_CHECKING:
     import pellucid
@@ -29,9 +29,9 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
     """Talk with a chat model.
 
     With a MESSAGE (`-` reads it from standard input) it answers once. Without one each line is a message, from the
-    terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said. Ctrl-C stops an answer, and leaves
-    where there is none to stop. The likeliest token is taken each time, unless an option of drawing is given, or the
-    model's own generation_config.json says otherwise.
+    terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said. Ctrl-C stops an answer; pressed
+    again, or between answers, it quits. The likeliest token is taken each time, unless a sampling option is given, or
+    the model's own generation_config.json says otherwise.
 
     \b
     Examples:
@@ -39,16 +39,14 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
       pellucid chat --system "Answer in one word." --temperature 0.7
       cat questions.txt | pellucid chat
     """
-    import pellucid
-
     options = asked(given)
     text = None if message is None else one_text(message, "MESSAGE", "answer")
-    opened = pellucid.load(model, dtype=dtype)
+    writer = opened(model, dtype)
     start: Turns = [] if system is None else [{"role": "system", "content": system}]
     if text is not None:
-        _answer(opened, [*start, {"role": "user", "content": text}], options)
+        _answer(writer, [*start, {"role": "user", "content": text}], options)
     else:
-        _talk(opened, start, options)
+        _talk(writer, start, options)
 
 
 def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> None:

@@ -16,9 +16,9 @@ def command(source: str, output: Path, heads: int | None, overwrite: bool) -> No
     """Turn foreign files into a checkpoint folder.
 
     SOURCE is an .onnx file or a folder with one (BERT and its heads, 4-bit and 8-bit tables included), the name of an
-    installed package that holds one, or a folder of CTranslate2 with a Transformer such as that of OpenNMT-tf: norms
-    before each block, ReLU, waves for places that no file holds, and no end token behind what is read. Every number
-    finds its place, or nothing is written.
+    installed package that holds one, or a folder of CTranslate2 with a Transformer such as that of OpenNMT-tf:
+    pre-norm, with ReLU, sinusoidal positions that no file holds, and no end token on the source. Every number finds
+    its place, or nothing is written.
 
     \b
     Examples:

@@ -24,7 +24,13 @@ AT_ONCE = 1_024
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the vectors as .npy.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per text, with the text and its vector.")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "auto"]), default="float32", show_default=True)
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "auto"]),
+    default="float32",
+    show_default=True,
+    help="What to compute in; auto, the fastest that is safe here. The model itself is loaded as float32.",
+)
 @click.option("--pooling", metavar="NAME", help="mean, cls, max, ...; by default what the model says.")
 @click.option("--normalize/--no-normalize", default=None, help="Scale to length 1; by default what the model says.")
 def command(

@@ -6,7 +6,7 @@ import rich_click as click
 
 from pellucid.cli.output import json_of, quiet, say_empty
 from pellucid.cli.reading import TEXT, Where, file_in, placed, standard_text, texts_in
-from pellucid.cli.writing import as_data, asked, put, show_tokens, writing_options
+from pellucid.cli.writing import as_data, asked, opened, put, show_tokens, writing_options
 
 if TYPE_CHECKING:
     import pellucid
@@ -27,7 +27,7 @@ class WithWhy(click.RichCommand):
 @click.command("generate", cls=WithWhy)
 @click.argument("prompts", type=TEXT, nargs=-1, required=True, metavar="PROMPT... | FILE | -")
 @writing_options
-@click.option("--beams", "num_beams", type=int, metavar="N", help="Follow N beginnings at a time, and take the best.")
+@click.option("--beams", "num_beams", type=int, metavar="N", help="Beam search with N beams.")
 @click.option(
     "--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the prompts."
 )
@@ -52,7 +52,7 @@ def command(
 
     The text is taken as it is; to ask a chat model, use `pellucid chat`. Prompts are the arguments, the whole of
     standard input (`-`), the lines of a FILE, or a column of a table. The likeliest token is taken each time, unless
-    an option of drawing is given, or the model's own generation_config.json says otherwise.
+    a sampling option is given, or the model's own generation_config.json says otherwise.
 
     \b
     Examples:
@@ -60,24 +60,22 @@ def command(
       pellucid generate "Roses are red," --temperature 0.8 --seed 1 --stop "."
       pellucid generate "2 + 2 =" -n 5 --why
     """
-    import pellucid
-
     texts, where = _prompts(prompts, column, encoding)
     if stream and len(texts) != 1:
         raise click.UsageError(f"--stream shows one text while it is written, and there are {len(texts)} prompts")
     options = asked(given)
-    opened = pellucid.load(model, dtype=dtype)
+    writer = opened(model, dtype)
     if where is not None:
         empty = [number for number, text in enumerate(texts, 1) if not text.strip()]
         say_empty(len(empty), next(iter(empty), 0), len(texts))
     with placed(where):
         if stream:
-            _stream(opened, texts[0], why, as_json, options)
+            _stream(writer, texts[0], why, as_json, options)
         elif why is None and not as_json:
-            for text in opened.generate(texts, progress=False if quiet() else None, **options):
+            for text in writer.generate(texts, progress=False if quiet() else None, **options):
                 put(text, end=True)
         else:
-            _complete(opened, texts, why, as_json, options)
+            _complete(writer, texts, why, as_json, options)
 
 
 def _stream(model: "pellucid.Model", prompt: str, why: int | None, as_json: bool, options: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--head", type=int, multiple=True, help="A head that is shown first; may be repeated.  [default: 8, or 0]"
 )
 @click.option("--lens", is_flag=True, help="Add what the model would say after each layer.")
-@click.option("--max-length", type=click.IntRange(min=1), metavar="N", help="Cut the text to N tokens.")
+@click.option("--max-length", type=click.IntRange(min=1), metavar="N", help="Cut a longer text to N tokens.")
 @click.option(
     "--precision",
     type=click.Choice(["auto", "float32", "int16", "compact"]),
@@ -65,7 +65,7 @@ def command(
     """Draw the attention of a text as a page.
 
     The page shows what each token of TEXT looks at in every layer and head, as lines, as matrices and step by step,
-    with the exact numbers. It opens in any browser and asks nobody for anything. `-` reads TEXT from standard input.
+    with the exact numbers. It opens in any browser and makes no network request. `-` reads TEXT from standard input.
 
     \b
     Examples:

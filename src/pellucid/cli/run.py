@@ -68,10 +68,24 @@ Examples:
 @click.option(
     "--labels", "candidate_labels", type=TEXT, metavar="A,B,...", help="Your own labels, for zero-shot-classification."
 )
-@click.option("--top-k", type=int, metavar="K", help="Show so many of what is possible.")
-@click.option("--long", type=click.Choice(["error", "truncate", "windows"]), help="What happens to long texts.")
+@click.option(
+    "--top-k",
+    type=int,
+    metavar="K",
+    help="Show the K best answers; of tasks that write, sample from the K likeliest tokens.",
+)
+@click.option(
+    "--long",
+    type=click.Choice(["error", "truncate", "windows"]),
+    help="What happens to texts longer than is read at once.  [default: error; question-answering: windows]",
+)
 @click.option("--stride", type=int, metavar="N", help="Tokens that a stretch shares with the one before.")
-@click.option("--max-length", type=int, metavar="N", help="Tokens that are read at once.")
+@click.option(
+    "--max-length",
+    type=int,
+    metavar="N",
+    help="Tokens that are read at once; --long says what happens to longer texts.",
+)
 @click.option(
     "-O",
     "--option",
@@ -93,7 +107,7 @@ Examples:
     default="float32",
     show_default=True,
     metavar="NAME",
-    help="float32, bfloat16, float16, int8, int4, ...; auto, the fastest that is safe here.",
+    help="Load the model as float32, bfloat16, float16, int8, int4, ...; auto, the fastest that is safe here.",
 )
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON lines to a file.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")

@@ -18,7 +18,9 @@ MARKS = {True: "ok", False: "FAILS", None: "-"}
 @click.command("verify")
 @click.argument("checkpoint")
 @click.option("--text", "-t", "texts", type=TEXT, multiple=True, help="A text to verify with; may be repeated.")
-@click.option("--tokens", type=click.IntRange(min=0), default=10, show_default=True, help="Words to write, 0 for none.")
+@click.option(
+    "--tokens", type=click.IntRange(min=0), default=10, show_default=True, help="Tokens to generate, 0 for none."
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64", "bfloat16", "float16"]),
@@ -28,7 +30,7 @@ MARKS = {True: "ok", False: "FAILS", None: "-"}
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with the difference at every place.")
 def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as_json: bool) -> None:
-    """Check whether a checkpoint may be trusted here.
+    """Check that a checkpoint computes the right numbers here.
 
     Is every tensor accounted for? Do all ways to the same numbers agree: fused and explicit attention, token by token
     and all at once, padded and alone, packed and plain, saved and loaded? And does `transformers`, where it is
@@ -86,10 +88,10 @@ def _verdict(checkpoint: str, dtype: str, checks: "list[Check]") -> str:
     failed = [check for check in checks if check.holds is False]
     if failed:
         first = next((f", first at {check.where}" for check in failed if check.where), "")
-        return f"do not trust {checkpoint}: {len(failed)} of {len(checks)} checks fail in {dtype}{first}"
+        return f"{checkpoint} computes wrong numbers: {len(failed)} of {len(checks)} checks fail in {dtype}{first}"
     left = [check.name for check in checks if check.holds is None]
     without = f"; not asked: {', '.join(left)}" if left else ""
-    return f"{checkpoint} may be trusted: {len(checks) - len(left)} checks hold in {dtype}{without}"
+    return f"{checkpoint} computes what it should: {len(checks) - len(left)} checks hold in {dtype}{without}"
 
 
 def _report(checkpoint: str, dtype: str, holds: bool, checks: "list[Check]") -> dict[str, Any]:

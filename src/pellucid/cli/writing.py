@@ -11,6 +11,7 @@ from pellucid.cli.reading import TEXT
 from pellucid.tasks.names import SMALL
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
+    import pellucid
     from pellucid.generation import Alternative, Completion, Piece
 
 HOTTEST = 1000
@@ -22,15 +23,15 @@ _OPTIONS = (
         "--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: the model's, or 256]"
     ),
     click.option(
-        "--temperature", "-t", type=click.FloatRange(0), metavar="T", help="Draw; 0 takes the likeliest token."
+        "--temperature", "-t", type=click.FloatRange(0), metavar="T", help="Sample; 0 takes the likeliest token."
     ),
-    click.option("--top-k", type=int, metavar="K", help="Draw from the K likeliest tokens."),
-    click.option("--top-p", type=float, metavar="P", help="Draw from the likeliest that hold P of the probability."),
+    click.option("--top-k", type=int, metavar="K", help="Sample from the K likeliest tokens."),
+    click.option("--top-p", type=float, metavar="P", help="Sample from the likeliest that hold P of the probability."),
     click.option(
-        "--min-p", type=float, metavar="P", help="Draw from those at least P times as likely as the likeliest."
+        "--min-p", type=float, metavar="P", help="Sample from those at least P times as likely as the likeliest."
     ),
-    click.option("--seed", type=int, metavar="N", help="Draw the same again, where something is drawn."),
-    click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating what stands there."),
+    click.option("--seed", type=int, metavar="N", help="Seed for sampling."),
+    click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating earlier tokens."),
     click.option("--stop", type=TEXT, multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
     click.option(
         "--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16, int8, int4 or auto."
@@ -45,8 +46,20 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def opened(model: str, dtype: str) -> "pellucid.Model":
+    """The model that is to write. Raises InputError for one that cannot."""
+    import pellucid
+    from pellucid.errors import Argument, Blank, InputError
+
+    found = pellucid.load(model, dtype=dtype)
+    if not found.config.writes:
+        kind = f"{model} is of kind {found.config.kind!r} and cannot write: name a text-generation model by "
+        raise InputError(kind, Argument("model", Blank("NAME")))
+    return found
+
+
 def asked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked for, by the library's names: an option of drawing means to draw, and temperature 0 not to."""
+    """What was asked for, by the library's names: a sampling option means to sample, and temperature 0 not to."""
     from pellucid.generation.rules import OPTIONS
 
     found = {name: value for name, value in given.items() if value not in (None, ())}
@@ -60,7 +73,7 @@ def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     drawing = [f"--{name.replace('_', '-')}" for name in OPTIONS if OPTIONS[name].sampling and name in found]
     if drawing and (greedy or found.get("num_beams", 1) > 1):
         other = "--temperature 0" if greedy else "--beams"
-        raise click.UsageError(f"{drawing[0]} draws, and {other} does not: leave one of them out")
+        raise click.UsageError(f"{drawing[0]} samples, and {other} does not: leave one of them out")
     return found | ({"do_sample": bool(drawing)} if greedy or drawing else {})
 
 

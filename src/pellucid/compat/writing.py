@@ -85,7 +85,9 @@ def _prompts(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
         raise InputError(f"attention_mask leaves out tokens within row {row}, and an encoder here reads a whole text")
     for i, places in enumerate(kept):
         if padding_counts and places and places[0]:
-            raise InputError(f"row {i} is padded on the left, which takes places of this encoder: pad it on the right")
+            raise InputError(
+                f"row {i} is padded on the left, which takes positions of this encoder: pad it on the right"
+            )
     return [row[places].tolist() for row, places in zip(ids, kept)]
 
 
@@ -120,7 +122,7 @@ def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequen
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")
     rooms = [room(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
     if told and min(rooms, default=new) < new:
-        log.warning("%d new tokens are asked for, and this model has places for %d more", new, min(rooms))
+        log.warning("%d new tokens are asked for, and this model has positions for %d more", new, min(rooms))
     return settings
 
 
@@ -219,7 +221,7 @@ def _by_default(longest: int | None, given: int) -> int:
     if longest is None:
         return DEFAULT_LENGTH
     if given >= longest:
-        raise InputError(f"{_stand(given)} already, and this model has {longest:,} places: cut the prompt")
+        raise InputError(f"{_stand(given)} already, and this model has {longest:,} positions: cut the prompt")
     return min(DEFAULT_LENGTH, longest - given)
 
 

@@ -118,7 +118,7 @@ class Config:
             raise InputError(
                 Argument("skip_padding"),
                 f" is True in a config of kind {self.kind!r}: encoders alone read a text in one pass, "
-                "by whose words its places are counted",
+                "by whose tokens its positions are counted",
             )
         if self.head is not None and self.head.pooled and not self.pooler:
             raise InputError(f"the head {self.head.name} reads a pooler, and this {self.family} config has none")

@@ -136,7 +136,9 @@ class Stack(Watched):
                 f"segments cannot follow the {cache.filled} positions of this cache: read them in a new one"
             )
         if isinstance(self.embeddings.position, WordPositions):
-            raise InputError("segments cannot be read: this model counts places by its words, so give each text a row")
+            raise InputError(
+                "segments cannot be read: this model counts positions by its tokens, so give each text a row"
+            )
 
     def _check_length(self, places: Tensor) -> None:
         longest = self.embeddings.position.length

@@ -51,9 +51,9 @@ class Swift(Watched):
         return self.onlooker is not None or is_hooked(self)
 
     def real(self, what: str | Argument) -> Self:
-        """This model, for work that needs real numbers. Raises InputError for one of 8 or 4 bits."""
+        """This model, for work that needs float weights. Raises InputError for one of 8 or 4 bits."""
         if self.bits:
-            raise InputError(what, f" needs real numbers, and this model has {self.bits} bits each: load it as float32")
+            raise InputError(what, f" needs float weights, and this model has {self.bits}-bit ones: load it as float32")
         return self
 
     def switch(self, mode: object) -> None:

@@ -97,7 +97,8 @@ def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
     told = check_generation({key: value for key, value in told.items() if key != "prefix"}, _path(loaded))
     if left := [name for name, own in _ENDS.items() if name in told and _as_set(told[name]) != _as_set(own(loaded))]:
         log.warning(
-            "%s: task_specific_params say %s, which one task alone cannot: texts may be others; write it into %s",
+            "%s: task_specific_params sets %s for one task only; that is not followed, so texts may differ. "
+            "To use it, set it in %s",
             *(_path(loaded), several(left), FILE),
         )
     longest = told.pop("max_length", None)

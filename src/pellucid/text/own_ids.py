@@ -91,7 +91,7 @@ def _chosen(words: Tokenizer, key: str, held: Any, usual: Any, fixed: bool) -> A
     if own is None:
         stays = all(one <= words.largest_id for one in ids)
         if not stays and held != usual:
-            log.warning("%s is %s in the config, which is no token of the tokenizer: there is none", key, held)
+            log.warning("%s is %s in the config, which the tokenizer does not have: it is set to None", key, held)
         return held if stays else None
     if own in ids:
         return held

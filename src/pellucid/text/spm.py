@@ -88,7 +88,8 @@ def _model(data: bytes, path: Path) -> SentencePieceModel:
         raise wire.BrokenMessage(f"it has {len(unknown)} unknown pieces among {len(pieces)}, expected one")
     kind = _number(trainer, 3, 1)
     if kind not in (1, 2) or _number(trainer, 24, 0):
-        raise InputError(f"{path} is a model of words, characters or suffixes, expected unigram or merges")
+        made_of = "word suffixes" if kind in (1, 2) else {3: "words", 4: "characters"}.get(kind, f"kind {kind}")
+        raise InputError(f"{path} is a SentencePiece model of {made_of}, expected unigram or BPE")
     return SentencePieceModel(
         pieces=tuple(pieces),
         scores=tuple(score for score, _ in pieces.values()),

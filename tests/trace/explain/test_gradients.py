@@ -242,5 +242,5 @@ def test_what_a_real_model_refuses(smollm: pellucid.Model) -> None:
     with pytest.raises(InputError, match="the text is empty"):
         smollm.explain.gradient_x_input("", " blue")
     few = pellucid.load("SmolLM2-135M-Instruct", dtype="int4")
-    with pytest.raises(InputError, match="gradient x input needs real numbers, and this model has 4 bits each"):
+    with pytest.raises(InputError, match="gradient x input needs float weights, and this model has 4-bit ones"):
         few.explain.gradient_x_input("The sky is", " blue")

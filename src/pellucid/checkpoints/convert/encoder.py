@@ -95,8 +95,6 @@ def _tied(body: Body, raw: dict[str, Any]) -> dict[str, Any]:
         body.tables["embeddings.word_embeddings.weight"] = Part(words.numbers, both)
         return {}
     if raw.get("tie_word_embeddings", True):
-        log.warning(
-            "the tables that read and guess words differ here; config.json says so: tie_word_embeddings is false"
-        )
+        log.warning("input and output embeddings are not tied; config.json says so: tie_word_embeddings is false")
     body.tables["cls.predictions.decoder.bias"] = body.tables["cls.predictions.bias"]
     return {"tie_word_embeddings": False}

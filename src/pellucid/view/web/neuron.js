@@ -240,7 +240,7 @@ class Neuron {
     const { key: keys } = this.shown;
     const listed = this.kept.keys.value.length;
     return [
-      "Blue is a number below zero, orange one above, the paper is zero; every strip says how far its colours go,"
+      "Blue is a number below zero, orange one above, the background is zero; every strip says how far its colours go,"
         + ` on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
       listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that hold “${this.find.value.trim()}”.` : "",
       this.page.state().pair === "all" ? "" : "Weights are those over both texts; only a part of the keys is listed.",
