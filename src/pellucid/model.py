@@ -274,7 +274,7 @@ class Model(Editable):
 
     def train(self, mode: bool = True) -> Self:
         """Training: calls of the model drop out. `embed` and `trace` evaluate all the same."""
-        self._loaded.module.switch(mode)
+        self._loaded.switch(mode)
         return self
 
     def eval(self) -> Self:

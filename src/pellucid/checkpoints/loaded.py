@@ -11,6 +11,7 @@ from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.source import Source
 from pellucid.config import Config
+from pellucid.config.checks import plain_number, truth
 from pellucid.config.pooling import Pooling
 from pellucid.errors import Argument, Blank, InputError
 from pellucid.models import Network
@@ -48,6 +49,11 @@ class Loaded:
         if not self.written:
             object.__setattr__(self, "written", stands(self.module))
             object.__setattr__(self, "drawn", _drawn(self.module) if self.untrained else ())
+
+    def switch(self, mode: object) -> None:
+        """Training or evaluation, as somebody says. Raises InputError for what is neither true nor false."""
+        truth("mode", mode := plain_number(mode))
+        (self.module.real("training") if mode else self.module).train(bool(mode))
 
     def facts(self, **changes: Any) -> bytes:
         """What `config.json` would say of it, always in the same order, for digests; but for the kind of its numbers,

@@ -10,7 +10,6 @@ from pellucid.blocks import packing
 from pellucid.blocks.hooks import is_hooked
 from pellucid.blocks.learning import Lesson, learning
 from pellucid.blocks.twin import evaluating, packed
-from pellucid.config.checks import plain_number, truth
 from pellucid.errors import Argument, InputError
 from pellucid.models.heads import TextLabels
 from pellucid.models.moment import Moment, foreign
@@ -55,11 +54,6 @@ class Swift(Watched):
         if self.bits:
             raise InputError(what, f" needs float weights, and this model has {self.bits}-bit ones: load it as float32")
         return self
-
-    def switch(self, mode: object) -> None:
-        """Training or evaluation, as somebody says. Raises InputError for what is neither true nor false."""
-        truth("mode", mode := plain_number(mode))
-        (self.real("training") if mode else self).train(bool(mode))
 
     def check_kind(self, dtype: torch.dtype | None) -> None:
         """Refuses a kind of number that is asked of numbers of 4 or 8 bits, which have a way of their own."""
