@@ -55,6 +55,14 @@ def test_an_edited_model_stays_edited(minilm: pellucid.Model, plain: "pellucid.t
     assert torch.equal(minilm.trace(TEXT)["pooled"], plain["pooled"])
 
 
+def test_a_function_may_answer_sparsely(minilm: pellucid.Model) -> None:
+    point = "layers.3.residual.pre"
+    with minilm.edit({point: lambda now: now.mul(2).to_sparse()}):
+        sparse = minilm.trace(TEXT)
+    with minilm.edit({point: scale(2)}):
+        assert torch.equal(minilm.trace(TEXT)["layers.5.residual.post"], sparse["layers.5.residual.post"])
+
+
 def test_other_libraries_names(minilm: pellucid.Model) -> None:
     with minilm.edit({"blocks.3.attn.hook_pattern": zero(head=5), "hidden_states[6]": scale(2.0)}):
         trace = minilm.trace(TEXT)

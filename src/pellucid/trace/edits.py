@@ -127,10 +127,9 @@ def change(function: Callable[[Tensor], Tensor], **where: Chosen) -> Edit:
             raise InputError(
                 f"{name} at {spot.name} never ends; what it asks of the model that it edits, ask before the edit"
             ) from error
-        if not isinstance(new, Tensor) or new.layout != torch.strided:
-            found = f"layout {new.layout}" if isinstance(new, Tensor) else type(new).__name__
-            raise InputError(f"{name} at {spot.name} answered {found}, expected {spot.said(now)}")
-        if new.shape != now.shape or spot.fitted(new, now).dtype != now.dtype:
+        if not isinstance(new, Tensor):
+            raise InputError(f"{name} at {spot.name} answered {type(new).__name__}, expected {spot.said(now)}")
+        if (new := new.to_dense()).shape != now.shape or spot.fitted(new, now).dtype != now.dtype:
             raise InputError(f"{name} at {spot.name} answered {kind(new)}, expected {spot.said(now)}")
         return spot.fitted(new, now).to(now.device, copy=True)  # what the function keeps, it may write into later
 
