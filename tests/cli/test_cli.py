@@ -381,6 +381,30 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, asked: tuple[str, ...]
     assert (tmp_path / name).read_text() == "I love glass\n"
 
 
+@pytest.mark.parametrize("stream", ["1", "2"])
+@pytest.mark.parametrize(
+    ("asked", "place"),
+    [
+        ("run sentiment-analysis hi", "log.jsonl"),
+        ("run sentiment-analysis hi", "/dev/fd/{stream}"),
+        ("embed hi", "log.npy"),
+        ("look hi", "log.html"),
+    ],
+)
+def test_where_a_stream_goes_no_file_is_put(tmp_path: Path, asked: str, place: str, stream: str) -> None:
+    log = tmp_path / (place if place.startswith("log") else "log")
+    log.write_text("old\n")
+    words = f"-m pellucid {asked} -o {place.format(stream=stream)}"
+    with log.open("a") as held:
+        kept = {"stdout" if stream == "1" else "stderr": held}
+        how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | kept
+        done = subprocess.run([sys.executable, *words.split()], cwd=tmp_path, text=True, **how)
+    said = log.read_text().removeprefix("old\n") if stream == "2" else done.stderr
+    name = {"1": "standard output", "2": "standard error"}[stream]
+    assert done.returncode == 2 and log.read_text().startswith("old\n")
+    assert f"is the file where {name} goes, and would be written over: leave --output out" in said
+
+
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m pellucid embed a b c | head -n 1"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
@@ -503,6 +527,15 @@ def test_json_has_the_letters_that_stdout_has(
     assert third.isascii() and third.isprintable()
     assert (plain in second) == (encoding == "utf-8")
     assert (steering in first) == (encoding == "utf-8" and kind is not _Terminal)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_json_has_no_half_of_a_character(typed: Callable[..., int], tmp_path: Path, encoding: str) -> None:
+    halves = tmp_path / "halves.jsonl"
+    halves.write_text('{"text": "caf\\udce9 é"}\n')
+    with io.TextIOWrapper(held := io.BytesIO(), encoding=encoding, write_through=True) as out:
+        assert typed("embed", str(halves), "-c", "text", "--json", stdout=out) == 0
+        assert json.loads(held.getvalue().decode(encoding))["text"] == "caf\ufffd é"
 
 
 @pytest.mark.parametrize("words", [["embed", "-"], ["look", "-"], ["run", "ner", "-"]])

@@ -63,16 +63,26 @@ def tell_more() -> None:
 
 def check_place(option: str, path: Path | None, *endings: str, reads: Iterable[str] = ()) -> None:
     """What a file is called says what is in it, its folder is there, and it is neither what stands at standard input
-    nor one of `reads`, a file or a text each; told before a model is read."""
+    nor one of `reads`, a file or a text each, nor where what is said goes; told before a model is read."""
     if path is None:
         return
     if endings:
         check_ending(option, path, *endings)
+    if str(path) == "-":
+        raise click.UsageError(f"{option} is -, which is the name of no file: leave {option} out to print")
     if not target_of(path).parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
-    inputs = filter(os.path.isfile, (0, *reads))  # 0: standard input
-    if path.exists() and any(os.path.samefile(path, one) for one in inputs):  # noqa: PTH121 - Path knows no number
+    if any(_is_same(path, one) for one in (0, *reads)):  # 0: standard input
         raise click.UsageError(f"{option} {path} is the FILE that is read, and would be written over: name another one")
+    for number, stream in ((1, "standard output"), (2, "standard error")):
+        if _is_same(path, number):
+            said = f"{option} {path} is the file where {stream} goes, and would be written over"
+            raise click.UsageError(f"{said}: leave {option} out, or name another one")
+
+
+def _is_same(path: Path, other: str | int) -> bool:
+    """Whether two names, or a name and a stream by its number, are one file; a device is none."""
+    return path.exists() and os.path.isfile(other) and os.path.samefile(path, other)  # noqa: PTH113, PTH121 - a number
 
 
 def table(rows: list[tuple[str, ...]]) -> None:
@@ -97,14 +107,25 @@ def in_line(text: str) -> str:
 
 def json_of(value: Any, **how: Any) -> str:
     """JSON for stdout: letters as they are, or by their numbers where stdout lacks one or a terminal obeyed it. What
-    might end a line has its number everywhere."""
-    text = json.dumps(value, ensure_ascii=False, **how)
+    might end a line has its number everywhere; half a surrogate pair is U+FFFD."""
+    text = _whole(json.dumps(value, ensure_ascii=False, **how))
     text = _ENDING.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
     with contextlib.suppress(UnicodeEncodeError):
         text.encode(sys.stdout.encoding or "utf-8")
         if clean(text) == text:
             return text
-    return json.dumps(value, **how)
+    return json.dumps(json.loads(text), **how)
+
+
+def _whole(text: str) -> str:
+    """JSON without halves of surrogate pairs, which strict readers refuse in any spelling."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        from pellucid.text.cut import whole_characters  # with torch, for which no other text waits
+
+        return whole_characters(text)
+    return text
 
 
 class Clean(logging.Formatter):
