@@ -176,6 +176,14 @@ WRONG = {
     "a view that is not drawn": (["look", "x", "--view", "lens", "--svg", "x.svg"], 2, "--view lens is for a page"),
     "no such pooling": (["embed", "x", "--pooling", "meen"], 3, "did you mean mean"),
     "no such place": (["look", "x", "-o", "no/such/page.html"], 3, "cannot write"),
+    "no name of a file": (["embed", "x", "-o", ""], 2, "--output is empty, expected the name of a file"),
+    "no name of a drawing": (["look", "x", "--svg", ""], 2, "--svg is empty, expected the name of a file"),
+    "no name of a model": (["convert", "x", "-o", ""], 2, "--output is empty, expected the name of a folder"),
+    "no name of a training": (["train", "tag", "x", "-m", "y", "-o", ""], 2, "--output is empty, expected the name"),
+    "no name of an index": (["index", "info", ""], 2, "INDEX is empty, expected the name of a folder"),
+    "no name of queries": (["index", "evaluate", "x", ""], 2, "QUERIES is empty, expected the name of a file"),
+    "a column of no name": (["embed", "x", "-c", ""], 3, "there is no file 'x'"),
+    "columns of no name": (["embed", "x", "y", "-c", ""], 2, "columns are those of one FILE"),
 }
 
 
@@ -403,6 +411,23 @@ def test_where_a_stream_goes_no_file_is_put(tmp_path: Path, asked: str, place: s
     name = {"1": "standard output", "2": "standard error"}[stream]
     assert done.returncode == 2 and log.read_text().startswith("old\n")
     assert f"is the file where {name} goes, and would be written over: leave --output out" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [("search --mode ", ["hybrid", "dense", "words"]), ("index build --kind ", ["auto", "flat", "hnsw"])],
+)
+def test_a_shell_is_offered_what_an_option_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, offered: list[str]
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", f"pellucid {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) + 1))
+    monkeypatch.setenv("_PELLUCID_COMPLETE", "bash_complete")
+    with pytest.raises(SystemExit) as end:
+        app.main([], prog_name="pellucid")
+    said = capsys.readouterr()
+    assert (end.value.code, said.err) == (0, "")
+    assert said.out.splitlines() == [f"plain,{one}" for one in offered]
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

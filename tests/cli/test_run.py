@@ -308,11 +308,21 @@ def test_a_text_that_could_be_the_name_of_a_file(
     for option, task in (("--pair", "sentence-similarity"), ("--query", "text-ranking")):
         said = "read as text, and not as the name of a file: notes.txt\n"
         assert command(task, "-m", "all-MiniLM-L6-v2", option, "notes.txt", "a", "b").err == said
+    told = command("sentence-similarity", "-m", "./nowhere", "--pair", "notes.txt", "a").err
+    assert told.count("not as the name of a file") == 1  # and not once more where the error is told
     for text in ("3.14", "and/or", "ada@example.org", "https://example.org/robots.txt", "I wrote notes.txt"):
         assert command(*asked, text).err == ""
     (tmp_path / "reviews").write_text("glass\n")
     said = f"read as text, though a file is called so: {tmp_path / 'reviews'}; its lines: on standard input (-)\n"
     assert command(*asked, tmp_path / "reviews").err == said
+
+
+def test_a_column_of_no_name_is_none_of_a_file(command: Pellucid, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("a\nb\n")
+    for path, known in ((table, "id, text, more"), (tmp_path / "plain.txt", "text")):
+        done = command("sentiment-analysis", "-m", "feel", path, "-c", "")
+        assert (done.code, done.out) == (3, "")
+        assert done.err.endswith(f"{path.name} has no column ''; its columns: {known}\n")
 
 
 def test_the_lines_of_json_are_no_texts(command: Pellucid, tmp_path: Path) -> None:
@@ -450,6 +460,11 @@ WRONG = {
     "another head": (["ner", "a", "-m", "feel"], 3, "sequence-classification"),
     "no such model": (["ner", "a", "-m", "./nowhere"], 3, "./nowhere"),
     "too long": (["ner", "a " * 90, "-m", "tags"], 3, "at once: pass --long windows to read all of it"),
+    "the text is too long": (["ner", "a " * 90, "-m", "tags"], 3, "pellucid: the text has"),
+    "one of two is too long": (["ner", "a", "a " * 90, "-m", "tags"], 3, "pellucid: text 2 of 2 has"),
+    "a file called -": (["ner", "a", "-o", "-"], 2, "--output is -, which is the name of no file: leave --output out"),
+    "a column of no name": (["ner", "I love", "-c", ""], 3, "there is no file 'I love'"),
+    "a second column of no name": (["sentence-similarity", "I love", "--pair-column", ""], 3, "no file 'I love'"),
 }
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 import rich_click as click
 
 from pellucid.cli.output import quiet, say
+from pellucid.cli.typed import Place
 
 
 @click.command("convert")
 @click.argument("source")
-@click.option("--output", "-o", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The new folder.")
+@click.option("--output", "-o", required=True, metavar="DIR", type=Place(), help="The new folder.")
 @click.option("--heads", type=click.IntRange(min=1), metavar="N", help="Heads of attention, where no file says it.")
 @click.option("--overwrite", is_flag=True, help="Write over a folder that already holds files.")
 def command(source: str, output: Path, heads: int | None, overwrite: bool) -> None:

@@ -6,7 +6,8 @@ from typing import IO, TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, json_of, quiet, say
-from pellucid.cli.reading import TEXT, placed, texts_in
+from pellucid.cli.reading import TEXT, among, placed, texts_in
+from pellucid.cli.typed import Place
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
@@ -22,7 +23,7 @@ AT_ONCE = 1_024
 @click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the vectors as .npy.")
+@click.option("--output", "-o", type=Place(dir_okay=False), help="Write the vectors as .npy.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per text, with the text and its vector.")
 @click.option(
     "--dtype",
@@ -68,6 +69,7 @@ def command(
     if output is not None and as_json:
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
     given, where = texts_in(texts, column, encoding)
+    where = where or among(len(given))
     loaded = pellucid.load(model).loaded
     if loaded.pooling is None and pooling is None:
         say(f"{loaded.name} says no way to make vectors of texts: the mean of its states (--pooling, --normalize)")

@@ -9,7 +9,7 @@ import rich_click as click
 
 from pellucid.cli.output import check_place, clean, draw, in_line, json_of, say
 from pellucid.cli.reading import placed
-from pellucid.cli.typed import first_typed
+from pellucid.cli.typed import Place, first_typed
 from pellucid.errors import counted
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ SHOWN = 10
 OF_QUERIES = ("grade_column", "by", "mode", "unlisted", "encoding")
 """Options from which nothing follows without queries that somebody has answered."""
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = Place(dir_okay=False)
 
 
 @click.command("evaluate")
-@click.argument("index", type=click.Path(file_okay=False, path_type=Path), metavar="INDEX")
+@click.argument("index", type=Place(file_okay=False), metavar="INDEX")
 @click.argument("queries", type=_FILE, required=False, metavar="[QUERIES]")
 @click.option("--query-column", "-q", metavar="NAME", help="The column of QUERIES with the queries.")
 @click.option("--id-column", "-i", metavar="NAME", help="The column of QUERIES with the right id of each.")
@@ -133,7 +133,8 @@ def _labelled(path: Path, how: dict[str, Any]) -> _Labelled:
 
     found, table = _Labelled(path), table_of(path, how["encoding"])
     first: dict[tuple[str, Any], int] = {}
-    query_column, *others = filter(None, (how["query_column"], how["id_column"], how["grade_column"]))
+    asked = (how["query_column"], how["id_column"], how["grade_column"])
+    query_column, *others = (name for name in asked if name is not None)
     read = table.texts(query_column, *others, numbers={*others} - {query_column})
     for query, right, *grade in read:
         line = table.given[-1]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import json_of, quiet, say_empty
-from pellucid.cli.reading import TEXT, Where, file_in, placed, standard_text, texts_in
+from pellucid.cli.reading import TEXT, Where, among, file_in, placed, standard_text, texts_in
 from pellucid.cli.writing import as_data, asked, opened, put, show_tokens, writing_options
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def command(
     if where is not None:
         empty = [number for number, text in enumerate(texts, 1) if not text.strip()]
         say_empty(len(empty), next(iter(empty), 0), len(texts))
-    with placed(where):
+    with placed(where or among(len(texts), "prompt")):
         if stream:
             _stream(writer, texts[0], why, as_json, options)
         elif why is None and not as_json:

@@ -7,15 +7,15 @@ import rich_click as click
 
 from pellucid.cli.evaluating import command as evaluate
 from pellucid.cli.output import json_of, quiet, say, table, tell_more
-from pellucid.cli.reading import TEXT
-from pellucid.cli.typed import Once, first_typed
+from pellucid.cli.reading import TEXT, placed
+from pellucid.cli.typed import Once, Place, first_typed
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
     from pellucid.search import Index
 
-FOLDER = click.argument("index", type=click.Path(file_okay=False, path_type=Path), metavar="INDEX")
+FOLDER = click.argument("index", type=Place(file_okay=False), metavar="INDEX")
 READING = (
     click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl file with the texts."),
     click.option("--id-column", metavar="NAME", help="The column with the ids; by default rows are numbered."),
@@ -48,7 +48,7 @@ def command() -> None:
 
 @command.command("build")
 @click.argument("sources", nargs=-1, required=True, metavar="FILE...")
-@click.option("--output", "-o", required=True, type=click.Path(file_okay=False, path_type=Path), help="The new folder.")
+@click.option("--output", "-o", required=True, type=Place(file_okay=False), help="The new folder.")
 @reading
 @click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option(
@@ -118,7 +118,8 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
         raise click.UsageError(f"{option} is of a graph, and --kind flat builds none: leave one of them out")
     how |= {"dtype": None if dtype == "float32" else dtype, "progress": False if quiet() else None}
     tell_more()
-    pellucid.Index.build(model, _source(sources), output, **how)
+    with placed(_counted):
+        pellucid.Index.build(model, _source(sources), output, **how)
     click.echo(output)
 
 
@@ -143,7 +144,8 @@ def add(
     how |= {name: value for name, value in (("column", column), ("id_column", id_column)) if value is not None}
     held = pellucid.Index.open(index, model=model)
     tell_more()
-    more = held.add(_source(sources), progress=False if quiet() else None, **how)
+    with placed(_counted):
+        more = held.add(_source(sources), progress=False if quiet() else None, **how)
     say(f"{'+' if more >= 0 else ''}{counted(more, 'row')}; {_settled(held)}")
 
 
@@ -239,6 +241,11 @@ command.add_command(evaluate)
 def _source(sources: tuple[str, ...]) -> Any:
     """One path as it was typed; several as paths."""
     return sources[0] if len(sources) == 1 else [Path(one) for one in sources]
+
+
+def _counted(number: int) -> str:
+    """A text by what it is in all that was read, from 1."""
+    return f"text {number + 1}"
 
 
 def _settled(index: "Index") -> str:

@@ -12,6 +12,7 @@ import rich_click as click
 
 from pellucid.cli.output import check_place, quiet, say
 from pellucid.cli.reading import BESIDE, TEXT, one_text
+from pellucid.cli.typed import Place
 from pellucid.errors import counted
 from pellucid.files import MOST_NAME, write_whole
 from pellucid.tasks.names import SENTENCES
@@ -24,7 +25,7 @@ VIEWS = ("heads", "matrix", "grid", "neuron", "lens")
 BROAD = 25_000_000
 """Bytes of a page, above which a browser is quicker with a server."""
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = Place(dir_okay=False)
 
 
 @click.command("look")

@@ -41,7 +41,7 @@ class Questions:
     """What a person typed.
 
     texts: the arguments.  column, pair_column: of a table.  first, second: of each pair, the same for all texts.
-    where: where the items stand, once they are asked for.
+    called: what one of them is.  where: where the items stand, once they are asked for.
     """
 
     texts: tuple[str, ...]
@@ -53,6 +53,7 @@ class Questions:
     encoding: str
     skip_bad_rows: bool
     rows: "Rows | None" = None
+    called: str = "text"
     where: Where | None = None
 
     def items(self, task: str, names: tuple[str, ...]) -> Iterable[Any]:
@@ -71,11 +72,12 @@ class Questions:
                 raise click.UsageError(
                     f"{task} was given no text: write one behind it, a FILE, or - for standard input"
                 )
+            self.called = "pair"
             return [{names[0]: self.first, names[1]: self.second}]
         if len(names) > 1 and not paired and names[1] != "text_pair":
             missing = "--question TEXT or --context TEXT" if names[0] == "question" else "the second by --pair TEXT"
             raise click.UsageError(f"{task} takes {names[0]} and {names[1]}: add {missing}")
-        path = file_in(self.texts, self.column or self.pair_column)
+        path = file_in(self.texts, self.pair_column if self.column is None else self.column)
         if path is not None and self.pair_column is not None:
             return self._pairs(path, names)
         given = self._texts(path)
@@ -108,7 +110,7 @@ class Questions:
         if self.first is None:
             raise click.UsageError(f"{task} needs to know what is asked: add --query TEXT")
         documents = list(self._texts(file_in(self.texts, self.column)))
-        self.where = None  # they are one item
+        self.where, self.called = None, "query"  # they are one item
         return [{names[0]: self.first, names[1]: documents}]
 
     def _pairs(self, path: Path, names: tuple[str, ...]) -> Iterable[Any]:
@@ -137,7 +139,7 @@ class Questions:
             self.where = lambda number: str(path)
             return ["".join(lines(path, self.encoding)).rstrip("\r\n")]
         check_lines(path, self.column)
-        return self._opened(path).column(self.column or LINE)
+        return self._opened(path).column(LINE if self.column is None else self.column)
 
     def _opened(self, path: Path) -> "Rows":
         self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)

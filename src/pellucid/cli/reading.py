@@ -35,7 +35,8 @@ class Text(click.ParamType):
             shown = clean(_NO_TEXT.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20]))
             number, encoding = ord(byte[0]) - 0xDC00, sys.getfilesystemencoding()
             raise InputError(f"{shown!r} is not {encoding} text (byte 0x{number:02x}): convert it first")
-        if self.beside and (os.path.isfile(value) or _may_be_a_path(value)):  # noqa: PTH113
+        silent = ctx is not None and ctx.resilient_parsing  # where it was said before
+        if self.beside and not silent and (os.path.isfile(value) or _may_be_a_path(value)):  # noqa: PTH113
             say(f"read as text, and not as the name of a file: {clean(value)}")
         return value
 
@@ -61,8 +62,8 @@ def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:
 def _meant(arguments: tuple[str, ...], column: str | None) -> Path | None:
     from pellucid.errors import InputError, several
 
-    if arguments == ("-",) or (column and len(arguments) != 1):
-        if column:
+    if arguments == ("-",) or (column is not None and len(arguments) != 1):
+        if column is not None:
             raise click.UsageError("columns are those of one FILE, and no such file was given")
         return None
     files = [one for one in arguments if _is_file(one, sure=column is not None)]
@@ -133,8 +134,13 @@ def texts_in(arguments: tuple[str, ...], column: str | None, encoding: str = "ut
     if path is not None:
         check_lines(path, column)
         rows = table_of(path, encoding)
-        return list(rows.column(column or LINE)), rows.place
+        return list(rows.column(LINE if column is None else column)), rows.place
     return (list(standard_texts()), standard_place) if arguments == ("-",) else (list(arguments), None)
+
+
+def among(many: int, what: str = "text") -> Where:
+    """How an item is called that was typed, one of so many."""
+    return lambda number: f"{what} {number + 1} of {many}" if many > 1 else f"the {what}"
 
 
 @contextlib.contextmanager

@@ -13,9 +13,9 @@ import rich_click as click
 from pellucid.cli.options_of_tasks import options_of_answering
 from pellucid.cli.output import check_place, draw, json_of, quiet, say, say_empty, table
 from pellucid.cli.questions import Questions, more, said
-from pellucid.cli.reading import BESIDE, TEXT, placed
+from pellucid.cli.reading import BESIDE, TEXT, among, placed
 from pellucid.cli.shown import shown
-from pellucid.cli.typed import Others
+from pellucid.cli.typed import Others, Place
 from pellucid.errors import InputError, counted
 from pellucid.files import target_of, write_whole
 from pellucid.tasks.names import TASKS, Name, named
@@ -109,7 +109,7 @@ Examples:
     metavar="NAME",
     help="Load the model as float32, bfloat16, float16, int8, int4, ...; auto, the fastest that is safe here.",
 )
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON lines to a file.")
+@click.option("--output", "-o", type=Place(dir_okay=False), help="Write JSON lines to a file.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")
 def command(task: str | None, model: str | None, dtype: str, as_json: bool, output: Path | None, **given: Any) -> None:
     """Asks, and shows what is answered; what a person reads of it is `HELP`."""
@@ -132,7 +132,8 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
     typed = questions.texts == ("-",) and sys.stdin.isatty()  # whoever types a line wants to see it answered
     found = (pipe.many([item], **options) for item in asked) if typed else [pipe.many(asked, **options)]
     answers = _counted(itertools.chain.from_iterable(found))
-    with placed(None if typed else questions.where):  # nobody counts the lines that they type
+    where = questions.where or (among(len(items), questions.called) if isinstance(items, list) else None)
+    with placed(None if typed else where):  # nobody counts the lines that they type
         if output is not None:
             write_whole(
                 target_of(output), lambda file: file.writelines(_data(answer).encode() + b"\n" for answer in answers)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, clean, console, draw, json_of, say
-from pellucid.cli.reading import TEXT, placed, standard_place, standard_texts
+from pellucid.cli.reading import TEXT, among, placed, standard_place, standard_texts
+from pellucid.cli.typed import Place
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
@@ -19,11 +20,11 @@ if TYPE_CHECKING:  # a person who asks for help waits for neither
 LONGEST = 200
 """Letters of a text, or of what else is known of it, that are shown where nobody's window says how many fit."""
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = Place(dir_okay=False)
 
 
 @click.command("search")
-@click.argument("index", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("index", type=Place(file_okay=False))
 @click.argument("queries", type=TEXT, nargs=-1, required=True, metavar="QUERY... | -")
 @click.option("-k", "k", type=int, default=5, show_default=True, help="How many texts to return.")
 @click.option(
@@ -76,7 +77,7 @@ def command(
     asked = list(standard_texts() if typed else queries)
     held = pellucid.Index.open(index, model=model)
     pages = []
-    with placed(standard_place if typed else None):
+    with placed(standard_place if typed else among(len(asked), "query")):
         found = held.search(asked, **how | {"where": list(how["where"]) or None})
     for hits in found:
         matches = [held.why(hits.corrected or hits.query, hit) for hit in hits] if why else []

@@ -12,7 +12,7 @@ from pellucid.cli.output import draw, json_of, quiet, say, tell_more
 from pellucid.cli.questions import more, pairs
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
-from pellucid.cli.typed import Others
+from pellucid.cli.typed import Others, Place
 from pellucid.errors import counted
 from pellucid.training.names import OBJECTIVES
 
@@ -56,9 +56,7 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
 @click.command("train", help=HELP)
 @click.argument("given", nargs=-1, metavar="TASK DATA...")
 @click.option("--model", "-m", help="What learns: a folder, hub id or installed model.")
-@click.option(
-    "--output", "-o", required=True, type=click.Path(file_okay=False, path_type=Path), help="A folder to write."
-)
+@click.option("--output", "-o", required=True, type=Place(file_okay=False), help="A folder to write.")
 @click.option("--validation", metavar="FILE|SHARE", help="Held-out rows, or the share of DATA that is.  [default: 0.1]")
 @click.option(
     "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
@@ -90,7 +88,7 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
 @click.option(
     "--from-scratch", is_flag=True, help="Take the architecture and tokenizer of --model, with new random weights."
 )
-@click.option("--recipe", type=click.Path(dir_okay=False, path_type=Path), help="A .toml that says all this.")
+@click.option("--recipe", type=Place(dir_okay=False), help="A .toml that says all this.")
 @click.option("--resume", is_flag=True, help="Go on where this training was broken off; begin where there is none.")
 @click.option("--overwrite", is_flag=True, help="Begin anew in a folder that holds files.")
 @click.option("--json", "as_json", is_flag=True, help="The scores, and what led to them, as JSON.")

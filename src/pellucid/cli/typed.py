@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -33,6 +34,20 @@ class Others(click.Option):
         return own if own is not None and name not in self.names() else None
 
 
+class Place(click.Path):
+    """A path that was typed; an empty one, which Python takes for the folder that it is in, is none."""
+
+    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "" and param is not None:
+            called = _spelled(param) if isinstance(param, click.Option) else param.human_readable_name.strip("[]")
+            kind = "folder" if self.dir_okay else "file"
+            raise click.UsageError(f"{called} is empty, expected the name of a {kind}", ctx)
+        return super().convert(value, param, ctx)
+
+
 class Once(click.RichGroup):
     """A group whose commands refuse an option that is said twice and takes one value."""
 
@@ -40,7 +55,7 @@ class Once(click.RichGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
+        if command is not None and not ctx.resilient_parsing:  # as where a shell asks what may follow
             inner = click.Context(command, info_name=name, parent=ctx)
             _, _, order = command.make_parser(inner).parse_args(list(rest))
             for one in order:
