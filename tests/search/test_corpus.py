@@ -225,7 +225,7 @@ def test_equal_rows_are_embedded_once_and_equal_ids_are_refused_or_the_last_one_
     assert {hit["id"] for hit in index.search("same", k=2)} == {"1", "2"}
     table = tmp_path / "rows.csv"
     table.write_text("id,text\n7,first\n7,last\n")
-    with pytest.raises(InputError, match="the id '7' stands there twice, the second time as text 2"):
+    with pytest.raises(InputError, match="the id '7' stands there twice, the second time as item 1"):
         built(minilm, table, column="text", id_column="id")
     reading = ("index", "build", table, "--column", "text", "--id-column", "id", "-o", tmp_path / "a.index")
     assert typed(*reading)[0] == 3
@@ -235,7 +235,7 @@ def test_equal_rows_are_embedded_once_and_equal_ids_are_refused_or_the_last_one_
     caplog.clear()
     with pytest.raises(InputError, match="the ids 7 are in the index already: pass update=True to replace them"):
         index.add([{"id": "7", "text": "later"}], progress=False)
-    with pytest.raises(InputError, match=r"twice, the second time as text 2: give each its own$"):
+    with pytest.raises(InputError, match=r"twice, the second time as item 1: give each its own$"):
         index.add([{"id": "8", "text": "one"}, {"id": "8", "text": "two"}], progress=False)
     assert "rows" not in caplog.text
 

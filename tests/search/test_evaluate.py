@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import time
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,6 +63,21 @@ def test_a_search_is_judged_and_every_miss_is_named(index: pellucid.Index) -> No
     assert found.mrr[10] == pytest.approx((2 + 1 / miss.place) / 3)
     assert json.loads(json.dumps(found.data()))["queries"] == 3
     assert "recall@1 0.6667" in repr(found)
+
+
+def test_what_the_first_search_makes_ready_is_not_measured(
+    index: pellucid.Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, calls = pellucid.Index.search, []
+
+    def search(self: pellucid.Index, *asked: Any, **how: Any) -> Any:
+        if not calls:
+            time.sleep(1.0)
+        calls.append(asked)
+        return plain(self, *asked, **how)
+
+    monkeypatch.setattr(pellucid.Index, "search", search)
+    assert index.evaluate(["Apple"], ["AAPL"], k=1).seconds < 1.0 and len(calls) == 2
 
 
 def test_answers_may_be_those_of_a_data_frame(index: pellucid.Index) -> None:

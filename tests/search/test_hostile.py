@@ -470,7 +470,7 @@ def test_what_was_deleted_from_a_graph_is_never_found(graph: Path) -> None:
     assert index.manifest.segments[0].rows == 220 and not index.manifest.segments[0].dead
     assert index.manifest.segments[0].kind == "hnsw"
     assert [hit["id"] for hit in index.search(query, k=300)] == best[80:]
-    with pytest.raises(InputError, match=f"no text has the id {best[0]}"):
+    with pytest.raises(InputError, match=f"no text has the id '{best[0]}'"):
         index.delete(best[0])
 
 

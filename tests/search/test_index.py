@@ -129,7 +129,7 @@ def test_an_id_that_is_there_already_and_one_that_is_not_change_nothing(own: pel
         own.add([{"symbol": "AAPL", "name": "Another", "sector": ""}])
     with pytest.raises(InputError, match=r"and \d\d more are in the index already"):
         own.add([{"symbol": id_, "name": "Another", "sector": ""} for id_ in own.segments[0].entries.ids()])
-    with pytest.raises(InputError, match="no text has the id NOPE"):
+    with pytest.raises(InputError, match="no text has the id 'NOPE'"):
         own.delete(["AAPL", "NOPE"])
     assert len(own) == 100
     assert own.search("Apple", k=1)[0]["text"] == "Apple Inc."

@@ -127,7 +127,7 @@ def removed(now: Generation, ids: list[Any] | None, conditions: Sequence[Conditi
         held = [[row for row in one.entries.having(ids) if not one.dead[row]] for one in segments]
         found = {entry.id for rows, one in zip(held, segments) for entry in one.entries.get(rows)}
         if missing := [one for one in ids if one not in found]:
-            raise InputError(f"no text has the id {several(missing)}: nothing was deleted")
+            raise InputError(f"no text has the id {several(map(repr, missing))}: nothing was deleted")
     else:
         fitting = [one.alive(conditions) for one in segments]
         check_deletion(segments, conditions, fitting)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config.checks import is_several, plain_number, truth, unwrapped
-from pellucid.errors import Argument, Blank, InputError, Words, near, several
+from pellucid.errors import Argument, Blank, InputError, Item, Words, near, several
 from pellucid.search.entries import Entry
 from pellucid.search.files import found, whole
 from pellucid.search.ids import checked_id
@@ -78,12 +78,12 @@ class Corpus:
         if len(paths) == 1:
             facts(paths[0])  # that there is none is said before anything else of it
         tables = [path for path in paths if path.suffix.lower() in (*TABLES, *OBJECTS)]
-        named = self.column or self.id_column
-        if tables and (named or len(tables) == len(paths)):
+        named = self.id_column if self.column is None else self.column
+        if tables and (named is not None or len(tables) == len(paths)):
             if other := next((path for path in paths if path not in tables), None):
                 check_column(other, named)
             return self._checked(itertools.chain.from_iterable(self._tables(tables)))
-        if named:
+        if named is not None:
             check_column(paths[0], named)
         return self._checked(self._files(paths))
 
@@ -93,7 +93,7 @@ class Corpus:
             text = clean_text(entry.text, number - 1, "text")
             self.empty += not text.strip()
             if not entry.id:
-                raise InputError(f"text {number - 1} has an empty id: give each its own, or none")
+                raise InputError(Item(number - 1, "text"), " has an empty id: give each its own, or none")
             yield entry if text is entry.text else replace(entry, text=text)
         if number == self.empty:
             nothing = ": there is nothing to put into the index"
@@ -279,7 +279,7 @@ class Passages:
         if not self.keep_last:
             way = () if self.keep_last is None else (", or pass ", Argument("on_duplicate", "keep-last"))
             raise InputError(
-                f"the id {id_!r} stands there twice, the second time as text {number + 1}: give each its own", way
+                f"the id {id_!r} stands there twice, the second time as ", Item(number), ": give each its own", way
             )
         self.replaced.append(before)
 

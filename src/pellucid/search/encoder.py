@@ -157,12 +157,16 @@ def encoded(
 def places_to_cut(loaded: Loaded, tokens: int | None, prompt: str) -> Cut:
     """Where a text is divided into passages: by the tokens that the model reads at once behind the prompt, or fewer.
 
-    Raises InputError for a prompt that leaves no room.
+    Raises InputError for a prompt, or so few tokens, that leave no room.
     """
-    most = loaded.most_pooled()
+    most, added = loaded.most_pooled(), loaded.words.added_tokens(pair=False)
+    if tokens is not None and tokens <= added:
+        raise InputError(
+            Argument("passage_tokens", tokens), f" leaves no room beside {counted(added, 'special token')}"
+        )
     if most and prompt:
         taken = len(loaded.words.raw([prompt], False, "prompt")[0])
-        if (most := most - taken) <= loaded.words.added_tokens(pair=False):
+        if (most := most - taken) <= added:
             raise InputError(Argument("prompt"), f" has {counted(taken, 'token')}, which leaves no room for a text")
     if most and tokens and tokens > most:
         log.warning("passages have %d tokens, for the model reads no more at once, and not %d", most, tokens)
