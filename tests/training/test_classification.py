@@ -407,6 +407,7 @@ def test_labels_that_cannot_be_learned(body: "pellucid.Model", case: str) -> Non
     [
         ({"classes": ("a",)}, "expected at least two, and no two alike"),
         ({"classes": ("a", "a")}, "expected at least two, and no two alike"),
+        ({"separator": ""}, "separator is '', expected at least one character"),
         ({"class_weights": 3}, "class_weights is 3, expected 'balanced' or a weight for each label"),
         ({"label_smoothing": 1.0}, r"label_smoothing is 1\.0, expected at least 0 and below 1"),
     ],

@@ -13,7 +13,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.config.checks import within
-from pellucid.errors import InputError, several
+from pellucid.errors import Argument, InputError, several
 from pellucid.training.data import check_several, missing, place, values
 from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
@@ -81,6 +81,8 @@ class TextClassification(Taught):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.separator == "":
+            raise InputError(Argument("separator"), " is '', expected at least one character")
         within("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
         if self.classes is not None:  # 0 and "0" are one label
             object.__setattr__(self, "classes", tuple(map(str, self.classes)))
