@@ -106,7 +106,8 @@ def _short(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, bool | str):
-        return f"`{json.dumps(value).strip(chr(34))}`"
+        said = json.dumps(value)
+        return f"`{said if chr(92) in said else said.strip(chr(34))}`"
     return f"{value:g}"
 
 

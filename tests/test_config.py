@@ -1,9 +1,6 @@
 """Configs by themselves."""
 
-import copy
 import dataclasses
-import json
-import pickle
 import subprocess
 import sys
 from typing import Any
@@ -89,28 +86,11 @@ def test_each_part_of_a_config_is_one_of_its_types(name: str, wanted: str, wrong
     assert len(str(caught.value)) < 300
 
 
-def test_what_a_config_keeps_of_its_file_is_read_and_not_written() -> None:
+def test_what_a_config_keeps_of_its_file_is_its_own() -> None:
     said = {"summary": [1]}
     config = Config.of("bert", inert=said)
     said["later"] = [2]
-    held: Any = config.inert
-    changes: list[Any] = [
-        lambda: held.update(a=1),
-        lambda: held.__setitem__("a", 1),
-        lambda: held.__delitem__("summary"),
-        lambda: held.__ior__({"a": 1}),
-        lambda: held.setdefault("a", 1),
-        lambda: held.pop("summary"),
-        held.popitem,
-        held.clear,
-    ]
-    for change in changes:
-        with pytest.raises(InputError, match=r"a config stays as it is: make another, config\.replace"):
-            change()
-    for same in (held, copy.deepcopy(config).inert, copy.copy(held), pickle.loads(pickle.dumps(config)).inert):
-        assert same == {"summary": [1]} and type(same) is type(held) and json.dumps(same) == '{"summary": [1]}'
-    assert type(held | {"a": 1}) is dict and type(held.copy()) is dict
-    assert config.replace(inert={**held, "a": 1}).inert == {"summary": [1], "a": 1}
+    assert config.inert == {"summary": [1]} and type(dataclasses.asdict(config)["inert"]) is dict
 
 
 def test_a_model_is_built_with_a_tokenizer_or_none() -> None:

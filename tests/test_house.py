@@ -162,8 +162,15 @@ def test_what_is_imported_by_the_first_use_is_what_types_know(name: str) -> None
     for one, home in typed.items():
         wanted = importlib.import_module(f"{home}.{one}" if one in modules else str(home))
         assert getattr(package, str(one)) in (wanted, getattr(wanted, str(one), None), pellucid.view)
-    with pytest.raises(AttributeError, match="'nothing'"):
-        _ = package.nothing
+    assert {*package.__all__} <= {*dir(package)}
+    for missing in ("nothing", "_nothing", "not.hing"):
+        with pytest.raises(AttributeError, match=missing):
+            getattr(package, missing)
+
+
+def test_modules_of_a_package_are_there_when_they_are_asked_for() -> None:
+    code = "import pellucid.generation, pellucid.trace.explain as e; e.lens.logit_lens; pellucid.generation.rules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 RESTING = """

@@ -60,7 +60,7 @@ PIPES = [
 ]
 
 
-@pytest.mark.parametrize("mode", ["False", "", None, 0, 1, 1.0, Undecided(), [True]], ids=repr)
+@pytest.mark.parametrize("mode", ["False", "", None, 0, 1, 1.0, Undecided(), [True]])
 def test_training_is_switched_by_true_and_false_alone(tiny: pellucid.Model, mode: Any) -> None:
     with pytest.raises(InputError, match=r"^mode is .*, expected true or false$"):
         tiny.train(mode)
@@ -384,6 +384,8 @@ def test_a_path_is_taken_by_its_characters(checkpoint: Checkpoint, index: pelluc
     for i, (at, data) in enumerate(zip(_forms(tmp_path / "learned"), _forms(tmp_path / "rows.jsonl"))):
         pellucid.train(model, data, "classify", out=at, overwrite=i > 0, **said)
         assert (tmp_path / "learned" / "config.json").is_file() and pellucid.curves(at).text()
+    for at in _forms(tmp_path / "rows.jsonl"):
+        assert len(pellucid.Index.build(model, at, column="text", progress=False)) == 4
     for i, at in enumerate(_forms(tmp_path / "index")):
         assert index.save(path := at if i == 0 else Named(f"{tmp_path / 'index'}{i}"))
         assert len(pellucid.Index.open(path)) == 2

@@ -62,7 +62,7 @@ _HOMES = {
     "ResourceError": "errors",
 }
 _WITHOUT_TORCH = {"errors", "checkpoints.families", "text.learned"}
-_bring = names(__name__, _HOMES)
+_bring = names(__name__, _HOMES)[0]
 __all__ = ["__version__", *_HOMES]
 
 

@@ -4,8 +4,9 @@ import contextlib
 import functools
 import gc
 import importlib
+import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -21,21 +22,23 @@ class cached_property(functools.cached_property[Value]):  # noqa: N801 - as the 
         self.lock = contextlib.nullcontext()
 
 
-def names(package: str, homes: Mapping[str, str], modules: Iterable[str] = ()) -> Callable[[str], object]:
-    """The `__getattr__` of a package whose names are imported by whoever asks for them first.
+def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package whose names are imported by whoever asks for them first; its modules
+    are there as well.
 
-    homes: the module of each name, within the package.  modules: those that are asked for themselves.
+    homes: the module of each name, within the package.
     """
 
     def bring(name: str) -> object:
-        if name not in homes and name not in modules:
+        home = f"{package}.{homes.get(name, name)}"
+        odd = name.startswith("_") or "." in name
+        if name not in homes and (odd or importlib.util.find_spec(home) is None):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = imported(f"{package}.{homes.get(name, name)}")
-        value = getattr(module, name) if name in homes else module
+        value = imported(home) if name not in homes else getattr(imported(home), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return bring
+    return bring, lambda: sorted(homes)
 
 
 def imported(module: str) -> ModuleType:

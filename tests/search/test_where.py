@@ -392,7 +392,12 @@ def test_members_of_an_enum_are_what_they_hold(minilm: pellucid.Model) -> None:
         ({"grade": {"<": Grade.TWO}}, {"glad"}),
     ]:
         assert {hit["id"] for hit in index.search("a", k=2, where=where)} == found
+    typed = Enum("typed", {"SAD": "mood = sad", "COLUMN": "mood"}, type=str)
+    assert (
+        index.search("a", where=typed.SAD)[0]["id"] == index.search("a", where={typed.COLUMN: "sad"})[0]["id"] == "sad"
+    )
     assert index.evaluate(["a"], [Mood.GLAD], k=(2,)).queries == 1
+    assert index.evaluate(["a"], [{Mood.SAD: 1.0}], by="mood", k=(2,)).queries == 1
     assert index.delete(Mood.GLAD) == 1 and index.delete(where={"mood": Mood.SAD}) == 1
 
 

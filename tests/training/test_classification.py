@@ -488,6 +488,8 @@ def test_truths_beside_numbers_are_named(body: "pellucid.Model", caplog: pytest.
 def test_members_of_an_enum_are_labels_by_what_they_hold(body: "pellucid.Model") -> None:
     kind = Enum("kind", {"GLAD": "glad", "SAD": "sad"}, type=str)
     assert labels_of(body, rows_with(*[*kind] * 2)) == ("glad", "sad")
+    several = [np.array([*kind], dtype=object), np.array([kind.SAD], dtype=object)]
+    assert labels_of(body, rows_with(*several)) == ("glad", "sad")
 
 
 def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:

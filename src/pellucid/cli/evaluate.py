@@ -44,7 +44,7 @@ Examples:
     type=TEXT,
     names=options_of_learning,
     apart={"task": "TASK", "data": "DATA"},
-    help="Any option of the task (docs/training.md); an unknown name lists them.",
+    help="Any option of the task (docs/training.md); a name unlike any lists them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(

@@ -83,7 +83,7 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
     type=TEXT,
     names=lambda: settings_of_training() | options_of_learning(),
     apart={"task": "TASK", "data": "DATA", "out": "--output", "progress": "pellucid --quiet train"},
-    help="Any setting, or option of the task (docs/training.md); an unknown name lists them.",
+    help="Any setting, or option of the task (docs/training.md); a name unlike any lists them.",
 )
 @click.option(
     "--from-scratch", is_flag=True, help="Take the architecture and tokenizer of --model, with new random weights."

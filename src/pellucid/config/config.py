@@ -7,7 +7,6 @@ from typing import Any, Literal, Self, get_args
 from pellucid.config.checks import choice, count, is_word, token, truth, within
 from pellucid.config.heads import Head, QuestionAnswering
 from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
-from pellucid.config.plain import ReadOnly
 from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position, Rotary
 from pellucid.errors import Argument, InputError, near, short
 
@@ -77,7 +76,7 @@ class Config:
     bos_token_id: int | None = None
     eos_token_id: int | tuple[int, ...] | None = None
     inert: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Keys of the file that change no number of a forward pass; kept, so that saving loses nothing. Read-only."""
+    """Keys of the file that change no number of a forward pass; kept, so that saving loses nothing."""
 
     def __post_init__(self) -> None:
         for name, kind in _PARTS.items():
@@ -86,7 +85,7 @@ class Config:
                 wanted = " or ".join("None" if one == "NoneType" else one for one in names)
                 wanted += "" if kind is dict else " of pellucid.config"
                 raise InputError(Argument(name), f" is {short(repr(value))}, expected {wanted}")
-        object.__setattr__(self, "inert", ReadOnly(self.inert))
+        object.__setattr__(self, "inert", dict(self.inert))  # what somebody writes into his own is not ours
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             count(name, getattr(self, name))
         count("type_vocab_size", self.type_vocab_size, most=1_000_000, least=0)

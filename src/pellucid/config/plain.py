@@ -2,24 +2,7 @@
 
 import dataclasses
 import types
-from typing import Any, Literal, NoReturn, Self, Union, get_args, get_origin, get_type_hints
-
-from pellucid.errors import InputError
-
-
-class ReadOnly(dict[str, Any]):
-    """What a config keeps by name: a dictionary for whoever reads it, and nobody writes into it.
-
-    A dictionary's own kind, as JSON and pickle know no other; `|` and `copy()` give a plain one.
-    """
-
-    def _refuse(self, *given: Any, **said: Any) -> NoReturn:
-        raise InputError("a config stays as it is: make another, config.replace(inert={**config.inert, ...})")
-
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
-
-    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, Any]]]:
-        return type(self), (dict(self),)
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def plain(value: Any) -> Any:

@@ -34,6 +34,5 @@ _HOMES = {
     "read_settings": "settings",
     "write": "loop",
 }
-_MODULES = ("score", "sight", "stream", "words")
 __all__ = [*_HOMES]
-__getattr__ = names(__name__, _HOMES, _MODULES)
+__getattr__, __dir__ = names(__name__, _HOMES)

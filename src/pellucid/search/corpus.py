@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from pellucid.config.checks import is_several, plain_number, truth, unwrapped
 from pellucid.errors import Argument, Blank, InputError, Item, Words, near, several
+from pellucid.files import name_of
 from pellucid.search.entries import Entry
 from pellucid.search.files import found, whole
 from pellucid.search.ids import checked_id
@@ -16,7 +18,7 @@ from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
 from pellucid.text.frames import rows_of_frame
 from pellucid.text.lines import encoding_named, facts
-from pellucid.text.rows import OBJECTS, TABLES, as_named, check_column, is_missing, read_rows
+from pellucid.text.rows import OBJECTS, TABLES, as_named, bare, check_column, is_missing, read_rows
 
 Cut = Callable[[str, int], list[tuple[int, int]]]
 """(text, its number) -> the characters of its passages, from and to; one passage for a text that is short enough."""
@@ -30,7 +32,7 @@ def column_named(argument: str, column: Any) -> str | None:
     column = plain_number(column)
     if type(column) is not int and not isinstance(column, str | None):
         raise InputError(Argument(argument), f" is {type(column).__name__}, expected the name of a column")
-    return None if column is None else str(column)
+    return None if column is None else str(bare(column))
 
 
 @dataclass
@@ -62,6 +64,8 @@ class Corpus:
 
     def __post_init__(self) -> None:
         truth("skip_bad", self.skip_bad)
+        if isinstance(given := self.source, str | os.PathLike):
+            self.source = (str if isinstance(given, str) else Path)(name_of(given))
         encoding_named(self.encoding)
         self.column = column_named("column", self.column)
         self.id_column = column_named("id_column", self.id_column)
@@ -236,7 +240,7 @@ class Corpus:
             raise InputError(
                 f"{where} is a mapping: name the field with the text (", Argument("column", Blank("NAME")), ")"
             )
-        return self._entry(numbers, {str(name): value for name, value in one.items()}, f"{where}: ")
+        return self._entry(numbers, {str(bare(name)): value for name, value in one.items()}, f"{where}: ")
 
 
 @dataclass

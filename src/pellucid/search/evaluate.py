@@ -190,7 +190,7 @@ def _name(value: Any, by: str | None) -> str:
         value = plain(value)
     with contextlib.suppress(TypeError, ValueError, RecursionError):  # of what JSON does not know, which no row has
         value = as_json(value) if isinstance(value, list | tuple | dict) else value
-    text = whole_characters(str(value))
+    text = whole_characters(str(value := bare(value)))
     return text if by is None else truth_of(value) or spelled(value) or dated(value) or composed(text)
 
 

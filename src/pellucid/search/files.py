@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from pellucid.errors import InputError
+from pellucid.files import name_of
 from pellucid.search.generations import is_index
 from pellucid.text.cut import MOST_CHARACTERS
 from pellucid.text.lines import facts, lines
@@ -15,10 +16,11 @@ from pellucid.text.lines import facts, lines
 def found(name: str | Path) -> tuple[list[Path], list[Path]]:
     """The files of a pattern or of a folder, in order, and the indexes there, whose own files are no texts. Links to
     folders are not followed, they may lead in a circle. What is hidden is left out, unless the pattern says a dot."""
+    text = name_of(name)
     try:
-        if not str(name):
+        if not text:
             raise ValueError("it is empty")
-        path = Path(name).expanduser()
+        path = Path(text).expanduser()
         if glob.has_magic(str(path)) and not os.path.lexists(path):
             start = Path(*itertools.takewhile(lambda part: not glob.has_magic(part), path.parts))
             pattern = path.relative_to(start)
@@ -31,7 +33,7 @@ def found(name: str | Path) -> tuple[list[Path], list[Path]]:
         return _beside_indexes(sorted(every), start)
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InputError(f"{str(name)[:200]!r} is no path, and no pattern of files: {why}") from error
+        raise InputError(f"{text[:200]!r} is no path, and no pattern of files: {why}") from error
 
 
 def _hidden(path: Path) -> bool:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pellucid.errors import InputError
 from pellucid.text.cut import whole_characters
-from pellucid.text.rows import is_missing
+from pellucid.text.rows import bare, is_missing
 
 MOST_DIGITS = 4_300
 """Of a whole number that Python reads."""
@@ -42,7 +42,7 @@ def _writes(value: Any) -> bool:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {whole_characters(str(name)): _finite(one) for name, one in value.items()}
+        return {whole_characters(str(bare(name))): _finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     if isinstance(value, float) and math.isinf(value):

@@ -225,10 +225,10 @@ def conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | No
     if not isinstance(where, Mapping | str | list | tuple):
         raise InputError(WHERE, f" is {type(where).__name__}, expected a text, several, or a mapping")
     if isinstance(where, Mapping):
-        named = ((_named(whole_characters(str(column))), wanted) for column, wanted in where.items())
+        named = ((_named(whole_characters(str(bare(column)))), wanted) for column, wanted in where.items())
         found = [condition for column, wanted in named for condition in _wanted(column, wanted)]
     else:
-        found = [typed(str(one)) for one in ([where] if isinstance(where, str) else where)]
+        found = [typed(str(bare(one))) for one in ([where] if isinstance(where, str) else where)]
     if len(found) > MOST:
         raise InputError(WHERE, f" has {len(found):,} conditions, expected at most {MOST}")
     return found

@@ -163,7 +163,7 @@ class Trace(NamedTensors):
         (head,) = numbers_of("head", [head], "the number of a head")
         if not 0 <= head < len(every):
             raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")
-        weights = every[head].clone()
+        weights = every[head].detach().cpu().clone()
         real = torch.tensor([not special for special in self.special], device="cpu")
         weights[~(real[:, None] & real[None, :]) | weights.isnan()] = -math.inf  # below all that an edit may set
         links = zip(*weights.flatten().topk(min(most, weights.numel())))

@@ -166,8 +166,10 @@ def parts(chosen: int | Sequence[int] | slice) -> Sequence[int | slice]:
 
 
 def own(given: Any) -> Any:
-    """A tensor that somebody gave as it is now, whatever he writes into it later; one that learns stays itself, since
-    it is written into by whoever learns it. What is no tensor, as it is."""
+    """A tensor that somebody gave, or a dictionary of such, as it is now, whatever he writes into it later; one that
+    learns stays itself, since it is written into by whoever learns it. All else, such as a trace, as it is."""
+    if type(given) is dict:
+        return {name: own(one) for name, one in given.items()}
     return given.clone() if isinstance(given, Tensor) and not given.requires_grad else given
 
 

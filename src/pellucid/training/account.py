@@ -27,7 +27,8 @@ def lines_of(begun: "Begun") -> list[str]:
     plan, held = begun.plan, ""
     place, settings = plan.given.held_place, plan.settings
     if plan.held_out is not None:
-        where = f"of {place.name}" if place else f"({len(plan.held_out) / (len(plan.held_out) + len(plan.data)):.0%})"
+        share = len(plan.held_out) / (len(plan.held_out) + len(plan.data))
+        where = f"of {place.name}" if place else f"({share:.0%})" if share > 0.01 else f"({100 * share:.1g}%)"
         held = f", {len(plan.held_out):,} held out {where}"
     rows = f"{counted(len(plan.data), 'row')} of {plan.data.name} to learn from"
     data = f"{plan.objective.name}: {rows}{held}{_labels(plan)}"

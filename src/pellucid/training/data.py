@@ -215,7 +215,7 @@ def _row(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise InputError(f"{where} is {type(row).__name__}, expected values by column")
     try:
-        return {str(name): plain(value) for name, value in row.items()}
+        return {str(bare(name)): plain(value) for name, value in row.items()}
     except RecursionError as error:
         raise InputError(
             f"{where} holds a list that holds itself, or lists in lists without end: leave it out"
@@ -225,14 +225,14 @@ def _row(row: Any, where: str) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """A value of NumPy, or whatever holds such, as Python's own; a set in the order of its names."""
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        return plain(value.tolist()) if value.dtype.hasobject else value.tolist()
     if isinstance(value, set | frozenset):
         return sorted(map(plain, value), key=str)
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     if isinstance(value, Mapping):
         return {str(plain(name)): plain(one) for name, one in value.items()}
-    return value.tolist() if hasattr(value, "tolist") else bare(value)
+    return plain(value.tolist()) if hasattr(value, "tolist") else bare(value)
 
 
 # -- what stands in them ----------------------------------------------------------------------------------------------

@@ -125,10 +125,11 @@ def _why_none(choice: Choice) -> str:
 
 def strongest(choice: Choice, most: int) -> list[tuple[int, int, float]]:
     """The strongest links between tokens that are words, of the first head chosen, as (query, key, weight)."""
-    weights = np.where(_between_words(choice) & np.isfinite(choice.weights[0]), choice.weights[0], -1.0)
+    held = _between_words(choice) & np.isfinite(choice.weights[0]) & (choice.weights[0] != 0)
+    weights = np.where(held, choice.weights[0], -np.inf)
     order = np.argsort(-weights, axis=None, kind="stable")[:most]
     places = zip(*np.unravel_index(order, weights.shape))
-    return [(int(q), int(k), float(weights[q, k])) for q, k in places if weights[q, k] > 0]
+    return [(int(q), int(k), float(weights[q, k])) for q, k in places if held[q, k]]
 
 
 def _between_words(choice: Choice) -> np.ndarray:

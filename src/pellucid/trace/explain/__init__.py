@@ -35,4 +35,4 @@ _HOMES = {
     "attention_rollout": "rollout",
 }
 __all__ = [*_HOMES]
-__getattr__ = names(__name__, _HOMES)
+__getattr__, __dir__ = names(__name__, _HOMES)
