@@ -28,6 +28,12 @@ FULL = {
 MOST_NAME = 200
 """Bytes of a name to which something comes, such as a number; systems take 255."""
 
+MOST_LINKS = 40
+"""That a system follows from one to the next."""
+
+_DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
+"""Where Linux shows what a process has open."""
+
 
 def name_of(name: str | os.PathLike[str]) -> str:
     """A path in its own characters: those that an Enum's text stands for, and those that a path of bytes means.
@@ -61,9 +67,19 @@ def target_of(name: str | os.PathLike[str]) -> Path:
     Raises InputError as `path_of` does, and for a pipe or a device, whose place a file would take.
     """
     path = path_of(name)
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if (path.exists() and not path.is_file() and not path.is_dir()) or _is_descriptor(path):
         raise InputError(f"cannot write {path}: it is a pipe or a device, expected the name of a file")
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def _is_descriptor(path: Path) -> bool:
+    """Whether this names what a process has open, such as /dev/fd/3: behind it stands a file that others write into."""
+    links = 0
+    while path.is_symlink() and links < MOST_LINKS:
+        if _DESCRIPTORS.fullmatch(os.path.realpath(path.parent)):
+            return True
+        path, links = path.parent / path.readlink(), links + 1
+    return False
 
 
 def check_ending(name: str, path: str | os.PathLike[str], *endings: str) -> None:

@@ -389,6 +389,17 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, asked: tuple[str, ...]
     assert (tmp_path / name).read_text() == "I love glass\n"
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not show what a process has open")
+def test_what_a_process_has_open_is_not_replaced(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("old\n")
+    (tmp_path / "link").symlink_to("/dev/fd/3")
+    for place in ("/dev/fd/3", "link"):
+        command = f"{shlex.quote(sys.executable)} -m pellucid run sentiment-analysis hi -o {place} 3>>log"
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, log.read_text()) == (3, "old\n") and "is a pipe or a device" in done.stderr
+
+
 @pytest.mark.parametrize("stream", ["1", "2"])
 @pytest.mark.parametrize(
     ("asked", "place"),

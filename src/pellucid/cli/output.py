@@ -70,14 +70,14 @@ def check_place(option: str, path: Path | None, *endings: str, reads: Iterable[s
         check_ending(option, path, *endings)
     if str(path) == "-":
         raise click.UsageError(f"{option} is -, which is the name of no file: leave {option} out to print")
-    if not target_of(path).parent.is_dir():
-        raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
-    if any(_is_same(path, one) for one in (0, *reads)):  # 0: standard input
-        raise click.UsageError(f"{option} {path} is the FILE that is read, and would be written over: name another one")
     for number, stream in ((1, "standard output"), (2, "standard error")):
         if _is_same(path, number):
             said = f"{option} {path} is the file where {stream} goes, and would be written over"
             raise click.UsageError(f"{said}: leave {option} out, or name another one")
+    if not target_of(path).parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
+    if any(_is_same(path, one) for one in (0, *reads)):  # 0: standard input
+        raise click.UsageError(f"{option} {path} is the FILE that is read, and would be written over: name another one")
 
 
 def _is_same(path: Path, other: str | int) -> bool:

@@ -70,8 +70,8 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
             if value != option.default:
                 values[name] = value
                 if option.sampling and not sampling:
-                    wrong = f"{name} is {short(repr(value))} and nothing is drawn: pass "
-                    raise InputError(wrong, Argument("do_sample", True), f", or leave {name} out")
+                    own, wrong = Argument(name), f" is {short(repr(value))} and nothing is drawn: pass "
+                    raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
     asked = {OPTIONS[name].rule for name in values}
     return tuple(
         functools.partial(function, **{name: values[name] for name in names if name in values})

@@ -136,7 +136,7 @@ def check_column(path: Path, column: str | None) -> None:
     table = path.suffix.lower() in (*TABLES, *OBJECTS)
     if table and column is None:
         raise InputError(f"{path} is a table: name the column with the texts (", Argument("column", Blank("NAME")), ")")
-    if column and not table:
+    if column is not None and not table:
         raise InputError(f"{path} is no table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
 
 
