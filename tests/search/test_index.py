@@ -125,7 +125,7 @@ def test_a_change_is_what_opens_and_a_reader_keeps_what_it_opened(own: pellucid.
 
 
 def test_an_id_that_is_there_already_and_one_that_is_not_change_nothing(own: pellucid.Index) -> None:
-    with pytest.raises(InputError, match="AAPL are in the index already: update"):
+    with pytest.raises(InputError, match="AAPL are in the index already: pass update=True to"):
         own.add([{"symbol": "AAPL", "name": "Another", "sector": ""}])
     with pytest.raises(InputError, match=r"and \d\d more are in the index already"):
         own.add([{"symbol": id_, "name": "Another", "sector": ""} for id_ in own.segments[0].entries.ids()])
