@@ -28,7 +28,7 @@ export function shortcutsOf(views) {
   const names = views.length > 1 ? `the views: ${views.slice(0, -1).map(({ label }) => label).join(", ")} and ${last.label}` : `the view ${first.label}`;
   return [
     { keys: Object.keys(ARROWS), shown: "↑ ↓ ← →", means: "move the token or the cell", act: ({ page }, key) => page.view().move(...ARROWS[key]) },
-    { keys: [" "], shown: "Space", means: "pin the token, so that you can look at its partners", act: ({ page }) => pin(page) },
+    { keys: [" "], shown: "Space", means: "pin the token or the cell, so that you can look at its partners", act: ({ page }) => pin(page) },
     { keys: ["[", "]"], shown: "[ ]", means: "layer back, layer on", act: ({ page }, key) => layer(page, key === "[" ? -1 : 1) },
     { keys: [",", "."], shown: ", .", means: "head back, head on", act: ({ page }, key) => head(page, key === "," ? -1 : 1) },
     { keys: ["s"], shown: "s", means: "show this head alone", act: ({ page }) => page.set({ heads: [page.state().head] }) },
