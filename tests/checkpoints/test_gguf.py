@@ -426,6 +426,28 @@ def test_llama_3_s_stretching_is_found_again(factor: float, tmp_path: Path) -> N
     assert "rope_scaling" not in open_gguf(write(tmp_path / "a.gguf", "llama", facts, state)).raw
 
 
+@pytest.mark.parametrize("how", ["a factor", "a table"])
+def test_verify_asks_a_reference_that_knows_of_stretching(
+    how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The reference's own reader of GGUF passes over both, and computes other numbers without a word."""
+    from pellucid.tasks.verify import verify
+
+    state, facts = as_llamacpp(numbers(reference_llama()), "llama"), LLAMA
+    if how == "a factor":
+        facts = LLAMA | {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}
+    else:
+        facts = LLAMA | {"llama.rope.freq_base": 5e5}
+        state["rope_freqs.weight"] = llama3_scaling(8.0)[1]
+    checks = list(verify(write(tmp_path / "a.gguf", "llama", facts, state), tokens=4))
+    assert all(check.holds for check in checks), checks
+    noted = "so that the unpacking itself was not compared: it passes over how the file stretches positions"
+    assert any(noted in check.note for check in checks)
+    plain = list(verify(write(tmp_path / "b.gguf", "llama", LLAMA, as_llamacpp(numbers(reference_llama()), "llama"))))
+    assert all(check.holds for check in plain) and not any("saved copy" in check.note for check in plain)
+    assert capfd.readouterr().err == "", "nor does its bar show"
+
+
 def test_a_table_of_divisors_and_a_factor_both_count(tmp_path: Path) -> None:
     """As in llama.cpp's ggml_rope, where a frequency is divided by the one and by the other."""
     state = as_llamacpp(numbers(reference_llama()), "llama")

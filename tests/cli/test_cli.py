@@ -633,6 +633,26 @@ def test_a_second_interrupt_is_no_traceback(
     assert capsys.readouterr().err == "pellucid: interrupted\n"
 
 
+def test_an_interrupt_on_the_way_out_is_no_traceback(
+    typed: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def late(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def end(*_: object) -> int:
+        print("pellucid: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+    heard = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("pellucid.cli.errors.run", end)
+    monkeypatch.setattr("pellucid.cli.at_the_latest", late)
+    try:
+        assert typed("--version") == INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, heard)
+    assert capsys.readouterr().err == "pellucid: interrupted\n"
+
+
 def waiting(folder: Path) -> subprocess.Popen[str]:
     """A command that has begun to write `answers.jsonl` and waits for the next line of its input."""
     command = [sys.executable, "-m", "pellucid", "run", "ner", "-", "-o", "answers.jsonl"]

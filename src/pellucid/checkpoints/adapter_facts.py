@@ -153,7 +153,10 @@ def _pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
         raise InputError(f"{key} is {ascii(found)[:60]}, expected modules with a number each")
     for module in found:
         if not all(part.replace("_", "a").isalnum() for part in module.removeprefix("^").split(".")):
-            raise InputError(f"{key} names {ascii(module)[:80]}, expected a module's path: expressions are not run")
+            raise InputError(
+                f"{key} names {ascii(module)[:80]}, expected a module's path, since expressions are not run: give each "
+                "module an entry of its own, or merge the adapter with the library that made it"
+            )
     return found
 
 

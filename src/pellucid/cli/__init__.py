@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from pellucid.cli.ending import at_the_latest, end_in_order
+from pellucid.cli.ending import INTERRUPTED, at_the_latest, end_in_order
 
 
 def main() -> None:
@@ -15,6 +15,19 @@ def main() -> None:
     _open_what_is_closed()
     _check_place()
     end_in_order()
+    try:
+        code = _run()
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # one more then ends Python without a traceback
+        if code == INTERRUPTED:
+            at_the_latest(0.5, os._exit, code)  # all is cleared away: what still runs is a thread that nobody told
+    except KeyboardInterrupt:  # once more, on the way out
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _run() -> int:
+    """What the command says, and the code that it ends with. Ctrl-C is Python's own again behind it."""
     before = signal.getsignal(signal.SIGINT)
     try:
         from pellucid.cli.app import app
@@ -24,17 +37,13 @@ def main() -> None:
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, at_once)
         atexit.register(gc.freeze)  # or Python walks all that torch has made once more before it ends: 0.3 s and more
-        code = run(app)
+        return run(app)
     except KeyboardInterrupt:  # while Python still reads what could say so, or once more while it was said
         print("pellucid: interrupted", file=sys.stderr)  # noqa: T201
-        code = 130
+        return INTERRUPTED
     finally:
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, before)
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # one more then ends Python without a traceback
-    if code == 130:
-        at_the_latest(0.5, os._exit, code)  # all is cleared away: what still runs is a thread that nobody told
-    sys.exit(code)
 
 
 def _check_place() -> None:

@@ -9,6 +9,9 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+INTERRUPTED = 130
+"""The code of a command that Ctrl-C has ended, as shells have it: 128, and the number of the signal."""
+
 PATIENCE = 5.0
 """Seconds that clearing away may take."""
 

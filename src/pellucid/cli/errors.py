@@ -9,12 +9,13 @@ import sys
 import rich_click as click
 from click.exceptions import Exit
 
+from pellucid.cli.ending import INTERRUPTED
 from pellucid.cli.output import clean
 from pellucid.cli.typed import as_typed, running
 from pellucid.errors import InParts, PellucidError, memory_asked, near, was_interrupted
 from pellucid.files import FULL
 
-OK, FAILED, USAGE, NO_ROOM, INTERRUPTED = 0, 1, 2, 6, 130
+OK, FAILED, USAGE, NO_ROOM = 0, 1, 2, 6
 
 NO_MEMORY = "out of memory; try shorter texts or dtype bfloat16"
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import os
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
+from pellucid.config import Rotary
 from pellucid.errors import several, was_interrupted
 from pellucid.machine import REAL, no_grad, require_memory
 from pellucid.models import count
@@ -42,9 +44,20 @@ def open_reference(loaded: Loaded) -> tuple[Any, str]:
     if source.file is None:
         return _open(loaded, source.folder), ""
     try:
-        return _open(loaded, source.folder, gguf_file=source.file.name), ""
+        return _open_gguf(loaded, source.file), ""
     except NoReference as reason:  # then at least what was unpacked, in a form that it does open
         return _open_saved(loaded), f", from a saved copy, so that the unpacking itself was not compared: {reason}"
+
+
+def _open_gguf(loaded: Loaded, file: Path) -> Any:
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):  # a bar that no setting puts off
+        model = _open(loaded, file.parent, gguf_file=file.name)
+    turned = loaded.config.attention_position
+    stretched = isinstance(turned, Rotary) and turned.rope_scaling is not None
+    understood = getattr(model.config, "rope_parameters", None) or {}
+    if stretched and understood.get("rope_type", "default") == "default":
+        raise NoReference("it passes over how the file stretches positions")
+    return model
 
 
 def _open_saved(loaded: Loaded) -> Any:
