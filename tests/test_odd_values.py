@@ -214,7 +214,8 @@ def test_what_only_counts_as_a_number_is_no_token(checkpoint: Checkpoint) -> Non
     for said in (b"ab", "", bytearray(b"a"), [True]):
         refused("^stop_token_ids is ", lambda: writer.generate("a", stop_token_ids=said))  # noqa: B023
     assert words is not None
-    for ids in (torch.tensor([True, False]), np.array([True]), [True], (5, False), b"a", bytearray(b"a"), "", "5"):
+    truths = (torch.tensor([True, False]), np.array([True]), [True], (5, False), [torch.tensor(True)], [np.True_])
+    for ids in (*truths, b"a", bytearray(b"a"), "", "5"):
         for read in (words.decode, words.convert_ids_to_tokens):
             refused("^the ids are .*, expected the ids of tokens: whole", lambda: read(ids))  # noqa: B023
     for ids in ([5], torch.tensor([5]), np.array([5]), iter([5]), [np.int32(5)], range(5, 6)):

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pellucid.errors import Argument, Blank, InputError, composed, counted, near, several
+from pellucid.errors import Argument, Blank, InputError, composed, counted, near, several, short
 from pellucid.files import once
 from pellucid.text.lines import lines
 
@@ -71,8 +71,8 @@ class Rows:
         """
         for name in names:
             if self.columns is not None and as_named(name, self.columns) not in self.columns:
-                known = several(self.columns)
-                raise InputError(f"{self.path} has no column {name!r}{_near(name, self.columns)}; its columns: {known}")
+                asked, known = f"{short(repr(name))}{_near(name, self.columns)}", several(self.columns)
+                raise InputError(f"{self.path} has no column {asked}; its columns: {known}")
         return self._some(self._fitting(names, numbers))
 
     def bad(self, line: int, fault: str) -> None:
@@ -206,7 +206,7 @@ def _objects(rows: Rows) -> Iterator[Row]:
 def _fault(row: Row, name: str, number: bool) -> str | None:
     """Why a row has no text of this name, or no number either."""
     if name not in row.fields:
-        return f"no {name!r}{_near(name, row.fields)}"
+        return f"no {short(repr(name))}{_near(name, row.fields)}"
     value = row.fields[name]
     if isinstance(value, str) or (number and isinstance(value, int | float | Decimal) and not isinstance(value, bool)):
         return None
