@@ -243,6 +243,13 @@ def test_llama_3_looks_words_up_before_it_merges() -> None:
         assert build_tokenizer(vocabulary, max_length=None).encode(["abc"])[0].tokens == wanted
 
 
+def test_of_a_merge_that_stands_there_twice_the_first_counts() -> None:
+    """As in llama.cpp, whose table of ranks takes no second one."""
+    tokens = [*"abc", "ab", "bc"]
+    vocabulary = letters("gpt-2", tokens=tokens, kinds=[1] * 5, merges=["a b", "b c", "a b"], special={})
+    assert build_tokenizer(vocabulary, max_length=None).encode(["abc"])[0].tokens == ["ab", "c"]
+
+
 def test_no_word_about_splitting_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
     assert build_tokenizer(letters(None), max_length=None).encode(["ab12"])[0].tokens == ["ab", "12"]
     assert "tokenizer.ggml.pre is missing" in caplog.text

@@ -64,7 +64,7 @@ class Form:
 
 def form_of(names: Collection[str]) -> Form:
     """What files of these names are, in a folder or on the hub."""
-    adapter, packed = ADAPTER[0] in names, sorted(name for name in names if name.endswith(".gguf"))
+    adapter, packed = ADAPTER[0] in names, sorted(name for name in names if name.lower().endswith(".gguf"))
     models = tuple(name for name in packed if not _BESIDE_MODELS.fullmatch(name))
     whole = adapter and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
     kind = "checkpoint" if FACTS[0] in names else "adapter" if whole else "gguf" if models else None

@@ -136,7 +136,7 @@ def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     if not all(left and right and " " not in right for left, right in pairs):
         raise ValueError("a merge is not two pieces with a blank between them")
-    return pairs
+    return list(dict.fromkeys(pairs))  # of one that stands there twice llama.cpp keeps the first rank
 
 
 def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
