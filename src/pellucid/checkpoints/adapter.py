@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.adapter_facts import FILE
-from pellucid.checkpoints.adapter_head import Adapter, facts_of
+from pellucid.checkpoints.adapter_head import Adapter, facts_of, ours_of, standing
 from pellucid.checkpoints.contents import Contents, read_contents
+from pellucid.checkpoints.moves import AS_IT_IS
 from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import HeadPage
 from pellucid.checkpoints.sentence import read_pooling
@@ -60,6 +61,20 @@ class _Low:
             return table.to(kind) + (change.T if self.flipped else change)
 
         return Stored(base.dtype, base.shape, read)
+
+
+def _among(up: Stored, place: Place | None) -> Stored:
+    """The numbers of one map, with zeros for the others that the file joins with it to one table."""
+    if place is None or place.parts == 1 or len(up.shape) != 2:
+        return up
+    rows, rank = up.shape
+
+    def read() -> Tensor:
+        every = torch.zeros(rows * place.parts, rank, dtype=up.dtype)
+        every[place.part * rows : (place.part + 1) * rows] = up.read()
+        return every
+
+    return Stored(up.dtype, (rows * place.parts, rank), read)
 
 
 def read_source(source: Source, least: torch.dtype = torch.float32) -> Contents:
@@ -123,7 +138,7 @@ class _Over(Contents):
     def untrained(self) -> tuple[str, ...]:
         """The base's, but for what the adapter holds."""
         page, names = self.adapter.page(self.facts)
-        own = {f"{ours}." for theirs in self._held[1] for ours in names.ours(theirs, page.rows)}
+        own = {f"{ours}." for theirs in self._held[1] for ours in ours_of(names, theirs, page.rows)}
         return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in own))
 
     # -- what the file holds ------------------------------------------------------------------------------------------
@@ -181,7 +196,7 @@ class _Over(Contents):
             raise self.wrong(f"{module} has {there} alone, expected a pair")
         low = _Low(
             pair[sides[0]],
-            pair[sides[1]],
+            _among(pair[sides[1]], known.own(f"{module}.weight")),
             self.adapter.facts.scale_of(module),
             embedding or place.move.flipped,
         )
@@ -208,10 +223,15 @@ class _Over(Contents):
             raise self.wrong(
                 f"{name} is nothing in a {known.page.architecture}; task_type in {FILE} says which head there is"
             )
-        place = next(iter(places.values()))
+        place, own = next(iter(places.values())), known.own(name)
+        if own is not None and (own.parts > 1 or own.move is not AS_IT_IS):
+            raise self.wrong(
+                f"{name} is no tensor of {self.adapter.base_name} as it stands: take merge_and_unload() of the model "
+                "that was learned, and save_pretrained(folder) of that"
+            )
         if (known.shared(place) or known.tied_head(place)) and self._is_copy(name):
             raise self._twice(name, _LEARN_OTHER if known.one_for_both else "merge it with the library that made it")
-        return known.theirs.get(frozenset(places), name)
+        return known.theirs.get(frozenset(places), place.theirs)
 
     def _is_copy(self, name: str) -> bool:
         """Whether the library puts a module of its own in place of this one, or of one around it, and leaves the base's
@@ -246,7 +266,11 @@ class _Known:
         return [name.rpartition(".")[0] for name in self.tensors]
 
     def places(self, name: str) -> dict[str, Place]:
-        return self.names.ours(name, self.page.rows)
+        return ours_of(self.names, name, self.page.rows)
+
+    def own(self, name: str) -> Place | None:
+        """Where numbers stand that go by our own name."""
+        return standing(self.names, name, self.page.rows)
 
     def table(self, module: str) -> tuple[str | None, Place | None]:
         """The base's name of a module's table, and how it lies."""

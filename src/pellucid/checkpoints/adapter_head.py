@@ -9,7 +9,7 @@ from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, numbers_of, 
 from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.families import family_in
 from pellucid.checkpoints.links import inside
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import Names, Place, Rows
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.tensors import note_in
 from pellucid.checkpoints.weights import Stored, one_file
@@ -23,6 +23,26 @@ the names of labels."""
 
 HEAD_KEYS = "architectures id2label label2id num_labels problem_type classifier_dropout pad_token_id prefix".split()
 """Facts that an adapter may say in place of its base."""
+
+
+NETWORK = "network."
+"""Stands before our own names in what PEFT writes of a model of `pellucid.compat`."""
+
+
+def ours_of(names: Names, theirs: str, rows: Rows) -> dict[str, Place]:
+    """Our parameters that a tensor of an adapter stands for, and where: by a name of the family, or by our own."""
+    place = standing(names, theirs, rows)
+    return names.ours(theirs if place is None else place.theirs, rows)
+
+
+def standing(names: Names, name: str, rows: Rows) -> Place | None:
+    """Where the numbers of a parameter of ours stand in the files of its family; None for any other name."""
+    if not name.startswith(NETWORK):
+        return None
+    try:
+        return names.theirs(name.removeprefix(NETWORK), rows, prefixed=True)
+    except KeyError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -88,7 +108,7 @@ def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
     said = base | {"architectures": [page.architecture]}
     _, names = adapter.page(said)
     for name, numbers in whole.items():
-        if "head.classifier.weight" in names.ours(name, page.rows) and head.answers == "labels":
+        if "head.classifier.weight" in ours_of(names, name, page.rows) and head.answers == "labels":
             return _with_labels(said, numbers.shape[0] if numbers.shape else 0)
     return said
 
@@ -97,7 +117,7 @@ def _own_words(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
     """How many tokens there are, where the adapter holds a table of them: it may know more than its base."""
     page, names = adapter.page(adapter.base.facts)
     for name, numbers in whole.items():
-        if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in names.ours(name, page.rows)):
+        if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in ours_of(names, name, page.rows)):
             return {"vocab_size": numbers.shape[0]}
     return {}
 
