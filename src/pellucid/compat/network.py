@@ -15,14 +15,15 @@ from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import IDS, GenerationConfig, heard, told
 from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
-from pellucid.compat.said import lacking, saving
+from pellucid.compat.parts import maps_of_head
+from pellucid.compat.said import saving
+from pellucid.compat.taken import Taken, read_by_family
 from pellucid.compat.writing import check_mask, written
 from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, plain_number, truth
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
-from pellucid.models import count as numbers_in
 from pellucid.models import name_once, resize_vocabulary
 from pellucid.tasks.forward import forward
 from pellucid.trace import Recorder, resolve
@@ -41,20 +42,13 @@ def _unprepared(*inputs: Any, **said: Any) -> Any:
     raise InputError("generate has its own loop here, and nothing prepares its inputs: leave the hook out")
 
 
-class _Body(nn.ModuleDict):
-    def forward(self, *inputs: Any, **said: Any) -> Any:
-        raise InputError(
-            "base_model holds parts to be frozen, and is not called: ask the whole model, with "
-            "output_hidden_states=True, or open the body alone with AutoModel.from_pretrained"
-        )
-
-
-class PreTrainedModel(nn.Module):
+class PreTrainedModel(Taken):
     """A network under one of the reference's names; made of a config it has random numbers.
 
     pellucid: the `Model` that it is, which can everything else (`trace`, `edit`, `explain`, `embed`, ...).
     network: its module, by whose names parameters go.  config: its facts by the reference's keys.
     It evaluates until `.train()` is called, however it was made. The random numbers follow `torch.manual_seed`.
+    The reference's Trainer has it save itself, so that its folders open here and there.
     """
 
     family: ClassVar[Family]
@@ -82,6 +76,9 @@ class PreTrainedModel(nn.Module):
     def _hold(self, model: Model, config: PretrainedConfig) -> None:
         self.pellucid, self.network, self.config = model, model.module, config
         self.generation_config = GenerationConfig.of(model.loaded)
+        self.name_or_path = config.name_or_path  # where PEFT looks for it
+        self.maps = maps_of_head(model)
+        self.register_load_state_dict_pre_hook(read_by_family)
         name_once(self)
         self.eval()
 
@@ -263,38 +260,5 @@ class PreTrainedModel(nn.Module):
         self.config.vocab_size = rows
         return self.get_input_embeddings()
 
-    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """How many numbers it holds; exclude_embeddings: without its tables of tokens, places and types."""
-        every = self.modules() if exclude_embeddings else ()
-        tables = nn.ModuleList(part for part in every if hasattr(part, "num_embeddings"))
-        if not only_trainable:
-            return numbers_in(self) - numbers_in(tables)
-        left_out = {id(parameter) for parameter in tables.parameters()}
-        return sum(p.numel() for p in self.parameters() if p.requires_grad and id(p) not in left_out)
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The table of tokens."""
-        return self.network.embeddings.token
-
-    def get_output_embeddings(self) -> nn.Module | None:
-        """The map that gives each token its logit; None where no head has one."""
-        return getattr(getattr(self.network, "head", None), "decoder", None)
-
-    @property
-    def base_model(self) -> nn.Module:
-        """Everything but the head, to be frozen: `model.base_model.parameters()`."""
-        return _Body({name: part for name, part in self.network.named_children() if name != "head"})
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name.startswith("_") or name in ("pellucid", "network", "config"):
-                raise
-            elsewhere = ": its parts stand in .network, and what else it can do in .pellucid"
-            known = [one for one in dir(type(self)) if one != name]
-            raise lacking(f"this {type(self).__name__}", name, known, elsewhere) from None
-
-    name_or_path = property(lambda self: self.config.name_or_path)
     device = property(lambda self: self.pellucid.device)
     dtype = property(lambda self: self.pellucid.dtype)
