@@ -146,6 +146,68 @@ def test_what_the_trainer_saves_is_read_again(family: str, task: str, tmp_path: 
         again.load_state_dict(numbers)
 
 
+@pytest.mark.parametrize(("family", "task"), LABELLED)
+def test_what_the_trainer_saves_opens_here_and_there(family: str, task: str, tmp_path: Path) -> None:
+    """With its config, under the names of its family, and its checkpoints are gone on from."""
+    model, theirs = both(family, task, tmp_path / "one")
+    rows, said = rows_of(task), {"save_strategy": "steps", "save_steps": 1}
+    trainer = trained(model, tmp_path / "out", rows, **said)
+    trainer.save_model(str(tmp_path / "two"))
+    inputs = {"input_ids": torch.tensor([[5, 6, 7, 8, 2]])}
+    inputs |= {"decoder_input_ids": torch.tensor([[4, 9, 2]])} if task == "Seq2SeqLM" else {}
+    wanted = model.eval()(**inputs)[0]
+    opened = pellucid.load(tmp_path / "two")(**inputs).logits
+    opened = opened[..., 0] if task == "QuestionAnswering" else opened
+    torch.testing.assert_close(opened, wanted, rtol=0, atol=1e-4)
+    again = type(theirs).from_pretrained(tmp_path / "two", attn_implementation="eager")
+    torch.testing.assert_close(again(**inputs)[0], wanted, rtol=0, atol=1e-4)
+    other = ours(task, tmp_path / "one")
+    after = trained(other, tmp_path / "other", rows, max_steps=1)
+    assert after.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2")).global_step == 3
+    for name, one in other.network.state_dict().items():  # as if nothing had come between
+        torch.testing.assert_close(one, model.network.state_dict()[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "targets"),
+    [
+        ("bert", "SequenceClassification", ["query", "value"]),
+        ("bert", "SequenceClassification", "all-linear"),
+        ("gpt2", "CausalLM", ["query", "value", "up"]),
+        ("llama", "CausalLM", "all-linear"),
+        ("t5", "Seq2SeqLM", ["key", "down"]),
+    ],
+)
+def test_an_adapter_of_peft_over_one_of_ours_opens(family: str, task: str, targets: Any, tmp_path: Path) -> None:
+    """Of GPT-2, whose files join the maps of attention, two of three are learned."""
+    peft = pytest.importorskip("peft")
+    kinds = {"SequenceClassification": "SEQ_CLS", "CausalLM": "CAUSAL_LM"}
+    both(family, task, tmp_path / "one")
+    how = peft.LoraConfig(task_type=kinds.get(task, "SEQ_2_SEQ_LM"), target_modules=targets, r=2)
+    adapted: Any = peft.get_peft_model(ours(task, tmp_path / "one"), how)
+    assert how.base_model_name_or_path == str(tmp_path / "one")
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    adapted.save_pretrained(tmp_path / "two")
+    inputs = {"input_ids": torch.tensor([[5, 6, 7, 8]])}
+    inputs |= {"decoder_input_ids": torch.tensor([[4, 9]])} if task == "Seq2SeqLM" else {}
+    found, plain = pellucid.load(tmp_path / "two"), pellucid.load(tmp_path / "one")(**inputs).logits
+    torch.testing.assert_close(found(**inputs).logits, adapted.eval()(**inputs).logits, rtol=0, atol=1e-4)
+    assert (found(**inputs).logits - plain).abs().max() > 1e-2
+
+
+def test_a_part_of_a_joined_table_that_is_learned_whole_is_told(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    both("gpt2", "CausalLM", tmp_path / "one")
+    how = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["up"], modules_to_save=["query"], r=2)
+    peft.get_peft_model(ours("CausalLM", tmp_path / "one"), how).save_pretrained(tmp_path / "two")
+    with pytest.raises(
+        pellucid.errors.CheckpointMismatchError, match=r"query.* take merge_and_unload\(\) of the model"
+    ):
+        pellucid.load(tmp_path / "two")
+
+
 def dumped(held: Any) -> bytes:
     file = io.BytesIO()
     torch.save(held, file)
