@@ -336,6 +336,22 @@ def test_settings_of_a_call_stand_in_place_of_those_of_the_pipeline(
     assert found[0] == found[1]
 
 
+NONE = {"max_new_tokens": None}
+
+
+@pytest.mark.filterwarnings("ignore")  # the reference tells by one how long it writes
+@pytest.mark.parametrize("call", [NONE | {"max_length": 10}, NONE, {"max_new_tokens": 3}], ids=str)
+@pytest.mark.parametrize("made", [{}, {"max_new_tokens": 5}, NONE], ids=str)
+def test_an_emptied_number_of_new_tokens_counts(
+    made: dict[str, Any], call: dict[str, Any], checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    found = []
+    for library in (compat, transformers):
+        write = library.pipeline("text-generation", model=str(checkpoint("gpt2")), device="cpu", **made)
+        found.append(list(write("A B", do_sample=False, return_tensors=True, **call)[0]["generated_token_ids"]))
+    assert found[0] == found[1] and "max_length is not heeded" not in caplog.text
+
+
 ENDS = list(range(2, 90, 3))
 
 

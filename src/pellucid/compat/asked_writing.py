@@ -36,8 +36,9 @@ class Written(Asked, ABC):
 
     In this version of the reference the pipeline's own defaults stand over what a checkpoint says, and so `max_length`,
     of a call or of `task_specific_params`, is not heeded beside the default of 256 new tokens. It is only where
-    `generation_config.json` or the arguments of the pipeline say it. A `generation_config` takes the place of these
-    defaults, and what it does not say is as the checkpoint says.
+    `generation_config.json` or the arguments of the pipeline say it, or that default is emptied
+    (`max_new_tokens=None`). A `generation_config` takes the place of these defaults, and what it does not say is as the
+    checkpoint says.
     """
 
     takes = (
@@ -149,6 +150,10 @@ class Written(Asked, ABC):
         if self.settled:
             whole = _lengths(self.model.loaded.generation) | _lengths(self.call)
             said = whole or {"max_new_tokens": DEFAULT_LENGTH}
+        if {**self.made, **self.typed}.get("max_new_tokens", LONGEST) is None:  # which somebody has emptied
+            own = _lengths(self.model.loaded.generation) | _lengths(self.made) | _lengths(self._params())
+            own |= _lengths(self.call)
+            said = {"max_length": own["max_length"]} if "max_length" in own else {"max_new_tokens": DEFAULT_LENGTH}
         if "max_new_tokens" in said and "max_length" in _lengths(self.call):
             new = said["max_new_tokens"]
             log.warning("max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", new)
