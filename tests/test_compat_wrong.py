@@ -1,6 +1,7 @@
 """Wrong calls of `pellucid.compat`, each answered with the argument that is wrong; and options that change no word."""
 
 import inspect
+import pydoc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,3 +284,40 @@ def test_an_edit_is_checked_where_it_is_asked_for(tmp_path: Path) -> None:
     for wrong in ("a" * 500, {"layers.99.mlp.output": 0.0}, {}):
         with pytest.raises(pellucid.InputError):
             model.edit(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "fragment"),
+    [
+        ("BertForPreTraining", "of whose heads not all are read: take BertForMaskedLM$"),
+        ("BertFrMaskedLM", r"\(did you mean BertForMaskedLM"),
+        ("AutoModelForMaskdLM", r"\(did you mean AutoModelForMaskedLM"),
+        ("pipelin", r"\(did you mean pipeline"),
+        ("Trainer", "'Trainer': take it from transformers"),
+        ("DataCollatorWithPadding", "take it from transformers"),
+        ("TextStreamer", "take it from transformers"),
+        ("SentenceTransformer", r"pellucid.load\(NAME\).embed\(texts\) gives its vectors"),
+        ("CrossEncoder", r'pellucid.pipeline\("text-ranking", model=NAME\)'),
+        ("StoppingCriteria", r"stop_strings="),
+        ("AutoModelForMultipleChoice", "no head that chooses among several texts is read"),
+        ("logging", r"Python's logging.getLogger\('pellucid'\)"),
+        ("os", "^pellucid.compat has no 'os'$"),
+        ("Model", "it is pellucid.Model$"),
+    ],
+)
+def test_a_name_that_is_elsewhere_is_told_to_who_imports_it(name: str, fragment: str) -> None:
+    with pytest.raises(ImportError, match=fragment) as caught:
+        exec(f"from pellucid.compat import {name}")
+    assert caught.value.name == name
+    with pytest.raises(AttributeError, match=fragment):
+        getattr(compat, name)
+    assert not hasattr(compat, name) and getattr(compat, name, None) is None
+
+
+def test_a_module_of_names_is_one_among_others() -> None:
+    held: dict[str, Any] = {}
+    exec("from pellucid.compat import *", held)
+    assert held["AutoModel"] is compat.AutoModel and held["BatchEncoding"] is type(words()("one"))
+    exec("from pellucid.compat import asked_reading, BertTokenizerFast, T5Config", held)
+    assert held["T5Config"] is compat.T5Config and inspect.ismodule(held["asked_reading"])
+    assert inspect.unwrap(compat) is compat and pydoc.render_doc(compat)

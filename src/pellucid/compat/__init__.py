@@ -12,6 +12,7 @@ every class of an architecture whose heads are known here.
 
 from typing import Any
 
+from pellucid.compat import auto
 from pellucid.compat import neuron_view as neuron_view
 from pellucid.compat.attention import Page as Page
 from pellucid.compat.attention import head_view as head_view
@@ -25,15 +26,22 @@ from pellucid.compat.auto import AutoModelForSequenceClassification as AutoModel
 from pellucid.compat.auto import AutoModelForTokenClassification as AutoModelForTokenClassification
 from pellucid.compat.auto import PreTrainedModel as PreTrainedModel
 from pellucid.compat.auto import set_seed as set_seed
+from pellucid.compat.batch import BatchEncoding as BatchEncoding
+from pellucid.compat.elsewhere import imported_by_name
 from pellucid.compat.facts import AutoConfig as AutoConfig
 from pellucid.compat.facts import PretrainedConfig as PretrainedConfig
 from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
+from pellucid.compat.output import ModelOutput as ModelOutput
 from pellucid.compat.pipeline import pipeline as pipeline
 from pellucid.compat.words import AutoTokenizer as AutoTokenizer
 
 
 def __getattr__(name: str) -> Any:
     """The reference's classes by the names of architectures: `BertModel`, `GPT2LMHeadModel`, `T5Config`."""
-    from pellucid.compat import auto
-
-    return getattr(auto, name)
+    if name.startswith("_"):
+        raise AttributeError(name)
+    try:
+        return auto.named(name)
+    except AttributeError as error:
+        kind = ImportError if imported_by_name() else AttributeError
+        raise kind(str(error), name=name) from None

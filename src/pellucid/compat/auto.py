@@ -21,6 +21,7 @@ from torch import Tensor
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import open_checkpoint, read_config
 from pellucid.checkpoints.page import Family
+from pellucid.compat.elsewhere import unknown
 from pellucid.compat.facts import PretrainedConfig, called, config_class
 from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
 from pellucid.compat.network import PreTrainedModel
@@ -28,7 +29,7 @@ from pellucid.compat.said import accepted, placed, where_of
 from pellucid.compat.words import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
 from pellucid.config.checks import count, is_word, plain_number
-from pellucid.errors import InputError, near, several, short
+from pellucid.errors import InputError, several, short
 from pellucid.files import name_of
 from pellucid.model import Model
 
@@ -159,12 +160,19 @@ class ReadingModel(PreTrainedModel):
         return super().forward(input_ids, attention_mask, token_type_ids, **said)
 
 
+_NAMES = (
+    """AutoConfig AutoModel AutoTokenizer BatchEncoding GenerationConfig PreTrainedModel PretrainedConfig head_view
+model_view neuron_view pipeline set_seed""".split()
+    + [kind.__name__ for kind in AutoModel.__subclasses__()]
+)
+
+
 @functools.cache
 def architecture(name: str) -> type[PreTrainedModel]:
     """The class of the models that the reference calls so, such as "BertForMaskedLM"."""
     pages = {page.architecture: (family, page) for family in families().values() for page in family.heads}
     if name not in pages:
-        raise AttributeError(f"pellucid.compat has no {name!r}{near(name, pages)}")
+        raise AttributeError(unknown(name, [*pages, *map(called, families().values()), *_NAMES]))
     family, page = pages[name]
     if (read := family.page(page.head)) is not page:
         instead = f"of whose heads not all are read: take {read.architecture}"
@@ -189,13 +197,21 @@ def set_seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def __getattr__(name: str) -> Any:
-    """The reference's classes by name."""
-    if name.startswith("_"):
-        raise AttributeError(name)
-    plain = name.removesuffix("Fast").removesuffix("Tokenizer")
-    if name.endswith("Config"):
+def named(name: str) -> Any:
+    """What the reference calls so by an architecture: a class of models or of configs, or the tokenizer.
+
+    Raises AttributeError, with what to do, for a name that none has.
+    """
+    if name.endswith("Config") and name in map(called, families().values()):
         return config_class(name)
-    if plain != name and f"{plain}Config" in {called(family) for family in families().values()}:
+    plain = name.removesuffix("Fast").removesuffix("Tokenizer")
+    if plain != name and f"{plain}Config" in map(called, families().values()):
         return AutoTokenizer
     return architecture(name)
+
+
+def __getattr__(name: str) -> Any:
+    """The classes above by name, which is how pickle finds them."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return named(name)

@@ -1,0 +1,45 @@
+"""The reference's names that are none here, each with where what they do is found."""
+
+import re
+import sys
+from collections.abc import Iterable
+
+from pellucid.errors import near
+
+_THEIRS = "take it from transformers, whose own works on these models and tokenizers"
+_TOKENIZER = "take AutoTokenizer, which opens every tokenizer that is read here"
+_TEXTS = "models of texts alone are read here"
+
+_WAYS = {
+    r"(Seq2Seq)?Trainer|(Seq2Seq)?TrainingArguments|\w*Callback|TrainerState|TrainerControl|EvalPrediction": _THEIRS,
+    r"DataCollator\w*|default_data_collator|Text(Iterator)?Streamer|get_\w*schedule\w*|Adafactor": _THEIRS,
+    r"StoppingCriteria(List)?|StopStringCriteria": "generate(..., stop_strings=[...], tokenizer=tokenizer) says when a "
+    "text ends, and max_new_tokens how long it may be",
+    r"\w*LogitsProcessor(List)?|\w*LogitsWarper": "generate takes its rules by name, such as no_repeat_ngram_size",
+    r"PreTrainedTokenizer(Fast|Base)?": _TOKENIZER,
+    r"SentenceTransformer": "pellucid.load(NAME).embed(texts) gives its vectors",
+    r"CrossEncoder": 'pellucid.pipeline("text-ranking", model=NAME) ranks texts for a query',
+    r"BitsAndBytesConfig|GPTQConfig|AwqConfig": "from_pretrained takes dtype='int8' or dtype='int4'",
+    r"AutoModelForNextSentencePrediction": "take BertForNextSentencePrediction",
+    r"AutoModelForMultipleChoice|\w+ForMultipleChoice": "no head that chooses among several texts is read; the heads "
+    "are those of its other AutoModelFor... classes",
+    r"Auto\w*Processor|AutoFeatureExtractor|AutoModelFor(Image|Audio|Vision|Speech|Video)\w*": _TEXTS,
+    r"logging": "what is said here goes to Python's logging.getLogger('pellucid')",
+    r"PretrainedModel": "it is spelt PreTrainedModel",
+    r"PreTrainedConfig": "it is spelt PretrainedConfig",
+    r"Model": "it is pellucid.Model",
+}
+"""What to do, by expressions for names."""
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """What to do where `pellucid.compat` is asked for a name that it has not.  known: those that it has."""
+    way = next((way for names, way in _WAYS.items() if re.fullmatch(names, name)), None)
+    return f"pellucid.compat has no {name!r}" + (f": {way}" if way else near(name, known))
+
+
+def imported_by_name() -> bool:
+    """Whether whoever asks for an attribute of a package of whoever calls this is `from PACKAGE import NAME`: there an
+    AttributeError loses its sentence, and an ImportError keeps it."""
+    asking = sys._getframe(2).f_code
+    return asking.co_name == "_handle_fromlist" and "importlib" in asking.co_filename
