@@ -377,6 +377,22 @@ def test_what_is_done_to_a_configs_dict_does_not_reach_the_config() -> None:
     assert config.architectures == ["BertModel"] and writing.eos_token_id == [1, 2]
 
 
+def test_a_config_is_told_as_a_text_and_changed_by_names(tmp_path: Path) -> None:
+    config = compat.BertConfig(num_hidden_layers=3)
+    config.update({"num_hidden_layers": 2, "num_labels": 5})
+    assert (config.num_hidden_layers, config.num_labels) == (2, 5)
+    with pytest.raises(pellucid.InputError, match=r"no fact 'num_hiden_layers' of a BertConfig \(did you mean num_hid"):
+        config.update({"num_hiden_layers": 2})
+    text = config.to_json_string()
+    assert json.loads(text) == json.loads(config.to_json_string(use_diff=False)) == config.to_dict()
+    (tmp_path / "config.json").write_text(text)
+    for library in (compat, transformers):
+        again = library.AutoConfig.from_pretrained(tmp_path)
+        assert (again.num_hidden_layers, again.num_labels) == (2, 5)
+    with pytest.raises(AttributeError, match=r"this BertConfig has no 'to_diff_dict': to_dict\(\) gives every key"):
+        config.to_diff_dict()
+
+
 def test_a_config_makes_a_model(tmp_path: Path) -> None:
     small = SMALL | {"vocab_size": 90}
     config, wanted = compat.BertConfig(**small), transformers.BertConfig(**small)

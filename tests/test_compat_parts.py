@@ -137,5 +137,8 @@ def test_what_the_reference_s_libraries_ask_of_a_model_is_answered(tmp_path: Pat
     reference("bert", "TokenClassification", tmp_path / "two")
     reader = ours("TokenClassification", tmp_path / "two")
     assert not reader.can_generate() and reader.num_labels == 3
+    reader.num_labels = 7  # as is often said beside a new head
+    reader.classifier = nn.Linear(24, 7)
+    assert reader.num_labels == reader.config.num_labels == len(reader.pellucid.config.labels) == 7
     assert vars(reader)["name_or_path"] == reader.name_or_path == str(tmp_path / "two")
     assert isinstance(reader, transformers.PreTrainedModel) and type(reader) is compat.BertForTokenClassification

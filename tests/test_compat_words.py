@@ -411,6 +411,22 @@ def test_split_words_may_be_pairs(first: Any, second: Any) -> None:
     assert plain(ours(first, second, **said)) == plain(theirs(first, second, **said))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_asked_of_a_fast_tokenizer_is_told(kind: str, tmp_path: Path) -> None:
+    ours, theirs = both(kind)
+    assert ours.max_len_single_sentence == theirs.model_max_length - theirs.num_special_tokens_to_add()
+    assert ours.max_len_sentences_pair == theirs.model_max_length - theirs.num_special_tokens_to_add(pair=True)
+    added = {i: str(token) for i, token in ours.added_tokens_decoder.items()}
+    assert added == {i: str(token) for i, token in theirs.added_tokens_decoder.items()} and added
+    found, wanted = (one.backend_tokenizer.encode("a dog, THE dog") for one in (ours, theirs))
+    assert (found.ids, found.offsets) == (wanted.ids, wanted.offsets)
+    assert ours.init_kwargs == ours.pellucid.settings and ours.init_kwargs is not ours.pellucid.settings
+    paths = ours.save_pretrained(tmp_path / "one")
+    assert paths == tuple(str(tmp_path / "one" / name) for name in ("tokenizer_config.json", "tokenizer.json"))
+    assert {*paths} == {str(path) for path in (tmp_path / "one").iterdir()}
+    assert {*paths} <= {path.replace("two", "one") for path in theirs.save_pretrained(str(tmp_path / "two"))}
+
+
 @pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "gpt2"])
 def test_a_folder_that_holds_a_tokenizer_alone(kind: str, tmp_path: Path) -> None:
     ours, theirs = both(kind, padding_side="left")

@@ -22,6 +22,15 @@ MARKS = ("output_attentions", "output_hidden_states", "return_dict", "problem_ty
 """What a config says of calls, of losses and of labels beside the keys of its family."""
 
 
+_ELSEWHERE = {
+    "to_diff_dict": "to_dict() gives every key",
+    "to_json_file": "save_pretrained(folder) writes config.json, and to_json_string() gives its text",
+    "update_from_string": "update({name: value}) sets facts",
+    "push_to_hub": "save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it",
+}
+"""Names of the reference's that are none here, each with what does that."""
+
+
 class PretrainedConfig:
     """What a model is, by the reference's keys, each an attribute that may be set before a model is made of it.
 
@@ -87,6 +96,15 @@ class PretrainedConfig:
         own = {name: copy.deepcopy(value) for name, value in vars(self).items() if name != "name_or_path"}
         return own | {"id2label": {str(i): label for i, label in self.id2label.items()}}
 
+    def to_json_string(self, use_diff: bool = True) -> str:
+        """The text of a `config.json`: every key, whatever `use_diff` says, so that it is read as what it is."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def update(self, config_dict: Mapping[str, Any]) -> None:
+        """Sets facts by their names; InputError for one that this family does not know."""
+        for key, value in config_dict.items():
+            self.change(key, value)
+
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes `config.json` into a folder, which is made where it is missing; InputError where it cannot be."""
         content = json.dumps(self.to_dict(), indent=2) + "\n"
@@ -128,6 +146,8 @@ class PretrainedConfig:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "id2label":  # asked by copy and pickle before anything stands here
             raise AttributeError(f"this {type(self).__name__} has no {name!r}")
+        if name in _ELSEWHERE:
+            raise AttributeError(f"this {type(self).__name__} has no {name!r}: {_ELSEWHERE[name]}")
         return getattr(self.read(), name)
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:

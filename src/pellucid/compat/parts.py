@@ -74,6 +74,10 @@ class Parts(nn.Module):
         """How many labels the config names."""
         return self.config.num_labels
 
+    @num_labels.setter
+    def num_labels(self, number: int) -> None:
+        self.config.num_labels = number
+
     def can_generate(self) -> bool:
         """Whether its head writes."""
         head = self.pellucid.config.head

@@ -1,15 +1,19 @@
 """What the reference's tokenizers say of their vocabulary and their settings, and how either is changed."""
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tokenizers
+
 from pellucid.compat.encoding import check_side
+from pellucid.compat.said import saving, writing_into
 from pellucid.config.checks import truth
 from pellucid.errors import InputError, near
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
-from pellucid.text.files import with_tokens
+from pellucid.text.files import with_tokens, write_tokenizer
 from pellucid.text.layouts import ROLES
 from pellucid.text.settings import EXTRA, stated_length
 
@@ -21,6 +25,10 @@ _ORDER = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _IDS = tuple(f"{name}_id" for name in _TOKENS)
 SETTABLE = (*_TOKENS, *_SIDES, "model_max_length", "chat_template", "clean_up_tokenization_spaces")
 """What may be set, beside the ids of special tokens."""
+
+
+NO_LIMIT = int(1e30)
+"""What the reference says where a tokenizer states no greatest length."""
 
 
 class Vocabulary:
@@ -72,6 +80,45 @@ class Vocabulary:
         found = self.pellucid.convert_tokens_to_ids([tokens] if isinstance(tokens, str) else tokens)
         known = [self.pellucid.unk_token_id if i is None else i for i in found]
         return known[0] if isinstance(tokens, str) else known
+
+    @property
+    def backend_tokenizer(self) -> tokenizers.Tokenizer:
+        """What the library `tokenizers` makes of it; a copy, of which no change is heard here."""
+        return tokenizers.Tokenizer.from_str(self.pellucid.to_json())
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, tokenizers.AddedToken]:
+        """The added tokens, and the special ones, by their ids, with how each is looked for in a text."""
+        return self.backend_tokenizer.get_added_tokens_decoder()
+
+    @property
+    def init_kwargs(self) -> dict[str, Any]:
+        """What its files and its settings say, as a copy."""
+        return copy.deepcopy(self.pellucid.settings)
+
+    @property
+    def model_max_length(self) -> int:
+        return self.pellucid.model_max_length or NO_LIMIT
+
+    @property
+    def max_len_single_sentence(self) -> int:
+        """How many tokens of its own a text may have."""
+        return self.model_max_length - self.num_special_tokens_to_add()
+
+    @property
+    def max_len_sentences_pair(self) -> int:
+        """How many tokens of their own the two texts of a pair may have."""
+        return self.model_max_length - self.num_special_tokens_to_add(pair=True)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **said: Any) -> tuple[str, ...]:
+        """Writes the tokenizer into a folder, which is made where it is missing; gives the paths of what was written.
+
+        said: see `saving`.
+        """
+        saving(said)
+        with writing_into(save_directory) as folder:
+            write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
+        return tuple(str(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
 
     # -- changes ------------------------------------------------------------------------------------------------------
 

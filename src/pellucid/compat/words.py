@@ -9,7 +9,7 @@ from typing import Any
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
 from pellucid.compat.encoding import Asked, encoded, pad
-from pellucid.compat.said import PLACE, accepted, lacking, saving, where_of, writing_into
+from pellucid.compat.said import PLACE, accepted, lacking, where_of
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
 from pellucid.config.checks import is_several, truth
 from pellucid.errors import Argument, InputError, NotFoundError, several, short
@@ -17,12 +17,8 @@ from pellucid.files import name_of
 from pellucid.text import Tokenizer
 from pellucid.text.chat import template_of
 from pellucid.text.cut import ids_of
-from pellucid.text.files import write_tokenizer
 
 log = logging.getLogger("pellucid")
-
-NO_LIMIT = int(1e30)
-"""What the reference says where a tokenizer states no greatest length."""
 
 
 class AutoTokenizer(Vocabulary):
@@ -256,18 +252,6 @@ class AutoTokenizer(Vocabulary):
         how |= {"add_special_tokens": False, "return_tensors": return_tensors} | dict(tokenizer_kwargs or {})
         batch = self(given, **how)
         return batch if return_dict else batch["input_ids"]
-
-    # -- facts --------------------------------------------------------------------------------------------------------
-
-    @property
-    def model_max_length(self) -> int:
-        return self.pellucid.model_max_length or NO_LIMIT
-
-    def save_pretrained(self, save_directory: str | os.PathLike[str], **said: Any) -> None:
-        """Writes the tokenizer into a folder, which is made where it is missing.  said: see `saving`."""
-        saving(said)
-        with writing_into(save_directory) as folder:
-            write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here
