@@ -70,8 +70,9 @@ def _among(up: Stored, place: Place | None) -> Stored:
     rows, rank = up.shape
 
     def read() -> Tensor:
-        every = torch.zeros(rows * place.parts, rank, dtype=up.dtype)
-        every[place.part * rows : (place.part + 1) * rows] = up.read()
+        own = up.read()
+        every = own.new_zeros(rows * place.parts, rank)
+        every[place.part * rows : (place.part + 1) * rows] = own
         return every
 
     return Stored(up.dtype, (rows * place.parts, rank), read)

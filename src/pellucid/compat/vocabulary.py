@@ -5,15 +5,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tokenizers
-
 from pellucid.compat.encoding import check_side
 from pellucid.compat.said import saving, writing_into
 from pellucid.config.checks import truth
 from pellucid.errors import InputError, near
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
-from pellucid.text.files import with_tokens, write_tokenizer
+from pellucid.text.files import backend_of, with_tokens, write_tokenizer
 from pellucid.text.layouts import ROLES
 from pellucid.text.settings import EXTRA, stated_length
 
@@ -82,12 +80,12 @@ class Vocabulary:
         return known[0] if isinstance(tokens, str) else known
 
     @property
-    def backend_tokenizer(self) -> tokenizers.Tokenizer:
+    def backend_tokenizer(self) -> Any:
         """What the library `tokenizers` makes of it; a copy, of which no change is heard here."""
-        return tokenizers.Tokenizer.from_str(self.pellucid.to_json())
+        return backend_of(self.pellucid)
 
     @property
-    def added_tokens_decoder(self) -> dict[int, tokenizers.AddedToken]:
+    def added_tokens_decoder(self) -> dict[int, Any]:
         """The added tokens, and the special ones, by their ids, with how each is looked for in a text."""
         return self.backend_tokenizer.get_added_tokens_decoder()
 

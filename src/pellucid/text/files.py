@@ -139,6 +139,11 @@ def write_target_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     (folder / TARGET).write_text(tokenizer.to_json(), encoding="utf-8")
 
 
+def backend_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """A tokenizer as the library that it speaks to has it; a copy."""
+    return tokenizers.Tokenizer.from_str(tokenizer.to_json())
+
+
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, token_types: bool = True) -> None:
     """Writes `tokenizer.json` and `tokenizer_config.json`, which the reference opens, the chat template within.
 
