@@ -195,7 +195,8 @@ class Model(Editable):
         target: what the decoder of an encoder-decoder reads, behind its start token; by default the text itself.
         after: what a decoder has read before and holds in its cache; attention then has more columns than rows.
         keep: "all", "view" (what a page needs), a name, or several names; `*` stands for anything:
-            "layers.*.attention.weights". Names of TransformerLens and the reference are understood as well.
+            "layers.*.attention.weights". Names of the reference are understood as well, and TransformerLens's, under
+            which a trace gives its axes: `hook_z` is [batch, seq, heads, head_dim], ours has heads before seq.
         gradients_of: one number of the pass, such as `lambda output: output.logits[0, -1, 42]`; `trace.gradients` then
             holds its gradient by every kept point.
         max_length: longer texts are cut; by default to what the model can read.  padding: "right"; "left" of decoders.

@@ -9,6 +9,7 @@ from pellucid.trace import points, resolve
 from pellucid.trace.aliases import aliases
 from tests.generation.writers import TOKENIZERS, writer
 from tests.trace.everyone import FAMILIES, config_of
+from tests.trace.small import small
 
 LENS = {
     "blocks.1.attn.hook_pattern": "layers.1.attention.weights",
@@ -25,7 +26,6 @@ LENS = {
     "blocks.0.hook_mlp_out": "layers.0.feed_forward.output",
     "blocks.0.mlp.hook_pre_linear": "layers.0.feed_forward.pre",
     "blocks.0.mlp.hook_post": "layers.0.feed_forward.hidden",
-    "ln_final.hook_normalized": "norm.output",
     "hook_embed": "embeddings.token",
 }
 
@@ -38,7 +38,6 @@ def test_names_of_transformer_lens(theirs: str) -> None:
 def test_what_an_architecture_lacks_is_not_there() -> None:
     for family, name in (
         ("llama", "blocks.0.mlp.hook_pre"),  # before the activation of a gate: no point of ours
-        ("bert", "blocks.0.hook_resid_post"),  # theirs is told before the norm
         ("bert", "blocks.0.attn.hook_rot_q"),
         ("gpt2", "blocks.7.hook_resid_pre"),
         ("t5", "blocks.0.hook_resid_pre"),
@@ -50,12 +49,41 @@ def test_what_an_architecture_lacks_is_not_there() -> None:
     assert resolve("hook_pos_embed", config_of("gpt2")) == ["embeddings.position"]
 
 
+NORMED = "before the gain and bias of its norm in TransformerLens, and no point here does: "
+UNSETTLED = "is another number from version to version of TransformerLens, where norms stand behind the sum: ask for "
+
+
+@pytest.mark.parametrize(
+    ("family", "asked", "why"),
+    [
+        ("llama", "ln_final.hook_normalized", NORMED + "norm.output has both"),
+        ("gpt2", "ln_final.normalized", NORMED + "norm.output has both"),
+        ("t5", "decoder_final_ln.hook_normalized", NORMED + "decoder.norm.output has both"),
+        ("bert", "blocks.0.hook_resid_post", UNSETTLED + "layers.0.residual.post"),
+        ("bert", "blocks.1.hook_attn_out", UNSETTLED + "layers.1.attention.output"),
+        ("bert", "blocks.1.attn.attn_scores", UNSETTLED + "layers.1.attention.scores"),
+        ("bert", "blocks.*.hook_resid_mid", UNSETTLED + r"layers.\*.residual.mid"),
+    ],
+)
+def test_why_a_name_has_no_point(family: str, asked: str, why: str, minilm: pellucid.Model) -> None:
+    with pytest.raises(InputError, match=f"{why}$"):
+        resolve(asked, config_of(family))
+    trace = small(family, minilm).trace("time flies")
+    assert asked not in trace and trace.get(asked) is None
+    with pytest.raises(InputError, match=f"{why}$"):
+        trace[asked]
+
+
+def test_the_embeddings_behind_their_norm() -> None:
+    assert resolve("hook_embed", config_of("bert")) == ["embeddings.output"]
+    assert resolve("embed.hook_embed", config_of("bert")) == ["embeddings.token"]
+
+
 def test_names_of_pairs() -> None:
     config = config_of("t5")
     assert resolve("encoder.2.attn.hook_pattern", config) == ["encoder.layers.2.attention.weights"]
     assert resolve("decoder.1.cross_attn.hook_k", config) == ["decoder.layers.1.cross_attention.key"]
     assert resolve("decoder.1.hook_resid_mid_cross", config) == ["decoder.layers.1.residual.cross"]
-    assert resolve("decoder_final_ln.hook_normalized", config) == ["decoder.norm.output"]
     assert resolve("cross_attentions[1]", config) == ["decoder.layers.1.cross_attention.weights"]
     assert resolve("decoder_attentions[-1]", config) == ["decoder.layers.1.attention.weights"]
     assert resolve("encoder_hidden_states[2]", config) == ["encoder.layers.1.residual.post"]

@@ -12,15 +12,16 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import InputError, several, short
 from pellucid.models import Network, Standing
-from pellucid.trace.aliases import resolve
+from pellucid.trace.aliases import named
+from pellucid.trace.axes import is_turned, turned, turned_axes
 from pellucid.trace.edits import Edit, edit_of
 from pellucid.trace.points import points
 from pellucid.trace.trace import EditSaid
 from pellucid.trace.where import UNIT, Spot, beyond, parts, shown
 
 Wanted = Mapping[str, Any]
-"""`{"layers.3.attention.weights": zero(head=5)}`: names or globs, ours or another library's, and for each an edit, a
-function, a tensor, or several of these."""
+"""`{"layers.3.attention.weights": zero(head=5)}`: names or globs, ours or another library's (then functions and tensors
+have the axes of that library), and for each an edit, a function, a tensor, or several of these."""
 
 
 @dataclass
@@ -28,12 +29,14 @@ class Entry:
     """One edit with the points that it was asked for.
 
     asked: the name or glob as it was given.  names: the points.  fired: whether a pass has told one of them.
+    called: of those that were asked for by another library's name, that name; the edit is made on its axes.
     met: by each word that chooses, those of its indices that a pass had.  reach: how far that axis has reached.
     """
 
     asked: str
     edit: Edit
     names: tuple[str, ...]
+    called: Mapping[str, str] = field(default_factory=dict)
     fired: bool = False
     met: dict[str, set[str]] = field(default_factory=dict)
     reach: dict[str, int] = field(default_factory=dict)
@@ -94,8 +97,17 @@ class Edits:
     def answer(self, name: str, value: Tensor, standing: Standing) -> Tensor:
         """The value to go on with: `value` itself where nothing changes, so that nothing else does."""
         for entry in self.at.get(name, ()):
-            value = entry.answer(value, Spot(name, self.axes[name], standing, self.bits))
+            value = self._one(entry, name, value, standing)
         return value
+
+    def _one(self, entry: Entry, name: str, value: Tensor, standing: Standing) -> Tensor:
+        """What one edit gives, made on the axes of the name by which its point was asked for."""
+        axes, called = self.axes[name], entry.called.get(name, "")
+        if not called or not is_turned(name):
+            return entry.answer(value, Spot(name, axes, standing, self.bits, called))
+        seen = turned(value)
+        new = entry.answer(seen, Spot(name, turned_axes(axes), standing, self.bits, called))
+        return value if new is seen else turned(new)
 
 
 def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
@@ -104,7 +116,7 @@ def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
         raise InputError('edits are given as {name: edit}, such as {"layers.3.attention.weights": zero(head=5)}')
     entries, own = [], points(config)
     for asked, given in wanted.items():
-        names = resolve(asked, config)
+        names = named(asked, config)
         edits = given if isinstance(given, list | tuple) else [given]
         if not edits:
             raise InputError(f"no edit was given for {short(str(asked))}: leave it out, or say what to do there")
@@ -112,7 +124,8 @@ def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
             edit = edit_of(one)
             for name in names:
                 edit.check(name, own[name], own.sizes(name))
-            entries.append(Entry(asked, edit, tuple(names)))
+            theirs = {name: called for name, called in names.items() if called != name}
+            entries.append(Entry(asked, edit, tuple(names), theirs))
     return entries
 
 

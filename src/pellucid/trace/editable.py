@@ -48,7 +48,9 @@ class Editable:
 
         edits: what to do at which point, `{"layers.3.attention.weights": zero(head=5)}`: an edit of `pellucid.edits`, a
             function Tensor -> Tensor of the same shape and dtype, a tensor, or several of these in their order. Names
-            as for `trace`, `*` and those of other libraries included.
+            as for `trace`, `*` and those of other libraries included: under TransformerLens's, functions and tensors
+            have its axes, heads behind positions ("blocks.0.attn.hook_z" is [batch, seq, heads, head_dim], and
+            "layers.0.attention.heads" [batch, heads, seq, head_dim]), and its hooks, `hook(value, hook)`, are taken.
         ->  the edited model, which stays edited and which other threads may use, too.
 
         Blocks nest: the inner edits come behind the outer ones. A block that ends, ends for all: a task of `asyncio`

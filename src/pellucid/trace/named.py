@@ -8,14 +8,16 @@ from torch import Tensor
 
 from pellucid.config import Config
 from pellucid.errors import InputError, near, short
-from pellucid.trace.aliases import aliases
+from pellucid.trace.aliases import aliases, why_not
+from pellucid.trace.axes import is_turned, turned
 
 
 @dataclass(frozen=True, eq=False)
 class NamedTensors(Mapping[str, Tensor]):
     """What was recorded of one pass: `these["layers.0.attention.weights"]`, in the order in which it arose.
 
-    points: the tensors by our names.  config: the facts of the model, by which other names are understood.
+    points: the tensors by our names.  config: the facts of the model, by which other names are understood; under
+    TransformerLens's a tensor has its axes ([batch, seq, heads, head_dim] for `hook_z`, where ours is heads first).
     """
 
     called: ClassVar[str] = "record"
@@ -32,18 +34,26 @@ class NamedTensors(Mapping[str, Tensor]):
                 f"a {self.called} is asked by name, and not by {short(repr(name))}; names() lists what it has"
             )
         found = self._ours(name)
+        if found not in self.points and (why := why_not(name, self.config)):
+            raise InputError(why)
         if found not in self.points:
             raise InputError(
                 f"this {self.called} has no {short(repr(name))}{near(found, self.points)}; names() lists what it has"
             )
-        return self.points[found]
+        return self._as_asked(name, found)
 
     def __contains__(self, name: object) -> bool:
         return self._ours(str(name)) in self.points
 
     def get(self, name: str, default: Any = None) -> Any:
         """The tensor of this name, or `default` where there is none."""
-        return self.points.get(self._ours(name), default)
+        found = self._ours(name)
+        return self._as_asked(name, found) if found in self.points else default
+
+    def _as_asked(self, name: str, found: str) -> Tensor:
+        """The tensor on the axes of the name by which it is asked for."""
+        tensor = self.points[found]
+        return turned(tensor) if name != found and is_turned(found) else tensor
 
     def _ours(self, name: str) -> str:
         return name if name in self.points else aliases(self.config).get(name, name)

@@ -1,6 +1,6 @@
 """Which part of a point an edit reaches: rows, heads, positions, neurons, each by the axis that it chooses from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from pellucid.blocks.given import kind_of as kind
 from pellucid.config.checks import is_several, number_of, numbers_of
 from pellucid.errors import InputError, near, short
 from pellucid.models import Standing
+from pellucid.trace.axes import is_turned, turned
 from pellucid.trace.points import Axes
 
 Chosen = int | Sequence[int] | slice | None
@@ -32,13 +33,24 @@ UNIT = {"row": "rows", "head": "heads", "position": "positions", "source": "sour
 class Spot:
     """A point at which a value is told, and where the tokens of the pass stand.
 
-    name: the whole one.  bits: of the numbers of the model's tables, 8 or 4; None of real ones.
+    name: the whole one.  axes: those of the value.  bits: of the numbers of the model's tables, 8 or 4; None of real
+    ones.  called: the name of another library by which the point was asked for, with the axes that it has there.
     """
 
     name: str
     axes: Axes
     standing: Standing
     bits: int | None = None
+    called: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the point is called by the one who asked for it."""
+        return self.called or self.name
+
+    def of(self, trace: Mapping[str, Tensor]) -> Tensor:
+        """What a trace holds of this point, on the axes of `value`."""
+        return turned(trace[self.name]) if self.called and is_turned(self.name) else trace[self.name]
 
     def places(self, axis: str) -> list[list[int]]:
         """Where the tokens along `seq` or `source` stand in their texts, by row; -1 for padding. One row for all

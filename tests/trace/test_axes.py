@@ -1,0 +1,179 @@
+"""Under TransformerLens's names stand its axes: of what is read, of what functions get and give, of what is set."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import pellucid
+from pellucid.edits import add, change, fixed, mean, patch, scale, zero
+from pellucid.errors import InputError
+from pellucid.trace import points
+from pellucid.trace.aliases import aliases
+from pellucid.trace.axes import is_turned
+from tests.generation.writers import TOKENIZERS, writer
+from tests.trace.everyone import FAMILIES, config_of
+from tests.trace.small import small
+
+TEXT = "time flies like an arrow"
+Z, OURS = "blocks.1.attn.hook_z", "layers.1.attention.heads"
+
+
+@pytest.fixture(scope="module")
+def model(minilm: pellucid.Model) -> pellucid.Model:
+    """GPT-2 of 4 heads, which reads 7 tokens: neither number is the other."""
+    return small("gpt2", minilm)
+
+
+def answer(model: pellucid.Model, edits: dict[str, Any], text: str = TEXT) -> Tensor:
+    with model.edit(edits):
+        return model.trace(text)["logits"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_which_names_are_turned(family: str) -> None:
+    """Those of which TransformerLens says [batch, pos, head, ...]; scores and pattern are [batch, head, pos, pos]."""
+    own = points(config_of(family))
+    for theirs, ours in aliases(config_of(family)).items():
+        last = theirs.rpartition(".")[2].removeprefix("hook_")
+        assert is_turned(ours) == (last in ("q", "k", "v", "z", "rot_q", "rot_k", "result")), theirs
+        assert is_turned(ours) == (own[ours][1] in ("heads", "key_heads") and own[ours][3] != "source")
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "rot_q", "rot_k", "z", "result"])
+def test_what_is_read(name: str, minilm: pellucid.Model) -> None:
+    model = small("llama", minilm)
+    ours = model.points()
+    trace = model.trace(TEXT, gradients_of=lambda output: output.logits[0, -1, 5])
+    own = aliases(model.config)[f"blocks.1.attn.hook_{name}"]
+    heads = ours.sizes(own)["key_heads" if name in ("k", "v", "rot_k") else "heads"]
+    for one in (trace, trace.row(0)):
+        for asked in (f"blocks.1.attn.hook_{name}", f"blocks.1.attn.{name}"):
+            assert one[asked].shape[:3] == (1, 7, heads)
+            assert torch.equal(one[asked], one[own].transpose(1, 2)) and torch.equal(one.get(asked), one[asked])
+    assert torch.equal(trace["blocks.1.attn.hook_pattern"], trace["layers.1.attention.weights"])
+
+
+def test_what_is_read_of_several_texts_across_and_of_what_is_written(minilm: pellucid.Model) -> None:
+    trace = small("t5", minilm).trace([TEXT, "time flies"], target=["flies", "an arrow flies"])
+    asked = "decoder.1.cross_attn.hook_k"
+    assert trace[asked].shape[:3] == (2, 7, 4) and trace.row(1)[asked].shape[:3] == (1, len(trace.row(1).tokens), 4)
+    model = writer(TOKENIZERS["byte_level"](), "llama")
+    step = model.trace_writing("a b c", keep="blocks.0.attn.hook_z", max_new_tokens=2).steps[0]
+    assert torch.equal(step["blocks.0.attn.hook_z"], step["layers.0.attention.heads"].transpose(1, 2))
+
+
+def without_head_2(z: Tensor) -> Tensor:
+    z = z.clone()
+    z[:, :, 2] = 0
+    return z
+
+
+def hooked(z: Tensor, hook: Any) -> Tensor:
+    assert (hook.name, hook.layer(), hook.ctx) == (Z, 1, {})
+    z[:, :, 2] = 0
+    return z
+
+
+def by_keyword(z: Tensor, *, hook: Any) -> Tensor:
+    return hooked(z, hook)
+
+
+def aimed(z: Tensor, hook: Any, head: int) -> Tensor:
+    z[:, :, head] = 0
+    return z
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        zero(head=2), scale(0, head=2), fixed(torch.zeros(6), head=2), without_head_2, change(without_head_2), hooked,
+        by_keyword, functools.partial(aimed, head=2), lambda z, h: hooked(z, h), lambda z, hook=None: hooked(z, hook),
+        lambda z: without_head_2(z).contiguous(),
+    ],
+)  # fmt: skip
+def test_a_head_is_set_to_nothing(edit: Any, model: pellucid.Model) -> None:
+    wanted = answer(model, {OURS: zero(head=2)})
+    assert not torch.equal(wanted, model.trace(TEXT)["logits"])
+    assert torch.equal(answer(model, {Z: edit}), wanted)
+
+
+def test_an_edit_that_changes_nothing_changes_no_bit(model: pellucid.Model) -> None:
+    assert torch.equal(answer(model, {Z: lambda z: z}), model.trace(TEXT)["logits"])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (lambda t, o: t, lambda t, o: t.transpose(1, 2)),
+        (lambda t, o: fixed(t, head=1, position=-1), lambda t, o: fixed(t.transpose(1, 2), head=1, position=-1)),
+        (lambda t, o: add(t, 0.5), lambda t, o: add(t.transpose(1, 2), 0.5)),
+        (lambda t, o: add(t[0, 0]), lambda t, o: add(t[0, 0][:, None])),
+        (lambda t, o: patch(t, position=3), lambda t, o: patch(t.transpose(1, 2), position=3)),
+        (lambda t, o: patch(o, head=1), lambda t, o: patch(o, head=1)),
+        (lambda t, o: patch(o.points, position=[2, 4]), lambda t, o: patch(o.points, position=[2, 4])),
+        (lambda t, o: mean(o, o, head=3), lambda t, o: mean(o, o, head=3)),
+        (lambda t, o: [zero(head=1), without_head_2], lambda t, o: zero(head=[1, 2])),
+    ],
+)
+def test_tensors_and_traces_under_either_name(
+    theirs: Callable[..., Any], ours: Callable[..., Any], model: pellucid.Model
+) -> None:
+    other = model.trace("fruit flies like a banana")
+    tensor = other[Z]
+    assert tensor.shape == (1, 7, 4, 6)
+    found = answer(model, {Z: theirs(tensor, other)})
+    assert torch.equal(found, answer(model, {OURS: ours(tensor, other)}))
+    assert not torch.equal(found, model.trace(TEXT)["logits"])
+
+
+def test_globs_have_the_axes_of_the_names_that_they_are_of(model: pellucid.Model) -> None:
+    wanted = answer(model, {"layers.*.attention.heads": zero(head=2)})
+    assert torch.equal(answer(model, {"blocks.*.attn.hook_z": without_head_2}), wanted)
+    names = []
+    with model.edit({"blocks.*.attn.hook_[zq]": lambda value, hook: names.append(hook.name) or value}):
+        model.trace(TEXT)
+    assert names == [f"blocks.{i}.attn.hook_{name}" for i in range(3) for name in "qz"]
+
+
+def test_what_does_not_fit_is_told_on_their_axes(model: pellucid.Model) -> None:
+    said = re.escape("(batch, seq, heads, head_dim)")
+    for wrong in (lambda z: z[:, 1:], torch.zeros(1, 4, 7, 6), patch(torch.zeros(1, 4, 7, 6))):
+        with pytest.raises(InputError, match=f"{Z}.* float32.1, 7, 4, 6. {said}"):
+            answer(model, {Z: wrong})
+
+
+def test_a_function_of_other_arguments_is_told(model: pellucid.Model) -> None:
+    with pytest.raises(InputError, match=r"aimed takes \(z: .*, head: .*bind all else"):
+        model.edit({Z: aimed})
+    with pytest.raises(InputError, match=r"hook_embed is in no layer: ask hook.layer\(\) of a point within one"):
+        answer(model, {"hook_embed": lambda value, hook: value * hook.layer()})
+
+
+def test_what_transformer_lens_itself_says(tmp_path: Any) -> None:
+    """Every name that both have, of GPT-2 and Llama with random gains and biases: the same numbers on the same axes."""
+    bridge = pytest.importorskip("transformer_lens.model_bridge").TransformerBridge
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    for family in ("gpt2", "llama"):
+        model = writer(TOKENIZERS["byte_level"](), family)
+        for name, table in model.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                table.data.add_(torch.randn_like(table) * 0.5)
+        folder = model.save(tmp_path / family)
+        network = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+        words = AutoTokenizer.from_pretrained(folder)
+        theirs = bridge.boot_transformers(str(folder), hf_model=network, tokenizer=words, device="cpu")
+        theirs.enable_compatibility_mode(no_processing=True)
+        theirs.cfg.use_attn_result = True
+        trace = model.trace("a b c d e")
+        _, cache = theirs.run_with_cache(torch.tensor([trace.ids]))
+        both = [name for name in cache if name in trace]
+        assert {"blocks.0.attn.hook_q", "blocks.1.attn.hook_result", "blocks.0.hook_resid_mid"} <= {*both}
+        for name in both:
+            ours, said = (tensor.clamp(min=-1e4) for tensor in (trace[name], cache[name]))  # of what a mask forbids
+            torch.testing.assert_close(ours, said, rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
