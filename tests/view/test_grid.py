@@ -268,3 +268,28 @@ def test_keys_do_not_reach_the_page_below_a_dialog(show: Show) -> None:
     tab.evaluate("() => document.querySelectorAll('.buttons button:not(.sign)').forEach((one) => one.click())")
     tab.evaluate(SETTLED)
     assert tab.locator("dialog").count() == 1
+
+
+def test_the_head_that_the_keys_reach_is_on(show: Show) -> None:
+    """As with `,` and `.`: alone in the place of the one that was alone, with several beside them."""
+    tab = show(grid(), "#view=grid&layer=1&heads=1.4&head=1")
+    tab.keyboard.press("ArrowLeft")
+    until(tab, "() => location.hash === '#view=grid&layer=1&heads=0.1.4&head=0'")
+    for key in ("h", "ArrowDown"):
+        tab.keyboard.press(key)
+        tab.evaluate(SETTLED)
+    assert tab.locator(".chip[aria-pressed=true]").all_inner_texts() == ["0", "1", "4"]
+    assert "head 0" in tab.locator(".readout").inner_text()
+    tab = show(grid(), "#view=grid&layer=1&heads=4&head=4")
+    tab.keyboard.press("ArrowLeft")
+    until(tab, "() => location.hash === '#view=grid&layer=1&heads=3&head=3'")
+
+
+@pytest.mark.parametrize(("asked", "on"), [("1.4&head=0", "0.1.4"), ("4&head=2", "2"), ("&head=2", ""), ("1.4", "1.4")])
+def test_an_address_of_a_head_that_is_not_on_is_put_right(show: Show, asked: str, on: str) -> None:
+    tab = show(grid(), f"#view=heads&layer=1&heads={asked}")
+    head = asked.partition("head=")[2] or on[0]
+    wanted = f"#view=heads&layer=1&heads={on}&head={head}"
+    until(tab, "(wanted) => location.hash === wanted", wanted)
+    tab.evaluate("(asked) => (location.hash = `#view=heads&layer=2&heads=${asked}`)", asked)
+    until(tab, "(wanted) => location.hash === wanted", wanted.replace("layer=1", "layer=2"))

@@ -7,7 +7,7 @@ import { scaleSwitch } from "./controls.js";
 import { covered } from "./dialogs.js";
 import { before, onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
-import { groupOf, groupPlaces } from "./state.js";
+import { chooseHead, groupOf, groupPlaces } from "./state.js";
 import { largestOf, paintThumbs, thumbsOf } from "./thumbs.js";
 
 /** Pixels: least and most width of a picture, the gap to the next, room for the layers' numbers, for the heads' numbers, for a title. */
@@ -254,11 +254,11 @@ class Grid {
 
   /** Arrow keys go from head to head and from layer to layer. */
   move(right, down) {
-    const { layer, head, heads } = this.page.state();
+    const { layer, head } = this.page.state();
     const at = Math.min(this.order.length - 1, Math.max(0, this.order.indexOf(layer) + down));
     const place = this.order[at];
     const next = Math.min(this.entries[place].heads - 1, Math.max(0, head + right));
-    this.page.set({ layer: place, head: next, heads: heads.length > 1 ? heads : [next] });
+    this.page.set({ layer: place, ...chooseHead(this.page.state(), next) });
     this.hover = null;
     this.show(place, next);
     this.element.focus({ preventScroll: true });

@@ -44,6 +44,7 @@ export function firstState(manifest) {
  */
 export function createStore(state, manifest, changed) {
   let waiting = false;
+  state = { ...state, ...inRange(state, manifest) }; // an address may name a head that is not among its heads
   const tell = () => {
     waiting = false;
     changed(state);
@@ -70,13 +71,17 @@ function fitting(state, patch, manifest) {
   return old.queries === next.queries && old.keys === next.keys ? {} : { ...NO_TOKEN, pair: "all" };
 }
 
-/** Another attention may have fewer heads; and a pointer may still stand on the tokens of the one that was just left. */
+/**
+ * Another attention may have fewer heads; and a pointer may still stand on the tokens of the one that was just left. The head that
+ * numbers are read from is on, unless none is.
+ */
 function inRange({ layer, head, heads, query, key }, manifest) {
   const { heads: count, queries, keys } = manifest.attentions[layer];
   const there = (query ?? 0) < manifest.sequences[queries].tokens.length && (key ?? 0) < manifest.sequences[keys].tokens.length;
   const on = heads.some((each) => each >= count) ? heads.filter((each) => each < count) : heads;
+  const now = head < count ? head : on.at(-1) ?? count - 1;
   return {
-    head: head < count ? head : on.at(-1) ?? count - 1, heads: on,
+    head: now, heads: !on.length || on.includes(now) ? on : chooseHead({ heads: on }, now).heads,
     ...(there ? {} : NO_TOKEN),
   };
 }
