@@ -177,3 +177,27 @@ def test_a_page_is_of_a_trace_or_of_weights(minilm: pellucid.Model) -> None:
         pellucid.view(TracedText("The sky", " is", ()))
     with pytest.raises(pellucid.InputError, match="not of tuple"):
         pellucid.view((GOOD,))
+
+
+def test_heads_that_differ_have_no_one_number(show: Show) -> None:
+    def even(*shape: int) -> list[torch.Tensor]:
+        return [torch.full((1, *shape), 1 / shape[-1])] * 2
+
+    sides = {"encoder_tokens": list("abcde"), "decoder_tokens": list("xyz")}
+    view = pellucid.view(encoder_attention=even(3, 5, 5), cross_attention=even(4, 3, 5), **sides)
+    assert "2 layers  ·" in show(view.html()).locator(".model").inner_text()
+    view = pellucid.view(encoder_attention=even(4, 5, 5), cross_attention=even(4, 3, 5), **sides)
+    assert "2 layers × 4 heads  ·" in show(view.html()).locator(".model").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("other", "said"), [(2, "2 + 1 layers × 6 + 2 heads  ·"), (6, "2 + 1 layers × 6 heads of 8  ·")]
+)
+def test_a_decoder_of_other_heads_has_its_own_number(
+    other: int, said: str, show: Show, minilm: "pellucid.Model"
+) -> None:
+    facts = {"num_decoder_layers": 1, "decoder_attention_heads": other, "decoder_intermediate_size": 40}
+    config = pellucid.Config.of("bart", vocab_size=len(minilm.tokenizer), hidden_size=48, num_hidden_layers=2,
+                                num_attention_heads=6, intermediate_size=40, **facts)  # fmt: skip
+    trace = pellucid.build(config, tokenizer=minilm.tokenizer).trace("time flies", target="le temps")
+    assert said in show(pellucid.view(trace).html()).locator(".model").inner_text()

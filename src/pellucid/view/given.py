@@ -172,7 +172,8 @@ def _weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
 
 def _model(name: str, looks: list[Look]) -> dict[str, Any]:
     sides = {look.side for look in looks}
-    heads = max(look.heads for look in looks)
+    counts = {look.heads for look in looks}
+    heads = counts.pop() if len(counts) == 1 else 0  # no one number
     return {
         "name": name,
         "family": "",

@@ -163,7 +163,10 @@ def _sequences(trace: Trace) -> list[dict[str, Any]]:
 
 def _model(trace: Trace) -> dict[str, Any]:
     config = trace.config
-    side = {} if config.decoder is None else {"num_decoder_layers": config.decoder.num_decoder_layers}
+    side = {}
+    if (decoder := config.decoder) is not None:
+        side["num_decoder_layers"] = decoder.num_decoder_layers
+        side["decoder_attention_heads"] = decoder.decoder_attention_heads
     return {
         "name": trace.model,
         "family": config.family,

@@ -27,12 +27,18 @@ export function makeHeader(root, page, switchTheme) {
 
 /** all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens */
 function aboutModel({ model, sequences }) {
-  const [layers, more, heads] = [model.num_hidden_layers, model.num_decoder_layers, model.num_attention_heads];
-  const shared = model.num_key_value_heads < model.num_attention_heads ? ` (${model.num_key_value_heads} for keys)` : "";
+  const [layers, more] = [model.num_hidden_layers, model.num_decoder_layers];
   return [
-    model.name && make("bdi", {}, unturned(model.name)), model.family, `${layers}${more ? ` + ${more}` : ""} ${layers === 1 && !more ? "layer" : "layers"} × ${heads} ${heads === 1 ? "head" : "heads"}${shared}${model.head_dim ? ` of ${model.head_dim}` : ""}`,
+    model.name && make("bdi", {}, unturned(model.name)), model.family, `${layers}${more ? ` + ${more}` : ""} ${layers === 1 && !more ? "layer" : "layers"}${headsOf(model)}`,
     model.parameters && parameters(model.parameters), sequences.map(counted).join(", "),
   ].filter(Boolean).flatMap((fact, at) => (at ? ["  ·  ", fact] : [fact]));
+}
+
+/** × 12 heads of 32; × 6 + 2 heads where a decoder has others; nothing where there is no one number. */
+function headsOf({ num_attention_heads: heads, decoder_attention_heads: decoder = heads, num_key_value_heads: keys, head_dim: size }) {
+  if (!heads) return "";
+  if (decoder !== heads) return ` × ${heads} + ${decoder} heads`;
+  return ` × ${heads} ${heads === 1 ? "head" : "heads"}${keys < heads ? ` (${keys} for keys)` : ""}${size ? ` of ${size}` : ""}`;
 }
 
 /** 13 tokens, or of an encoder-decoder: encoder 13 tokens; and how many did not fit. */
