@@ -38,7 +38,7 @@ CONTRAST = """() => {
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
     if (!walker.currentNode.data.trim() || !element.checkVisibility({ visibilityProperty: true })) continue;
-    if (element.closest("script, style, noscript, button:disabled")) continue;
+    if (element.closest("script, style, noscript, button:disabled, [aria-disabled='true']")) continue;
     const below = paper(element);
     const ink = over(parts(getComputedStyle(element).color), below, opacity(element));
     const [dark, pale] = [bright(ink), bright(below)].sort((a, b) => a - b);
@@ -224,9 +224,61 @@ def test_every_key_of_the_help_does_something(show: Show) -> None:
     assert set("tcs/?[],.hmnlxd") <= set(keys)
 
 
+HELD = """() => {
+  const { activeElement: now } = document;
+  const name = now.closest(".stage") ? "stage" : (now.getAttribute("aria-label") ?? now.textContent);
+  return now.closest(".pellucid") && name;
+}"""
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_keyboard_stays_in_the_stage_when_a_key_switches_the_view(show: Show, view: str) -> None:
+    tab = show(compared(0, 3), f"#view={view}")
+    press(tab, "ArrowDown ArrowRight")
+    tab.locator(".stage [tabindex='0']").first.focus()
+    tab.evaluate(DRAWN)
+    for key in "mhnlxd":
+        before = tab.evaluate("() => location.hash.match(/&(query|key)=.*/)?.[0]")
+        press(tab, key)
+        assert tab.evaluate(HELD) == "stage", key
+        assert tab.evaluate("() => document.activeElement.checkVisibility() && document.activeElement.tabIndex") == 0
+        assert tab.evaluate("() => document.activeElement.localName") != "input"
+        assert tab.evaluate("() => location.hash.match(/&(query|key)=.*/)?.[0]") == before
+
+
+def test_the_keyboard_leaves_a_chip_that_a_view_hides_and_stays_on_a_button_that_has_no_more_to_do(show: Show) -> None:
+    tab = show(compared(0, 3), "#view=heads")
+    for key in "xl":
+        press(tab, "h")
+        tab.locator(".chip[aria-current=true]").focus()
+        press(tab, key)
+        assert tab.evaluate(HELD) == "stage", key
+    press(tab, "h")
+    for name, sign in (("next layer", "layer=1"), ("previous layer", "layer=0")):
+        button = tab.get_by_role("button", name=name)
+        button.focus()
+        assert button.get_attribute("aria-disabled") == "false"
+        press(tab, "Enter Enter")
+        assert tab.evaluate(HELD) == name and button.get_attribute("aria-disabled") == "true"
+        assert sign in tab.url
+
+
+def test_a_view_that_is_switched_by_a_key_puts_no_token_in_hand(show: Show) -> None:
+    tab = show(compared(0, 3), "#view=matrix")
+    tab.locator(".stage .plot").focus()
+    press(tab, "ArrowDown ArrowDown ArrowDown ArrowDown ArrowRight ArrowRight")
+    said = tab.locator(".readout-value").inner_text()
+    press(tab, "h")
+    assert tab.evaluate(HELD) == "stage" and said and tab.locator(".readout-value").inner_text() == said
+
+
 def test_search_goes_to_a_token(show: Show) -> None:
     tab = show(written(), "#view=heads")
     press(tab, "/")
+    field = tab.get_by_role("combobox", name="letters of a token")
+    for letters, listed in (("qqq", "false"), ("", "true")):
+        field.fill(letters)
+        assert field.get_attribute("aria-expanded") == listed
     tab.keyboard.type("AR")
     assert tab.locator("dialog li").all_inner_texts() == ["“·arrow” (4)"]
     press(tab, "Enter")
@@ -259,6 +311,16 @@ def test_forced_colours_keep_the_choice_visible(show: Show, view: str) -> None:
     marked = {"lens": ".word[aria-selected=true]", "tensor": ".heat-cell", "diff": ".diff-head .heat-cell"}.get(view)
     if marked:
         assert tab.locator(marked).first.evaluate("(one) => getComputedStyle(one).outlineStyle") != "none"
+
+
+def test_forced_colours_tell_the_head_that_numbers_are_read_from(show: Show) -> None:
+    tab = show(written(), "#view=heads&heads=0.1.2&head=1", forced_colors="active")
+    outline = "(all) => all.map((one) => getComputedStyle(one)).map((one) => `${one.outlineStyle} ${one.outlineWidth}`)"
+    found = tab.locator(".chip").evaluate_all(outline)
+    assert found[0] == found[2] != found[1] and not any("none" in one for one in found)
+    tab.keyboard.press("Tab")  # what has the keyboard is outlined from now on
+    tab.locator(".chip").nth(1).focus()
+    assert tab.locator(".chip").evaluate_all(outline)[1] == "solid 2px"
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])

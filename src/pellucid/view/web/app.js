@@ -7,6 +7,7 @@ import { headChips, layerStepper, pairFilter, sideSwitch, viewSwitch } from "./c
 import { Legend, Readout } from "./readout.js";
 import { makeHeader } from "./header.js";
 import { makeWarmer } from "./idle.js";
+import { inHand, keepInHand } from "./focus.js";
 import { answerHost } from "./host.js";
 import { listen } from "./keys.js";
 import { chosenTokens } from "./tokens.js";
@@ -99,6 +100,7 @@ function start(root, source) {
   let shown; // the view whose controls stand there
 
   function draw() {
+    const held = inHand(root);
     try {
       const view = page.view();
       if (shown !== view) shown?.exit?.();
@@ -115,6 +117,8 @@ function start(root, source) {
       if (page.ready()) warm(page.attention(), store.get().heads);
     } catch (error) {
       fail(error);
+    } finally {
+      keepInHand(root, stage, held);
     }
     // A new address is told of only after it stands there: until then it is not written over.
     if (address === location.hash) {

@@ -14,6 +14,11 @@ function step(name, number) {
   return make("b", { "data-step": name }, written(number));
 }
 
+/** A sign and the number behind it, on one line. */
+function signed(sign, name, number) {
+  return make("span", { class: "chain-signed" }, `${sign} `, step(name, number));
+}
+
 export class Chain {
   constructor() {
     this.element = make("ol", { class: "chain" });
@@ -41,20 +46,20 @@ export class Chain {
   }
 
   scaled({ scaled, scale }) {
-    return this.link(step("scaled", scaled), "× ", step("scale", scale), ", the scale");
+    return this.link(step("scaled", scaled), signed("×", "scale", scale), ", the scale");
   }
 
   biased({ scaled, bias }, { head, distance }) {
-    return this.link(step("score", scaled + bias), "+ ", step("bias", bias), `, the bias of head ${head} for distance ${distance}`);
+    return this.link(step("score", scaled + bias), signed("+", "bias", bias), `, the bias of head ${head} for distance ${distance}`);
   }
 
   /** Softmax begins: subtracting the largest score changes no weight and keeps numbers small. */
   exponential({ exponential, largest }) {
-    return this.link(step("exponential", exponential), "e to the power of the score − ", step("largest", largest), ", the largest of the row");
+    return this.link(step("exponential", exponential), "e to the power of the score ", signed("−", "largest", largest), ", the largest of the row");
   }
 
   weight({ exponential, total, weight }, { stored }) {
-    const words = ["÷ ", step("total", total), ", the same summed over all keys: the weight"];
+    const words = [signed("÷", "total", total), ", the same summed over all keys: the weight"];
     if (stored) words.push("; the model’s own, stored here, is ", step("stored", weight));
     return this.link(step("weight", exponential / total), ...words);
   }

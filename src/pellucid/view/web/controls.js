@@ -66,8 +66,8 @@ export function layerStepper(page) {
     if (group !== listed) select.replaceChildren(...places.map((place) => make("option", { value: place }, attentions[place].label ?? String(attentions[place].layer))));
     listed = group;
     select.value = String(state.layer);
-    back.disabled = state.layer === places[0];
-    on.disabled = state.layer === places.at(-1);
+    mark(back, "aria-disabled", state.layer === places[0]); // a button that is disabled would lose the keyboard
+    mark(on, "aria-disabled", state.layer === places.at(-1));
   };
   return { element: make("div", { class: "field" }, make("span", { class: "name" }, "Layer"), back, select, on), draw };
 }

@@ -26,7 +26,7 @@ class Search {
     [this.page, this.tokens, this.own, this.name] = [page, own ?? page.queryTokens(), Boolean(own), `pellucid-search-${(count += 1)}`];
     this.list = make("ul", { id: this.name, role: "listbox", "aria-label": "tokens found", onclick: (event) => this.take(event.target.closest("li")) });
     this.said = make("p", { class: "quiet", role: "status" });
-    this.input = make("input", { type: "search", role: "combobox", "aria-expanded": "true", "aria-controls": this.name, "aria-autocomplete": "list",
+    this.input = make("input", { type: "search", role: "combobox", "aria-controls": this.name, "aria-autocomplete": "list",
       "aria-label": "letters of a token, or its number", oninput: () => this.look(), onkeydown: (event) => this.press(event) });
     this.dialog = openSheet(root, "search", make("h2", {}, "Go to a token"), this.input, this.said, this.list);
     this.look();
@@ -48,6 +48,7 @@ class Search {
     const options = [...this.list.children];
     this.place = Math.min(options.length - 1, Math.max(0, place));
     options.forEach((option, at) => mark(option, "aria-selected", at === this.place));
+    mark(this.input, "aria-expanded", options.length > 0);
     mark(this.input, "aria-activedescendant", options[this.place]?.id ?? null);
     options[this.place]?.scrollIntoView({ block: "nearest" });
   }
