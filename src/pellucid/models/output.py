@@ -4,6 +4,14 @@ from typing import Any
 
 from torch import Tensor
 
+from pellucid.errors import InputError, short
+
+
+class _NoNameError(InputError, KeyError):
+    """A name that an output does not have: what a dictionary raises, in a sentence."""
+
+    __str__ = BaseException.__str__
+
 
 class Output(dict[str, Tensor]):
     """What a pass gives, by name and as attributes: `last_hidden_state`; `pooler_output`, `logits`,
@@ -16,6 +24,12 @@ class Output(dict[str, Tensor]):
         if name in self:
             return self[name]
         raise AttributeError(f"this output has no {name!r}; it has {', '.join(self)}")
+
+    def __missing__(self, name: object) -> Tensor:
+        has = f"it has {', '.join(self)}"
+        if isinstance(name, str):
+            raise _NoNameError(f"this output has no {short(repr(name))}; {has}")
+        raise _NoNameError(f"an output is asked by name, and not by {short(repr(name))}; {has}")
 
     def _refuse(self, *_: Any, **__: Any) -> None:
         raise TypeError("an output is an answer and cannot be changed: copy it with dict(output)")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
@@ -23,6 +23,22 @@ class Editable:
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
+
+    if not TYPE_CHECKING:  # a checker of types knows the names that are there
+
+        def __getattr__(self, name: str) -> Any:
+            """AttributeError for what is not there; of a name that others have for it, with what does it here."""
+            try:
+                return object.__getattribute__(self, name)  # its own error, also that of a property
+            except AttributeError as error:
+                if name.startswith("_") or hasattr(type(self), name):
+                    raise
+                from pellucid.models.elsewhere import HERE
+
+                if name not in HERE:
+                    raise
+                said = f"a pellucid.Model has no {name!r}: {HERE[name]}"
+                raise AttributeError(said, name=error.name, obj=error.obj) from None
 
     @property
     def loaded(self) -> Loaded:

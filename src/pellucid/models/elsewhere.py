@@ -1,0 +1,45 @@
+"""What models of other libraries call what a `Model` does otherwise, and how it is done here."""
+
+_EMBED = "model.embed(texts) gives the vectors"
+_TRACE = "model.trace(text) keeps every number of a pass by name, TransformerLens's names too"
+_EDIT = "within `with model.edit({name: function}):` every pass goes on with what the function answers"
+_WORDS = "model.tokenizer makes ids of words, and words of ids"
+_MODULE = "model.module is the plain nn.Module, which has it"
+_MOVE = "model.to(device) moves the numbers, and model.to(dtype=...) changes their kind"
+_SAVE = "model.save(folder) writes a checkpoint that pellucid, transformers and sentence-transformers open"
+_NAMED = "AutoModel of pellucid.compat answers to the names of transformers"
+
+HERE = {
+    # sentence-transformers
+    **dict.fromkeys(("encode", "encode_query", "encode_document", "get_sentence_embedding_dimension"), _EMBED),
+    **dict.fromkeys(
+        ("similarity", "similarity_pairwise"),
+        "vectors = model.embed(texts, normalize=True) are of length 1, so that vectors @ vectors.T has the cosines",
+    ),
+    "max_seq_length": "model.embed(texts, max_length=...) says where a text is cut; model.loaded.longest is the most",
+    "tokenize": _WORDS,
+    "predict": "pellucid.pipeline makes answers of a checkpoint with a head",
+    # TransformerLens
+    **dict.fromkeys(("run_with_cache", "get_caching_hooks", "hook_dict"), _TRACE),
+    **dict.fromkeys(("run_with_hooks", "hooks", "add_hook", "reset_hooks"), _EDIT),
+    **dict.fromkeys(("to_tokens", "to_str_tokens", "to_string", "to_single_token"), _WORDS),
+    "cfg": "model.config has the facts",
+    # transformers and PyTorch
+    **dict.fromkeys(
+        """state_dict load_state_dict modules named_modules children named_children buffers named_buffers zero_grad
+        register_forward_hook register_forward_pre_hook get_submodule get_parameter""".split(),
+        _MODULE,
+    ),
+    "forward": "model(input_ids, attention_mask) is one pass",
+    "requires_grad_": 'model.freeze("*") stops every parameter from learning, and model.unfreeze("*") lets it',
+    "num_parameters": "sum(table.numel() for table in model.parameters()) counts them",
+    **dict.fromkeys(("cuda", "cpu", "half", "float", "bfloat16", "double"), _MOVE),
+    **dict.fromkeys(("save_pretrained", "push_to_hub"), _SAVE),
+    "from_pretrained": "pellucid.load(name) opens a checkpoint",
+    **dict.fromkeys(
+        """resize_token_embeddings get_input_embeddings set_input_embeddings get_output_embeddings generation_config
+        gradient_checkpointing_enable base_model name_or_path hf_device_map tie_weights""".split(),
+        _NAMED,
+    ),
+}
+"""By its name elsewhere, what does the same here."""
