@@ -1,7 +1,7 @@
 """What models of other libraries call what a `Model` does otherwise, and how it is done here."""
 
 _EMBED = "model.embed(texts) gives the vectors"
-_TRACE = "model.trace(text) keeps every number of a pass by name, TransformerLens's names too"
+_TRACE = "model.trace(text) keeps the numbers of one pass under their names, TransformerLens's too"
 _EDIT = "within `with model.edit({name: function}):` every pass goes on with what the function answers"
 _WORDS = "model.tokenizer makes ids of words, and words of ids"
 _MODULE = "model.module is the plain nn.Module, which has it"

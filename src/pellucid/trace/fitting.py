@@ -94,11 +94,13 @@ def text_by_text(trace: Any) -> list[Mapping[str, Tensor]]:
 
 
 def check_there(trace: Mapping[str, Tensor], name: str) -> None:
+    """Refuses a trace that does not hold a point."""
     if name not in trace:
         raise InputError(f"what was given has no {name}{near(name, trace)}; it has {several(trace)}")
 
 
 def in_words(given: object) -> str:
+    """What was given, as an edit says it: a tensor by its kind, a trace by its texts."""
     if isinstance(given, Tensor):
         return kind(given)
     if not isinstance(given, Mapping):
