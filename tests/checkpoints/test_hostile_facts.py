@@ -48,6 +48,9 @@ def lost(name: str) -> Damage:
 
 # -- config.json -------------------------------------------------------------------------------------------------------
 
+TAGS = {"architectures": ["BertForTokenClassification"]}
+"""A model that reads the names of its labels."""
+
 VALUES = [
     Case("A41 more layers", with_config(num_hidden_layers=4), MISMATCH, "32 missing (encoder.layer.2"),
     Case("A41 fewer layers", with_config(num_hidden_layers=1), MISMATCH, "16 that belong nowhere", most=500),
@@ -81,8 +84,8 @@ VALUES = [
     Case("A45 a list", with_config(model_type=["bert"]), MISMATCH, "model_type ['bert'] is not known"),
     Case("architectures", with_config(architectures="BertModel"), CORRUPT, "architectures is 'BertModel'"),
     Case("dropout", with_config(hidden_dropout_prob=None), CORRUPT, "hidden_dropout_prob is None, expected a number"),
-    Case("labels", with_config(id2label={"1": "a"}), CORRUPT, "id2label is {'1': 'a'}, expected names"),
-    Case("labels alike", with_config(id2label={"0": "a", "1": "a"}), CORRUPT, "labels are ['a', 'a'], expected"),
+    Case("labels", with_config(id2label={"1": "a"}, **TAGS), CORRUPT, "id2label is {'1': 'a'}, expected names"),
+    Case("labels alike", with_config(id2label={"0": "a", "1": "a"}, **TAGS), CORRUPT, "labels are ['a', 'a'], expected"),
     Case("number of labels", with_config(id2label=None, num_labels=-1), CORRUPT, "num_labels is -1, expected"),
     Case("padding", with_config(pad_token_id=60), CORRUPT, "pad_token_id is 60, expected the id of a token, 0 to 59"),
     Case("padding as text", with_config(pad_token_id="0"), CORRUPT, "config.json: pad_token_id is '0'"),

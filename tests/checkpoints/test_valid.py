@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 import pellucid
-from pellucid.errors import InputError
+from pellucid.errors import InputError, PellucidError
 from tests.checkpoints.builders import (
     PICKLED,
     WEIGHTS,
@@ -159,6 +159,25 @@ def test_padding_by_minus_one_is_none(tmp_path: Path) -> None:
     assert ours.config.pad_token_id is None
     assert torch.equal(ours(ids).logits, wanted)
     torch.testing.assert_close(ours(ids).logits, theirs(ids).logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("named", [{}, {"1": "a", "2": "b"}, {"0": "a", "1": "a"}, ["a", "b"]])
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForMaskedLM", "BertForQuestionAnswering"])
+def test_labels_that_are_none_are_told_of_where_nothing_reads_them(
+    architecture: str, named: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = save("bert", tmp_path / "model")
+    wanted = pellucid.load(folder, head=None)(torch.tensor([[5, 6, 7]])).last_hidden_state
+    with_config(id2label=named, label2id={"a": 1}, architectures=[architecture])(folder)
+    caplog.clear()
+    found = pellucid.load(folder, head=None)
+    assert torch.equal(found(torch.tensor([[5, 6, 7]])).last_hidden_state, wanted)
+    assert found.config.labels == ("LABEL_0", "LABEL_1")
+    told = [line for line in caplog.messages if "label" in line]
+    assert len(told) == 1 and "no two alike; no answer of this model has a label, and it was left alone" in told[0]
+    with_config(architectures=["BertForTokenClassification"])(folder)
+    with pytest.raises(PellucidError, match="id2label is|labels are"):
+        pellucid.load(folder, head=None)
 
 
 def test_a_large_index_is_read_at_once(folder: Path) -> None:

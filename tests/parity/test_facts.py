@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import pellucid
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
@@ -60,6 +61,10 @@ def test_of_two_spellings_the_older_counts(said: dict[str, Any], tmp_path: Path)
         ("Qwen2Model", "head_dim", 6, 8),
         ("GPT2Model", "head_dim", 6, 64),  # by its own names of width and heads
         ("DistilBertModel", "head_dim", 6, 64),
+        ("BertModel", "num_key_value_heads", 4, 2),
+        ("DistilBertModel", "num_key_value_heads", 4, 2),
+        ("RobertaModel", "embedding_size", 24, 16),
+        ("Qwen2Model", "attention_bias", True, 1),
         ("LlamaModel", "partial_rotary_factor", 1.0, 0.5),
         ("LlamaModel", "rope_parameters", *({"rope_type": "default", "partial_rotary_factor": n} for n in (1.0, 0.5))),
         ("LlamaModel", "layer_types", ["full_attention"] * 3, ["sliding_attention"] * 3),
@@ -78,6 +83,33 @@ def test_a_fact_that_says_what_is_so_without_it_is_read(
     (tmp_path / "config.json").write_text(json.dumps(facts | {key: other}), encoding="utf-8")
     with pytest.raises((CheckpointMismatchError, CorruptFileError), match="would change the numbers"):
         pellucid.load(tmp_path)
+
+
+@pytest.mark.parametrize("padding", [-1, None, 1, 5, "left out"])
+@pytest.mark.parametrize("architecture", ["RobertaModel", "XLMRobertaModel", "CamembertModel"])
+def test_places_are_counted_from_a_token_or_the_file_is_refused(
+    architecture: str, padding: object, tmp_path: Path
+) -> None:
+    """The reference begins at place 0 by -1, and fails at its first pass by null."""
+    tiny(tmp_path, architecture, dtype=torch.float64)
+    facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    del facts["pad_token_id"]
+    said = {} if padding == "left out" else {"pad_token_id": padding}
+    (tmp_path / "config.json").write_text(json.dumps(facts | said), encoding="utf-8")
+    if padding in (-1, None):
+        with pytest.raises(CorruptFileError, match=f"config.json: pad_token_id is {padding}, .*expected the id of a"):
+            pellucid.load(tmp_path)
+        return
+    kind = getattr(transformers, architecture)
+    wanted, found = numbers(kind.from_pretrained(tmp_path, dtype=torch.float64).eval(), tmp_path)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+
+
+def test_a_config_whose_places_skip_padding_names_padding() -> None:
+    """It would be saved as one that the reference cannot run."""
+    with pytest.raises(InputError, match="pad_token_id is None, and places are counted from it"):
+        pellucid.Config.of("roberta").replace(pad_token_id=None)
+    assert pellucid.Config.of("bert", pad_token_id=None).pad_token_id is None
 
 
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])

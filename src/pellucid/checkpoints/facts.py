@@ -105,12 +105,14 @@ class Keys:
             self._refuse(raw, path)
             _refuse_both_ways(raw, defaults, path)
             standard = defaults.facts()
-            changes = {ours: _of_kind(ours, raw[key], standard[ours]) for key, ours in self.plain.items() if key in raw}
+            changes = {ours: _of_kind(ours, raw[key], standard) for key, ours in self.plain.items() if key in raw}
             for part in self.computed:
                 changes |= part.read(raw)
             self._report({key: raw[key] for key in raw.keys() - known - set(self.inert)}, standard | changes, path)
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
-            config = defaults.replace(**changes, **_head(raw, heads), **_labels(raw), inert=kept)
+            head = _head(raw, heads)
+            raw = _without_bad_labels(raw, head, path)
+            config = defaults.replace(**changes, head=head, **_labels(raw), inert=kept)
             check_depth(config)
             _check_numbers_of_labels(raw, config.labels, path)
             return config
@@ -173,6 +175,12 @@ def _says_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
     match key:
         case "head_dim" if type(value) is int:
             return value * facts["num_attention_heads"] == facts["hidden_size"]
+        case "num_key_value_heads" if type(value) is int:  # one each
+            return value == facts["num_attention_heads"] == facts.get("decoder_attention_heads", value)
+        case "embedding_size" if type(value) is int:
+            return value == facts["hidden_size"]
+        case "attention_bias" if value is True:
+            return facts["qkv_bias"]
         case "partial_rotary_factor" | "rotary_pct" if type(value) is not bool:
             return value in (None, 1)
         case "layer_types" if isinstance(value, list) and len(value) == facts["num_hidden_layers"]:
@@ -202,11 +210,12 @@ def check_depth(config: Config) -> None:
             raise InputError(Argument(name), f" is {layers}, expected at most {MOST_LAYERS:,}")
 
 
-def _of_kind(name: str, value: Any, default: Any) -> Any:
-    """A value of the file, where it is of the default's kind; its range is the config's own business."""
+def _of_kind(name: str, value: Any, standard: dict[str, Any]) -> Any:
+    """A value of the file, where it is of the kind of the family's own; its range is the config's own business."""
+    default = standard[name]
     kinds = (int, float) if type(default) is float else (type(default),)
-    if name == "pad_token_id" and value == -1:  # LLaMA's first files say so that there is none
-        return None
+    if name == "pad_token_id" and value == -1 and not standard.get("skip_padding"):
+        return None  # LLaMA's first files say so that there is none; where places are counted from it, it is a number
     if name in _TOKENS or (name in _LEFT_OPEN and value is None):
         return tuple(value) if isinstance(value, list) else value
     if isinstance(value, str) and default in ACTIVATIONS:
@@ -235,13 +244,29 @@ def named_architecture(raw: Mapping[str, Any]) -> str | None:
     return architectures[0] if architectures else None
 
 
-def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> dict[str, Head | None]:
+def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> Head | None:
     name = named_architecture(raw)
     if name is None:
-        return {"head": None}
+        return None
     if name not in heads:
         log.warning("architecture %r is not known%s; its body is read without a head", name[:80], near(name, heads))
-    return {"head": heads.get(name)}
+    return heads.get(name)
+
+
+def _without_bad_labels(raw: dict[str, Any], head: Head | None, path: Path) -> dict[str, Any]:
+    """The facts of a file, without names of labels that are none where no logit has a label; it says so."""
+    named = raw.get("id2label")
+    if named is None or (head is not None and head.answers == "labels"):
+        return raw
+    if _counts_up(named) and 0 < len(named) == len(set(map(str, named.values()))):
+        return raw
+    wrong = f"{ascii(named)[:80]}, expected names for the numbers from 0, no two alike"
+    log.warning("%s: id2label is %s; no answer of this model has a label, and it was left alone", path, wrong)
+    return {key: value for key, value in raw.items() if key not in ("id2label", "label2id")}
+
+
+def _counts_up(named: Any) -> bool:
+    return isinstance(named, dict) and sorted(named) == sorted(str(i) for i in range(len(named)))
 
 
 def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -250,7 +275,7 @@ def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         number = raw.get("num_labels", 2)
         count("num_labels", number, most=MOST_LABELS)
         return {"labels": tuple(f"LABEL_{i}" for i in range(number))}
-    if not isinstance(named, dict) or sorted(named) != sorted(str(i) for i in range(len(named))):
+    if not _counts_up(named):
         raise InputError(f"id2label is {ascii(named)[:80]}, expected names for the numbers from 0")
     return {"labels": tuple(str(named[str(i)]) for i in range(len(named)))}
 

@@ -146,6 +146,9 @@ class Config:
             rows = min(rows, side.source_vocab_size or rows)
         if isinstance(position, Learned) and position.skip_padding:  # padding has its row there, words those behind it
             rows = min(rows, position.max_position_embeddings - 1)
+            if self.pad_token_id is None and self.kind == "encoder":  # others have no such places
+                wanted = f", and places are counted from it: expected the id of a token, 0 to {rows - 1}"
+                raise InputError(Argument("pad_token_id"), f" is {self.pad_token_id}", wanted)
         token("pad_token_id", self.pad_token_id, rows)
         token("bos_token_id", self.bos_token_id)
         for end in self.end_tokens:
