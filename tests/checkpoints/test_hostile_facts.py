@@ -85,7 +85,7 @@ VALUES = [
     Case("architectures", with_config(architectures="BertModel"), CORRUPT, "architectures is 'BertModel'"),
     Case("dropout", with_config(hidden_dropout_prob=None), CORRUPT, "hidden_dropout_prob is None, expected a number"),
     Case("labels", with_config(id2label={"1": "a"}, **TAGS), CORRUPT, "id2label is {'1': 'a'}, expected names"),
-    Case("labels alike", with_config(id2label={"0": "a", "1": "a"}, **TAGS), CORRUPT, "labels are ['a', 'a'], expected"),
+    Case("labels alike", with_config(id2label={"0": "a", "1": "a"}, **TAGS), CORRUPT, "labels are ['a', 'a'],"),
     Case("number of labels", with_config(id2label=None, num_labels=-1), CORRUPT, "num_labels is -1, expected"),
     Case("padding", with_config(pad_token_id=60), CORRUPT, "pad_token_id is 60, expected the id of a token, 0 to 59"),
     Case("padding as text", with_config(pad_token_id="0"), CORRUPT, "config.json: pad_token_id is '0'"),

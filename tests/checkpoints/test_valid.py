@@ -176,7 +176,7 @@ def test_labels_that_are_none_are_told_of_where_nothing_reads_them(
     told = [line for line in caplog.messages if "label" in line]
     assert len(told) == 1 and "no two alike; no answer of this model has a label, and it was left alone" in told[0]
     with_config(architectures=["BertForTokenClassification"])(folder)
-    with pytest.raises(PellucidError, match="id2label is|labels are"):
+    with pytest.raises(PellucidError, match=r"id2label is|labels are"):
         pellucid.load(folder, head=None)
 
 

@@ -23,7 +23,8 @@ import pellucid
 from pellucid.cli.errors import run
 from pellucid.errors import InputError
 from pellucid.search.corpus import Corpus, Passages, chunks
-from pellucid.search.entries import Entries, Entry, write_entries
+from pellucid.search.entries import Entries, write_entries
+from pellucid.search.entry import Entry
 from tests.quick import few
 from tests.search.children import ended, start
 

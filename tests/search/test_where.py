@@ -20,7 +20,8 @@ import pytest
 import pellucid
 from pellucid.errors import InputError
 from pellucid.search.dates import dated
-from pellucid.search.entries import Entries, Entry, write_entries
+from pellucid.search.entries import Entries, write_entries
+from pellucid.search.entry import Entry
 from pellucid.search.metadata import packed
 from pellucid.search.opened import KEPT
 from pellucid.search.where import MOST, MOST_VALUES, OPERATORS, conditions, typed

@@ -1,6 +1,8 @@
 """Words: one rule for texts and queries, in every script; what is typed is never syntax; what is mistyped is found."""
 
+import itertools
 import sqlite3
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,9 @@ from hypothesis import strategies as some
 import pellucid
 from pellucid.errors import InputError
 from pellucid.search.bm25 import bm25, counts
-from pellucid.search.entries import Entries, Entry, write_entries
+from pellucid.search.entries import Entries, write_entries
+from pellucid.search.entry import Entry
+from pellucid.search.passages import terms_between, with_terms
 from pellucid.search.words import LONGEST, MOST_WORDS, Vocabulary, split, terms, understood
 from tests.importing import refuse
 
@@ -226,3 +230,69 @@ def test_a_language_without_spaces_is_searched_through_an_index(minilm: pellucid
     assert [hit["text"] for hit in index.search("自動車", mode="words")] == [texts[3]]
     first = index.search("北京", k=1)[0]
     assert first["text"] == texts[0] and first.words is not None and np.isfinite(first.similarity)
+
+
+DIVIDED = "one two three four antidisestablishmentarianism five six seven eight nine ten"
+
+
+def vocabulary(index: pellucid.Index) -> set[str]:
+    return {word for one in index.segments for word in one.entries.vocabulary()}
+
+
+def test_words_that_passages_divide_are_found_whole_and_their_pieces_are_not(minilm: pellucid.Model) -> None:
+    texts = ["the " * 252 + "hijackings again " + "and so on " * 30, "something else"]
+    index = pellucid.Index.build(minilm, texts, progress=False)
+    hits = index.search("hijackings", k=5, mode="words")
+    assert [hit["id"] for hit in hits] == ["1"] and hits.corrected is None
+    small = pellucid.Index.build(minilm, [DIVIDED, *texts], passage_tokens=8, progress=False)
+    hits = small.search("antidisestablishmentarianism", k=5, mode="words")
+    assert [hit["id"] for hit in hits] == ["1"] and hits.corrected is None
+    assert "antidisestablishmentarianism" not in hits[0]["text"]  # which is shown as its vector has it
+    assert hits[0]["text"] == DIVIDED[hits[0]["start"] : hits[0]["end"]]
+    assert vocabulary(small) == set(terms(" ".join([DIVIDED, *texts])))
+
+
+def test_words_of_passages_that_were_written_in_pieces_are_whole_once_compacted(
+    minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As indexes had them; what is added meanwhile is whole, and what was embedded stays so."""
+    word, path = "antidisestablishmentarianism", tmp_path / "old"
+    with monkeypatch.context() as patched:
+        patched.setattr("pellucid.search.passages.terms_between", lambda text, *place: terms(text[slice(*place)]))
+        pellucid.Index.build(minilm, [("a", DIVIDED), ("b", "else")], path, passage_tokens=8, progress=False)
+    index = pellucid.Index.open(path, minilm)
+    assert word not in vocabulary(index)
+    before = [(entry.text, entry.first, entry.last) for entry in index.segments[0].entries.all() if entry.id == "a"]
+    index.delete(["b"])
+    index.compact(progress=False)
+    assert vocabulary(index) == set(terms(DIVIDED))
+    assert [(entry.text, entry.first, entry.last) for entry in index.segments[0].entries.all()] == before
+    monkeypatch.setattr("pellucid.search.change.encoded", lambda *_, **__: pytest.fail("embedded again"))
+    index.add([("a", DIVIDED)], update=True, progress=False)
+    assert vocabulary(index) == set(terms(DIVIDED))
+    assert [hit["id"] for hit in index.search(word, k=3, mode="words")] == ["a"]
+
+
+@settings(deadline=None)
+@given(some.text("ab1 -éß手机ไทย½\u0301\u00ad", max_size=40), some.lists(some.integers(0, 40), max_size=6))
+def test_stretches_of_a_text_have_its_terms_and_no_others(text: str, cuts: list[int]) -> None:
+    """Each as often as in the text: what is divided belongs to the stretch in which it begins."""
+    places = [0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]
+    found = [term for place in itertools.pairwise(places) for term in terms_between(text, *place)]
+    assert sorted(found) == sorted(terms(text))
+
+
+def test_overlapping_passages_of_texts_in_turn_are_put_together_each_for_itself() -> None:
+    """Two texts of one id stand one behind the other where the last one stays."""
+    given = [("x", "alpha be", 0), ("x", "betaga", 6), ("x", "gamma", 10), ("x", "omega ps", 0), ("x", "psi", 6)]
+    rows = [Entry(id_, text, {}, first, first + len(text)) for id_, text, first in given]
+    found = [words for _, words in with_terms([*rows, Entry("y", "whole"), Entry("z", "on", {}, 0, 2)])]
+    assert found == [["alpha", "betagamma"], ["betagamma"], [], ["omega", "psi"], ["psi"], ["whole"], ["on"]]
+
+
+def test_a_giant_word_is_looked_at_once() -> None:
+    text = "x" * 400_000
+    started = time.process_time()
+    found = [terms_between(text, first, first + 200) for first in range(0, len(text), 200)]
+    assert found[0] == ["x" * LONGEST] and not any(found[1:])
+    assert time.process_time() - started < 5

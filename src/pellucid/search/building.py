@@ -13,7 +13,8 @@ from pellucid.errors import UnsafeFileError
 from pellucid.files import write_whole
 from pellucid.search.corpus import chunks
 from pellucid.search.effort import enough
-from pellucid.search.entries import Entry, write_entries
+from pellucid.search.entries import write_entries
+from pellucid.search.entry import Entry
 from pellucid.search.generations import STAGED
 from pellucid.search.hnsw import built, faiss, held, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings

@@ -16,7 +16,8 @@ from pellucid.errors import Argument, InputError, Interrupted, PellucidError, co
 from pellucid.search.building import Builder, Staged, write_numbers
 from pellucid.search.corpus import READING, Corpus, Passages
 from pellucid.search.encoder import check_files, encoded, encoder_of, places_to_cut
-from pellucid.search.entries import Entry, write_entries, write_numbered
+from pellucid.search.entries import write_entries, write_numbered
+from pellucid.search.entry import Entry
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.hits import bits
 from pellucid.search.ids import id_of

@@ -11,7 +11,7 @@ from typing import Any
 from pellucid.config.checks import is_several, plain_number, truth, unwrapped
 from pellucid.errors import Argument, Blank, InputError, Item, Words, near, several
 from pellucid.files import name_of
-from pellucid.search.entries import Entry
+from pellucid.search.entry import Entry
 from pellucid.search.files import found, whole
 from pellucid.search.ids import checked_id
 from pellucid.search.metadata import packed

@@ -5,13 +5,11 @@ SQLite's own full-text index (FTS5) finds words; no other file needs to fit besi
 
 import contextlib
 import functools
-import hashlib
 import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,11 @@ import numpy as np
 from pellucid.errors import CorruptFileError, InputError, composed, counted
 from pellucid.lazy import cached_property
 from pellucid.search.dropped import close_after, close_dropped
+from pellucid.search.entry import Entry, hash_of
 from pellucid.search.forks import undivided
 from pellucid.search.metadata import packed
+from pellucid.search.passages import with_terms
 from pellucid.search.where import LENT, NUL, WHERE, Condition
-from pellucid.search.words import terms
 from pellucid.text.cut import whole_characters
 
 _TABLES = """
@@ -42,41 +41,15 @@ _BY_ID = "CREATE INDEX by_id ON rows (id)"
 """Made last: to sort all ids at once is quicker than to put each into its place."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One text of a corpus.
-
-    id: the document's; the passages of a document share it.  metadata: the other columns.
-    first, last: the characters of the document that a passage holds; None for a whole text.
-    """
-
-    id: str
-    text: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-    first: int | None = None
-    last: int | None = None
-
-    @property
-    def hash(self) -> bytes:
-        """Of the text alone, which is all that its vector depends on."""
-        return hash_of(self.text)
-
-
-def hash_of(text: str) -> bytes:
-    """16 bytes of BLAKE2b."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 def write_entries(rows: Iterable[Entry], path: Path) -> None:
     """Writes rows, numbered from 0, and the index of their words."""
     with _new(path) as connection:
-        for i, r in enumerate(rows):
+        for i, (r, found) in enumerate(with_terms(rows)):
             id_, text = whole_characters(r.id), whole_characters(r.text)
             values = (i, id_, text, r.hash, packed(r.id, r.metadata), r.first, r.last)
-            found = " ".join(terms(text))
             with undivided:
                 connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-                connection.execute("INSERT INTO words(rowid, terms) VALUES (?, ?)", (i, found))
+                connection.execute("INSERT INTO words(rowid, terms) VALUES (?, ?)", (i, " ".join(found)))
 
 
 def write_numbered(rows: int, path: Path) -> None:
@@ -177,7 +150,7 @@ class Entries:
         except (TypeError, ValueError, RecursionError) as error:
             raise self._damaged(f"the metadata of a row is no JSON ({error})") from error
         whole = type(id_) is str and type(text) is str and type(known) is dict
-        if not whole or not (first is last is None or type(first) is type(last) is int):
+        if not whole or not (first is last is None or (type(first) is type(last) is int and 0 <= first <= last)):
             raise self._damaged("a row is not as it was written")
         return Entry(id_, text, known, first, last)
 

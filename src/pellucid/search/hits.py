@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.search.entries import Entry
+from pellucid.search.entry import Entry
 from pellucid.tasks.answer import FixedDict, FixedList
 
 LATE = 10

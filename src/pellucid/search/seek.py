@@ -9,7 +9,7 @@ import numpy as np
 from pellucid.config.checks import choice, count
 from pellucid.errors import Argument, InputError
 from pellucid.search.bm25 import bm25
-from pellucid.search.entries import Entry
+from pellucid.search.entry import Entry
 from pellucid.search.hits import Hit, Hits, fused
 from pellucid.search.meant import check_columns, tell_misread
 from pellucid.search.opened import Generation, Segments

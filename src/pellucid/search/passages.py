@@ -1,0 +1,86 @@
+"""The words of passages, whose ends stand between tokens and not between words."""
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from pellucid.search.entry import Entry
+from pellucid.search.words import LONGEST, split, terms
+from pellucid.text.cut import whole_characters
+from pellucid.text.unspaced import unspaced
+
+
+def with_terms(rows: Iterable[Entry]) -> Iterator[tuple[Entry, list[str]]]:
+    """Each row with the terms of its text; each passage with those of what begins in it, for which its text is put
+    together again from its passages, one behind the other."""
+    for passages, group in itertools.groupby(rows, key=lambda row: row.first is not None):
+        if passages:
+            for parts in _by_text(group):
+                text, places = _together(parts)
+                yield from ((part, terms_between(text, *place)) for part, place in zip(parts, places))
+        else:
+            yield from ((row, terms(whole_characters(row.text))) for row in group)
+
+
+def terms_between(text: str, first: int, last: int) -> list[str]:
+    """The terms of what begins in a stretch of a text: a word that its end divides is taken whole, one that its start
+    divides is not its own; in scripts without spaces the letters on both sides of its end are a pair, too."""
+    start = first
+    if _kinds(_beside(text, first)) == {"word"}:
+        while start < last and _kind(text[start]) in ("word", "nothing"):
+            start += 1
+    beside, end = _beside(text, last), last
+    if start < last and _kinds(beside) == {"word"}:
+        while end < min(len(text), last + LONGEST) and _kind(text[end]) in ("word", "nothing"):
+            end += 1
+    across = terms(beside) if first < last and _kinds(beside) == {"alone"} else []
+    return terms(text[start:end]) + [term for term in across if len(term) > 1]
+
+
+def _by_text(passages: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """The passages of each text; of two texts in turn that have one id, the second begins anew."""
+    parts: list[Entry] = []
+    for one in passages:
+        if parts and (one.id != parts[-1].id or (one.first or 0) <= (parts[-1].first or 0)):
+            yield parts
+            parts = []
+        parts.append(one)
+    if parts:
+        yield parts
+
+
+def _together(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
+    """A text out of its passages, which may overlap, with one space for what stands in none; and where each begins and
+    ends in it."""
+    pieces: list[str] = []
+    places: list[tuple[int, int]] = []
+    size = end = 0
+    for part in parts:
+        first, text = part.first or 0, whole_characters(part.text)
+        if first > end:
+            pieces.append(" ")
+            size, end = size + 1, first
+        start, new = size - (end - first), text[end - first :]
+        places.append((start, start + len(text)))
+        pieces.append(new)
+        size, end = size + len(new), max(end, first + len(text))
+    return "".join(pieces), places
+
+
+@functools.lru_cache(4096)
+def _kind(letter: str) -> Literal["word", "alone", "nothing", "space"]:
+    """What a character is to `split`: of a word, a word by itself, a joiner or an accent, or between words."""
+    if found := split(letter):
+        return "alone" if unspaced(found[-1]) else "word"
+    return "nothing" if len(split(f"x{letter}x")) == 1 else "space"
+
+
+def _kinds(letters: str) -> set[str]:
+    return set(map(_kind, letters))
+
+
+def _beside(text: str, place: int) -> str:
+    """The letters before and behind a place, past accents and joiners; " " where there is none."""
+    sides = text[max(place - LONGEST, 0) : place][::-1], text[place : place + LONGEST]
+    return "".join(next((letter for letter in side if _kind(letter) != "nothing"), " ") for side in sides)
