@@ -4,6 +4,7 @@ import io
 import json
 import math
 import os
+import re
 import select
 import shutil
 import signal
@@ -266,6 +267,38 @@ def test_lines_from_a_pipe_are_a_conversation(command: Pellucid, model: pellucid
     )
 
 
+def test_a_conversation_that_outgrows_the_model_loses_its_oldest_turns_and_says_so_once(
+    command: Pellucid, model: pellucid.Model
+) -> None:
+    lines = [f"{number}: {'glass ' * 6}" for number in range(9)]
+    done = command("chat", "-n", "8", "--system", "be brief", stdin="\n".join([*lines, "/reset", *lines]))
+    turns, left_out, wanted = [{"role": "system", "content": "be brief"}], 0, ""
+    for line in lines:
+        turns.append({"role": "user", "content": line.strip()})
+        while len(model.tokenizer.apply_chat_template(turns, tokenize=True)) > 256 - 8:
+            del turns[1:3]
+            left_out += 1
+        turns.append({"role": "assistant", "content": model.chat(turns, max_new_tokens=8)})
+        wanted += turns[-1]["content"] + "\n"
+    assert left_out > 1, "all of it fits: this test shows nothing"
+    assert (done.code, done.out) == (0, 2 * wanted)
+    said = "the oldest of what was said no longer fits, and is left out from here on; /reset forgets it all\n"
+    assert done.err == 2 * said
+
+
+def test_a_message_that_is_too_long_is_told_in_the_words_of_a_chat(command: Pellucid) -> None:
+    for typed, stdin in ((["x" * 300], ""), ([], "hello\n" + "x" * 300 + "\n")):
+        done = command("chat", *typed, "-n", "8", stdin=stdin)
+        assert done.code == 3
+        assert re.fullmatch(
+            r"(.* no longer fits.*\n)?pellucid: the message has 3\d\d tokens with what stands around it, and this "
+            r"model reads 256 in all: say it in fewer words\n",
+            done.err,
+        )
+    almost = command("chat", "x" * 200, "-n", "100")
+    assert almost.code == 0 and almost.out.strip()  # shorter than was asked for, but answered
+
+
 @pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)
 def test_a_byte_order_mark_on_standard_input_is_no_text(command: Pellucid, asked: tuple[str, ...]) -> None:
     found, wanted = (command(*asked, "-n", "8", stdin=mark + "hello\n") for mark in ("\ufeff", ""))
@@ -331,6 +364,33 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_then_leaves(endless: Path) ->
         assert process.poll() is None
         _until(ours, b"pellucid: interrupted", typed=b"\x03")
         assert process.wait(timeout=30) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
+@pytest.mark.parametrize("shown", [True, False], ids=["at a terminal", "into a file"])
+def test_what_is_typed_and_no_text_is_asked_for_again(folder: Path, shown: bool, tmp_path: Path) -> None:
+    import pty
+
+    line = [sys.executable, "-m", "pellucid", "chat", "-n", "6", "--model", str(folder)]
+    ours, theirs = pty.openpty()
+    with (tmp_path / "answers").open("wb") as file:
+        process = subprocess.Popen(
+            line, stdin=theirs, stdout=theirs if shown else file, stderr=theirs, start_new_session=True,
+            env=os.environ | {"TERM": "dumb", "PYTHONUTF8": "0", "LC_ALL": "C.UTF-8"}, preexec_fn=_own_terminal(theirs),
+        )  # fmt: skip
+    os.close(theirs)
+    try:
+        _until(ours, b"> ")
+        os.write(ours, b"\xff\n")
+        _until(ours, b"type it again\n> ")
+        os.write(ours, b"/help\n")
+        _until(ours, b"leaves\n> ")
+        os.write(ours, b"/exit\n")
+        assert process.wait(timeout=30) == 0
     finally:
         process.kill()
         process.wait()

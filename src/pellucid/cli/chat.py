@@ -29,8 +29,8 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
     """Talk with a chat model.
 
     With a MESSAGE (`-` reads it from standard input) it answers once. Without one each line is a message, from the
-    terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said. Ctrl-C stops an answer; pressed
-    again, or between answers, it quits. The likeliest token is taken each time, unless a sampling option is given, or
+    terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said, of which the oldest is left out
+    where the model can read no more. Ctrl-C stops an answer; pressed again, or between answers, it quits. The likeliest token is taken each time, unless a sampling option is given, or
     the model's own generation_config.json says otherwise.
 
     \b
@@ -44,42 +44,82 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
     writer = opened(model, dtype)
     start: Turns = [] if system is None else [{"role": "system", "content": system}]
     if text is not None:
-        _answer(writer, [*start, {"role": "user", "content": text}], options)
+        _answer(writer, _fitting(writer, [*start, {"role": "user", "content": text}], options), options)
     else:
         _talk(writer, start, options)
 
 
 def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> None:
-    """One message after the other, each answered with all that was said before it."""
-    at_terminal = sys.stdin.isatty()
-    if at_terminal:
+    """One message after the other, each answered with all that was said before it, as far as the model reads."""
+    talk = _Talk(model, start, options, sys.stdin.isatty())
+    if talk.at_terminal:
         say("/reset forgets what was said, /exit or Ctrl-D leaves")
-    turns = list(start)
     for line in _lines():
         if line == "/exit":
             return
         if line == "/reset":
-            turns = list(start)
+            talk.forget()
         elif re.fullmatch(r"/\w+", line):
             say(f"there is no {line}: /reset forgets what was said, /exit or Ctrl-D leaves")
         elif line:
-            turns += _turn(model, turns, line, options, at_terminal)
+            talk.go_on(line)
 
 
-def _turn(model: "pellucid.Model", turns: Turns, line: str, options: dict[str, Any], at_terminal: bool) -> Turns:
-    """A message and its answer; at a terminal, one that cannot be answered is said to be so, and forgotten."""
-    from pellucid.errors import InputError
+class _Talk:
+    """A conversation.
 
-    message = {"role": "user", "content": line}
-    try:
-        answer = _answer(model, [*turns, message], options, stops=at_terminal)
-    except InputError as error:
-        if not at_terminal:
-            raise
-        said = as_typed(error, get_current_context())
-        click.echo(clean(f"pellucid: {said}", err=True), err=True)
-        return []
-    return [message, {"role": "assistant", "content": answer}]
+    turns: what was said, as far as the model still reads it.  told: whether it was said that it reads no more.
+    """
+
+    def __init__(self, model: "pellucid.Model", start: Turns, options: dict[str, Any], at_terminal: bool) -> None:
+        self.model, self.start, self.options, self.at_terminal = model, start, options, at_terminal
+        self.forget()
+
+    def forget(self) -> None:
+        self.turns, self.told = list(self.start), False
+
+    def go_on(self, line: str) -> None:
+        """A message and its answer; at a terminal, one that cannot be answered is said to be so, and forgotten."""
+        from pellucid.errors import InputError
+
+        whole = [*self.turns, {"role": "user", "content": line}]
+        try:
+            turns = _fitting(self.model, whole, self.options)
+            if len(turns) < len(whole) and not self.told:
+                say("the oldest of what was said no longer fits, and is left out from here on; /reset forgets it all")
+                self.told = True
+            answer = _answer(self.model, turns, self.options, stops=self.at_terminal)
+        except InputError as error:
+            if not self.at_terminal:
+                raise
+            said = as_typed(error, get_current_context())
+            click.echo(clean(f"pellucid: {said}", err=True), err=True)
+        else:
+            self.turns = [*turns, {"role": "assistant", "content": answer}]
+
+
+def _fitting(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> Turns:
+    """A conversation without its oldest turns, where the model could not read all of it and then write as many tokens
+    as were asked for, or half of what it reads. Raises InputError where its last message alone is too long."""
+    from pellucid.errors import InputError, counted
+    from pellucid.generation.said import settings_of
+    from pellucid.tasks.text_generation import shorter
+
+    longest, words, kept = model.config.longest, model.tokenizer, turns
+    if longest is None or words is None:
+        return turns
+    new = 0 if model.config.kind == "encoder-decoder" else settings_of(model.loaded, options).max_new_tokens
+    while True:
+        size = len(words.apply_chat_template(kept, tokenize=True, parse_special_tokens=False))
+        if size <= longest - min(new, longest // 2):
+            return kept
+        if not (less := shorter(kept)):
+            break
+        kept = less
+    if size > longest:
+        said = f"the message has {counted(size, 'token')} with what stands around it"
+        raise InputError(f"{said}, and this model reads {longest:,} in all: say it in fewer words")
+    return kept
 
 
 def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, stops: bool = False) -> str:
@@ -107,13 +147,27 @@ def _lines() -> Iterator[str]:
 
 
 def _line(number: int) -> str | None:
-    if sys.stdin.isatty() and sys.stdout.isatty():
+    """The next line; at a terminal, one that is no text is said to be so, and asked for again."""
+    from pellucid.errors import InputError
+
+    while sys.stdin.isatty():
+        try:
+            return _typed(number)
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            say(f"what was typed is not {error.encoding} text (byte 0x{byte:02x}): type it again")
+        except InputError as error:
+            say(f"{error}, or type it again")
+    return standard_line(number)
+
+
+def _typed(number: int) -> str | None:
+    if sys.stdout.isatty():
         with contextlib.suppress(ImportError):  # not everywhere
             importlib.import_module("readline")  # lines can be edited
         try:
             return input("> ")
         except EOFError:
             return None
-    if sys.stdin.isatty():
-        click.echo("> ", nl=False, err=True)
+    click.echo("> ", nl=False, err=True)
     return standard_line(number)

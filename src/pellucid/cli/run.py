@@ -77,7 +77,7 @@ Examples:
 @click.option(
     "--long",
     type=click.Choice(["error", "truncate", "windows"]),
-    help="What happens to texts longer than is read at once.  [default: error; question-answering: windows]",
+    help="What happens to texts longer than is read at once.  [default: error]",
 )
 @click.option("--stride", type=int, metavar="N", help="Tokens that a stretch shares with the one before.")
 @click.option(

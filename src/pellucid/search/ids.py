@@ -14,7 +14,7 @@ def id_of(value: Any, there: Callable[[str], bool]) -> str:
     """An id as text; 2.0, which a data frame makes of 2 in a column with gaps, is 2 unless a text that is there goes by
     "2.0"."""
     text = str(bare(value))
-    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    whole = isinstance(value, float | np.floating | Decimal) and value == value // 1
     return whole_characters(str(int(value)) if whole and not there(text) else text)
 
 
