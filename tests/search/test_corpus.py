@@ -365,6 +365,12 @@ def test_a_whole_number_that_a_data_frame_made_a_float_is_its_id(minilm: pelluci
     assert set(texts(index)) == {"1", "2", "3.5", "4.0"}
     assert index.update([(1, "one"), (2.0, "two"), (4.0, "four")], progress=False) == 0
     assert texts(index) == {"1": "one", "2": "two", "3.5": "text 3.5", "4.0": "four"}
+    assert index.update([(Decimal("2.0"), "again"), (Decimal("4.0"), "four")], progress=False) == 0
+    assert texts(index) == {"1": "one", "2": "again", "3.5": "text 3.5", "4.0": "four"}
+    assert index.delete([Decimal("1.0")]) == 1
+    index.add([(Decimal("1E+0"), "one"), (Decimal("1E+999999999"), "far"), (Decimal("-Infinity"), "none")])
+    assert {"1", "1E+999999999", "-Infinity"} <= set(texts(index))
+    index.delete(["1E+999999999", Decimal("-Infinity")])
     for ids in ([1.0, np.float64(3.5)], [2], [4.0]):  # the last is what a text goes by, as its file wrote it
         assert index.delete(ids) == len(ids)
     index.add([(4.0, "anew")], progress=False)

@@ -30,8 +30,9 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
 
     With a MESSAGE (`-` reads it from standard input) it answers once. Without one each line is a message, from the
     terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said, of which the oldest is left out
-    where the model can read no more. Ctrl-C stops an answer; pressed again, or between answers, it quits. The likeliest token is taken each time, unless a sampling option is given, or
-    the model's own generation_config.json says otherwise.
+    where the model can read no more. Ctrl-C stops an answer; pressed again, or between answers, it quits. The likeliest
+    token is taken each time, unless a sampling option is given, or the model's own generation_config.json says
+    otherwise.
 
     \b
     Examples:

@@ -82,7 +82,7 @@ def command() -> None:
     default=16,
     show_default=True,
     metavar="N",
-    help="Candidates that a search in the graph keeps; raised where recall is below 0.95.",
+    help="Candidates that a search in the graph keeps; raised where recall, of rows moved aside, is below 0.95.",
 )
 @click.option("--passage-tokens", type=int, metavar="N", help="Divide longer texts; by default what the model reads.")
 @click.option("--prompt", type=TEXT, default="", metavar="TEXT", help="Put before every text.")

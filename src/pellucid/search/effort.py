@@ -8,12 +8,14 @@ from pellucid.search.manifest import Settings
 from pellucid.search.vectors import Vectors, prepared
 
 RECALL, NEAREST, SAMPLE, MOST = 0.965, 10, 200, 4_096
-"""What a graph must find of so many true neighbours, in a sample of so many, so that it finds 0.95 of those of others;
-and how far `efSearch` is raised for it."""
+"""What a graph must find of so many true neighbours, in a sample of so many, so that it finds 0.95 of those of
+others where these lie as near to the rows as rows do; and how far `efSearch` is raised for it."""
 
 AWAY = np.float32(0.75)
-"""How far rows are moved, as a share of the way to a neighbour. Measured on names and on made vectors, the neighbours
-of new texts are found a little more often than those of rows that were moved so far."""
+"""How far rows are moved, as a share of the way to a neighbour. Measured on names and on made clusters, the neighbours
+of new texts are found a little more often than those of rows that were moved so far. Of vectors without clusters they
+are found less often (0.91 on 6,000 normal ones of 64 numbers; 0.94 where rows are moved by 1.25), and of texts that
+are far from every row still less: `Index.curve` measures one's own."""
 
 
 def enough(held: Vectors, settings: Settings) -> int:

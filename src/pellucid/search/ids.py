@@ -1,6 +1,8 @@
 """Ids, which are texts."""
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
+from sys import float_info
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,14 @@ def id_of(value: Any, there: Callable[[str], bool]) -> str:
     """An id as text; 2.0, which a data frame makes of 2 in a column with gaps, is 2 unless a text that is there goes by
     "2.0"."""
     text = str(bare(value))
-    whole = isinstance(value, float | np.floating | Decimal) and value == value // 1
-    return whole_characters(str(int(value)) if whole and not there(text) else text)
+    return whole_characters(str(int(value)) if _is_whole(value) and not there(text) else text)
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a number is a whole one, written as a float or a decimal of no more digits than a float has."""
+    if isinstance(value, Decimal):
+        return value.is_finite() and value.adjusted() <= float_info.max_10_exp and value == value.to_integral_value()
+    return isinstance(value, float | np.floating) and float(value).is_integer()
 
 
 def checked_id(value: Any, there: Callable[[str], bool], what: str) -> str:

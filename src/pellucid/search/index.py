@@ -42,8 +42,7 @@ class Index:
     >>> index.search("Apple", k=3)[0]["text"]                                                           # doctest: +SKIP
     'Apple Inc.'
 
-    It is a folder of generations (see `search/generations.py`): a change makes a new one, and whoever reads meanwhile
-    keeps the old one.
+    It is a folder of generations (`search/generations.py`): a change makes a new one; who reads the old one keeps it.
     """
 
     def __init__(self, now: Generation, loaded: Loaded | None) -> None:
@@ -83,8 +82,9 @@ class Index:
         out: the folder to write, where nothing else may be; None keeps the index as long as this object, see `save`.
         id_column: which column holds the ids; by default texts are numbered from 1.
         metric: "cosine", "dot" or "euclidean".
-        kind: "flat", "hnsw", or "auto": a graph from 50,000 rows on. M, efConstruction, efSearch: of the graph; a
-            search that finds less than 95 of 100 true neighbours raises the last one, and says so.
+        kind: "flat", "hnsw", or "auto": a graph from 50,000 rows on. M, efConstruction, efSearch: of the graph; the
+            last is raised, and said, until 95 of 100 true neighbours of rows moved aside are found; of queries that lie
+            otherwise, as far from every row, fewer may be: `index.curve(queries)` measures your own.
         passage_tokens: longer texts are divided into passages of so many tokens; by default of what the model reads.
         prompt: stands before every text.  dtype: compute in this; "bfloat16" or "auto" is for speed.
         encoding: of files.  skip_bad: leaves out rows that are wrong.  on_duplicate: "error", or "keep-last" of an id.
@@ -230,7 +230,7 @@ class Index:
             return before - len(self)
 
     def compact(self, *, progress: bool | None = None) -> None:
-        """Writes all rows anew, as one segment, without those that were deleted."""
+        """Writes all rows anew, as one segment, without deleted ones, and passages with their whole words."""
         with changing(self.folder, self._renew):
             self._now = compacted(self._now, progress)
 

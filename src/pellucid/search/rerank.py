@@ -17,7 +17,8 @@ def reranked(model: Any, query: str, hits: list[Hit]) -> list[Hit]:
         return hits
     question = TextRanking(long="windows")
     item = question.item({"query": query, "documents": [hit["text"] for hit in hits]}, 0)
-    (order,) = question.solve(Work(loaded), [item], 0)
+    (order,) = question.solve(work := Work(loaded), [item], 0)
+    question.tell(work)
     answers: list[Any] = list(order)
     return [hits[one["corpus_id"]].scored(one["score"]) for one in answers]
 
