@@ -47,7 +47,8 @@ def pipeline(
     device: as for `pellucid.load`; by default the processor.
     dtype: as for `pellucid.load`; "bfloat16", or "auto" for the fastest that is safe, is for speed. Of what says how
         to load, these two alone go with a model that is loaded already.
-    options: of the task, for every call.
+    options: of the task, for every call. With `top_k` text-classification and question-answering give one dict still,
+        the best answer, whose `.all` holds as many as were asked for.
 
     >>> pipeline("ner")("My name is Ada.")        # doctest: +SKIP
     [{'entity_group': 'GIVEN_NAME', 'score': 0.99, 'word': 'Ada', 'start': 11, 'end': 14}]
@@ -99,11 +100,13 @@ class Pipeline:
         inputs: a text, a pair as a tuple, a dict by the task's own names, or a list or generator of these; or what the
             task takes by name: `pipe(question="...", context="...")`.
         progress: show a bar; by default on long work at a terminal.
-        options: of the task, for this call.
+        options: of the task, for this call. `top_k=3` of text-classification or question-answering gives the best
+            answer alone, as one dict; its `.all` holds all three.
         """
         given, options = self._given(inputs, options)
         if self._kind.single(given):
-            return next(self.many([given], progress=progress, **options))
+            (answer,) = self.many([given], progress=progress, **options)
+            return answer
         return list(self.many(given, progress=progress, **options))
 
     def many(self, items: Iterable[Any], *, progress: bool | None = None, **options: Any) -> Iterator[Answer | Answers]:
@@ -120,11 +123,14 @@ class Pipeline:
         given = _iterated(items)
         total = len(items) if isinstance(items, Sized) else None
         with bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
-            for first, chunk in _chunks(given, FIRST if total is None else CHUNK):
-                checked = [question.item(given, first + i) for i, given in enumerate(chunk)]
-                for answer in question.solve(work, checked, first):
-                    yield answer
-                    line.update()
+            try:
+                for first, chunk in _chunks(given, FIRST if total is None else CHUNK):
+                    checked = [question.item(given, first + i) for i, given in enumerate(chunk)]
+                    for answer in question.solve(work, checked, first):
+                        yield answer
+                        line.update()
+            finally:  # also where whoever asked has enough
+                question.tell(work)
 
     def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """What was given, told apart from the options."""

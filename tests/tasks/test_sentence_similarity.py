@@ -107,6 +107,19 @@ def test_texts_that_are_unknown_tokens_alone_are_told(
     assert caplog.messages == [f"2 of 4 {told}", f"1 of 2 {told}", f"1 of 7 {told}"]
 
 
+def test_texts_of_many_portions_are_told_of_once(
+    pipe: "pellucid.Pipeline", caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.pipeline.FIRST", 1)
+    thai, told = "กรุงเทพมหานคร" * 9, "texts are unknown tokens alone; their vectors do not tell them apart"
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        assert len(list(pipe.many((SOURCE, thai) for _ in range(5)))) == 5
+        answers = pipe.many((SOURCE, thai) for _ in range(9))
+        next(answers)
+        answers.close()  # whoever asked has enough
+    assert caplog.messages == [f"5 of 10 {told}", f"1 of 2 {told}"]
+
+
 # -- long texts --------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ cannot be is refused before anything is read.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import torch
@@ -24,17 +24,27 @@ from pellucid.text.rows import is_missing
 Found = Answer | Answers
 
 
+@dataclass
+class Seen:
+    """What was met on the way through all items.  texts: how many; unread: those that are unknown tokens alone."""
+
+    texts: int = 0
+    unread: int = 0
+
+
 @dataclass(frozen=True)
 class Work:
     """How to compute, as opposed to what.
 
     loaded: the model.  dtype: compute in this; None for the model's own.
     progress: show a bar for what takes long of one answer; None where a terminal waits for it.
+    seen: what is told of all items at the end.
     """
 
     loaded: Loaded
     dtype: torch.dtype | None = None
     progress: bool | None = None
+    seen: Seen = field(default_factory=Seen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +128,10 @@ class Task(ABC):
     @abstractmethod
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
         """The answers to some checked items, in their order.  first: the number of the first one."""
+
+    def tell(self, work: Work) -> None:
+        """Says what is to be said of all items together, once these are answered; here nothing."""
+        return
 
 
 def check_readable(loaded: Loaded, parts: Sequence[str]) -> None:

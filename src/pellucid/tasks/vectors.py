@@ -53,8 +53,12 @@ class Comparing(Reader):
     def _passes(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
         unread = [row.unread(work.loaded.words.unk_token_id) for row in rows]
         starts = [i for i, row in enumerate(rows) if row.number == 0]
-        tell_unread(sum(all(unread[i : i + rows[i].count]) for i in starts), len(starts))
+        work.seen.texts += len(starts)
+        work.seen.unread += sum(all(unread[i : i + rows[i].count]) for i in starts)
         return super()._passes(work, rows)
+
+    def tell(self, work: Work) -> None:
+        tell_unread(work.seen.unread, work.seen.texts)
 
     def compared(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
         """How alike two texts are, from their vectors before these are finished: Float[Tensor, "width"], twice"""
