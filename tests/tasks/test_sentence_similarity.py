@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_texts_that_are_unknown_tokens_alone_are_told(
 def test_texts_of_many_portions_are_told_of_once(
     pipe: "pellucid.Pipeline", caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.pipeline.FIRST", 1)
+    monkeypatch.setattr(sys.modules["pellucid.pipeline"], "FIRST", 1)
     thai, told = "กรุงเทพมหานคร" * 9, "texts are unknown tokens alone; their vectors do not tell them apart"
     with caplog.at_level(logging.WARNING, "pellucid"):
         assert len(list(pipe.many((SOURCE, thai) for _ in range(5)))) == 5
