@@ -28,6 +28,7 @@ _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTIL
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _MODULE_LINE = re.compile(r"^[ \t]*(?:import|export)\b.*$", re.MULTILINE)
 _DOC = re.compile(r"^[ \t]*(?:/\*\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+_EMPTY = re.compile(r"\n{2,}")
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -97,13 +98,13 @@ def _collect(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None
 def _wrap(name: str, source: str) -> str:
     """Turn a module into ``const name = (() => { ...; return { exports }; })();``.
 
-    Its header and all remarks on lines of their own, ``//`` and ``/** */``, stay in the repository.
+    Its header, all remarks on lines of their own, ``//`` and ``/** */``, and empty lines stay in the repository.
     """
     for line in _MODULE_LINE.findall(source):
         if not _IMPORT.match(line) and not _EXPORT.match(line):
             raise ValueError(f"{name}.js: not in the bundler's convention: {line.strip()}")
     exports = ", ".join(_EXPORT.findall(source))
-    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _DOC.sub("", source)))
+    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _EMPTY.sub("\n", _DOC.sub("", source))))
     return f"const {name} = (() => {{\n{body}return {{ {exports} }};\n}})();\n"
 
 

@@ -7,7 +7,6 @@ import { headChips, layerStepper, pairFilter, sideSwitch, viewSwitch } from "./c
 import { Legend, Readout } from "./readout.js";
 import { makeHeader } from "./header.js";
 import { makeWarmer } from "./idle.js";
-import { inHand, keepInHand } from "./focus.js";
 import { answerHost } from "./host.js";
 import { listen } from "./keys.js";
 import { chosenTokens } from "./tokens.js";
@@ -99,8 +98,19 @@ function start(root, source) {
 
   let shown; // the view whose controls stand there
 
+  /**
+   * Where drawing hid `held`, the keyboard goes on in the view, or else in the switch of the views; it chooses no token by that. A
+   * field for text is passed by: it would take the next shortcut for a letter.
+   */
+  function keepInHand(held) {
+    const seen = (part) => part.checkVisibility();
+    if (!held || seen(held)) return;
+    root.addEventListener("focusin", (event) => event.stopPropagation(), { capture: true, once: true });
+    [...stage.querySelectorAll("[tabindex='0']"), ...root.querySelectorAll("[aria-pressed='true']")].find(seen)?.focus({ preventScroll: true });
+  }
+
   function draw() {
-    const held = inHand(root);
+    const held = root.contains(document.activeElement) && document.activeElement;
     try {
       const view = page.view();
       if (shown !== view) shown?.exit?.();
@@ -118,7 +128,7 @@ function start(root, source) {
     } catch (error) {
       fail(error);
     } finally {
-      keepInHand(root, stage, held);
+      keepInHand(held);
     }
     // A new address is told of only after it stands there: until then it is not written over.
     if (address === location.hash) {

@@ -9,14 +9,9 @@ function written(number) {
   return number === -Infinity ? "−∞" : exact(number);
 }
 
-/** A number with its name for the tests. */
+/** A number with its name for the tests. A sign before it stands on its line: no break comes between (U+00A0). */
 function step(name, number) {
   return make("b", { "data-step": name }, written(number));
-}
-
-/** A sign and the number behind it, on one line. */
-function signed(sign, name, number) {
-  return make("span", { class: "chain-signed" }, `${sign} `, step(name, number));
 }
 
 export class Chain {
@@ -46,20 +41,20 @@ export class Chain {
   }
 
   scaled({ scaled, scale }) {
-    return this.link(step("scaled", scaled), signed("×", "scale", scale), ", the scale");
+    return this.link(step("scaled", scaled), "×\u00a0", step("scale", scale), ", the scale");
   }
 
   biased({ scaled, bias }, { head, distance }) {
-    return this.link(step("score", scaled + bias), signed("+", "bias", bias), `, the bias of head ${head} for distance ${distance}`);
+    return this.link(step("score", scaled + bias), "+\u00a0", step("bias", bias), `, the bias of head ${head} for distance ${distance}`);
   }
 
   /** Softmax begins: subtracting the largest score changes no weight and keeps numbers small. */
   exponential({ exponential, largest }) {
-    return this.link(step("exponential", exponential), "e to the power of the score ", signed("−", "largest", largest), ", the largest of the row");
+    return this.link(step("exponential", exponential), "e to the power of the score −\u00a0", step("largest", largest), ", the largest of the row");
   }
 
   weight({ exponential, total, weight }, { stored }) {
-    const words = [signed("÷", "total", total), ", the same summed over all keys: the weight"];
+    const words = ["÷\u00a0", step("total", total), ", the same summed over all keys: the weight"];
     if (stored) words.push("; the model’s own, stored here, is ", step("stored", weight));
     return this.link(step("weight", exponential / total), ...words);
   }

@@ -36,9 +36,8 @@ function aboutModel({ model, sequences }) {
 
 /** × 12 heads of 32; × 6 + 2 heads where a decoder has others; nothing where there is no one number. */
 function headsOf({ num_attention_heads: heads, decoder_attention_heads: decoder = heads, num_key_value_heads: keys, head_dim: size }) {
-  if (!heads) return "";
   if (decoder !== heads) return ` × ${heads} + ${decoder} heads`;
-  return ` × ${heads} ${heads === 1 ? "head" : "heads"}${keys < heads ? ` (${keys} for keys)` : ""}${size ? ` of ${size}` : ""}`;
+  return heads ? ` × ${heads} ${heads === 1 ? "head" : "heads"}${keys < heads ? ` (${keys} for keys)` : ""}${size ? ` of ${size}` : ""}` : "";
 }
 
 /** 13 tokens, or of an encoder-decoder: encoder 13 tokens; and how many did not fit. */
