@@ -104,7 +104,8 @@ def test_a_sign_and_its_number_stand_on_one_line(show: Show, width: int) -> None
       const range = document.createRange(), before = number.previousSibling;
       range.setStart(before, before.length - 2);
       range.setEndAfter(number);
-      return [range.toString()[0], new Set([...range.getClientRects()].map(({ bottom }) => Math.round(bottom / 8))).size]; }"""
+      const lines = new Set([...range.getClientRects()].map(({ bottom }) => Math.round(bottom / 8)));
+      return [range.toString()[0], lines.size]; }"""
     told = [number.evaluate(lines) for number in tab.locator(".chain-words b").all()]
     assert told == [["×", 1], ["+", 1], ["−", 1], ["÷", 1]]
 

@@ -60,7 +60,9 @@ def _no_ids(ids: Any, given: list[Any]) -> bool:
     return (
         isinstance(ids, str | bytes | bytearray | memoryview)
         or bool in map(type, given)
-        or any(str(getattr(one, "dtype", "")) in ("torch.bool", "bool") for one in (ids, *given) if type(one) is not int)
+        or any(
+            str(getattr(one, "dtype", "")) in ("torch.bool", "bool") for one in (ids, *given) if type(one) is not int
+        )
     )
 
 
