@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 import pellucid
+from pellucid.config import SequenceClassification
 from pellucid.errors import InputError, PellucidError
 from tests.checkpoints.builders import (
     PICKLED,
@@ -28,6 +29,7 @@ from tests.checkpoints.builders import (
 )
 from tests.checkpoints.families import save
 from tests.parity.reference import tiny as reference
+from tests.trace.everyone import config_of
 
 Numbers = dict[str, torch.Tensor]
 
@@ -174,10 +176,23 @@ def test_labels_that_are_none_are_told_of_where_nothing_reads_them(
     assert torch.equal(found(torch.tensor([[5, 6, 7]])).last_hidden_state, wanted)
     assert found.config.labels == ("LABEL_0", "LABEL_1")
     told = [line for line in caplog.messages if "label" in line]
-    assert len(told) == 1 and "no two alike; no answer of this model has a label, and it was left alone" in told[0]
+    assert len(told) == 1 and "no two alike; it is left alone, and a head with labels calls them LABEL_0" in told[0]
     with_config(architectures=["BertForTokenClassification"])(folder)
     with pytest.raises(PellucidError, match=r"id2label is|labels are"):
         pellucid.load(folder, head=None)
+
+
+def test_labels_left_alone_are_as_many_where_a_head_with_labels_is_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of("bert", SequenceClassification(), labels=("a", "b", "c"))
+    folder = pellucid.build(config, seed=1).save(tmp_path / "model")
+    ids = torch.tensor([[5, 6, 7]])
+    wanted = pellucid.load(folder)(ids).logits
+    with_config(id2label={"0": "a", "1": "a", "2": "b"}, architectures=["BertForMaskedLM"])(folder)
+    found = pellucid.load(folder, head="sequence-classification")
+    assert torch.equal(found(ids).logits, wanted) and found.config.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert "id2label is {'0': 'a', '1': 'a', '2': 'b'}" in caplog.text
 
 
 def test_a_large_index_is_read_at_once(folder: Path) -> None:

@@ -1,10 +1,12 @@
 """`pellucid ...` as it is typed, run in the process of a test."""
 
+import contextlib
 import io
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -21,6 +23,15 @@ class Done:
     code: int
     out: str
     err: str
+
+
+@contextlib.contextmanager
+def nobody_reads() -> Iterator[TextIO]:
+    """A stream whose reader has gone, as behind `| head`."""
+    end, place = os.pipe()
+    os.close(end)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(place, "w", encoding="utf-8") as out:
+        yield out
 
 
 def caller(patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Pellucid:

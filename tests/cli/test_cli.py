@@ -491,6 +491,21 @@ def test_vectors_without_room_are_a_full_disk(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(os.name == "nt", reason="this system limits no file")
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_an_answer_that_is_cut_is_no_answer(tmp_path: Path, buffered: str) -> None:
+    """Unbuffered, Python drops what the system did not take of a write, and says nothing."""
+    command, answer = [sys.executable, "-c", _LIMITED, "describe", "all-MiniLM-L6-v2", "--json"], tmp_path / "answer"
+    with answer.open("w") as out:
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONUNBUFFERED": buffered}, stdout=out, stderr=subprocess.PIPE, text=True,
+            check=False, timeout=120,
+        )  # fmt: skip
+    assert answer.stat().st_size == 1000, "the answer is longer"
+    said = "pellucid: the limit on the size of a file (ulimit -f) is reached where the answer is written\n"
+    assert (done.returncode, done.stderr) == (6, said)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
 def test_streams_that_take_no_more(typed: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     with Path("/dev/full").open("w") as out:

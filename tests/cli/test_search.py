@@ -10,12 +10,14 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from pellucid import load
 from pellucid.cli.app import app
 from pellucid.cli.errors import run
+from tests.cli.called import nobody_reads
 
 COMPANIES = Path(__file__).parents[2] / "examples" / "companies.csv"
 
@@ -29,9 +31,9 @@ class Done:
     stderr: str
 
 
-def pellucid(*typed: object, stdin: str = "") -> Done:
+def pellucid(*typed: object, stdin: str = "", stdout: TextIO | None = None) -> Done:
     """Runs a command in this process, as if it were alone in it."""
-    out, err, handlers = io.StringIO(), io.StringIO(), logging.root.handlers[:]
+    out, err, handlers = stdout or io.StringIO(), io.StringIO(), logging.root.handlers[:]
     logging.root.handlers[:] = []
     try:
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
@@ -41,7 +43,7 @@ def pellucid(*typed: object, stdin: str = "") -> Done:
     finally:
         logging.root.handlers[:] = handlers
         logging.getLogger("pellucid").setLevel(logging.NOTSET)
-    return Done(code, out.getvalue(), err.getvalue())
+    return Done(code, out.getvalue() if isinstance(out, io.StringIO) else "", err.getvalue())
 
 
 def at_a_terminal(*typed: object, columns: int) -> str:
@@ -231,6 +233,15 @@ def test_a_value_that_no_row_has_names_near_ones(index: Path) -> None:
     assert pellucid("search", index, "a bank", "--where", "sector = Financials", "--where", "founded < 1").stderr == (
         "nothing was found for a bank\n"
     )
+
+
+def test_what_is_to_be_written_is_written_though_nobody_reads_the_rest(index: Path, tmp_path: Path) -> None:
+    page, drawn = tmp_path / "why.html", tmp_path / "recall.svg"
+    for asked in (("search", index, "Apple", "--why", "-o", page), ("index", "evaluate", index, "--plot", drawn)):
+        with nobody_reads() as out:
+            done = pellucid(*asked, stdout=out)
+        assert done.returncode == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype") and drawn.read_text(encoding="utf-8")[:4] == "<svg"
 
 
 def test_what_stands_between_the_fields_is_told(tmp_path: Path) -> None:

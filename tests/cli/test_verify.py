@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import overrides
 
 import pellucid
-from tests.cli.called import Pellucid
+from tests.cli.called import Pellucid, nobody_reads
 from tests.conftest import tiny_config
 
 COMMAND = [sys.executable, "-m", "pellucid"]
@@ -55,6 +55,18 @@ def test_what_does_not_hold_ends_with_1(command: Pellucid, folder: Path, form: l
     else:
         assert done.out.startswith("FAILS  every tensor accounted for")
         assert done.out.splitlines()[-1] == "./tiny computes wrong numbers: 1 of 1 checks fail in float32"
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_the_code_is_told_though_nobody_reads_the_lines(
+    command: Pellucid, folder: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    tables = load_file(folder / "model.safetensors")
+    save_file(tables | {"junk.weight": tables["pooler.dense.weight"].clone()}, folder / "model.safetensors")
+    with nobody_reads() as out, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        done = command("verify", "./tiny", "--tokens", "0", *form)
+    assert done.code == 1
 
 
 def test_interrupted_it_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_words_of_passages_that_were_written_in_pieces_are_whole_once_compacted(
 
 
 @settings(deadline=None)
-@given(some.text("ab1 -éß手机ไทย½\u0301\u00ad", max_size=40), some.lists(some.integers(0, 40), max_size=6))
+@given(some.text("ab1 -éß手机㍾ไทย½\u0301\u00ad", max_size=40), some.lists(some.integers(0, 40), max_size=6))
 def test_stretches_of_a_text_have_its_terms_and_no_others(text: str, cuts: list[int]) -> None:
     """Each as often as in the text: what is divided belongs to the stretch in which it begins."""
     places = [0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]

@@ -254,15 +254,18 @@ def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> Head | None:
 
 
 def _without_bad_labels(raw: dict[str, Any], head: Head | None, path: Path) -> dict[str, Any]:
-    """The facts of a file, without names of labels that are none where no logit has a label; it says so."""
+    """The facts of a file, without names of labels that are none where its own head has no labels; it says so."""
     named = raw.get("id2label")
     if named is None or (head is not None and head.answers == "labels"):
         return raw
     if _counts_up(named) and 0 < len(named) == len(set(map(str, named.values()))):
         return raw
     wrong = f"{ascii(named)[:80]}, expected names for the numbers from 0, no two alike"
-    log.warning("%s: id2label is %s; no answer of this model has a label, and it was left alone", path, wrong)
-    return {key: value for key, value in raw.items() if key not in ("id2label", "label2id")}
+    log.warning(
+        "%s: id2label is %s; it is left alone, and a head with labels calls them LABEL_0 and so on", path, wrong
+    )
+    rest = {key: value for key, value in raw.items() if key not in ("id2label", "label2id")}
+    return ({"num_labels": len(named)} if isinstance(named, dict) and named else {}) | rest
 
 
 def _counts_up(named: Any) -> bool:

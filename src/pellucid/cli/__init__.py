@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import io
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from pellucid.cli.ending import INTERRUPTED, at_the_latest, end_in_order
 def main() -> None:
     """The command `pellucid`."""
     _open_what_is_closed()
+    _buffer_answers()
     _check_place()
     end_in_order()
     try:
@@ -61,3 +63,13 @@ def _open_what_is_closed() -> None:
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+
+
+def _buffer_answers() -> None:
+    """With PYTHONUNBUFFERED, a write that the system takes in part loses the rest, and says nothing: an answer that a
+    full disk cut would be taken for a whole one. So all goes through a buffer, which each line that is said empties."""
+    own = sys.stdout is sys.__stdout__  # and nobody else's
+    if own and isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.RawIOBase):
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        whole = io.BufferedWriter(sys.stdout.detach())  # pyrefly: ignore[bad-argument-type]
+        sys.stdout = sys.__stdout__ = io.TextIOWrapper(whole, encoding, errors, write_through=True)

@@ -119,7 +119,8 @@ def _fitting(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> 
         kept = less
     if size > longest:
         said = f"the message has {counted(size, 'token')} with what stands around it"
-        raise InputError(f"{said}, and this model reads {longest:,} in all: say it in fewer words")
+        what = "it, or the system's message," if any(turn["role"] == "system" for turn in kept) else "it"
+        raise InputError(f"{said}, and this model reads {longest:,} in all: say {what} in fewer words")
     return kept
 
 

@@ -3,14 +3,13 @@
 import contextlib
 import io
 import logging
-import os
 import sys
 
 import rich_click as click
 from click.exceptions import Exit
 
 from pellucid.cli.ending import INTERRUPTED
-from pellucid.cli.output import clean
+from pellucid.cli.output import clean, end_output
 from pellucid.cli.typed import as_typed, running
 from pellucid.errors import InParts, PellucidError, memory_asked, near, was_interrupted
 from pellucid.files import FULL
@@ -39,7 +38,7 @@ def run(app: click.Command) -> int:
             return OK
         raise
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        _end_output()
+        end_output()
         return OK
     except PellucidError as error:
         _debug()
@@ -56,18 +55,13 @@ def _unforeseen(error: Exception) -> int:
     """A full disk behind stdout, memory that PyTorch did not get, and Ctrl-C that became another error, in words of
     their own; and what nobody has thought of."""
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
-        _end_output()
-        return _say("no space left where the answer is written", NO_ROOM)
+        end_output()
+        return _say(f"{FULL[error.errno]} where the answer is written", NO_ROOM)
     if memory_asked(error):
         return _say(NO_MEMORY, NO_ROOM)
     if was_interrupted(error):
         return _say("interrupted", INTERRUPTED)
     return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
-
-
-def _end_output() -> None:
-    """What is still to be written on stdout is lost, and Python does not try once more when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _sentence(error: BaseException | None, app: click.Command) -> str:

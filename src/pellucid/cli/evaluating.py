@@ -72,24 +72,24 @@ def command(
     _check(queries, plot, ks, how)
     held = pellucid.Index.open(index)
     depths = ks or (1, 5, 10)
-    found: dict[str, Any] = {}
+    judged = curve = drawn = None
     labelled = None if queries is None else _labelled(queries, how)
     if labelled is not None:
         given = {name: how[name] for name in ("by", "unlisted", "mode")}
         with placed(labelled.place):
             judged = held.evaluate(list(labelled.answers), list(labelled.answers.values()), depths, **given)
-        found["labelled"] = judged.data()
-        if not as_json:
-            _show_evaluation(judged)
     if labelled is None or plot is not None:
         curve = _curve(held, labelled, max(depths))
-        found["curve"] = curve.data()
-        if not as_json:
-            _show_curve(curve)
-        if plot is not None:
-            say(f"recall against time: {_draw(curve, plot, theme)}")
+        drawn = None if plot is None else _draw(curve, plot, theme)  # before anybody can stop reading
     if as_json:
-        click.echo(json_of(found))
+        click.echo(json_of({name: one.data() for name, one in (("labelled", judged), ("curve", curve)) if one}))
+    else:
+        if judged is not None:
+            _show_evaluation(judged)
+        if curve is not None:
+            _show_curve(curve)
+    if drawn is not None:
+        say(f"recall against time: {drawn}")
 
 
 def _check(queries: Path | None, plot: Path | None, ks: tuple[int, ...], how: dict[str, Any]) -> None:

@@ -98,17 +98,19 @@ def command(
         return _serve(view, port, open_browser)
     asked = [(kind, path) for kind, path in drawings.items() if path is not None]
     first = given["view"] if given["view"] in DRAWN else None
-    for kind, path in asked:
-        click.echo(getattr(view, kind)(path, view=first))
+    written = [getattr(view, kind)(path, view=first) for kind, path in asked]
+    page = None
     if output is not None or not asked:
-        path = view.save(output) if output else _saved_beside_others(view, text)
-        size = path.stat().st_size
+        page = view.save(output) if output else _saved_beside_others(view, text)
+        size = page.stat().st_size
         say(f"{size / 1e6:.1f} MB, {time.perf_counter() - started:.1f} s")
         if size > BROAD:
             say("--serve opens a page of this size at once, --precision int16 and --max-length make it smaller")
+        written.append(page)
+    for path in written:  # all of them, before anybody can stop reading
         click.echo(path)
-        if open_browser:
-            click.launch(path.resolve().as_uri())
+    if page is not None and open_browser:
+        click.launch(page.resolve().as_uri())
     return None
 
 

@@ -48,6 +48,19 @@ def _echo(line: str, *, err: bool) -> None:
         click.echo(line, err=err)
 
 
+def say_to_all(line: str) -> None:
+    """A line on stdout of a work that goes on where nobody reads it: its exit code is asked for, too."""
+    try:
+        click.echo(clean(line))
+    except BrokenPipeError:
+        end_output()
+
+
+def end_output() -> None:
+    """What is still to be written on stdout is lost, and Python does not try once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def quiet() -> bool:
     """Whether the person asked for answers and errors only."""
     context = click.get_current_context(silent=True)

@@ -76,18 +76,18 @@ def command(
     typed = queries == ("-",)
     asked = list(standard_texts() if typed else queries)
     held = pellucid.Index.open(index, model=model)
-    pages = []
     with placed(standard_place if typed else among(len(asked), "query")):
         found = held.search(asked, **how | {"where": list(how["where"]) or None})
-    for hits in found:
-        matches = [held.why(hits.corrected or hits.query, hit) for hit in hits] if why else []
-        pages += [match.view() for match in matches]
+    reasons = [[held.why(hits.corrected or hits.query, hit) for hit in hits] if why else [] for hits in found]
+    page = None
+    if output is not None and (pages := [match.view() for matches in reasons for match in matches]):
+        page = pages[0].beside(*pages[1:]).save(output)  # before anybody can stop reading
+    for hits, matches in zip(found, reasons, strict=True):
         if as_json:
             click.echo(json_of(_whole(hits, matches)))
         else:
             _show(hits, matches, several=len(asked) > 1)
     if output is not None:
-        page = pages[0].beside(*pages[1:]).save(output) if pages else None
         say(f"which words matched: {page}" if page else f"{output} was not written: no text was found to show")
 
 

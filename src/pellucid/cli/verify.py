@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.errors import FAILED
-from pellucid.cli.output import clean, json_of, quiet
+from pellucid.cli.output import json_of, quiet, say_to_all
 from pellucid.cli.reading import TEXT
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
@@ -57,12 +57,12 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
             checks.append(check)
             if not as_json:
                 line.clear()
-                click.echo(clean(_line(check)))
+                say_to_all(_line(check))
     holds = all(check.holds is not False for check in checks)
     if as_json:
-        click.echo(json_of(_report(checkpoint, dtype, holds, checks), indent=2))
+        say_to_all(json_of(_report(checkpoint, dtype, holds, checks), indent=2))
     else:
-        click.echo(clean(f"\n{_verdict(checkpoint, dtype, checks)}"))
+        say_to_all(f"\n{_verdict(checkpoint, dtype, checks)}")
     if not holds:
         raise SystemExit(FAILED)
 

@@ -234,8 +234,18 @@ def _cannot(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidE
     """Why a segment could not be written; where there was no room, how much there is."""
     if isinstance(error, OSError) and error.errno != errno.ENOSPC:
         return cannot_write(place, error)
-    found = cannot_write(place, error) if isinstance(error, OSError) else f"cannot write {place}: {error}"
+    found = cannot_write(place, error) if isinstance(error, OSError) else f"cannot write {place}: {error}{_most()}"
     return ResourceError(f"{found} ({shutil.disk_usage(place.parents[1]).free:,} bytes are free there)")
+
+
+def _most() -> str:
+    """SQLite does not say that this is the reason: the most that a file may hold, where there is such a limit."""
+    with contextlib.suppress(ImportError):  # another system
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return "" if limit == resource.RLIM_INFINITY else f"; a file may have {limit:,} bytes (ulimit -f)"
+    return ""
 
 
 def commit(folder: Path, manifest: Manifest) -> None:

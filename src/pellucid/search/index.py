@@ -230,7 +230,7 @@ class Index:
             return before - len(self)
 
     def compact(self, *, progress: bool | None = None) -> None:
-        """Writes all rows anew, as one segment, without deleted ones, and passages with their whole words."""
+        """Writes all rows anew, as one segment, without deleted ones."""
         with changing(self.folder, self._renew):
             self._now = compacted(self._now, progress)
 

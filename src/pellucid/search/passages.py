@@ -34,8 +34,11 @@ def terms_between(text: str, first: int, last: int) -> list[str]:
     if start < last and _kinds(beside) == {"word"}:
         while end < min(len(text), last + LONGEST) and _kind(text[end]) in ("word", "nothing"):
             end += 1
-    across = terms(beside) if first < last and _kinds(beside) == {"alone"} else []
-    return terms(text[start:end]) + [term for term in across if len(term) > 1]
+    across = []
+    if first < last and _kinds(beside) == {"alone"}:
+        left, right = map(split, beside)  # a sign may stand for several letters
+        across.append(left[-1][-1] + right[0][0])
+    return terms(text[start:end]) + across
 
 
 def _by_text(passages: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -1,8 +1,9 @@
 """The reference implementation: the one file that speaks to `transformers`, where it is installed."""
 
 import contextlib
+import functools
+import importlib
 import importlib.metadata
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def open_reference(loaded: Loaded) -> tuple[Any, str]:
 
 
 def _open_gguf(loaded: Loaded, file: Path) -> Any:
-    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):  # a bar that no setting puts off
+    with _without_bar():
         model = _open(loaded, file.parent, gguf_file=file.name)
     turned = loaded.config.attention_position
     stretched = isinstance(turned, Rotary) and turned.rope_scaling is not None
@@ -107,6 +108,21 @@ def _quiet() -> Iterator[Any]:
         say.set_verbosity(level)
         if bars:
             say.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def _without_bar() -> Iterator[None]:
+    """The library's reader of GGUF has a bar that no setting puts off."""
+    reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+
+    bar = getattr(reader, "tqdm", None)
+    try:
+        if bar is not None:
+            reader.tqdm = functools.partial(bar, disable=True)
+        yield
+    finally:
+        if bar is not None:
+            reader.tqdm = bar
 
 
 # -- one pass ----------------------------------------------------------------------------------------------------------

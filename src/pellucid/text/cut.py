@@ -57,13 +57,11 @@ def ids_of(ids: Any) -> list[int]:
 
 def _no_ids(ids: Any, given: list[Any]) -> bool:
     """Whether these are letters, bytes or truths, of which Python makes numbers without a word."""
-    return (
-        isinstance(ids, str | bytes | bytearray | memoryview)
-        or bool in map(type, given)
-        or any(
-            str(getattr(one, "dtype", "")) in ("torch.bool", "bool") for one in (ids, *given) if type(one) is not int
-        )
-    )
+    if hasattr(ids, "dtype"):
+        return str(ids.dtype) in ("torch.bool", "bool")
+    kinds = {kind.__name__ for kind in set(map(type, given))}  # each once, since there may be many ids
+    truths = "Tensor" in kinds and any(str(getattr(one, "dtype", "")) == "torch.bool" for one in given)
+    return truths or bool(kinds & {"bool", "bool_"}) or isinstance(ids, str | bytes | bytearray | memoryview)
 
 
 def whole_characters(text: str) -> str:
