@@ -80,15 +80,16 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
 
 
 def check_cut(body: Body, facts: dict[str, Any]) -> None:
-    """The graph cuts the query into heads and scales their scores; where that shows, it must be as config.json says."""
+    """The graph cuts the query into heads and scales their scores; both must be as config.json says."""
     heads = facts["num_attention_heads"]
     usual = (facts["hidden_size"] // heads) ** -0.5
     _check_query(body, facts)
     for node in body.steps.graph.nodes:
         if node.kind in ("Attention", "MultiHeadAttention"):
             _check_attention(body, node, heads, usual)
-        elif node.kind == "Softmax":
-            _check_scale(body, node, usual)
+    for scale, node in body.scales:
+        if abs(scale / usual - 1) > 3e-3:
+            raise body.wrong(f"its scores are multiplied by {scale:.4g} ({node}), config.json means {usual:.4g}")
 
 
 def _check_query(body: Body, facts: dict[str, Any]) -> None:
@@ -113,29 +114,11 @@ def _check_attention(body: Body, node: Node, heads: int, usual: float) -> None:
     found = said.get("num_heads", said.get("q_num_heads", heads))
     if found != heads:
         raise body.wrong(f"it cuts into {found} heads, config.json says {heads}")
-    if said.get("unidirectional") or said.get("is_causal") or abs((said.get("scale") or usual) / usual - 1) > 1e-3:
+    if (
+        any(said.get(key) for key in ("unidirectional", "is_causal", "softcap"))
+        or abs((said.get("scale") or usual) / usual - 1) > 1e-3
+    ):
         raise body.wrong(f"{node} looks only back, or scales its scores in another way")
-
-
-def _check_scale(body: Body, softmax: Node, usual: float) -> None:
-    """Scores are divided by the root of a head's width: a graph that says so by a number must mean this one."""
-    steps, scale = body.steps, 1.0
-    nodes = [found for found in steps.back(softmax.input(0)) if isinstance(found, Node)]
-    scores = next((node for node in nodes if node.kind in ("MatMul", "FusedMatMul")), None)
-    if scores is None:
-        return
-    after = [node for node in nodes if scores in steps.back(*node.inputs)]
-    before = [node for node in nodes if node not in after and any(steps.before(*node.inputs))]
-    for node in (*after, *before):
-        scale *= node.settings.get("alpha", 1.0) if node.kind == "FusedMatMul" else 1.0
-        if node.kind not in ("Mul", "Div"):
-            continue
-        numbers = [number for name in node.inputs if (number := steps.constants.number(name)) is not None]
-        if len(numbers) != 1 or numbers[0] == 0:  # computed from a shape
-            return
-        scale *= numbers[0] if node.kind == "Mul" else 1 / numbers[0]
-    if abs(scale / usual - 1) > 3e-3:
-        raise body.wrong(f"its scores are multiplied by {scale:.4g} ({scores}), config.json means {usual:.4g}")
 
 
 def check_account(body: Body) -> None:
@@ -144,7 +127,7 @@ def check_account(body: Body) -> None:
     for name, part in body.tables.items():
         for source in part.sources:
             places.setdefault(source, []).append(name)
-    strange = [name for name, held in graph.held.items() if held.like_weights and name not in places]
+    strange = [name for name in graph.held if name not in places and graph.like_weights(name)]
     unread = [name for name in strange if name not in graph.readers and name not in graph.outputs]
     if unread:
         log.warning("%s: no operation reads %s; left out", graph.path.name, several(map(shown, unread)))

@@ -6,19 +6,12 @@ from typing import Any
 
 import torch
 
+from pellucid.checkpoints.convert.bert_inside import attention_of, check_activation, check_norm
 from pellucid.checkpoints.convert.constants import Part
-from pellucid.checkpoints.convert.graph import Node, shown
+from pellucid.checkpoints.convert.graph import Node
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
-from pellucid.checkpoints.facts import SPELLINGS
-from pellucid.errors import CheckpointMismatchError, several
-
-ACTIVATIONS = {
-    "gelu": ("Erf", "Gelu", "BiasGelu"),
-    "gelu_new": ("Tanh", "FastGelu", "Gelu by tanh"),
-    "relu": ("Relu",),
-    "silu": ("Sigmoid", "Silu", "Swish"),
-}
-"""How an activation shows in a graph (`activation_of`)."""
+from pellucid.checkpoints.convert.ways import Term, Ways
+from pellucid.errors import CheckpointMismatchError
 
 ACTIVE = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
 """Products that an activation may follow within the same operation."""
@@ -26,20 +19,20 @@ ACTIVE = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
 LEAST_OF_HALF = 1.2e-7
 """What exporters make of an epsilon that half precision cannot hold."""
 
-ALIKE = {"gelu_pytorch_tanh": "gelu_new"}
-"""Activations that a graph does not tell apart."""
-
 
 @dataclass
 class Body:
     """The encoder of a graph: its tables by the reference's names, and the step that its last hidden state leaves.
 
-    used: every step that has found its place.
+    used: every step that has found its place.  ways: what stands between them.
+    scales: what the scores of each layer are multiplied by, and where.
     """
 
     steps: Steps
+    ways: Ways
     tables: dict[str, Part] = field(default_factory=dict)
     used: list[Step] = field(default_factory=list)
+    scales: list[tuple[float, Node]] = field(default_factory=list)
     last: Step | None = None
 
     def place(self, step: Linear | Norm | Lookup, name: str) -> None:
@@ -65,7 +58,7 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     facts: of config.json: num_hidden_layers, hidden_act, layer_norm_eps, max_position_embeddings, type_vocab_size.
     Raises: CheckpointMismatchError where the graph does something else.
     """
-    body = Body(steps)
+    body = Body(steps, Ways(steps, facts["hidden_size"] // facts["num_attention_heads"]))
     hidden = _embeddings(body, facts)
     for i in range(facts["num_hidden_layers"]):
         hidden = _layer(body, hidden, f"encoder.layer.{i}", facts)
@@ -95,7 +88,10 @@ def _embeddings(body: Body, facts: dict[str, Any]) -> Norm:
         role = _role(body, lookup, facts)
         if f"embeddings.{role}.weight" in body.tables:
             raise body.wrong(f"two tables are looked up as {role}")
+        if role == "word_embeddings" and body.steps.given(lookup.inputs[0]) not in body.steps.graph.inputs:
+            raise body.wrong(f"something is done to the ids before {lookup.node} looks them up")
         body.place(lookup, f"embeddings.{role}")
+    check_norm(body.ways, norm, lookups, "the sum of the embeddings")
     body.place(norm, "embeddings.LayerNorm")
     return norm
 
@@ -115,21 +111,21 @@ def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
 
 def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     middle, out = _sum(body, hidden, f"{name} has no sum with its attention and norm after it")
-    query, key, value = _attention(body, out, name)
-    for step, part in ((query, "query"), (key, "key"), (value, "value")):
-        if body.steps.before(*step.inputs) != [hidden]:
-            raise body.wrong(f"the {part} of {name} does not read the layer's input")
+    for step, part in zip(attention_of(body, hidden, out, name), ("query", "key", "value")):
         body.place(step, f"{name}.attention.self.{part}")
     body.place(out, f"{name}.attention.output.dense")
+    check_norm(body.ways, middle, [hidden, out], f"{name}.attention.output.LayerNorm")
     body.place(middle, f"{name}.attention.output.LayerNorm")
     end, down = _sum(body, middle, f"{name} has no sum with its feed-forward part and norm after it")
     match body.steps.before(*down.inputs):
         case [Linear() as up] if body.steps.before(*up.inputs) == [middle]:
-            _check_activation(body, up, down, facts)
+            body.ways.same(up.inputs, [Term(middle.output)], f"{name}.intermediate.dense")
+            check_activation(body, up, down.inputs[0], facts)
         case _:
             raise body.wrong(f"{name} has no two products between its norms ({down.node})")
     body.place(up, f"{name}.intermediate.dense")
     body.place(down, f"{name}.output.dense")
+    check_norm(body.ways, end, [middle, down], f"{name}.output.LayerNorm")
     body.place(end, f"{name}.output.LayerNorm")
     return end
 
@@ -150,48 +146,3 @@ def _sum(body: Body, hidden: Norm, otherwise: str) -> tuple[Norm, Linear]:
     if len(found) != 1:
         raise body.wrong(otherwise)
     return found[0]
-
-
-def _attention(body: Body, out: Linear, name: str) -> list[Linear]:
-    """Query, key and value: what meets in the product under the softmax, and what its weights are multiplied with."""
-    fused = body.steps.before(*out.inputs)
-    if len(fused) == 3 and len({step.node for step in fused}) == 1:  # made by one operation, in this order
-        return [step for step in fused if isinstance(step, Linear)]
-    mixed = _meeting(body, *out.inputs)
-    if mixed is not None and mixed.kind in ("Attention", "MultiHeadAttention"):
-        sides = [body.steps.before(value) for value in mixed.inputs[:3]]
-    elif mixed is not None and (scores := _meeting(body, mixed.input(0))) is not None:
-        sides = [body.steps.before(value) for value in (scores.input(0), scores.input(1), mixed.input(1))]
-    else:
-        raise body.wrong(f"{name} has no attention before {out.node}")
-    found = [side[0] for side in sides if len(side) == 1 and isinstance(side[0], Linear)]
-    if len(found) != 3:
-        raise body.wrong(f"{name} does not make query, key and value by one product each")
-    return found
-
-
-def _meeting(body: Body, value: str) -> Node | None:
-    """The nearest product of two computed values on the way back."""
-    kinds = ("MatMul", "FusedMatMul", "Attention", "MultiHeadAttention")
-    return next((n for n in body.steps.back(value) if isinstance(n, Node) and n.kind in kinds), None)
-
-
-def _check_activation(body: Body, up: Linear, down: Linear, facts: dict[str, Any]) -> None:
-    between = [node for node in body.steps.back(*down.inputs) if isinstance(node, Node)]
-    kinds = {activation_of(node) for node in (*between, up.node)}
-    found = [name for name, signs in ACTIVATIONS.items() if kinds & set(signs)]
-    said = SPELLINGS.get(facts["hidden_act"], facts["hidden_act"])
-    if ALIKE.get(said, said) not in found:
-        raise body.wrong(
-            f"it uses {several(found) or 'no activation that is known'} where config.json says "
-            f"hidden_act {shown(facts['hidden_act'])}"
-        )
-
-
-def activation_of(node: Node) -> str:
-    """The activation that an operation is, or holds within; its kind where it is none."""
-    if node.settings.get("approximate") == "tanh":
-        return f"{node.kind} by tanh"
-    if node.kind == "QuickGelu" and node.settings.get("alpha") == 1:  # ONNX Runtime's x * sigmoid(alpha * x)
-        return "Silu"
-    return str(node.settings["activation"]) if node.kind == "FusedGemm" and "activation" in node.settings else node.kind

@@ -46,7 +46,7 @@ def read_encoder(
     facts = _facts(path, raw, heads)
     body = read_body(read_steps(open_graph(path), progress), facts)
     stated = raw.get("architectures") or [""]
-    architecture = read_head(body, str(stated[0]))
+    architecture = read_head(body, facts, str(stated[0]))
     if stated not in ([architecture], [""]):
         said = several(shown(str(name)) for name in stated)
         log.warning("%s holds a %s; config.json said %s", path.name, architecture, said)

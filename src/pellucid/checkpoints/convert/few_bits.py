@@ -78,7 +78,10 @@ def whole_numbers(steps: Steps, node: Node) -> tuple[Part, str]:
     others = [name for name in scaled.inputs if name not in cast.outputs] if cast and scaled else []
     both = steps.graph.makers.get(others[0]) if others else None
     scales = [part for name in (both.inputs if both else ()) if (part := steps.constants.get(name))]
-    if table is None or scaled is None or len(scales) != 1:
+    made = steps.graph.makers.get(node.input(0))
+    given = {name for name in (both.inputs if both else ()) if steps.constants.get(name) is None}
+    plain = made is not None and given == set(made.outputs[1:2]) and node.input(2) in (*made.outputs[2:3], "")
+    if table is None or scaled is None or len(scales) != 1 or not plain or (both and both.kind != "Mul"):
         raise steps.wrong(f"{node} multiplies whole numbers, and the scale of its table does not follow it")
     numbers = dequantise(table.numbers, scales[0].numbers, zero.numbers if zero else None, axis=1)
     return Part(steps.constants.counted(numbers), _sources(table, scales[0], zero)), scaled.outputs[0]

@@ -8,8 +8,20 @@ from typing import Any
 
 from torch import Tensor
 
-INTEGERS_OF_WEIGHTS = ("INT8", "UINT8", "INT4", "UINT4")
-REALS = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
+WORDS = ("BOOL", "STRING")
+"""Types that nothing learned is kept in."""
+
+INDICES = ("INT32", "INT64", "UINT32", "UINT64")
+"""Types of shapes and indices, and of the biases that a quantised product sums whole numbers with."""
+
+REALS = (1, 10, 11, 16)
+"""ONNX's numbers for the types of real numbers."""
+
+AS_NUMBERS = ("DequantizeLinear", "MatMulInteger", "QLinearMatMul", "QGemm", "QAttention", "QLinearAdd")
+"""Operations that calculate with whole numbers."""
+
+ALONG = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Gather", "Split", "Concat")
+"""Operations that hand numbers on: by their first input, or by all."""
 
 
 def shown(name: str) -> str:
@@ -47,11 +59,6 @@ class Held:
     read: Callable[[], Tensor]
     file: str = ""
 
-    @property
-    def like_weights(self) -> bool:
-        """Whether this may be learned: more than one number, of a type that weights are kept in."""
-        return prod(self.shape) > 1 and self.kind in REALS + INTEGERS_OF_WEIGHTS
-
 
 @dataclass(frozen=True)
 class Graph:
@@ -77,3 +84,24 @@ class Graph:
         """The one node that reads a value, where it is of one of these kinds."""
         found = self.readers.get(name, [])
         return found[0] if len(found) == 1 and found[0].kind in kinds and name not in self.outputs else None
+
+    def like_weights(self, name: str) -> bool:
+        """Whether numbers of the file may be learned: more than one, and neither a shape nor indices."""
+        held = self.held[name]
+        if prod(held.shape) <= 1 or held.kind in WORDS:
+            return False
+        return held.kind not in INDICES or self._calculated(name)
+
+    def _calculated(self, name: str) -> bool:
+        """Whether whole numbers become real ones, or a product is made with them."""
+        waiting, seen = [name], {name}
+        while waiting:
+            value = waiting.pop()
+            for node in self.readers.get(value, []):
+                if node.kind in AS_NUMBERS or (node.kind == "Cast" and node.settings.get("to") in REALS):
+                    return True
+                if node.kind in ALONG and (node.input(0) == value or node.kind == "Concat"):
+                    new = [output for output in node.outputs if output and output not in seen]
+                    seen.update(new)
+                    waiting += new
+        return False

@@ -80,6 +80,9 @@ def _node(path: Path, raw: bytes) -> tuple[Node, Held | None]:
             )
         settings[_text(_last(setting, SETTING["name"]))] = _setting(path, setting)
     constant = _constant(settings) if kind == "Constant" else None
+    for key, value in settings.items():
+        if kind == "ConstantOfShape" and isinstance(value, Held) and prod(value.shape) == 1:
+            settings[key] = value.read().item()
     plain = {key: value for key, value in settings.items() if not isinstance(value, Held)}
     return Node(kind, name, ways[0], ways[1], plain), constant
 

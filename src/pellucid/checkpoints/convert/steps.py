@@ -94,6 +94,15 @@ class Steps:
                 read = node.inputs[:1] if node.kind == "CastLike" else node.inputs  # of the other it reads the type
                 waiting += reversed(self.inside.get(name, read))
 
+    def given(self, name: str) -> str:
+        """The value that this one is, before its type or shape was changed."""
+        for _ in range(len(self.graph.nodes)):
+            node = self.graph.makers.get(name)
+            if node is None or node.kind not in UNCHANGED:
+                break
+            name = node.input(0)
+        return name
+
     def through(self, name: str) -> Step | None:
         """The step that a value comes from, when nothing but its type or shape was changed since."""
         for _ in range(len(self.graph.nodes)):

@@ -1,0 +1,223 @@
+"""What stands between the learned steps of a graph is BERT's too, or nothing is written."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper, numpy_helper
+from safetensors.torch import load_file
+from transformers import BertModel
+
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import CheckpointMismatchError
+from tests.checkpoints.convert.exports import INPUTS, export, logits, tiny_bert, traced
+
+Tensors = tuple[torch.Tensor, ...]
+Work = Callable[["Headed", torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Headed(torch.nn.Module):
+    """A BERT with a head of somebody's own: `work` makes the answer of all states, the pooled one and the mask."""
+
+    def __init__(self, model: BertModel, work: Work) -> None:
+        super().__init__()
+        self.bert, self.work = model, work
+        self.classifier, self.dense = torch.nn.Linear(32, 3), torch.nn.Linear(32, 32)
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        states, pooled = self.bert(**dict(zip(INPUTS, given)), return_dict=False)
+        return self.work(self, states, pooled, given[1])
+
+
+def headed(folder: Path, work: Work) -> Path:
+    model = tiny_bert("base")
+    export(model, folder, "traced")
+    traced(Headed(model, work), folder / "model.onnx")
+    return folder
+
+
+def mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    weights = mask[..., None].float()
+    return (states * weights).sum(1) / weights.sum(1)
+
+
+HEADS: dict[str, tuple[Work, str]] = {
+    "pooler of the mean": (
+        lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(mean(states, mask)))),
+        r"Div /Div stands on the way to pooler\.dense",
+    ),
+    "pooler of the last token": (
+        lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(states[:, -1]))),
+        r"Gather /Gather stands on the way to pooler\.dense",
+    ),
+    "temperature": (
+        lambda own, states, pooled, mask: own.classifier(pooled) / 2.5,
+        r"the output \w+ reads 0\.4 times Gemm /classifier/Gemm",
+    ),
+    "softmax": (
+        lambda own, states, pooled, mask: torch.softmax(own.classifier(pooled), -1),
+        r"Softmax /Softmax stands on the way to the output",
+    ),
+    "relu before the classifier": (
+        lambda own, states, pooled, mask: own.classifier(torch.relu(pooled)),
+        r"Relu /Relu stands on the way to classifier",
+    ),
+    "dense of the mean": (
+        lambda own, states, pooled, mask: torch.tanh(own.dense(mean(states, mask))),
+        r"stands on the way to pooler\.dense",
+    ),
+    "tags of relu": (
+        lambda own, states, pooled, mask: own.classifier(torch.relu(states)),
+        r"Relu /Relu stands on the way to classifier \(a product for every token\)",
+    ),
+    "tags of twice the state": (
+        lambda own, states, pooled, mask: own.classifier(2 * states),
+        r"classifier \(a product for every token\) reads 2 times Div",
+    ),
+    "classifier of the first token": (
+        lambda own, states, pooled, mask: own.classifier(states[:, 0]),
+        r"classifier \(a product for every token\) reads the first token of",
+    ),
+    "classifier of the mean": (
+        lambda own, states, pooled, mask: own.classifier(mean(states, mask)),
+        r"Div /Div stands on the way to classifier \(a product for every token\)",
+    ),
+    "classifier of the greatest": (
+        lambda own, states, pooled, mask: own.classifier(states.max(1)[0]),
+        r"ReduceMax /ReduceMax stands on the way to classifier",
+    ),
+    "mean alone": (lambda own, states, pooled, mask: mean(states, mask), "Div /Div stands on the way to the output"),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_a_head_that_bert_has_not_is_refused(tmp_path: Path, case: str) -> None:
+    work, says = HEADS[case]
+    folder = headed(tmp_path / "foreign", work)
+    with pytest.raises(CheckpointMismatchError, match=says):
+        convert(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("slicing", [False, True])
+def test_the_first_token_may_be_cut_out_in_more_than_one_way(tmp_path: Path, slicing: bool) -> None:
+    def first(own: Headed, states: torch.Tensor, pooled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        cut = states[:, 0:1].flatten(1) if slicing else states[:, 0]
+        return own.classifier(torch.tanh(own.dense(cut)))
+
+    done = convert(headed(tmp_path / "foreign", first), tmp_path / "ours").folder
+    assert json.loads((done / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
+
+
+def test_a_vector_of_a_text_beside_the_states_is_left_out_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As exports of sentence-transformers hold it: nothing learned is lost."""
+    folder = headed(tmp_path / "foreign", lambda own, states, pooled, mask: states)
+    model = onnx.load(folder / "model.onnx")
+    model.graph.node.append(helper.make_node("ReduceMean", [model.graph.output[0].name], ["sentence"], axes=[1]))
+    model.graph.output.append(helper.make_tensor_value_info("sentence", 1, None))
+    onnx.save(model, folder / "model.onnx")
+    convert(folder, tmp_path / "ours")
+    assert "its output sentence is no part of BERT; left out" in caplog.text
+
+
+def test_whatever_is_put_between_two_steps_is_refused(tmp_path: Path) -> None:
+    """A scale, and a relu, on the ways of the first layer one after the other: none changes the answer unseen."""
+    folder = export(tiny_bert("sequence"), tmp_path / "foreign", "captured")
+    plain, wanted = onnx.load(folder / "model.onnx"), logits(folder / "model.onnx")
+    reals = {value.name for value in onnx.shape_inference.infer_shapes(plain).graph.value_info}
+    reals -= {tensor.name for tensor in plain.graph.initializer}  # a table that is multiplied is read as such
+    refused = 0
+    for at, node in list(enumerate(plain.graph.node))[5:60]:
+        for place, read in enumerate(node.input):
+            if read not in reals or node.op_type in ("Shape", "Slice", "Concat", "Unsqueeze", "Squeeze"):
+                continue
+            model = copy.deepcopy(plain)
+            model.graph.initializer.append(numpy_helper.from_array(np.array(1.5, "float32"), "one_and_a_half"))
+            model.graph.node[at].input[place] = "changed"
+            model.graph.node.insert(at, helper.make_node("Mul", [read, "one_and_a_half"], ["changed"]))
+            onnx.save(model, folder / "model.onnx")
+            try:
+                changed = not np.allclose(logits(folder / "model.onnx"), wanted, atol=1e-5)
+            except Exception:  # noqa: BLE001 (whole numbers are not multiplied by 1.5)
+                continue
+            if changed:
+                with pytest.raises(CheckpointMismatchError):
+                    convert(folder, tmp_path / "ours")
+                refused += 1
+    assert refused > 25
+
+
+@pytest.mark.parametrize("kind", ["int16", "uint16", "int32"])
+def test_a_bias_of_whole_numbers_that_is_added_later_is_not_lost(tmp_path: Path, kind: str) -> None:
+    """Static quantisation keeps biases so, and rounds each product before it adds one."""
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 21)
+    model = onnx.load(folder / "model.onnx")
+    name = "inner.bert.encoder.layer.0.attention.output.dense.bias"
+    held = next(tensor for tensor in model.graph.initializer if tensor.name == name)
+    bias = numpy_helper.to_array(held)
+    scale, zero = np.float32(np.abs(bias).max() / 2**14), 2**15 if kind == "uint16" else 0
+    model.graph.initializer.remove(held)
+    model.graph.initializer.extend([
+        numpy_helper.from_array((np.round(bias / scale) + zero).astype(kind), "whole"),
+        numpy_helper.from_array(np.array(zero, kind), "zero"),
+        numpy_helper.from_array(scale, "scale"),
+        numpy_helper.from_array(np.array(1.0, "float32"), "one"),
+    ])  # fmt: skip
+    sums = next(node for node in model.graph.node if name in node.input)
+    model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["whole", "scale", "zero"], [name]))
+    onnx.save(model, folder / "model.onnx")
+    found = load_file(convert(folder, tmp_path / "placed").folder / "model.safetensors")
+    placed = found["bert.encoder.layer.0.attention.output.dense.bias"].numpy()
+    np.testing.assert_allclose(placed, bias, rtol=0, atol=float(scale))
+    made = next(read for read in sums.input if read != name)
+    at = list(model.graph.node).index(sums)
+    sums.input[list(sums.input).index(made)] = "same"
+    model.graph.node.insert(at, helper.make_node("Mul", [made, "one"], ["same"]))
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=r"Add \S+dense/Add with a constant stands on the way to"):
+        convert(folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("kind", ["int16", "int32", "int64"])
+def test_whole_numbers_that_are_calculated_with_count(tmp_path: Path, kind: str) -> None:
+    """Shapes and indices have no place to find; a table that becomes real numbers has."""
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    model.graph.initializer.append(numpy_helper.from_array(np.arange(4, dtype=kind), "learned"))
+    model.graph.node.append(helper.make_node("Cast", ["learned"], ["real"], to=1))
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=r"1 tables have no place in it \(learned \[4\]\)"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_a_mask_that_looks_only_back_is_refused(tmp_path: Path) -> None:
+    """BERT with is_decoder: its tables are those of any BERT."""
+    model = tiny_bert("tokens", is_decoder=True, use_cache=False)
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    with pytest.raises(CheckpointMismatchError, match="which is no mask of padding alone"):
+        convert(folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("change", ["turned", "scaled"])
+def test_the_two_columns_of_an_answer_leave_in_their_order(tmp_path: Path, change: str) -> None:
+    folder = export(tiny_bert("answers"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    split = next(node for node in model.graph.node if node.op_type == "Split")
+    if change == "turned":
+        split.output[:] = list(split.output)[::-1]
+    else:
+        model.graph.initializer.append(numpy_helper.from_array(np.array(0.5, "float32"), "half"))
+        at = list(model.graph.node).index(split)
+        model.graph.node.insert(at, helper.make_node("Mul", [split.input[0], "half"], ["halved"]))
+        split.input[0] = "halved"
+    onnx.save(model, folder / "model.onnx")
+    says = "are no start and end" if change == "turned" else "reads 0.5 times"
+    with pytest.raises(CheckpointMismatchError, match=says):
+        convert(folder, tmp_path / "ours")
