@@ -19,7 +19,7 @@ def command(source: str, output: Path, heads: int | None, overwrite: bool) -> No
     SOURCE is an .onnx file or a folder with one (BERT and its heads, 4-bit and 8-bit tables included), the name of an
     installed package that holds one, or a folder of CTranslate2 with a Transformer such as that of OpenNMT-tf:
     pre-norm, with ReLU, sinusoidal positions that no file holds, and no end token on the source. Every number finds
-    its place, or nothing is written.
+    its place, and every operation of a graph is one of BERT's, or nothing is written.
 
     \b
     Examples:

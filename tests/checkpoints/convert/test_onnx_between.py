@@ -221,3 +221,18 @@ def test_the_two_columns_of_an_answer_leave_in_their_order(tmp_path: Path, chang
     says = "are no start and end" if change == "turned" else "reads 0.5 times"
     with pytest.raises(CheckpointMismatchError, match=says):
         convert(folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("table", ["word_embeddings", "token_type_embeddings", "position_embeddings"])
+def test_indices_are_looked_up_as_they_are_given_or_counted(tmp_path: Path, table: str) -> None:
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    at, lookup = next(
+        (at, node) for at, node in enumerate(model.graph.node) if f"{table}.weight" in "".join(node.input[:1])
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.array(1, "int64"), "further"))
+    model.graph.node.insert(at, helper.make_node("Add", [lookup.input[1], "further"], ["moved"], name="by one"))
+    lookup.input[1] = "moved"
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=rf"Add by one changes the indices .* looks up {table}"):
+        convert(folder, tmp_path / "ours")

@@ -8,7 +8,7 @@ import torch
 
 from pellucid.checkpoints.convert.bert_inside import attention_of, check_activation, check_norm
 from pellucid.checkpoints.convert.constants import Part
-from pellucid.checkpoints.convert.graph import Node
+from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 from pellucid.checkpoints.convert.ways import Term, Ways
 from pellucid.errors import CheckpointMismatchError
@@ -88,8 +88,7 @@ def _embeddings(body: Body, facts: dict[str, Any]) -> Norm:
         role = _role(body, lookup, facts)
         if f"embeddings.{role}.weight" in body.tables:
             raise body.wrong(f"two tables are looked up as {role}")
-        if role == "word_embeddings" and body.steps.given(lookup.inputs[0]) not in body.steps.graph.inputs:
-            raise body.wrong(f"something is done to the ids before {lookup.node} looks them up")
+        _check_indices(body, lookup, role)
         body.place(lookup, f"embeddings.{role}")
     check_norm(body.ways, norm, lookups, "the sum of the embeddings")
     body.place(norm, "embeddings.LayerNorm")
@@ -107,6 +106,33 @@ def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
         return "token_type_embeddings"
     return "position_embeddings"
+
+
+def _check_indices(body: Body, lookup: Lookup, role: str) -> None:
+    """Words and types are looked up as they are given; positions are counted from 0, and types not given are 0."""
+    steps, value = body.steps, lookup.inputs[0]
+    given = any(isinstance(found, str) for found in steps.back(value))
+    for _ in range(len(steps.graph.nodes)):
+        value = steps.given(value)
+        node, whole = steps.graph.makers.get(value), steps.constants.get(value)
+        wrong = body.wrong(f"{node or shown(value)} changes the indices with which {lookup.node} looks up {role}")
+        if whole is not None and whole.numbers.numel() > 1:
+            counted = torch.arange(whole.shape[-1], device="cpu") * (role == "position_embeddings")
+            if not bool((whole.numbers == counted).all()):
+                raise wrong
+        if node is None:
+            return
+        numbers = [steps.constants.number(name) for name in node.inputs]
+        if node.kind == "Range" and (numbers[0], numbers[-1]) != (0, 1):
+            raise wrong
+        if node.kind in ("Expand", "Transpose", "Slice") and (node.kind != "Slice" or numbers[1:2] in ([0], [])):
+            value = node.input(0)
+        elif node.kind == "Add" and 0 in numbers:
+            value = node.inputs[1 - numbers.index(0)]
+        elif given or node.kind in ("Add", "Sub", "Mul", "Div", "Slice"):
+            raise wrong
+        else:
+            return
 
 
 def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
