@@ -108,9 +108,10 @@ def _settings(onnx: ModuleType, path: Path, node: Any) -> Iterator[tuple[str, An
                 f"{path}: {node.op_type} {node.name[:80]} holds a graph of its own, which no encoder needs; "
                 "export the model without branches and loops"
             )
-        if node.op_type == "ConstantOfShape" and prod(setting.t.dims) == 1:
+        tensor = setting.type == onnx.AttributeProto.TENSOR
+        if tensor and node.op_type == "ConstantOfShape" and prod(setting.t.dims) == 1:
             yield setting.name, _held(onnx, path, setting.t).read().item()
-        elif setting.type != onnx.AttributeProto.TENSOR:
+        elif not tensor:
             value = onnx.helper.get_attribute_value(setting)
             yield setting.name, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 

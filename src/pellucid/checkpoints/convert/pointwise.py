@@ -106,6 +106,7 @@ def rounded(constants: Constants, node: Node) -> str:
 
 
 def gelu_by_tanh(numbers: Tensor) -> Tensor:
+    """GELU as GPT-2 computes it."""
     return functional.gelu(numbers, approximate="tanh")
 
 
