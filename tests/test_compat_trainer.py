@@ -168,6 +168,16 @@ def test_what_the_trainer_saves_opens_here_and_there(family: str, task: str, tmp
         torch.testing.assert_close(one, model.network.state_dict()[name], rtol=0, atol=1e-5)
 
 
+def test_the_reference_s_pipeline_writes_with_it(tmp_path: Path) -> None:
+    model, theirs = both("llama", "CausalLM", tmp_path / "one", vocab_size=600)
+    words = transformers.AutoTokenizer.from_pretrained(WORDS / "gpt2")
+    found, wanted = (
+        transformers.pipeline("text-generation", model=one, tokenizer=words)("it is", max_new_tokens=4, do_sample=False)
+        for one in (model, theirs)
+    )
+    assert found == wanted
+
+
 @pytest.mark.parametrize(
     ("family", "task", "targets"),
     [

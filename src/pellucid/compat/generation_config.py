@@ -44,7 +44,7 @@ UNFOLLOWED: Unfollowed = {
 """Options that are not taken with ids, and what stands in their place."""
 
 
-_METHODS = "save_pretrained update validate to_diff_dict to_json_string to_json_file push_to_hub".split()
+_METHODS = "save_pretrained update validate to_json_string to_json_file push_to_hub".split()
 """What the reference's settings can do and these cannot, so that no such name is a setting that is not said."""
 
 
@@ -83,6 +83,8 @@ class GenerationConfig:
     def to_dict(self) -> dict[str, Any]:
         """What it says."""
         return {name: copy.deepcopy(value) for name, value in vars(self).items() if value is not None}
+
+    to_diff_dict = to_dict
 
     def __repr__(self) -> str:
         return f"GenerationConfig {json.dumps(self.to_dict(), indent=2)}"
