@@ -179,6 +179,21 @@ def test_the_reference_s_pipeline_writes_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("how", "path"),
+    [
+        ({"target_modules": ["token"]}, "embeddings.token is a Embedding"),
+        ({"target_modules": ["query"], "modules_to_save": ["head"]}, "head is a ModulesToSaveWrapper"),
+    ],
+)
+def test_an_adapter_of_peft_that_no_pass_can_ask_is_told(how: dict[str, Any], path: str, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    model, _ = both("bert", "SequenceClassification", tmp_path / "one")
+    adapted: Any = peft.get_peft_model(model, peft.LoraConfig(r=2, **how))
+    with pytest.raises(pellucid.InputError, match=f"^{path} of PEFT, .* hang adapters on linear maps alone"):
+        adapted(input_ids=torch.tensor([[5, 6]]))
+
+
+@pytest.mark.parametrize(
     ("family", "task", "targets"),
     [
         ("bert", "SequenceClassification", ["query", "value"]),

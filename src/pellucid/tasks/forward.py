@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pellucid.blocks import Watch
 from pellucid.checkpoints.batch import as_batch
@@ -55,6 +55,27 @@ def _texts(inputs: Any) -> list[str] | None:
 
 def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
     """The module's pass with what it takes; what it does not take, and was given, is refused."""
+    try:
+        return _pass(loaded, watch, given)
+    except (AttributeError, TypeError) as error:
+        if (part := _of_others(loaded.module)) is None:
+            raise
+        raise InputError(
+            f"{part}, and a pass asks more of what stands there than that has: hang adapters on linear maps alone, as "
+            "target_modules=['query', 'value'], and learn a map of the head whole by its own name"
+        ) from error
+
+
+def _of_others(module: nn.Module) -> str | None:
+    """What another library has hung on a table or on a whole head, as "head is a ..."; None where nothing hangs."""
+    for path, part in module.named_modules():
+        kind = type(part)
+        if (path == "head" or path.rpartition(".")[0].endswith("embeddings")) and kind.__module__.startswith("peft."):
+            return f"{path} is a {kind.__name__} of PEFT"
+    return None
+
+
+def _pass(loaded: Loaded, watch: Watch | None, given: Mapping[str, Tensor | None]) -> Output:
     device = loaded.module.device
     for name in [name for name, tensor in given.items() if tensor is not None and name not in loaded.module.reads]:
         raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
