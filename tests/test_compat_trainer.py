@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 import transformers
 
@@ -166,6 +167,36 @@ def test_what_the_trainer_saves_opens_here_and_there(family: str, task: str, tmp
     assert after.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2")).global_step == 3
     for name, one in other.network.state_dict().items():  # as if nothing had come between
         torch.testing.assert_close(one, model.network.state_dict()[name], rtol=0, atol=1e-5)
+
+
+class Own(compat.BertModel):
+    """With a part of its own, which stands in no file of its family."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.top = torch.nn.Linear(24, 3)
+
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, labels: Any = None, **said: Any) -> Any:
+        logits = self.top(super().forward(input_ids, attention_mask).last_hidden_state[:, 0])
+        loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+        return {"logits": logits} if loss is None else {"loss": loss, "logits": logits}
+
+
+def test_a_part_of_a_subclass_is_kept_by_every_checkpoint(tmp_path: Path) -> None:
+    both("bert", "SequenceClassification", tmp_path / "one")
+    config, rows = compat.AutoConfig.from_pretrained(tmp_path / "one"), rows_of("SequenceClassification")
+    model = Own(config)
+    assert not isinstance(model, transformers.PreTrainedModel) and model._keys_to_ignore_on_save is None
+    said: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    trainer = trained(model, tmp_path / "out", rows, **said, load_best_model_at_end=True, learning_rate=2.0)
+    best = min(one["eval_loss"] for one in trainer.state.log_history if "eval_loss" in one)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(best, abs=1e-6)
+    held = safetensors.torch.load_file(tmp_path / "out" / "checkpoint-3" / "model.safetensors")
+    assert {"top.weight", "top.bias"} < held.keys()
+    other = trained(Own(config), tmp_path / "other", rows, max_steps=1, learning_rate=2.0)
+    assert other.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2")).global_step == 3
+    for name, one in other.model.state_dict().items():  # as if nothing had come between
+        torch.testing.assert_close(one, held[name], rtol=0, atol=1e-5)
 
 
 def test_the_reference_s_pipeline_writes_with_it(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import IDS, GenerationConfig, heard, told
 from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
-from pellucid.compat.parts import maps_of_head
 from pellucid.compat.said import saving
-from pellucid.compat.taken import Taken, read_by_family
+from pellucid.compat.taken import Taken
 from pellucid.compat.writing import check_mask, written
 from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, plain_number, truth
@@ -76,9 +75,7 @@ class PreTrainedModel(Taken):
     def _hold(self, model: Model, config: PretrainedConfig) -> None:
         self.pellucid, self.network, self.config = model, model.module, config
         self.generation_config = GenerationConfig.of(model.loaded)
-        self.name_or_path = config.name_or_path  # where PEFT looks for it
-        self.maps = maps_of_head(model)
-        self.register_load_state_dict_pre_hook(read_by_family)
+        self._name_parts()
         name_once(self)
         self.eval()
 
