@@ -199,6 +199,40 @@ def test_a_part_of_a_subclass_is_kept_by_every_checkpoint(tmp_path: Path) -> Non
         torch.testing.assert_close(one, held[name], rtol=0, atol=1e-5)
 
 
+CHANGED = [
+    ("bert", "SequenceClassification", lambda: torch.nn.Sequential(torch.nn.Dropout(0.1), torch.nn.Linear(24, 3))),
+    ("gpt2", "CausalLM", lambda: torch.nn.Linear(24, 90, bias=False)),
+    ("llama", "SequenceClassification", lambda: torch.nn.Linear(24, 3, bias=True)),
+]
+
+
+@pytest.mark.filterwarnings("default:this model cannot be saved")
+@pytest.mark.parametrize(("family", "task", "part"), CHANGED)
+def test_a_network_that_no_file_holds_is_kept_by_its_state_dict(
+    family: str, task: str, part: Any, tmp_path: Path
+) -> None:
+    """As of any module, in place of the end of a training."""
+
+    def changed() -> Any:
+        model, _ = both(family, task, tmp_path / "one", pad_token_id=0)
+        last = "decoder" if task == "CausalLM" else "classifier"
+        setattr(model.network.head, last, part())
+        return model
+
+    model, rows = changed(), rows_of(task)
+    with pytest.warns(UserWarning, match=r"^this model cannot be saved: .*; the names and numbers of its state dict"):
+        trained(model, tmp_path / "out", rows, save_strategy="steps", save_steps=1)
+    held = safetensors.torch.load_file(tmp_path / "out" / "checkpoint-3" / "model.safetensors")
+    assert held.keys() == model.state_dict().keys()
+    assert all(torch.equal(one, held[name]) for name, one in model.state_dict().items())
+    other = trained(changed(), tmp_path / "other", rows, max_steps=1)
+    assert other.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2")).global_step == 3
+    for name, one in other.model.state_dict().items():
+        torch.testing.assert_close(one, held[name], rtol=0, atol=1e-5)
+    with pytest.raises(pellucid.InputError, match=r"^this model cannot be saved"):
+        model.save_pretrained(tmp_path / "two")
+
+
 def test_the_reference_s_pipeline_writes_with_it(tmp_path: Path) -> None:
     model, theirs = both("llama", "CausalLM", tmp_path / "one", vocab_size=600)
     words = transformers.AutoTokenizer.from_pretrained(WORDS / "gpt2")

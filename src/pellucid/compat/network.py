@@ -1,6 +1,7 @@
 """What the reference's models do: passes with their attentions, losses, writing, saving."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import Tensor, nn
 
+from pellucid.checkpoints.folder import write_tensors
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
-from pellucid.compat.generation_config import IDS, GenerationConfig, heard, told
+from pellucid.compat.generation_config import GenerationConfig, heard
 from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
-from pellucid.compat.said import saving
+from pellucid.compat.said import saving, writing_into
 from pellucid.compat.taken import Taken
 from pellucid.compat.writing import check_mask, written
 from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
@@ -110,6 +112,7 @@ class PreTrainedModel(Taken):
                 raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
         check_mask(self.pellucid.config, attention_mask)
         if labels is not None:
+            self.heed_head()
             check_labels(self.pellucid.config, labels)
         if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
             decoder_input_ids = self._read_before(labels)
@@ -200,7 +203,8 @@ class PreTrainedModel(Taken):
         """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
 
         What was set since in `config` (labels, ids of tokens, what changes no number) and in `generation_config` is
-        written too.
+        written too. Of a model whose parts no file of its family holds, which is refused, the reference's Trainer gets
+        its state dict written, with a warning.
 
         is_main_process: where it is False, nothing is written.
         safe_serialization: only True, since no pickle is written.
@@ -212,19 +216,22 @@ class PreTrainedModel(Taken):
         truth("is_main_process", is_main_process)
         if not is_main_process:
             return
-        folder, loaded = Path(save_directory), self.as_set().loaded
+        folder = Path(save_directory)
+        try:
+            self._write(folder)
+        except InputError as error:
+            if "state_dict" not in said:  # which only the reference's Trainer says: what it has learned is not lost
+                raise
+            instead = "the names and numbers of its state dict are written alone, as of any module"
+            warnings.warn(f"{error}; {instead}", stacklevel=2)
+            with writing_into(folder):
+                write_tensors(self.state_dict(), folder / "model.safetensors")
+
+    def _write(self, folder: Path) -> None:
+        loaded = self.as_set().loaded
+        self.check_maps()
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
         save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
-
-    def as_set(self) -> Model:
-        """`pellucid` with what was set since in `config` (labels, ids of tokens, what changes no number of a pass) and
-        in `generation_config`."""
-        loaded = self.pellucid.loaded
-        said = self.config.read(loaded.config.head)
-        labels = said.labels if len(said.labels) == len(loaded.config.labels) else loaded.config.labels
-        ids = {name: getattr(said, name) for name in IDS}
-        config = loaded.config.replace(labels=labels, inert=said.inert, **ids)
-        return self.pellucid.saying(config, told(loaded, self.generation_config))
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True

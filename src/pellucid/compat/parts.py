@@ -1,12 +1,15 @@
 """The parts of a model: which may be asked for and set by the reference's names, and how many numbers they hold."""
 
+import warnings
 from dataclasses import replace
 from typing import Any, cast
 
 from torch import nn
 
 from pellucid.checkpoints.names import Names, Rows
+from pellucid.checkpoints.network import check_network
 from pellucid.compat.facts import PretrainedConfig
+from pellucid.compat.generation_config import IDS, told
 from pellucid.compat.said import lacking
 from pellucid.errors import InputError
 from pellucid.model import Model
@@ -23,6 +26,10 @@ _ELSEWHERE = {
     "push_to_hub": ": save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it",
 }
 """Names of the reference's that are none here, each with what does that."""
+
+
+_AS_WIDE = (nn.Dropout, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softmax, nn.LayerNorm)
+"""What gives as many numbers as it reads."""
 
 
 class _Body(nn.ModuleDict):
@@ -52,11 +59,25 @@ def maps_of_head(model: Model) -> dict[str, str]:
     return found
 
 
+def width_of(part: Any, side: str = "out_features") -> int | None:
+    """How many numbers a part gives, a map or a plain chain that ends in one; None where that is not to be seen.
+
+    side: "in_features" for how many it reads, of a map alone.
+    """
+    if isinstance(part, nn.Sequential) and side == "out_features":
+        for one in reversed(part):
+            if (found := width_of(one)) is not None or not isinstance(one, _AS_WIDE):
+                return found
+    width = getattr(part, side, None)
+    return width if isinstance(width, int) else None
+
+
 class Parts(nn.Module):
     """What a model of the reference says of its parts.
 
     `model.classifier`, `lm_head`, `score` and `qa_outputs`, where the reference calls a map of the head so, are that of
-    the network, to be read and set. No other part can be set but in `network`.
+    the network, to be read and set. No other part can be set but in `network`. Take `model.pellucid` anew after the
+    number of labels has changed: one that was held before goes on with the labels of before.
     """
 
     pellucid: Model
@@ -71,7 +92,8 @@ class Parts(nn.Module):
 
     @property
     def num_labels(self) -> int:
-        """How many labels the config names."""
+        """How many labels the config names, which follows a head that was set to another part."""
+        self.heed_head()
         return self.config.num_labels
 
     @num_labels.setter
@@ -114,28 +136,83 @@ class Parts(nn.Module):
         else:
             super().__setattr__(name, cast(Any, value))
 
+    def __delattr__(self, name: str) -> None:
+        owner = self._owner(name) if name in vars(self).get("maps", ()) else None
+        if owner is None:
+            super().__delattr__(name)
+        else:
+            delattr(*owner)
+
     @property
     def _runs_ours(self) -> bool:
-        """Whether a pass is ours, which hears of no further part; a subclass may have one of its own."""
-        return type(self).forward.__module__.startswith("pellucid.")
+        """Whether a pass is ours, which hears of no further part; a subclass, or this one, may have another."""
+        forward = vars(self).get("forward", type(self).forward)
+        return str(getattr(forward, "__module__", "")).startswith("pellucid.")
+
+    def _owner(self, name: str) -> tuple[nn.Module, str]:
+        """The part of the network in which a map of the head stands, and by which name."""
+        path, _, last = self.maps[name].rpartition(".")
+        return self.network.get_submodule(path), last
 
     def _set_map(self, name: str, value: Any) -> None:
-        """Puts a module in place of a map of the head. Of labels there are then as many as a linear one gives."""
-        path = self.maps[name]
+        """Puts a module in place of a map of the head, and tells at once where no file of the family can hold it."""
         if not isinstance(value, nn.Module):
             kind = "None" if value is None else type(value).__name__
             raise InputError(f"{name} is {kind}, expected a module, such as nn.Linear: AutoModel opens the body alone")
         self.pellucid.loaded.module.real("setting a part")
-        owner, _, last = path.rpartition(".")
-        setattr(self.network.get_submodule(owner), last, value)
-        loaded = self.pellucid.loaded
-        head = loaded.config.head
-        if not isinstance(value, nn.Linear) or head is None or head.answers != "labels":
+        owner, last = self._owner(name)
+        reads, given = width_of(getattr(owner, last, None), "in_features"), width_of(value, "in_features")
+        if None not in (reads, given) and reads != given:
+            raise InputError(f"{name} reads {given} numbers, and what comes before it gives {reads}: give it as many")
+        setattr(owner, last, value)
+        self.heed_head()
+        try:
+            self.check_maps()
+            check_network(self.as_set().loaded, "saved")
+        except InputError as error:
+            ways = "; config.tie_word_embeddings = False says that it is no more" if "one table" in str(error) else ""
+            if self._head_of_labels() is not None and width_of(value) is None:
+                ways = "; how many labels it gives is not seen: set model.num_labels"
+            warnings.warn(f"{name} answers and learns as set, but keep state_dict(): {error}{ways}", stacklevel=3)
+
+    def _head_of_labels(self) -> nn.Module | None:
+        head = self.pellucid.config.head
+        return self.network.head if head is not None and head.answers == "labels" else None
+
+    def heed_head(self) -> None:
+        """Makes the labels as many as the head gives, which may have been set to another part; where that is not to be
+        seen, as many as the config says."""
+        if (head := self._head_of_labels()) is None:
             return
-        if value.out_features != len(loaded.config.labels):
-            self.config.num_labels = value.out_features
-            labels = self.config.read(head).labels
+        loaded, last = self.pellucid.loaded, getattr(head, "classifier", None)
+        number = width_of(last) or self.config.num_labels
+        if last is not None and number != len(loaded.config.labels):
+            self.config.num_labels = number
+            labels = self.config.read(loaded.config.head).labels
             self.pellucid = Model(replace(loaded, config=loaded.config.replace(labels=labels), source=None))
+
+    def as_set(self) -> Model:
+        """`pellucid` with what was set since in `config` (labels, ids of tokens, what changes no number of a pass) and
+        in `generation_config`, and with as many labels as its head gives by now."""
+        self.heed_head()
+        loaded = self.pellucid.loaded
+        said = self.config.read(loaded.config.head)
+        labels = said.labels if len(said.labels) == len(loaded.config.labels) else loaded.config.labels
+        facts: dict[str, Any] = {name: getattr(said, name) for name in IDS}
+        last = self.get_output_embeddings()
+        if last is not None and getattr(last, "weight", None) is not getattr(self.get_input_embeddings(), "weight", 0):
+            facts["tie_word_embeddings"] = said.tie_word_embeddings and loaded.config.tie_word_embeddings
+        config = loaded.config.replace(labels=labels, inert=said.inert, **facts)
+        return self.pellucid.saying(config, told(loaded, self.generation_config))
+
+    def check_maps(self) -> None:
+        """Raises InputError where a map of the head computes otherwise than the one that a file would be opened as."""
+        for name, part in self.network.named_modules():
+            if isinstance(part, nn.Linear) and name.startswith("head.") and type(part).forward is not nn.Linear.forward:
+                raise InputError(
+                    f"this model cannot be saved: {name} is a {type(part).__name__}, which computes otherwise than the "
+                    "nn.Linear that would be opened in its place; keep state_dict()"
+                )
 
     def _names_of_parts(self) -> set[str]:
         """The parts of the network, and the first words of what the reference calls them."""
@@ -152,6 +229,8 @@ class Parts(nn.Module):
             last = "decoder" if hasattr(self.network.head, "decoder") else "classifier"
             ways = [f".network.head.{last}"]
         known = " or ".join(ways)
+        if known and self._head_of_labels() is not None:
+            known += ", or open the model with from_pretrained(..., num_labels=7) for another number of labels"
         return (
             f"{name!r} cannot be set to another part, since no pass would ask it: the parts of this "
             f"{type(self).__name__} stand in .network" + (f", and of its head set {known}" if known else "")
