@@ -1,9 +1,12 @@
 """What others call a point leads to ours, in `keep=` and in a trace; what has no counterpart is named, not guessed."""
 
+import re
+
 import pytest
 import torch
 
 import pellucid
+from pellucid.edits import scale, zero
 from pellucid.errors import InputError
 from pellucid.trace import points, resolve
 from pellucid.trace.aliases import aliases
@@ -62,16 +65,76 @@ UNSETTLED = "is another number from version to version of TransformerLens, where
         ("bert", "blocks.0.hook_resid_post", UNSETTLED + "layers.0.residual.post"),
         ("bert", "blocks.1.hook_attn_out", UNSETTLED + "layers.1.attention.output"),
         ("bert", "blocks.1.attn.attn_scores", UNSETTLED + "layers.1.attention.scores"),
-        ("bert", "blocks.*.hook_resid_mid", UNSETTLED + r"layers.\*.residual.mid"),
+        ("bert", "blocks.*.hook_resid_mid", UNSETTLED + "layers.*.residual.mid"),
+        ("bert", "*.hook_attn_out", "blocks.*.hook_attn_out " + UNSETTLED + "layers.*.attention.output"),
+        ("bert", "*.resid_post", "blocks.*.resid_post " + UNSETTLED + "layers.*.residual.post"),
+        ("bert", "blocks.2.*_mid", "blocks.2.hook_resid_mid " + UNSETTLED + "layers.2.residual.mid"),
+        (
+            "bert",
+            "blocks.[01].attn_out",
+            "are each another number from version to version of TransformerLens, where "
+            "norms stand behind the sum: ask for layers.0.attention.output, layers.1.attention.output",
+        ),
+        ("gpt2", "ln_final.*", "ln_final.hook_normalized stands " + NORMED + "norm.output has both"),
+        ("gpt2", "*.hook_normalized", "ln_final.hook_normalized stands " + NORMED + "norm.output has both"),
+        (
+            "t5",
+            "*_final_ln.*",
+            "stand before the gain and bias of their norms in TransformerLens, and no point here "
+            "does: encoder.norm.output, decoder.norm.output have both",
+        ),
     ],
 )
 def test_why_a_name_has_no_point(family: str, asked: str, why: str, minilm: pellucid.Model) -> None:
-    with pytest.raises(InputError, match=f"{why}$"):
+    whole = f"{re.escape(asked)} (finds no point, since )?.*{re.escape(why)}$"
+    with pytest.raises(InputError, match=whole):
         resolve(asked, config_of(family))
     trace = small(family, minilm).trace("time flies")
     assert asked not in trace and trace.get(asked) is None
-    with pytest.raises(InputError, match=f"{why}$"):
+    with pytest.raises(InputError, match=whole):
         trace[asked]
+
+
+def test_the_layer_of_a_name_without_a_point_is_there() -> None:
+    for asked in ("blocks.99.hook_resid_mid", "blocks.x.hook_resid_mid"):
+        with pytest.raises(InputError, match=f"no point is called '{asked}'"):
+            resolve(asked, config_of("bert"))
+
+
+LEAVES_OUT = {
+    ("bert", "blocks.*.hook_*_out"): ("blocks.*.hook_attn_out", "layers.*.attention.output"),
+    ("bert", "blocks.*.attn.*"): ("blocks.*.attn.hook_attn_scores", "layers.*.attention.scores"),
+    ("bert", "blocks.1.hook_resid_*"): (
+        "blocks.1.hook_resid_mid, blocks.1.hook_resid_post", "layers.1.residual.mid, layers.1.residual.post",
+    ),
+    ("gpt2", "*hook_*"): ("ln_final.hook_normalized", "norm.output"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "asked"), LEAVES_OUT)
+def test_a_glob_tells_what_it_leaves_out(
+    family: str, asked: str, minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Looked at, the rest is what was asked for; edited, what is left out would go on through the model."""
+    theirs, nearest = LEAVES_OUT[family, asked]
+    model = small(family, minilm)
+    trace = model.trace("time flies", keep=[asked])
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"{asked} leaves out {theirs}, which ") and nearest in said
+    with pytest.raises(InputError, match=re.escape(said)):
+        model.edit({asked: zero()})
+    added = model.trace("time flies", keep=[asked, *nearest.split(", ")])
+    with model.edit({asked: scale(1), **dict.fromkeys(nearest.split(", "), scale(1))}):
+        model.trace("time flies")
+    assert len(added) > len(trace) and len(caplog.records) == 1
+
+
+def test_a_glob_of_ours_leaves_nothing_out(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    model = small("bert", minilm)
+    model.trace("time flies", keep=["*", "*.output", "attentions[*]", "hook_embed"])
+    with model.edit({"*.output": scale(1), "attentions[*]": scale(1)}):
+        model.trace("time flies")
+    assert not caplog.records
 
 
 def test_the_embeddings_behind_their_norm() -> None:

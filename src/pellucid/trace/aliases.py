@@ -5,11 +5,16 @@ Under a name of TransformerLens stand its numbers on its axes; see `pellucid.tra
 
 import fnmatch
 import functools
-from collections.abc import Iterator
+import logging
+import re
+from collections import Counter
+from collections.abc import Container, Iterator
 
 from pellucid.config import Config, Gated
-from pellucid.errors import InputError, near, short
+from pellucid.errors import InputError, near, several, short
 from pellucid.trace.points import points
+
+log = logging.getLogger("pellucid")
 
 _LAYER = {
     "hook_resid_pre": "residual.pre",
@@ -70,38 +75,89 @@ def named(asked: str, config: Config) -> dict[str, str]:
     """The same, each of our names with the one that it was asked for by: another's, or ours itself."""
     if not isinstance(asked, str):
         raise InputError(f"a point is called {short(repr(asked))}, expected a name; model.points() lists all")
-    own = points(config)
+    if found := reached(asked, config):
+        return found
+    if why := why_not(asked, config):
+        raise InputError(why)
+    known = [*points(config), *aliases(config)]
+    raise InputError(f"no point is called {short(repr(asked))}{near(asked, known)}; model.points() lists all")
+
+
+def reached(asked: str, config: Config) -> dict[str, str]:
+    """The same, nothing where this model has nothing of that name. Names of ours go before those of others."""
+    own, table = points(config), aliases(config)
     if asked in own:
         return {asked: asked}
-    table = aliases(config)
     if asked in table:
         return {table[asked]: asked}
     if hits := fnmatch.filter(own, asked):
         return {name: name for name in hits}
-    theirs = {table[name]: name for name in fnmatch.filter(table, asked.replace("[*]", ".*"))}
-    if theirs:
-        return {name: theirs[name] for name in own if name in theirs}
-    if why := why_not(asked, config):
-        raise InputError(why)
-    said = short(repr(asked))
-    raise InputError(f"no point is called {said}{near(asked, [*own, *table])}; model.points() lists all")
+    theirs = {table[name]: name for name in fnmatch.filter(table, _glob(asked))}
+    return {name: theirs[name] for name in own if name in theirs}
 
 
 def why_not(asked: str, config: Config) -> str:
-    """Of a name of TransformerLens whose numbers no point has, why it has none and what comes nearest; else nothing."""
-    norm, _, rest = asked.partition(".")
-    if norm in _NORMALIZED and rest.removeprefix("hook_") == "normalized":
-        nearest = f"{_NORMALIZED[norm]}.output"
-        why = "stands before the gain and bias of its norm in TransformerLens, and no point here does"
-        return f"{asked} {why}: {nearest} has both" if nearest in points(config) else ""
-    side, number, name = ([*asked.split(".", 2), "", ""])[:3]
-    if not _is_unsettled(config) or side != "blocks":
+    """Of a name or glob of TransformerLens's names whose numbers no point has, why it has none and what comes nearest;
+    else nothing."""
+    return "" if reached(asked, config) else _refusal(asked, config)
+
+
+def left_out(asked: str, config: Config, besides: Container[str] = ()) -> str:
+    """Of a glob that reaches such names beside others, the same of those; else nothing.
+
+    besides: points of ours that are asked for otherwise, too.
+    """
+    theirs = not any(name == called for name, called in reached(asked, config).items())
+    return _refusal(asked, config, besides, "{} leaves out {}, which") if theirs else ""
+
+
+def tell_left_out(asked: str, config: Config, besides: Container[str]) -> None:
+    """Warns of what a glob of what is only looked at leaves out; see `left_out`."""
+    if why := left_out(asked, config, besides):
+        log.warning("%s", why)
+
+
+def _refusal(
+    asked: str, config: Config, besides: Container[str] = (), head: str = "{} finds no point, since {}"
+) -> str:
+    known = _refused(config)
+    hits = {known[name]: name for name in fnmatch.filter(known, _glob(asked)) if known[name] not in besides}
+    if not hits:
         return ""
-    bare = {theirs.replace("hook_", ""): ours for theirs, ours in _UNSETTLED.items()}
-    if (ours := bare.get(name.replace("hook_", ""))) is None:
-        return ""
-    why = "is another number from version to version of TransformerLens, where norms stand behind the sum"
-    return f"{asked} {why}: ask for layers.{number}.{ours}"
+    ours, theirs = (several(_starred([*names], config)) for names in (hits, hits.values()))
+    many = theirs != asked and "," in theirs
+    head = asked if theirs == asked else head.format(short(asked), theirs)
+    if not _is_unsettled(config):
+        why = f"stand{'' if many else 's'} before the gain and bias of {'their norms' if many else 'its norm'}"
+        return f"{head} {why} in TransformerLens, and no point here does: {ours} {'have' if many else 'has'} both"
+    why = f"{'are each' if many else 'is'} another number from version to version of TransformerLens"
+    return f"{head} {why}, where norms stand behind the sum: ask for {ours}"
+
+
+def _starred(names: list[str], config: Config) -> list[str]:
+    """Names of which there is one in every layer as one glob; others as they are."""
+    kinds = [re.sub(r"\.\d+\.", ".*.", name) for name in names]
+    counts, layers = Counter(kinds), config.num_hidden_layers
+    return [*dict.fromkeys(kind if counts[kind] == layers > 1 else name for name, kind in zip(names, kinds))]
+
+
+@functools.lru_cache(maxsize=32)
+def _refused(config: Config) -> dict[str, str]:
+    """The names of TransformerLens whose numbers no point of this model has, each with ours that comes nearest."""
+    named = {f"{norm}.hook_normalized": f"{ours}.output" for norm, ours in _NORMALIZED.items()}
+    if _is_unsettled(config):
+        layers = range(config.num_hidden_layers)
+        named = {f"blocks.{i}.{name}": f"layers.{i}.{ours}" for i in layers for name, ours in _UNSETTLED.items()}
+    return _with_bare({theirs: ours for theirs, ours in named.items() if ours in points(config)})
+
+
+def _with_bare(table: dict[str, str]) -> dict[str, str]:
+    """Names of TransformerLens also without `hook_`, before the whole ones."""
+    return {theirs.replace("hook_", ""): ours for theirs, ours in table.items()} | table
+
+
+def _glob(asked: str) -> str:
+    return asked.replace("[*]", ".*")
 
 
 def _is_unsettled(config: Config) -> bool:
@@ -112,9 +168,8 @@ def _is_unsettled(config: Config) -> bool:
 def aliases(config: Config) -> dict[str, str]:
     """Every name that others have for a point of this model, and ours; `hook_` may be left out."""
     own = points(config)
-    whole = {theirs: ours for theirs, ours in _lens(config) if ours in own}
-    bare = {theirs.replace("hook_", ""): ours for theirs, ours in whole.items()}
-    return {theirs: ours for theirs, ours in (bare | whole | dict(_reference(config))).items() if theirs not in own}
+    table = _with_bare({theirs: ours for theirs, ours in _lens(config) if ours in own}) | dict(_reference(config))
+    return {theirs: ours for theirs, ours in table.items() if theirs not in own}
 
 
 def _lens(config: Config) -> Iterator[tuple[str, str]]:

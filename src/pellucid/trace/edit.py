@@ -12,7 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import InputError, several, short
 from pellucid.models import Network, Standing
-from pellucid.trace.aliases import named
+from pellucid.trace.aliases import left_out, named
 from pellucid.trace.axes import is_turned, turned, turned_axes
 from pellucid.trace.edits import Edit, edit_of
 from pellucid.trace.points import points
@@ -115,8 +115,12 @@ def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
     if not isinstance(wanted, Mapping) or not wanted:
         raise InputError('edits are given as {name: edit}, such as {"layers.3.attention.weights": zero(head=5)}')
     entries, own = [], points(config)
+    found = {asked: named(asked, config) for asked in wanted}
+    reached = {name for names in found.values() for name in names}
     for asked, given in wanted.items():
-        names = named(asked, config)
+        if why := left_out(asked, config, reached):  # what it does not reach would still be in what the model answers
+            raise InputError(why)
+        names = found[asked]
         edits = given if isinstance(given, list | tuple) else [given]
         if not edits:
             raise InputError(f"no edit was given for {short(str(asked))}: leave it out, or say what to do there")

@@ -13,7 +13,7 @@ from pellucid.config.checks import among, is_word, names_of
 from pellucid.errors import Argument, InputError, short
 from pellucid.machine import inference_mode, no_grad
 from pellucid.models import Decoder, Network, Output, count, evaluating
-from pellucid.trace.aliases import resolve
+from pellucid.trace.aliases import resolve, tell_left_out
 from pellucid.trace.edit import edits_of
 from pellucid.trace.gradients import felt
 from pellucid.trace.points import FOR_A_PAGE, points
@@ -124,6 +124,8 @@ def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
     if is_word(keep, "view"):
         return [name for name in own if name.endswith(FOR_A_PAGE)]
     wanted = {name for asked in given for name in resolve(asked, config)}
+    for asked in given:
+        tell_left_out(asked, config, wanted)
     if not wanted:
         raise InputError("keep names nothing: expected 'all', 'view', or names of points")
     return [name for name in own if name in wanted]
