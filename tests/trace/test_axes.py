@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from tests.trace.everyone import FAMILIES, config_of
 from tests.trace.small import small
 
 TEXT = "time flies like an arrow"
+TWO = np.array([2, 2])
 Z, OURS = "blocks.1.attn.hook_z", "layers.1.attention.heads"
 
 
@@ -88,12 +90,46 @@ def aimed(z: Tensor, hook: Any, head: int) -> Tensor:
     return z
 
 
+def bound(function: Callable[..., Tensor], *given: Any) -> Callable[[Tensor], Tensor]:
+    """As a decorator may: the signature that is shown is not the one by which it is called."""
+
+    @functools.wraps(function)
+    def called(z: Tensor) -> Tensor:
+        return function(z, *given)
+
+    return called
+
+
+def handed_on(function: Callable[..., Tensor], **given: Any) -> Callable[..., Tensor]:
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Tensor:
+        return function(*args, **kwargs, **given)
+
+    return called
+
+
+def without_head(z: Tensor, head: int, other: int) -> Tensor:
+    assert head == other
+    return aimed(z, None, head)
+
+
+@torch.no_grad()
+def undifferentiated(z: Tensor, h: Any) -> Tensor:
+    return hooked(z, h)
+
+
 @pytest.mark.parametrize(
     "edit",
     [
         zero(head=2), scale(0, head=2), fixed(torch.zeros(6), head=2), without_head_2, change(without_head_2), hooked,
         by_keyword, functools.partial(aimed, head=2), lambda z, h: hooked(z, h), lambda z, hook=None: hooked(z, hook),
         lambda z: without_head_2(z).contiguous(),
+        bound(aimed, None, 2), bound(without_head, 2, 2), bound(lambda z, head: aimed(z, None, head), 2),
+        handed_on(aimed, head=2), handed_on(without_head, head=2, other=2), handed_on(without_head_2),
+        handed_on(hooked), handed_on(by_keyword), torch.no_grad()(hooked), undifferentiated,
+        functools.partial(torch.no_grad()(aimed), head=2),
+        lambda z, **hook: aimed(z, None, 2 + len(hook)), lambda z, *hook: aimed(z, None, 2 + len(hook)),
+        lambda z, hook=TWO: aimed(z, None, int(hook[0])),
     ],
 )  # fmt: skip
 def test_a_head_is_set_to_nothing(edit: Any, model: pellucid.Model) -> None:
@@ -152,6 +188,13 @@ def test_a_function_of_other_arguments_is_told(model: pellucid.Model) -> None:
         model.edit({Z: aimed})
     with pytest.raises(InputError, match=r"hook_embed is in no layer: ask hook.layer\(\) of a point within one"):
         answer(model, {"hook_embed": lambda value, hook: value * hook.layer()})
+
+
+@pytest.mark.parametrize("asked", ["attentions[1]", "attentions.-2", "hidden_states[2]", OURS, Z])
+def test_the_layer_of_a_hook_is_that_of_our_point(asked: str, model: pellucid.Model) -> None:
+    seen = []
+    answer(model, {asked: lambda value, hook: seen.append((hook.name, hook.layer())) or value})
+    assert seen == [(asked, 1)]
 
 
 def test_what_transformer_lens_itself_says(tmp_path: Any) -> None:

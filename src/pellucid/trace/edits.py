@@ -138,7 +138,7 @@ def change(function: Callable[..., Tensor], **where: Chosen) -> Edit:
 
     def changed(now: Tensor, spot: Spot) -> Tensor:
         try:
-            new = call(now.clone(), spot.title)  # a copy, which it may also write into
+            new = call(now.clone(), spot)  # a copy, which it may also write into
         except RecursionError as error:
             raise InputError(
                 f"{name} at {spot.title} never ends; what it asks of the model that it edits, ask before the edit"
