@@ -57,13 +57,25 @@ def test_all_else_is_as_it_was(model: pellucid.Model) -> None:
 
 
 def test_the_error_of_a_property_is_its_own(model: pellucid.Model) -> None:
+    asked = []
+
     class Broken(pellucid.Model):
         @property
         def encode(self) -> None:
+            asked.append("encode")
             raise AttributeError("of its own")
 
-    with pytest.raises(AttributeError, match="of its own"):
-        Broken(model.loaded).encode  # noqa: B018 - it is read for its error
+        @property
+        def slow(self) -> None:
+            asked.append("slow")
+            self.nothing_like_it  # noqa: B018 - it is read for its error
+
+    broken = Broken(model.loaded)
+    with pytest.raises(AttributeError, match="^of its own$"):
+        broken.encode  # noqa: B018 - it is read for its error
+    with pytest.raises(AttributeError, match="no attribute 'nothing_like_it'"):
+        broken.slow  # noqa: B018 - it is read for its error
+    assert asked == ["encode", "slow"]
 
 
 def test_the_table_is_read_by_whoever_asks_for_a_name_of_it() -> None:
@@ -78,6 +90,10 @@ def test_an_output_says_what_it_has(model: pellucid.Model) -> None:
         with pytest.raises(error) as caught:
             output[0]
         assert str(caught.value) == f"an output is asked by name, and not by 0; it has {has}"
+        for given in (slice(1), [1], ["hidden"], None):
+            with pytest.raises(error) as caught:
+                output[given]
+            assert str(caught.value) == f"an output is asked by name, and not by {given!r}; it has {has}"
         with pytest.raises(error) as caught:
             output["hidden"]
         assert str(caught.value) == f"this output has no 'hidden'; it has {has}"

@@ -183,6 +183,16 @@ def test_what_does_not_fit_is_told_on_their_axes(model: pellucid.Model) -> None:
             answer(model, {Z: wrong})
 
 
+@pytest.mark.parametrize("asked", [Z, "blocks.[1].attn.hook_z"])
+def test_what_is_not_there_is_told_on_their_axes(asked: str, model: pellucid.Model) -> None:
+    with pytest.raises(InputError, match=f"{Z} has no neurons, its axes are batch, seq, heads, head_dim$"):
+        model.edit({asked: zero(neuron=3)})
+    with pytest.raises(InputError, match=f"head=4 does not exist: {Z} has 4 heads"):
+        model.edit({asked: zero(head=4)})
+    with pytest.raises(InputError, match=f"what was given has no {OURS}"):
+        model.edit({asked: patch({"pooled": torch.zeros(1)})})
+
+
 def test_a_function_of_other_arguments_is_told(model: pellucid.Model) -> None:
     with pytest.raises(InputError, match=r"aimed takes \(z: .*, head: .*bind all else"):
         model.edit({Z: aimed})

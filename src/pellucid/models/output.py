@@ -25,6 +25,12 @@ class Output(dict[str, Tensor]):
             return self[name]
         raise AttributeError(f"this output has no {name!r}; it has {', '.join(self)}")
 
+    def __getitem__(self, name: Any) -> Tensor:
+        try:
+            return super().__getitem__(name)
+        except TypeError:  # a list or slice, as a tuple takes them
+            return self.__missing__(name)
+
     def __missing__(self, name: object) -> Tensor:
         has = f"it has {', '.join(self)}"
         if isinstance(name, str):

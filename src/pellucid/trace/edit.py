@@ -15,7 +15,7 @@ from pellucid.models import Network, Standing
 from pellucid.trace.aliases import left_out, named
 from pellucid.trace.axes import is_turned, turned, turned_axes
 from pellucid.trace.edits import Edit, edit_of
-from pellucid.trace.points import points
+from pellucid.trace.points import Axes, points
 from pellucid.trace.trace import EditSaid
 from pellucid.trace.where import UNIT, Spot, beyond, parts, shown
 
@@ -102,12 +102,17 @@ class Edits:
 
     def _one(self, entry: Entry, name: str, value: Tensor, standing: Standing) -> Tensor:
         """What one edit gives, made on the axes of the name by which its point was asked for."""
-        axes, called = self.axes[name], entry.called.get(name, "")
-        if not called or not is_turned(name):
-            return entry.answer(value, Spot(name, axes, standing, self.bits, called))
+        spot = Spot(name, _axes(self.axes[name], name, entry.called), standing, self.bits, entry.called.get(name, ""))
+        if spot.axes == self.axes[name]:
+            return entry.answer(value, spot)
         seen = turned(value)
-        new = entry.answer(seen, Spot(name, turned_axes(axes), standing, self.bits, called))
+        new = entry.answer(seen, spot)
         return value if new is seen else turned(new)
+
+
+def _axes(own: Axes, name: str, called: Mapping[str, str]) -> Axes:
+    """The axes of a point under the name by which it was asked for."""
+    return turned_axes(own) if name in called and is_turned(name) else own
 
 
 def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
@@ -126,9 +131,9 @@ def entries_of(config: Config, wanted: Wanted) -> list[Entry]:
             raise InputError(f"no edit was given for {short(str(asked))}: leave it out, or say what to do there")
         for one in edits:
             edit = edit_of(one)
-            for name in names:
-                edit.check(name, own[name], own.sizes(name))
             theirs = {name: called for name, called in names.items() if called != name}
+            for name in names:
+                edit.check(name, _axes(own[name], name, theirs), own.sizes(name), theirs.get(name, ""))
             entries.append(Entry(asked, edit, tuple(names), theirs))
     return entries
 

@@ -54,9 +54,9 @@ class Edit:
     where: Where
     fits: Callable[[str, Axes], None] | None = None
 
-    def check(self, name: str, axes: Axes, sizes: dict[str, int]) -> None:
-        """Refuses a point that this does not fit."""
-        self.where.check(name, axes, sizes)
+    def check(self, name: str, axes: Axes, sizes: dict[str, int], called: str = "") -> None:
+        """Refuses a point that this does not fit.  called: another's name for it, which has these axes."""
+        self.where.check(called or name, axes, sizes)
         if self.fits is not None:
             self.fits(name, axes)
 
