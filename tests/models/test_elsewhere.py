@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import pellucid
+from pellucid import compat
 from pellucid.models.elsewhere import HERE
+from pellucid.training.settings import Settings
 from tests.trace.small import small
 
 
@@ -19,8 +21,15 @@ def model(minilm: pellucid.Model) -> pellucid.Model:
     return small("bert", minilm)
 
 
+@pytest.fixture(scope="module")
+def under_their_names(model: pellucid.Model, tmp_path_factory: pytest.TempPathFactory) -> compat.PreTrainedModel:
+    return compat.AutoModel.from_pretrained(model.save(tmp_path_factory.mktemp("bert")))
+
+
 @pytest.mark.parametrize("name", HERE)
-def test_a_name_of_others_leads_to_what_does_it(name: str, model: pellucid.Model) -> None:
+def test_a_name_of_others_leads_to_what_does_it(
+    name: str, model: pellucid.Model, under_their_names: compat.PreTrainedModel
+) -> None:
     """And what it leads to is there."""
     with pytest.raises(AttributeError, match=re.escape(f"a pellucid.Model has no {name!r}: {HERE[name]}")) as caught:
         getattr(model, name)
@@ -30,10 +39,12 @@ def test_a_name_of_others_leads_to_what_does_it(name: str, model: pellucid.Model
         thing = model
         for part in called.split("."):
             thing = getattr(thing, part)
-    for called in re.findall(r"\bpellucid\.(load|pipeline|compat)\b", HERE[name]):
+    for called in re.findall(r"\bpellucid\.(load|pipeline|compat|train)\b", HERE[name]):
         assert getattr(pellucid, called, None) or __import__(f"pellucid.{called}")
     if "which has it" in HERE[name]:
         assert hasattr(model.module, name)
+    if "answers to the names" in HERE[name]:
+        assert hasattr(under_their_names, name)
 
 
 def test_what_is_said_works(model: pellucid.Model) -> None:
@@ -42,6 +53,11 @@ def test_what_is_said_works(model: pellucid.Model) -> None:
     torch.testing.assert_close((vectors @ vectors.T)[0, 1], torch.cosine_similarity(one, other, dim=0))
     assert sum(table.numel() for table in model.parameters()) > 1000
     assert model.loaded.longest is None or model.loaded.longest > 1
+    assert {table.device for table in model.parameters()} == {model.device}
+    other = copy.deepcopy(model)
+    other.module.embeddings.token.weight.data.copy_(torch.zeros_like(other.module.embeddings.token.weight))
+    assert not other.trace("time flies", keep="embeddings.token")["embeddings.token"].any()
+    assert Settings(activation_checkpointing=True).activation_checkpointing
 
 
 def test_all_else_is_as_it_was(model: pellucid.Model) -> None:
@@ -71,7 +87,7 @@ def test_the_error_of_a_property_is_its_own(model: pellucid.Model) -> None:
             self.nothing_like_it  # noqa: B018 - it is read for its error
 
     broken = Broken(model.loaded)
-    with pytest.raises(AttributeError, match="^of its own$"):
+    with pytest.raises(AttributeError, match=r"^of its own$"):
         broken.encode  # noqa: B018 - it is read for its error
     with pytest.raises(AttributeError, match="no attribute 'nothing_like_it'"):
         broken.slow  # noqa: B018 - it is read for its error

@@ -37,9 +37,13 @@ HERE = {
     **dict.fromkeys(("save_pretrained", "push_to_hub"), _SAVE),
     "from_pretrained": "pellucid.load(name) opens a checkpoint",
     **dict.fromkeys(
-        """resize_token_embeddings get_input_embeddings set_input_embeddings get_output_embeddings generation_config
-        gradient_checkpointing_enable base_model name_or_path hf_device_map tie_weights""".split(),
+        """resize_token_embeddings get_input_embeddings get_output_embeddings generation_config base_model name_or_path
+        tie_weights""".split(),
         _NAMED,
     ),
+    "set_input_embeddings": "model.module.embeddings.token.weight.data.copy_(table) writes into the table of tokens",
+    "gradient_checkpointing_enable": "pellucid.train(..., activation_checkpointing=True) computes layers again on the "
+    "way back, for less memory",
+    "hf_device_map": "model.device is where all of its numbers are",
 }
 """By its name elsewhere, what does the same here."""
