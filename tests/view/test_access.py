@@ -224,6 +224,10 @@ def test_every_key_of_the_help_does_something(show: Show) -> None:
     assert set("tcs/?[],.hmnlxd") <= set(keys)
 
 
+COLOUR_AT_REST = """async (button) => {
+  await Promise.all(button.getAnimations().map((one) => one.finished));
+  return getComputedStyle(button).backgroundColor;
+}"""
 HELD = """() => {
   const { activeElement: now } = document;
   const name = now.closest(".stage") ? "stage" : (now.getAttribute("aria-label") ?? now.textContent);
@@ -261,6 +265,8 @@ def test_the_keyboard_leaves_a_chip_that_a_view_hides_and_stays_on_a_button_that
         press(tab, "Enter Enter")
         assert tab.evaluate(HELD) == name and button.get_attribute("aria-disabled") == "true"
         assert sign in tab.url
+        button.hover(force=True)
+        assert button.evaluate(COLOUR_AT_REST) == "rgba(0, 0, 0, 0)"
 
 
 def test_a_view_that_is_switched_by_a_key_puts_no_token_in_hand(show: Show) -> None:

@@ -391,6 +391,35 @@ def test_tensors_are_stored_as_they_are(minilm: pellucid.Model) -> None:
         pellucid.view(trace, tensors=["layers.0.residul.pre"])
 
 
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("blocks.1.attn.hook_z", ["layers.1.attention.heads"]),
+        ("blocks.*.attn.hook_z", ["layers.0.attention.heads", "layers.1.attention.heads"]),
+        ("attentions[*]", [f"layers.{i}.attention.weights" for i in range(6)]),
+    ],
+)
+def test_tensors_by_the_names_of_others_are_ours(asked: str, names: list[str], minilm: pellucid.Model) -> None:
+    trace = minilm.trace("time flies", keep=["layers.[01].attention.heads", "*.weights", "*query", "*key"])
+    data = pellucid.view(trace, tensors=asked).data
+    assert [entry["name"] for entry in data.manifest["tensors"]] == names
+    for entry in data.manifest["tensors"]:
+        assert entry["axes"][0] == "heads"
+        np.testing.assert_array_equal(numbers_of(data, entry["block"]), trace[entry["name"]][0].numpy())
+
+
+def test_tensors_that_a_trace_lacks_or_no_point_has(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    trace = minilm.trace("time flies", keep=["*.attention.*"])
+    with pytest.raises(pellucid.InputError, match=r"this trace has no 'blocks.1.hook_mlp_out'"):
+        pellucid.view(trace, tensors="blocks.1.hook_mlp_out")
+    with pytest.raises(pellucid.InputError, match=r"another number .*: ask for layers.1.attention.output$"):
+        pellucid.view(trace, tensors="blocks.1.hook_attn_out")
+    assert not caplog.records
+    pellucid.view(trace, tensors="blocks.1.attn.*")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("blocks.1.attn.* leaves out blocks.1.attn.hook_attn_scores, which ")
+
+
 @pytest.fixture(scope="module")
 def writer(minilm: pellucid.Model) -> pellucid.Model:
     config = Config.of("gpt2", vocab_size=len(minilm.tokenizer), hidden_size=24, num_hidden_layers=2,

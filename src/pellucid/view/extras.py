@@ -13,6 +13,7 @@ from pellucid.config.checks import names_of
 from pellucid.errors import InputError, counted, near
 from pellucid.text.spelling import written
 from pellucid.trace import Trace, axes_of
+from pellucid.trace.aliases import reached, tell_left_out, why_not
 from pellucid.view.store import Store
 from pellucid.view.subject import Subject
 
@@ -51,14 +52,16 @@ class Extras:
             raise InputError("tensors come from a trace, and weights of attention were given in its place")
         if wanted == ("auto",):
             return self._fitting(self.trace)
+        config = self.trace.config
         found: dict[str, None] = {}
         for pattern in wanted:
-            hits = [name for name in self.trace if fnmatch.fnmatchcase(name, pattern)]
-            if not hits and pattern in self.trace:
-                hits = [pattern]
+            hits = [name for name in reached(pattern, config) if name in self.trace.points]
             if not hits:
-                raise InputError(f"this trace has no {pattern!r}{near(pattern, self.trace)}; names() lists what it has")
+                has = f"this trace has no {pattern!r}{near(pattern, self.trace)}; names() lists what it has"
+                raise InputError(why_not(pattern, config) or has)
             found |= dict.fromkeys(hits)
+        for pattern in wanted:
+            tell_left_out(pattern, config, found)
         return list(found)
 
     def _fitting(self, trace: Trace) -> list[str]:

@@ -42,8 +42,8 @@ def view(
     include_layers: only these layers, under their numbers in the model.
     precision: "float32", "int16" (half the bytes), "auto" (float32 up to 5 MB, int16 above) or "compact" (weights
         in one byte each, where that is less than query and key).
-    tensors: names or globs of recorded numbers for the tensor view, or "auto": what fits 2 MB; of
-        `trace` alone.
+    tensors: names or globs of recorded numbers for the tensor view, also as other libraries call them (axes are ours),
+        or "auto": what fits 2 MB; of `trace` alone.
     lens: what the model would say after each layer, from `model.explain.logit_lens`; beside `other` a pair of them.
     budget_mb: megabytes of the page at most: numbers are stored less exactly, then whole layers are left out, and
         `View.told` says so.
