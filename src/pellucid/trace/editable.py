@@ -79,9 +79,10 @@ class Editable:
         where gradients are recorded, as in a plain call of the model outside `torch.no_grad()`: there it stays on the
         way of the gradients, and an edited layer of half precision rounds otherwise.
 
-        Raises InputError at once for a name or head that is not there, in the pass for a value whose shape or dtype
-        does not fit (in a model of 8 or 4 bits float32 and bfloat16 fit one another) and for a `row` where texts are
-        read in another order, and, where the block itself raised nothing, at its end for an edit that never fired.
+        Raises InputError at once for a name or head that is not there, also where `*` stands for a name of
+        TransformerLens that is no point here; in the pass for a value whose shape or dtype does not fit (in a model of
+        8 or 4 bits float32 and bfloat16 fit one another) and for a `row` where texts are read in another order; and,
+        where the block itself raised nothing, at its end for an edit that never fired.
 
         >>> with model.edit({"layers.*.attention.heads": zero(head=5)}):       # doctest: +SKIP
         ...     model.generate("The sky is")
