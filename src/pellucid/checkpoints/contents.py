@@ -83,6 +83,11 @@ class _Folder(Contents):
                 raise NotFoundError(
                     f"{self.folder} holds a training that was broken off, and no model: resume it first"
                 )
+            if (self.folder / "training_args.bin").is_file():
+                raise NotFoundError(
+                    f"{self.said_in} is missing: of a model of pellucid.compat, transformers' Trainer keeps a state "
+                    "dict alone, which its load_state_dict reads; its save_pretrained(folder) writes a checkpoint"
+                )
         return read_json(self.said_in) | read_crossing(self.folder)
 
     @cached_property

@@ -1,7 +1,6 @@
 """What the reference's models do: passes with their attentions, losses, writing, saving."""
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +9,14 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import Tensor, nn
 
-from pellucid.checkpoints.folder import write_tensors
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import GenerationConfig, heard
 from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
-from pellucid.compat.said import saving, writing_into
-from pellucid.compat.taken import Taken
+from pellucid.compat.parts import Parts
+from pellucid.compat.said import saving
 from pellucid.compat.writing import check_mask, written
 from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, plain_number, truth
@@ -43,13 +41,14 @@ def _unprepared(*inputs: Any, **said: Any) -> Any:
     raise InputError("generate has its own loop here, and nothing prepares its inputs: leave the hook out")
 
 
-class PreTrainedModel(Taken):
+class PreTrainedModel(Parts):
     """A network under one of the reference's names; made of a config it has random numbers.
 
     pellucid: the `Model` that it is, which can everything else (`trace`, `edit`, `explain`, `embed`, ...).
     network: its module, by whose names parameters go.  config: its facts by the reference's keys.
     It evaluates until `.train()` is called, however it was made. The random numbers follow `torch.manual_seed`.
-    The reference's Trainer has it save itself, so that its folders open here and there.
+    The reference's Trainer keeps its state dict, as of every module that is none of its own; `save_pretrained` writes a
+    folder that opens here and there.
     """
 
     family: ClassVar[Family]
@@ -203,8 +202,7 @@ class PreTrainedModel(Taken):
         """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
 
         What was set since in `config` (labels, ids of tokens, what changes no number) and in `generation_config` is
-        written too. Of a model whose parts no file of its family holds, which is refused, the reference's Trainer gets
-        its state dict written, with a warning.
+        written too.
 
         is_main_process: where it is False, nothing is written.
         safe_serialization: only True, since no pickle is written.
@@ -216,19 +214,7 @@ class PreTrainedModel(Taken):
         truth("is_main_process", is_main_process)
         if not is_main_process:
             return
-        folder = Path(save_directory)
-        try:
-            self._write(folder)
-        except InputError as error:
-            if "state_dict" not in said:  # which only the reference's Trainer says: what it has learned is not lost
-                raise
-            instead = "the names and numbers of its state dict are written alone, as of any module"
-            warnings.warn(f"{error}; {instead}", stacklevel=2)
-            with writing_into(folder):
-                write_tensors(self.state_dict(), folder / "model.safetensors")
-
-    def _write(self, folder: Path) -> None:
-        loaded = self.as_set().loaded
+        folder, loaded = Path(save_directory), self.as_set().loaded
         self.check_maps()
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
         save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)

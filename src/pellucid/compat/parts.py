@@ -2,9 +2,9 @@
 
 import warnings
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from pellucid.checkpoints.names import Names, Rows
 from pellucid.checkpoints.network import check_network
@@ -85,6 +85,9 @@ class Parts(nn.Module):
     config: PretrainedConfig
     maps: dict[str, str]
 
+    _keys_to_ignore_on_save: ClassVar[list[str] | None] = None
+    """What the reference's Trainer asks of a model whose state dict lacks names."""
+
     @property
     def base_model(self) -> nn.Module:
         """Everything but the head, to be frozen: `model.base_model.parameters()`."""
@@ -135,6 +138,17 @@ class Parts(nn.Module):
             raise InputError(self._unheard(name))
         else:
             super().__setattr__(name, cast(Any, value))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What was pickled before there were `maps` gets them."""
+        super().__setstate__(state)
+        if "pellucid" in vars(self) and "maps" not in vars(self):
+            self._name_parts()
+
+    def _name_parts(self) -> None:
+        self.name_or_path = self.config.name_or_path  # where PEFT looks for it
+        self.maps = maps_of_head(self.pellucid)
+        self.register_load_state_dict_pre_hook(read_by_family)
 
     def __delattr__(self, name: str) -> None:
         owner = self._owner(name) if name in vars(self).get("maps", ()) else None
@@ -249,3 +263,18 @@ class Parts(nn.Module):
             if name in _ELSEWHERE:
                 known, elsewhere = [], _ELSEWHERE[name]
             raise lacking(f"this {type(self).__name__}", name, known, elsewhere) from None
+
+
+def read_by_family(model: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """A hook: what `load_state_dict` is given under the names of the family's files goes under the network's."""
+    assert isinstance(model, Parts)
+    own = [name for name in state if name.startswith(prefix)]
+    if any(name.startswith(f"{prefix}network.") for name in own):
+        return
+    names, rows = spoken(model.pellucid)
+    for name in own:
+        found = names.ours(name.removeprefix(prefix), rows)
+        if not found or not isinstance(state[name], Tensor):
+            continue
+        numbers = state.pop(name)
+        state.update({f"{prefix}network.{ours}": place.take(numbers) for ours, place in found.items()})

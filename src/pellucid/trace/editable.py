@@ -26,11 +26,10 @@ class Editable:
 
     if not TYPE_CHECKING:  # a checker of types knows the names that are there
 
-        def __getattribute__(self, name: str) -> Any:
-            """AttributeError for what is not there; of a name that others have for it, with what does it here. Not by
-            `__getattr__`, which is not told the error of a property, and would run it once more to hear it."""
+        def __getattr__(self, name: str) -> Any:
+            """AttributeError for what is not there; of a name that others have for it, with what does it here."""
             try:
-                return object.__getattribute__(self, name)
+                return object.__getattribute__(self, name)  # its own error, also that of a property
             except AttributeError as error:
                 if name.startswith("_") or hasattr(type(self), name):
                     raise
