@@ -199,6 +199,11 @@ def test_a_part_of_a_subclass_is_kept_by_every_checkpoint(tmp_path: Path) -> Non
     assert trainer.evaluate()["eval_loss"] == pytest.approx(best, abs=1e-6)
     held = safetensors.torch.load_file(tmp_path / "out" / "checkpoint-3" / "model.safetensors")
     assert {"top.weight", "top.bias"} < held.keys()
+    with pytest.raises(
+        pellucid.InputError, match=r"^this Own has numbers .* \(top.weight, top.bias\): keep state_dict"
+    ):
+        model.save_pretrained(tmp_path / "two")
+    assert not (tmp_path / "two").exists()
     other = trained(Own(config), tmp_path / "other", rows, max_steps=1, learning_rate=2.0)
     assert other.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2")).global_step == 3
     for name, one in other.model.state_dict().items():  # as if nothing had come between

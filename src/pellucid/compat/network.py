@@ -20,7 +20,7 @@ from pellucid.compat.said import saving
 from pellucid.compat.writing import check_mask, written
 from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, plain_number, truth
-from pellucid.errors import InputError
+from pellucid.errors import InputError, several
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
 from pellucid.models import name_once, resize_vocabulary
@@ -214,6 +214,11 @@ class PreTrainedModel(Parts):
         truth("is_main_process", is_main_process)
         if not is_main_process:
             return
+        if own := [name for name in self.state_dict() if not name.startswith("network.")]:
+            raise InputError(
+                f"this {type(self).__name__} has numbers that no file of its family holds ({several(own, 3)}): keep "
+                "state_dict()"
+            )
         folder, loaded = Path(save_directory), self.as_set().loaded
         self.check_maps()
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
