@@ -55,6 +55,14 @@ HEADS: dict[str, tuple[Work, str]] = {
         lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(states[:, -1]))),
         r"Gather /Gather stands on the way to pooler\.dense",
     ),
+    "pooler of the first token, turned around": (
+        lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(states[:, 0].flip(-1)))),
+        r"Slice /Slice stands on the way to pooler\.dense",
+    ),
+    "whole numbers": (
+        lambda own, states, pooled, mask: own.classifier(states.long().float()),
+        r"Cast /Cast\w* stands on the way to classifier",
+    ),
     "temperature": (
         lambda own, states, pooled, mask: own.classifier(pooled) / 2.5,
         r"the output \w+ reads 0\.4 times Gemm /classifier/Gemm",

@@ -130,7 +130,8 @@ def check_activation(body: "Body", up: Linear, value: str, facts: dict[str, Any]
 
 def check_pointwise(body: "Body", up: Linear, value: str, wanted: str) -> None:
     """Refuses anything between a product and `value` that does not make of each number what `wanted` does."""
-    sample = torch.linspace(-4, 4, 33, dtype=torch.float64, device="cpu")
+    far = [-100.0, -30.0, -8.0, 8.0, 30.0, 100.0]
+    sample = torch.tensor([*(i / 4 for i in range(-16, 17)), *far], dtype=torch.float64, device="cpu")
     inside = up.node.settings.get("activation") if up.node.kind == "FusedGemm" else None
     given = _WORK[inside](sample) if inside in _WORK else sample
     try:

@@ -66,9 +66,9 @@ class Pointwise:
         if node.kind not in _WORK:
             raise self._strange(node)
         read = node.inputs[:1] if node.kind in _BIASED else node.inputs
-        parts = [self.of(value, depth + 1) for value in read if value]
+        parts = [self.of(value, depth + 1) if value else None for value in read]
         try:
-            if node.kind != "ReduceMean" and prod(torch.broadcast_shapes(*(part.shape for part in parts))) > _MOST:
+            if node.kind != "ReduceMean" and prod(_common(parts)) > _MOST:
                 raise self._strange(node)
             return _WORK[node.kind](node.settings, *parts)
         except (RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:
@@ -128,6 +128,15 @@ def _mean(said: dict[str, Any], numbers: Tensor, axes: Tensor | None = None) -> 
     return numbers.mean(-1, keepdim=True)
 
 
+def _common(parts: list[Tensor | None]) -> tuple[int, ...]:
+    return tuple(torch.broadcast_shapes(*(part.shape for part in parts if part is not None)))
+
+
+def _clip(said: dict[str, Any], numbers: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    least, most = (said.get(name) if bound is None else bound for name, bound in (("min", low), ("max", high)))
+    return torch.clamp(numbers, least, most)
+
+
 def _plain(work: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda said, *parts: work(*parts)
 
@@ -141,6 +150,9 @@ _WORK: dict[str, Callable[..., Tensor]] = {
     "Max": _plain(torch.maximum),
     "Min": _plain(torch.minimum),
     "Neg": _plain(torch.neg),
+    "Abs": _plain(torch.abs),
+    "Clip": _clip,
+    "Log": _plain(torch.log),
     "Sqrt": _plain(torch.sqrt),
     "Reciprocal": _plain(torch.reciprocal),
     "Exp": _plain(torch.exp),

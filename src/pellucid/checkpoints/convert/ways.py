@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from pellucid.checkpoints.convert.graph import Node, shown
+from pellucid.checkpoints.convert.graph import REALS, Node, shown
 from pellucid.checkpoints.convert.pointwise import SAME, Pointwise, rounded
 from pellucid.checkpoints.convert.steps import Steps
 from pellucid.errors import CheckpointMismatchError
@@ -71,7 +71,8 @@ class Ways:
         if node is None or depth > _DEEPEST or value not in self.carried:
             raise self.strange(node or "nothing that is computed from the text", where)
         moving = [read for read in node.inputs if read in self.carried]
-        if node.kind in (*SAME, "Cast") and node.input(0) in self.carried:
+        real = node.kind == "Cast" and node.settings.get("to") in REALS
+        if (node.kind in SAME or real) and node.input(0) in self.carried:
             return self.terms(node.input(0), where, mask=mask, depth=depth + 1)
         if node.kind == "Where" and (kept := self._kept(node, mask)):
             return self.terms(kept, where, mask=mask, depth=depth + 1)
@@ -86,7 +87,10 @@ class Ways:
             return {term: one * (factor if node.kind == "Mul" else 1 / factor) for term, one in found.items()}
         if node.kind in ("Gather", "Slice"):
             found = self.terms(node.input(0), where, mask=mask, depth=depth + 1)
-            return {Term(term.value, term.first or self._is_first(node, where)): one for term, one in found.items()}
+            first = self._is_first(node, where)
+            if first and any(term.first for term in found):
+                raise self.strange(node, where)
+            return {Term(term.value, term.first or first): one for term, one in found.items()}
         if value == node.outputs[0] and (source := rounded(self.steps.constants, node)):
             return self.terms(source, where, mask=mask, depth=depth + 1)
         added = node.kind in ("Add", "Sum", "Sub") and len(moving) < len(node.inputs)
