@@ -195,6 +195,13 @@ def test_labels_left_alone_are_as_many_where_a_head_with_labels_is_asked_for(
     assert "id2label is {'0': 'a', '1': 'a', '2': 'b'}" in caplog.text
 
 
+def test_layers_beyond_those_of_the_config_are_no_state_dict_of_another_kind(folder: Path) -> None:
+    with_config(num_hidden_layers=1)(folder)
+    with pytest.raises(pellucid.CheckpointMismatchError, match=r"belong nowhere \(.*") as caught:
+        pellucid.load(folder)
+    assert "state dict" not in str(caught.value)
+
+
 def test_a_large_index_is_read_at_once(folder: Path) -> None:
     """Time grows with the size of the file and not with its square."""
     more = {f"n{i}": torch.zeros(0) for i in range(20_000)}

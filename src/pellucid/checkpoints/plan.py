@@ -197,7 +197,7 @@ def _problems(
     if extra := strange + beyond:
         expected = [names.theirs(name, page.rows, prefixed=prefixed).theirs for name in wanted]
         hint = near(extra[0].rpartition(".")[0] or extra[0], expected, most=1) if lost else ""
-        if all(name.startswith("network.") for name in strange):
+        if strange and all(name.startswith("network.") for name in strange):
             hint = ": a state dict of pellucid.compat, whose save_pretrained(folder) writes a checkpoint"
         problems.append(f"{len(extra)} that belong nowhere ({several(extra, 3)}){hint}")
     for ours, place in told:
