@@ -58,9 +58,9 @@ def ids(rows: int = 2, length: int = 7) -> tuple[torch.Tensor, ...]:
     return torch.randint(5, 60, (rows, length), generator=chance), mask, torch.arange(length).expand(rows, -1) // 4
 
 
-def traced(module: torch.nn.Module, path: Path, opset: int = 14) -> None:
-    """What the older exporter makes of a module that takes the inputs in their order."""
-    free = {name: {0: "batch", 1: "seq"} for name in INPUTS}
+def traced(module: torch.nn.Module, path: Path, opset: int = 14, *, free: bool = True) -> None:
+    """What the older exporter makes of a module that takes the inputs in their order.  free: for texts of any size."""
+    axes = {name: {0: "batch", 1: "seq"} for name in INPUTS} if free else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -68,7 +68,7 @@ def traced(module: torch.nn.Module, path: Path, opset: int = 14) -> None:
             ids(),
             path,
             input_names=list(INPUTS),
-            dynamic_axes=free,
+            dynamic_axes=axes,
             dynamo=False,
             opset_version=opset,
         )

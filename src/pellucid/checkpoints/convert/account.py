@@ -5,8 +5,7 @@ import re
 from typing import Any
 
 from pellucid.checkpoints.convert.bert import Body
-from pellucid.checkpoints.convert.graph import Node, shown
-from pellucid.checkpoints.convert.steps import Linear
+from pellucid.checkpoints.convert.graph import shown
 from pellucid.errors import CheckpointMismatchError, InputError, several
 
 log = logging.getLogger("pellucid")
@@ -68,8 +67,6 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
         config["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
     wanted = _wanted(facts, 1 if config["architectures"] == ["BertForMultipleChoice"] else labels or 2)
     problems = []
-    for name in (name for name in wanted if name.startswith("embeddings.") and name not in body.tables):
-        problems.append(f"{name} is missing: its lookup was computed away; export with all inputs and free lengths")
     for name, part in body.tables.items():
         expected = wanted[re.sub(r"\.\d+\.", ".{i}.", name)]
         if part.shape != expected:
@@ -77,48 +74,6 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
     if problems:
         more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise CheckpointMismatchError(f"{body.steps.graph.path} does not fit: {'; '.join(problems[:3])}{more}")
-
-
-def check_cut(body: Body, facts: dict[str, Any]) -> None:
-    """The graph cuts the query into heads and scales their scores; both must be as config.json says."""
-    heads = facts["num_attention_heads"]
-    usual = (facts["hidden_size"] // heads) ** -0.5
-    _check_query(body, facts)
-    for node in body.steps.graph.nodes:
-        if node.kind in ("Attention", "MultiHeadAttention"):
-            _check_attention(body, node, heads, usual)
-    for scale, node in body.scales:
-        if abs(scale / usual - 1) > 3e-3:
-            raise body.wrong(f"its scores are multiplied by {scale:.4g} ({node}), config.json means {usual:.4g}")
-
-
-def _check_query(body: Body, facts: dict[str, Any]) -> None:
-    """The shape that the first query is given."""
-    query = next(step for step in body.used if isinstance(step, Linear))
-    cut = next((node for node in body.steps.graph.readers.get(query.output, []) if node.kind == "Reshape"), None)
-    if cut is None:
-        return
-    constants, maker = body.steps.constants, body.steps.graph.makers.get(cut.input(1))
-    whole = constants.vector(cut.input(1))
-    parts = maker.inputs if maker is not None and maker.kind == "Concat" else ()
-    shape = whole.numbers.tolist() if whole else [constants.number(name) for name in parts]
-    heads, width = facts["num_attention_heads"], facts["hidden_size"]
-    if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
-        found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
-        raise body.wrong(f"it cuts into {found} heads, config.json says {heads}")
-
-
-def _check_attention(body: Body, node: Node, heads: int, usual: float) -> None:
-    """An attention that is one operation says by its settings how many heads it has, and how it weighs."""
-    said = node.settings
-    found = said.get("num_heads", said.get("q_num_heads", heads))
-    if found != heads:
-        raise body.wrong(f"it cuts into {found} heads, config.json says {heads}")
-    if (
-        any(said.get(key) for key in ("unidirectional", "is_causal", "softcap"))
-        or abs((said.get("scale") or usual) / usual - 1) > 1e-3
-    ):
-        raise body.wrong(f"{node} looks only back, or scales its scores in another way")
 
 
 def check_account(body: Body) -> None:

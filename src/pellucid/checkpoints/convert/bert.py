@@ -5,16 +5,18 @@ from math import isclose
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from pellucid.checkpoints.convert.bert_inside import attention_of, check_activation, check_norm
+from pellucid.checkpoints.convert.bert_inside import activated, attention_of
 from pellucid.checkpoints.convert.constants import Part
-from pellucid.checkpoints.convert.graph import Node, shown
+from pellucid.checkpoints.convert.run import Run, batch_for
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
-from pellucid.checkpoints.convert.ways import Term, Ways
 from pellucid.errors import CheckpointMismatchError
 
 ACTIVE = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
 """Products that an activation may follow within the same operation."""
+
+_ACTIVATED = "the activation of the product before"
 
 LEAST_OF_HALF = 1.2e-7
 """What exporters make of an epsilon that half precision cannot hold."""
@@ -24,16 +26,16 @@ LEAST_OF_HALF = 1.2e-7
 class Body:
     """The encoder of a graph: its tables by the reference's names, and the step that its last hidden state leaves.
 
-    used: every step that has found its place.  ways: what stands between them.
-    scales: what the scores of each layer are multiplied by, and where.
+    used: every step that has found its place.  run: what stands between them, tried on random numbers.
+    weights: names of the values that are weights of attention.
     """
 
     steps: Steps
-    ways: Ways
+    run: Run
     tables: dict[str, Part] = field(default_factory=dict)
     used: list[Step] = field(default_factory=list)
-    scales: list[tuple[float, Node]] = field(default_factory=list)
-    last: Step | None = None
+    weights: set[str] = field(default_factory=set)
+    last: Norm | None = None
 
     def place(self, step: Linear | Norm | Lookup, name: str) -> None:
         """Takes the tables of a step as `name`; a product without a bias adds nothing, which is a bias of zeros."""
@@ -49,7 +51,7 @@ class Body:
 
     def wrong(self, what: str) -> CheckpointMismatchError:
         """The error for a graph that is not BERT's."""
-        return CheckpointMismatchError(f"{self.steps.graph.path} is not built as BERT is: {what}")
+        return self.run.wrong(what)
 
 
 def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
@@ -58,7 +60,7 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     facts: of config.json: num_hidden_layers, hidden_act, layer_norm_eps, max_position_embeddings, type_vocab_size.
     Raises: CheckpointMismatchError where the graph does something else.
     """
-    body = Body(steps, Ways(steps, facts["hidden_size"] // facts["num_attention_heads"]))
+    body = Body(steps, Run(steps, batch_for(steps, _words(steps), facts["max_position_embeddings"])))
     hidden = _embeddings(body, facts)
     for i in range(facts["num_hidden_layers"]):
         hidden = _layer(body, hidden, f"encoder.layer.{i}", facts)
@@ -74,6 +76,9 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     return body
 
 
+_ROLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+
+
 def _embeddings(body: Body, facts: dict[str, Any]) -> Norm:
     """The norm after the sum of the tables of words, positions and types."""
     found = [
@@ -84,76 +89,82 @@ def _embeddings(body: Body, facts: dict[str, Any]) -> Norm:
     if len(found) != 1:
         raise body.wrong(f"{len(found)} norms follow looked-up tables, expected one")
     norm, lookups = found[0]
-    for lookup in (step for step in lookups if isinstance(step, Lookup)):
-        role = _role(body, lookup, facts)
-        if f"embeddings.{role}.weight" in body.tables:
-            raise body.wrong(f"two tables are looked up as {role}")
-        _check_indices(body, lookup, role)
+    roles = {_role(body, lookup, facts): lookup for lookup in lookups if isinstance(lookup, Lookup)}
+    if len(roles) < len(lookups):
+        raise body.wrong(f"of {len(lookups)} tables, several are looked up as one of {', '.join(roles)}")
+    for role in (role for role in _ROLES if role not in roles):
+        raise body.wrong(f"no table is looked up as {role}; export with all inputs and free lengths")
+    given = _inputs(body, roles, facts["type_vocab_size"])
+    for role, lookup in roles.items():
+        body.run.look_up(lookup, given[role], role)
         body.place(lookup, f"embeddings.{role}")
-    check_norm(body.ways, norm, lookups, "the sum of the embeddings")
+    total = sum((body.run.state(lookup) for lookup in roles.values()), start=torch.zeros((), device="cpu"))
+    body.run.check(norm, total, "embeddings.LayerNorm", "the sum of the embeddings")
     body.place(norm, "embeddings.LayerNorm")
     return norm
+
+
+def _words(steps: Steps) -> str:
+    """The input of ids."""
+    return "input_ids" if "input_ids" in steps.graph.inputs else next(iter(steps.graph.inputs), "")
 
 
 def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
     """What a table is for: the indices of words and types are inputs; those of positions are counted, or named so."""
     rows = lookup.table.shape[0]
-    given = [found for found in body.steps.back(*lookup.inputs) if isinstance(found, str)]
-    if given:
-        words = "input_ids" if "input_ids" in body.steps.graph.inputs else body.steps.graph.inputs[0]
-        others = "position_embeddings" if "position" in given[0] else "token_type_embeddings"
-        return "word_embeddings" if given[0] == words else others
+    if given := _asked(body, lookup):
+        others = "position_embeddings" if "position" in given else "token_type_embeddings"
+        return "word_embeddings" if given == _words(body.steps) else others
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
         return "token_type_embeddings"
     return "position_embeddings"
 
 
-def _check_indices(body: Body, lookup: Lookup, role: str) -> None:
-    """Words and types are looked up as they are given; positions are counted from 0, and types not given are 0."""
-    steps, value = body.steps, lookup.inputs[0]
-    given = any(isinstance(found, str) for found in steps.back(value))
-    for _ in range(len(steps.graph.nodes)):
-        value = steps.given(value)
-        node, whole = steps.graph.makers.get(value), steps.constants.get(value)
-        wrong = body.wrong(f"{node or shown(value)} changes the indices with which {lookup.node} looks up {role}")
-        if whole is not None and whole.numbers.numel() > 1:
-            counted = torch.arange(whole.shape[-1], device="cpu") * (role == "position_embeddings")
-            if not bool((whole.numbers == counted).all()):
-                raise wrong
-        if node is None:
-            return
-        numbers = [steps.constants.number(name) for name in node.inputs]
-        if node.kind == "Range" and (numbers[0], numbers[-1]) != (0, 1):
-            raise wrong
-        if node.kind in ("Expand", "Transpose", "Slice") and (node.kind != "Slice" or numbers[1:2] in ([0], [])):
-            value = node.input(0)
-        elif node.kind == "Add" and 0 in numbers:
-            value = node.inputs[1 - numbers.index(0)]
-        elif given or node.kind in ("Add", "Sub", "Mul", "Div", "Slice"):
-            raise wrong
-        else:
-            return
+def _asked(body: Body, lookup: Lookup) -> str:
+    """The input of the graph that says which rows are looked up; "" where they are counted, or always the same."""
+    return next((found for found in body.steps.back(*lookup.inputs) if isinstance(found, str)), "")
+
+
+def _inputs(body: Body, roles: dict[str, Lookup], types: int) -> dict[str, Tensor]:
+    """Gives the run its texts; the answer is what each table is then looked up with, `[texts, tokens]`."""
+    run, kept = body.run, body.run.batch.kept
+    words = run.whole_numbers(max(roles[_ROLES[0]].table.shape[0], 1))
+    places = torch.arange(run.batch.tokens, device="cpu").expand(kept.shape)
+    indices = dict(zip(_ROLES, (words, places, run.whole_numbers(types))))
+    for name in body.steps.graph.inputs:
+        run.given[name] = kept.long().reshape(run.batch.shape)
+    for role, lookup in roles.items():
+        if name := _asked(body, lookup):
+            run.given[name] = indices[role].reshape(run.batch.shape)
+        elif role == "token_type_embeddings":
+            indices[role] = torch.zeros_like(indices[role])
+    return indices
 
 
 def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
+    run = body.run
     middle, out = _sum(body, hidden, f"{name} has no sum with its attention and norm after it")
-    for step, part in zip(attention_of(body, hidden, out, name), ("query", "key", "value")):
+    for step, part in zip(attention_of(body, hidden, out, name, facts), ("query", "key", "value")):
         body.place(step, f"{name}.attention.self.{part}")
     body.place(out, f"{name}.attention.output.dense")
-    check_norm(body.ways, middle, [hidden, out], f"{name}.attention.output.LayerNorm")
+    _check_sum(run, middle, hidden, out, f"{name}.attention.output")
     body.place(middle, f"{name}.attention.output.LayerNorm")
     end, down = _sum(body, middle, f"{name} has no sum with its feed-forward part and norm after it")
     match body.steps.before(*down.inputs):
         case [Linear() as up] if body.steps.before(*up.inputs) == [middle]:
-            body.ways.same(up.inputs, [Term(middle.output)], f"{name}.intermediate.dense")
-            check_activation(body, up, down.inputs[0], facts)
+            run.check(up, run.state(middle), f"{name}.intermediate.dense", "the state behind the attention")
+            run.check(down, activated(body, up, down.inputs[0], facts), f"{name}.output.dense", _ACTIVATED)
         case _:
             raise body.wrong(f"{name} has no two products between its norms ({down.node})")
     body.place(up, f"{name}.intermediate.dense")
     body.place(down, f"{name}.output.dense")
-    check_norm(body.ways, end, [middle, down], f"{name}.output.LayerNorm")
+    _check_sum(run, end, middle, down, f"{name}.output")
     body.place(end, f"{name}.output.LayerNorm")
     return end
+
+
+def _check_sum(run: Run, norm: Norm, past: Norm, made: Linear, where: str) -> None:
+    run.check(norm, run.state(past) + run.state(made), f"{where}.LayerNorm", f"the sum of {where}.dense and its input")
 
 
 def _after(body: Body, hidden: Norm) -> list[tuple[Norm, Linear]]:

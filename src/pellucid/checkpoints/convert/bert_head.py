@@ -1,15 +1,15 @@
 """What follows BERT's last layer in a graph, and which of the reference's models has that."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from pellucid.checkpoints.convert.bert import Body
-from pellucid.checkpoints.convert.bert_inside import activation_of, check_activation, check_written_out
+from pellucid.checkpoints.convert.bert_inside import activated, activation_of
 from pellucid.checkpoints.convert.graph import Node, shown
-from pellucid.checkpoints.convert.pointwise import SAME
 from pellucid.checkpoints.convert.steps import Linear, Norm, Step
-from pellucid.checkpoints.convert.ways import Term
 from pellucid.errors import CheckpointMismatchError
 
 log = logging.getLogger("pellucid")
@@ -21,6 +21,8 @@ _FINAL = tuple(
     f"{name}.weight" for name in ("cls.predictions.decoder", "cls.seq_relationship", "classifier", "qa_outputs")
 )
 """The tables behind which a graph ends."""
+
+_STATES, _FIRST = "the states of the last layer", "the first token's state of the last layer"
 
 
 def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
@@ -34,8 +36,7 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
     found = next(((step, end) for step in rest if before[id(step)] == [body.last] and (end := _tanh(body, step))), None)
     pooler, pooled = found or (None, "")
     if pooler is not None:
-        body.ways.same(pooler.inputs, [Term(_last(body), first=True)], "pooler.dense")
-        body.ways.end(pooled)
+        body.run.check(pooler, _first(body), "pooler.dense", _FIRST)
         body.place(pooler, "pooler.dense")
     lexical = _masked_words(body, rest, before, facts)
     others = [step for step in rest if step not in body.used]
@@ -48,8 +49,14 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
     return named
 
 
-def _last(body: Body) -> str:
-    return body.last.output if body.last else ""
+def _last(body: Body) -> Tensor:
+    """What stands for the last layer's states, `[texts, tokens, width]`."""
+    assert body.last is not None
+    return body.run.state(body.last)
+
+
+def _first(body: Body) -> Tensor:
+    return _last(body)[:, 0]
 
 
 def _tanh(body: Body, step: Step) -> str:
@@ -72,10 +79,11 @@ def _masked_words(
     after = [step for step in rest if before[id(step)] == [norm]]
     match before[id(norm)], after:
         case [Linear() as transform], [Linear() as decoder] if before[id(transform)] == [body.last]:
-            body.ways.same(transform.inputs, [Term(_last(body))], "cls.predictions.transform.dense")
-            check_activation(body, transform, norm.inputs[0], facts)
-            check_written_out(body.ways, norm, "cls.predictions.transform.LayerNorm")
-            body.ways.same(decoder.inputs, [Term(norm.output)], "cls.predictions.decoder")
+            name = "cls.predictions.transform"
+            body.run.check(transform, _last(body), f"{name}.dense", _STATES)
+            made = activated(body, transform, norm.inputs[0], facts)
+            body.run.check(norm, made, f"{name}.LayerNorm", "the activation of the product before")
+            body.run.check(decoder, body.run.state(norm), "cls.predictions.decoder", "the norm before")
             body.place(transform, "cls.predictions.transform.dense")
             body.place(norm, "cls.predictions.transform.LayerNorm")
             body.place(decoder, "cls.predictions.decoder")
@@ -91,7 +99,7 @@ def _classifier(
     """A product for every token, or for the pooled first one."""
     if pooler is not None and before == [pooler] and isinstance(step, Linear):
         name = "cls.seq_relationship" if architecture in _PAIRED else "classifier"
-        body.ways.same(step.inputs, [Term(pooled)], name)
+        body.run.check(step, body.run.of(pooled, name), name, "the pooled first token")
         body.place(step, name)
         if architecture in _PAIRED:
             return _PAIRED[0]
@@ -100,7 +108,7 @@ def _classifier(
     if before == [body.last] and isinstance(step, Linear):
         spans = step.weight.shape[0] == 2 and _is_cut(body, step)
         name = "qa_outputs" if spans else "classifier"
-        body.ways.same(step.inputs, [Term(_last(body))], f"{name} (a product for every token)")
+        body.run.check(step, _last(body), f"{name} (a product for every token)", _STATES)
         body.place(step, name)
         return "BertForQuestionAnswering" if spans else "BertForTokenClassification"
     raise body.wrong(f"{step.node} follows the last layer and belongs to no head of BERT that is known")
@@ -113,49 +121,65 @@ def _is_cut(body: Body, step: Linear) -> bool:
     return sum(ways) == 2 or any(node.kind == "Split" for node in nodes)
 
 
+class _Known(NamedTuple):
+    """Numbers that may leave a graph.  source: the step or value that makes them.  what: for a message.
+    column: which of an answer's two, its start or its end."""
+
+    numbers: Tensor
+    source: str
+    what: str
+    column: int | None = None
+
+
+def _known(body: Body, heads: Sequence[Linear], pooled: str, named: str) -> Iterator[_Known]:
+    """All numbers that BERT makes: those of its heads first."""
+    run = body.run
+    for step in heads:
+        numbers = run.state(step)
+        yield _Known(numbers, step.output, str(step.node))
+        if named == "BertForQuestionAnswering":
+            yield from (_Known(numbers[..., i], step.output, f"column {i} of {step.node}", i) for i in range(2))
+    if body.last is not None:
+        yield _Known(_last(body), body.last.output, _STATES)
+        yield _Known(_first(body), body.last.output, _FIRST)
+    for name in filter(None, (pooled, *sorted(body.weights))):
+        yield _Known(run.of(name, name), name, shown(name))
+    yield from (_Known(run.state(step), step.output, str(step.node)) for step in body.used if isinstance(step, Norm))
+
+
 def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, named: str) -> None:
     """Behind the last steps nothing may stand but what changes shape or type: neither a softmax nor a scale."""
     final = [id(body.tables[name]) for name in _FINAL if name in body.tables]
-    heads = {step.output for step in rest if id(step.weight) in final}
-    states = {step.output for step in body.used if isinstance(step, Norm)} | {pooled}
+    heads = [step for step in rest if isinstance(step, Linear) and id(step.weight) in final]
+    known = list(_known(body, heads, pooled, named))
     told, columns, left = set[str](), [], list[tuple[str, CheckpointMismatchError]]()
     for name in body.steps.graph.outputs:
-        if name not in body.ways.carried:
+        if not body.steps.before(name):
             continue
-        value, column = _column(body, name) if named == "BertForQuestionAnswering" else (name, None)
-        columns += [] if column is None else [(name, column)]
-        where = f"the output {shown(name)}"
         try:
-            found = set(body.ways.terms(value, where))
-            if len(found) != 1 or not {term.value for term in found} <= heads | states | body.ways.weights:
-                body.ways.same([value], [Term(next(iter(heads or {_last(body)})))], where)
-            body.ways.same([value], [Term(next(iter(found)).value)], where)
-            told |= {term.value for term in found}
+            found = _found(body, name, known)
         except CheckpointMismatchError as error:
             left.append((name, error))
-    if left and (named != PLAIN or _last(body) not in told):
+        else:
+            told.add(found.source)
+            columns += [] if found.column is None else [(name, found.column)]
+    if left and (named != PLAIN or body.last is None or body.last.output not in told):
         raise left[0][1]
     for name, _ in left:
         log.warning("%s: its output %s is no part of BERT; left out", body.steps.graph.path.name, shown(name))
     if columns and [column for _, column in columns] != [0, 1]:
         raise body.wrong(f"its outputs {' and '.join(shown(name) for name, _ in columns)} are no start and end")
-    if missing := heads - told:
-        raise body.wrong(f"no output is what {body.steps.by_output[min(missing)].node} makes")
+    if missing := [step for step in heads if step.output not in told]:
+        raise body.wrong(f"no output is what {missing[0].node} makes")
 
 
-def _column(body: Body, name: str) -> tuple[str, int | None]:
-    """The value of which an output is one column, and which; None where it is all of them."""
-    value, node = name, body.steps.graph.makers.get(name)
-    while node is not None and node.kind in (*SAME, "Cast"):
-        value, node = node.input(0), body.steps.graph.makers.get(node.input(0))
-    constants = body.steps.constants
-    if node is not None and node.kind == "Split" and node.settings.get("axis", 0) in (-1, 2):
-        return node.input(0), node.outputs.index(value)
-    if node is not None and node.kind == "Gather" and node.settings.get("axis", 0) in (-1, 2):
-        place = constants.number(node.input(1))
-        return node.input(0), None if place is None else int(place) % 2
-    if node is not None and node.kind == "Slice" and constants.number(node.input(3)) in (-1, 2):
-        start, end = constants.number(node.input(1)), constants.number(node.input(2))
-        if (start, end) == (0, 1) or (start == 1 and end is not None and end >= 2):
-            return node.input(0), 0 if start == 0 else 1
-    return name, None
+def _found(body: Body, name: str, known: Sequence[_Known]) -> _Known:
+    """Which of these numbers an output is; CheckpointMismatchError where it is none."""
+    where = f"the output {shown(name)}"
+    made = body.run.of(name, where)
+    alike = (one for one in known if one.numbers.numel() == made.numel())
+    likely = next(alike, known[0])
+    for one in (likely, *alike):
+        if one.numbers.numel() == made.numel() and body.run.alike(made, one.numbers):
+            return one
+    raise body.run.other(made, likely.numbers, where, likely.what, name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pellucid.checkpoints.convert.account import check_account, check_cut, check_heads, check_shapes
+from pellucid.checkpoints.convert.account import check_account, check_heads, check_shapes
 from pellucid.checkpoints.convert.bert import Body, read_body
 from pellucid.checkpoints.convert.bert_head import PLAIN, read_head
 from pellucid.checkpoints.convert.constants import Part
@@ -44,9 +44,12 @@ def read_encoder(
     Raises: CheckpointMismatchError with everything that has no place, is missing, or has another shape.
     """
     facts = _facts(path, raw, heads)
-    body = read_body(read_steps(open_graph(path), progress), facts)
-    stated = raw.get("architectures") or [""]
-    architecture = read_head(body, facts, str(stated[0]))
+    steps, stated = read_steps(open_graph(path), progress), raw.get("architectures") or [""]
+    try:
+        body = read_body(steps, facts)
+        architecture = read_head(body, facts, str(stated[0]))
+    except RuntimeError as error:
+        raise CheckpointMismatchError(f"{path} has tables that do not fit each other ({str(error)[:160]})") from error
     if stated not in ([architecture], [""]):
         said = several(shown(str(name)) for name in stated)
         log.warning("%s holds a %s; config.json said %s", path.name, architecture, said)
@@ -54,7 +57,6 @@ def read_encoder(
     config |= {"hidden_act": SPELLINGS.get(facts["hidden_act"], facts["hidden_act"])}
     config |= _tied(body, raw)
     check_shapes(body, facts, config)
-    check_cut(body, facts)
     check_account(body)
     prefix = "" if architecture == PLAIN else "bert."
     tensors = {

@@ -62,13 +62,17 @@ class Held:
 
 @dataclass(frozen=True)
 class Graph:
-    """nodes: in the order of the file.  held: numbers by name.  inputs, outputs: names of the whole graph's own."""
+    """nodes: in the order of the file.  held: numbers by name.  inputs, outputs: names of the whole graph's own.
+
+    sizes: of the inputs, where the file says how many axes they have; 0 for an axis of any size.
+    """
 
     path: Path
     nodes: tuple[Node, ...]
     held: dict[str, Held]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     makers: dict[str, Node] = field(init=False)
     readers: dict[str, list[Node]] = field(init=False)
 

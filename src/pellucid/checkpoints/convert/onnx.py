@@ -66,8 +66,11 @@ def _records(onnx: ModuleType, path: Path, graph: Any) -> Graph:
             held[node.output[0]] = constant
         else:
             nodes.append(Node(node.op_type, node.name, tuple(node.input), tuple(node.output), settings))
-    inputs = tuple(value.name for value in graph.input if value.name not in held)
-    return Graph(path, tuple(nodes), held, inputs, tuple(value.name for value in graph.output))
+    given = [value for value in graph.input if value.name not in held]
+    inputs, outputs = (tuple(value.name for value in values) for values in (given, graph.output))
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in given}
+    sizes = {name: tuple(max(axis.dim_value, 0) for axis in axes) for name, axes in shapes.items() if axes}
+    return Graph(path, tuple(nodes), held, inputs, outputs, sizes)
 
 
 def _library() -> ModuleType | None:

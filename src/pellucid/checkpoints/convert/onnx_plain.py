@@ -22,7 +22,8 @@ GRAPH = {"nodes": 1, "tensors": 5, "inputs": 11, "outputs": 12, "sparse": 15}
 NODE = {"inputs": 1, "outputs": 2, "name": 3, "kind": 4, "settings": 5}
 SETTING = {"name": 1, "real": 2, "whole": 3, "text": 4, "tensor": 5, "graph": 6, "reals": 7, "wholes": 8, "graphs": 11}
 TENSOR = {"shape": 1, "kind": 2, "reals": 4, "wholes": 5, "longs": 7, "name": 8, "raw": 9, "outside": 13}
-"""The numbers of the fields that are read, by our names."""
+VALUE = (2, 1, 2)
+"""The numbers of the fields that are read, by our names; and those that lead from an input to its shape."""
 
 KINDS = {
     1: ("FLOAT", torch.float32), 2: ("UINT8", torch.uint8), 3: ("INT8", torch.int8), 5: ("INT16", torch.int16),
@@ -54,13 +55,14 @@ def open_plain(path: Path, data: bytes) -> Graph:
             else:
                 held[node.outputs[0]] = constant
         inputs, outputs = ([_name(raw) for raw in _every(parts, GRAPH[way])] for way in ("inputs", "outputs"))
+        sizes = {_name(raw): found for raw in _every(parts, GRAPH["inputs"]) if (found := _sizes(raw))}
     except (BrokenMessage, UnicodeDecodeError, struct.error) as error:
         raise CorruptFileError(
             f"{path} ({len(data):,} bytes) is no ONNX model, or was cut short; fetch it again"
         ) from error
     if not nodes:
         raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
-    return Graph(path, tuple(nodes), held, tuple(name for name in inputs if name not in held), tuple(outputs))
+    return Graph(path, tuple(nodes), held, tuple(name for name in inputs if name not in held), tuple(outputs), sizes)
 
 
 def _node(path: Path, raw: bytes) -> tuple[Node, Held | None]:
@@ -169,6 +171,14 @@ def _last(message: Message, number: int) -> bytes:
 
 def _name(raw: bytes) -> str:
     return _text(_last(_message(raw), 1))
+
+
+def _sizes(raw: bytes) -> tuple[int, ...]:
+    """The sizes of an input's axes; 0 where one is free."""
+    found = _message(raw)
+    for number in VALUE:
+        found = _message(_last(found, number))
+    return tuple(max(next(_wholes(_message(axis).get(1, [0]))), 0) for axis in _every(found, 1))
 
 
 def _text(raw: bytes) -> str:

@@ -23,9 +23,13 @@ class Step:
 
 @dataclass(eq=False)
 class Lookup(Step):
-    """Rows of a table `[rows, hidden]`; the input says which."""
+    """Rows of a table `[rows, hidden]`; the input says which.  width: of all steps, how many numbers one makes."""
 
     table: Part
+
+    @property
+    def width(self) -> int:
+        return self.table.shape[1]
 
 
 @dataclass(eq=False)
@@ -34,6 +38,10 @@ class Linear(Step):
 
     weight: Part
     bias: Part | None = None
+
+    @property
+    def width(self) -> int:
+        return self.weight.shape[0]
 
 
 @dataclass(eq=False)
@@ -44,6 +52,12 @@ class Norm(Step):
     bias: Part
     epsilon: float
 
+    @property
+    def width(self) -> int:
+        return self.weight.shape[0]
+
+
+Learned = Lookup | Linear | Norm
 
 Kind = TypeVar("Kind", bound=Step)
 

@@ -1,0 +1,100 @@
+"""Attention as BERT computes it, and as it stands in a foreign graph: written out, or as one operation."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.convert.graph import Node
+from pellucid.checkpoints.convert.steps import Linear, Steps
+from pellucid.errors import CheckpointMismatchError
+
+OFF = 1e-2
+"""By how much an attention in half precision may differ, of the largest number of its channel."""
+
+_SCALE_OFF = 3e-3
+
+
+def split(numbers: Tensor, heads: int) -> Tensor:
+    """`[texts, tokens, width]` as `[texts, heads, tokens, width of a head]`."""
+    return numbers.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def joined(numbers: Tensor) -> Tensor:
+    """`[texts, heads, tokens, width of a head]` as `[texts, tokens, width]`."""
+    return numbers.transpose(1, 2).flatten(2)
+
+
+def weights_of(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
+    """`[texts, heads, queries, keys]`.
+
+    query, key: `[texts, heads, tokens, width]`.  mask: True for what is seen, or numbers that are added.
+    scale: one by the root of the width, where it is not given.
+    """
+    scores = query @ key.mT * (scale or query.shape[-1] ** -0.5)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return torch.softmax(scores, -1)
+
+
+def whole_attention(said: dict[str, Any], parts: list[Tensor], *masks: Tensor | None) -> Tensor:
+    """An attention of one operation: ONNX Runtime's two, and ONNX's own from opset 23 on.
+
+    parts: query, key and value, `[texts, tokens, width]`, or cut into heads.
+    masks: one that says which keys are seen, `[texts, keys]`, or how many; and one that is added to the scores.
+    """
+    heads = said.get("num_heads", said.get("q_num_heads"))
+    whole = parts[0].dim() == 3
+    query, key, value = (split(part, heads) for part in parts) if whole else parts
+    seen, added = masks
+    mask = added
+    if seen is not None:
+        mask = _seen(seen, query.shape[0], key.shape[-2])
+        mask = mask if added is None else torch.where(mask, added, -torch.inf)
+    mixed = weights_of(query, key, mask, said.get("scale")) @ value
+    return joined(mixed) if whole else mixed
+
+
+def _seen(mask: Tensor, texts: int, keys: int) -> Tensor:
+    """Which keys are seen, `[texts, 1, 1 or queries, keys]`, by what ONNX Runtime is told of it."""
+    if mask.dim() == 1:  # how many, and perhaps from which on
+        ends, starts = mask[:texts], mask[texts:] if mask.numel() == 2 * texts else mask.new_zeros(texts)
+        places = torch.arange(keys, device="cpu")
+        return ((places < ends[:, None]) & (places >= starts[:, None]))[:, None, None]
+    return mask.bool()[:, None] if mask.dim() == 3 else mask.bool()[:, None, None]
+
+
+def check_query(steps: Steps, query: Linear, heads: int) -> None:
+    """Refuses a graph that cuts the query into another number of heads than config.json says."""
+    width = query.weight.shape[0]
+    cut = next((node for node in steps.graph.readers.get(query.output, []) if node.kind == "Reshape"), None)
+    if cut is None:
+        return
+    constants, maker = steps.constants, steps.graph.makers.get(cut.input(1))
+    whole = constants.vector(cut.input(1))
+    parts = maker.inputs if maker is not None and maker.kind == "Concat" else ()
+    shape = whole.numbers.tolist() if whole else [constants.number(name) for name in parts]
+    if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
+        found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
+        raise _other_heads(steps, found, heads)
+
+
+def check_settings(steps: Steps, node: Node, heads: int, usual: float) -> None:
+    """An attention of one operation says by its settings how many heads it has, and how it weighs."""
+    said = node.settings
+    found = said.get("num_heads", said.get("q_num_heads", heads))
+    if found != heads:
+        raise _other_heads(steps, found, heads)
+    if (
+        any(said.get(key) for key in ("unidirectional", "is_causal", "softcap"))
+        or abs((said.get("scale") or usual) / usual - 1) > _SCALE_OFF
+    ):
+        raise CheckpointMismatchError(
+            f"{steps.graph.path} is not built as BERT is: {node} looks only back, or scales its scores in another way"
+        )
+
+
+def _other_heads(steps: Steps, found: int, heads: int) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"{steps.graph.path} is not built as BERT is: it cuts into {found} heads, config.json says {heads}"
+    )

@@ -1,0 +1,273 @@
+"""A foreign graph, run on a small batch of random numbers: what does each of its learned steps read?"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import islice
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pellucid.checkpoints.convert.arithmetic import MOST, WORK
+from pellucid.checkpoints.convert.attention import OFF, whole_attention
+from pellucid.checkpoints.convert.constants import Constants
+from pellucid.checkpoints.convert.graph import Node, shown
+from pellucid.checkpoints.convert.steps import UNCHANGED, Learned, Lookup, Norm, Steps
+from pellucid.errors import CheckpointMismatchError, several
+
+_TEXTS, _TOKENS, _PADDED = 3, 23, (5, 0, 14)
+"""A batch, where the file leaves its size free: sizes that nothing else in a graph has, so that no axis is taken for
+another; and how many tokens of each text are padding."""
+
+_DEEPEST = 120
+"""Operations behind each other between two steps."""
+
+_OFF = 2e-3
+"""By how much numbers of half precision may make a difference."""
+
+_ROUNDING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+"""What makes few bits of numbers, and numbers of few bits: here they stay as they are."""
+
+_MOST_TOKENS = 2**14
+"""Of a batch."""
+
+_MOST_AT_ONCE = 4 * MOST
+"""Numbers that are made between two steps."""
+
+
+class Batch(NamedTuple):
+    """texts, tokens: how many.  kept: `[texts, tokens]`, whether a token is no padding.  shape: of an input."""
+
+    texts: int
+    tokens: int
+    kept: Tensor
+    shape: tuple[int, ...]
+
+
+def batch_for(steps: Steps, words: str, longest: int) -> Batch:
+    """A batch of the sizes that a file fixes for its inputs.
+
+    words: the input of ids.  longest: how many places there are.
+    """
+    free = (_TEXTS, min(_TOKENS, longest))
+    sizes = steps.graph.sizes.get(words) or free
+    free = (_TEXTS, 2, free[-1]) if len(sizes) == 3 else free  # several choices for each text
+    shape = tuple(size or other for size, other in zip(sizes, free, strict=False))
+    if len(sizes) != len(free) or shape[-1] > longest or prod(shape) > _MOST_TOKENS:
+        raise steps.wrong(f"its input {shown(words)} is {list(sizes)}, expected texts and up to {longest} tokens")
+    texts, tokens = prod(shape[:-1]), shape[-1]
+    padded = torch.tensor([min(_PADDED[i % 3], tokens - 1) for i in range(texts)], device="cpu")
+    return Batch(texts, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape)
+
+
+class Run:
+    """The values of a graph between its steps: what a step makes is replaced by random numbers of the same shape.
+
+    batch: the texts that are put in.  given: what stands for inputs, and for what steps make.
+    """
+
+    def __init__(self, steps: Steps, batch: Batch) -> None:
+        self.steps, self.batch = steps, batch
+        self.given: dict[str, Tensor] = {}
+        self.known: dict[str, Tensor] = {}
+        self.made = 0
+        self.chance = torch.Generator("cpu").manual_seed(1)
+
+    @property
+    def constants(self) -> Constants:
+        return self.steps.constants
+
+    def check(self, step: Learned, wanted: Tensor, where: str, what: str, *, mixed: bool = False) -> None:
+        """Refuses a step that reads anything but these numbers, `[texts, tokens, width]` or `[texts, width]`; others
+        stand for what it makes from then on.
+
+        where: what the step is.  what: what the numbers are.  mixed: they are those of an attention.
+        """
+        made = self.read(step, where)
+        if not self.alike(made, wanted, mixed=mixed):
+            raise self.other(made, wanted, where, what, *step.inputs)
+        if isinstance(step, Norm):
+            self._check_norm(step, made, where)
+        self._stand_in(step, made.shape[:-1])
+
+    def look_up(self, lookup: Lookup, indices: Tensor, role: str) -> None:
+        """Refuses a table that is looked up with anything but these indices, `[texts, tokens]`."""
+        if not any(lookup.inputs):  # counted within the operation
+            self._stand_in(lookup, indices.shape)
+            return
+        made = self.read(lookup, f"the indices of {role}")
+        if not self.alike(made, indices):
+            what = self.result(*lookup.inputs)
+            raise self.wrong(f"{lookup.node} looks up {role} with {what}, which are not the indices that BERT takes")
+        self._stand_in(lookup, made.shape)
+
+    def replace(self, step: Learned, numbers: Tensor) -> None:
+        """Gives other numbers for what a step makes, `[texts, tokens, width]`."""
+        self.given[step.output] = numbers.reshape(self.given[step.output].shape)
+        self.known.clear()
+
+    def read(self, step: Learned, where: str) -> Tensor:
+        """The sum of a step's inputs."""
+        self.known.clear()
+        self.made = 0
+        found = [self.of(name, where) for name in step.inputs]
+        return sum(found[1:], start=found[0])
+
+    def _stand_in(self, step: Learned, rows: Sequence[int]) -> None:
+        """Random numbers for what a step makes, `[*rows, width]`: far from 0 and near to it, of either sign."""
+        spread = 10 ** (3 * self.random(*rows, step.width, work=torch.rand) - 1)
+        self.given[step.output] = self.random(*rows, step.width) * spread
+
+    def whole_numbers(self, end: int) -> Tensor:
+        """Random whole numbers below `end`, `[texts, tokens]`."""
+        return torch.randint(end, self.batch.kept.shape, generator=self.chance, device="cpu")
+
+    def random(self, *shape: int, work: Callable[..., Tensor] = torch.randn) -> Tensor:
+        """Random numbers, the same on every day."""
+        return work(*shape, generator=self.chance, dtype=torch.float64, device="cpu")
+
+    def state(self, step: Learned) -> Tensor:
+        """What stands for a step's numbers, `[texts, tokens, width]`; `[texts, width]` where it reads one of each, and
+        `[tokens, width]` where they are the same for all texts."""
+        found = self.given[step.output]
+        whole = found.numel() == self.batch.kept.numel() * step.width
+        return found.reshape(*self.batch.kept.shape, -1) if whole else found.reshape(-1, step.width)
+
+    def alike(self, made: Tensor, wanted: Tensor, *, mixed: bool = False) -> bool:
+        """Whether numbers are the same, however a table of several axes is cut into rows.
+
+        mixed: they are those of an attention, in which any weight may be a little off, and those of padding anything.
+        """
+        try:
+            made = made.reshape(wanted.shape) if made.numel() == wanted.numel() else made.expand_as(wanted)
+        except RuntimeError:
+            return False
+        if not wanted.is_floating_point():
+            return bool((made == wanted).all())
+        if mixed:
+            made, wanted = made[self.batch.kept], wanted[self.batch.kept]
+            return bool(((made - wanted).abs() <= OFF * wanted.abs().amax(0)).all())
+        return torch.allclose(made.double(), wanted, rtol=_OFF, atol=_OFF)
+
+    def of(self, name: str, where: str, depth: int = 0) -> Tensor:
+        """A value of the graph.
+
+        Raises: CheckpointMismatchError for an operation that is not known, or that these texts do not fit.
+        """
+        if name in self.given:
+            return self.given[name]
+        if name not in self.known:
+            self._compute(name, where, depth)
+        return self.known[name]
+
+    def _compute(self, name: str, where: str, depth: int) -> None:
+        part, node = self.constants.get(name), self.steps.graph.makers.get(name)
+        if part is not None:
+            self.known[name] = part.numbers.double() if part.numbers.is_floating_point() else part.numbers
+            return
+        if node is None or depth > _DEEPEST or name in self.steps.by_output:
+            raise self.strange(node or f"the input {shown(name)}", where)
+        self._work(node, where, depth)
+        if name not in self.known:
+            raise self.strange(node, where)
+
+    def _work(self, node: Node, where: str, depth: int) -> None:
+        """Computes what one operation makes, as far as it is understood."""
+        work = WORK.get(node.kind)
+        if (whole := self._whole(node)) is not None:
+            read, work = whole
+        elif node.kind in _ROUNDING:
+            read, work = node.inputs[:1], WORK["Identity"]
+        else:
+            read = node.inputs
+        if work is None or (node.kind == "DequantizeLinear" and not self._as_before(node)):
+            raise self.strange(node, where)
+        parts = [self.of(name, where, depth + 1) if name else None for name in read]
+        try:
+            found = work(node.settings | {"outputs": len(node.outputs)}, *parts)
+        except ValueError as error:
+            raise self.wrong(f"{node} stands on the way to {where}: {error}") from error
+        except (RuntimeError, TypeError, IndexError, KeyError, AttributeError, OverflowError) as error:
+            texts = f"{self.batch.texts} texts of {self.batch.tokens} tokens"
+            raise self.wrong(f"{node}, on the way to {where}, does not take {texts}") from error
+        for name, numbers in zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=False):
+            if numbers is not None:
+                self.known[name] = numbers
+                self.made += numbers.numel()
+        if self.made > _MOST_AT_ONCE:
+            raise self.wrong(f"{node}, on the way to {where}, makes more numbers than BERT does")
+
+    def _whole(self, node: Node) -> tuple[tuple[str, ...], Callable[..., Any]] | None:
+        """What an operation that does the work of several reads, and what it makes of that."""
+        match node.kind:
+            case "Attention" if node.outputs[0] in self.steps.inside:
+                made, masks = self.steps.inside[node.outputs[0]], (node.input(3), node.input(5))
+            case "Attention":
+                made, masks = node.inputs[:3], ("", node.input(3))
+            case "MultiHeadAttention" if not node.input(3):
+                made, masks = node.inputs[:3], (node.input(4), node.input(5))
+            case "SkipLayerNormalization":  # its norm is a step; the sum goes further on, too
+                return node.inputs[:2], lambda said, one, other: (None, None, None, one + other)
+            case "EmbedLayerNormalization":
+                return node.inputs[7:8], lambda said, mask: (None, mask.sum(-1))
+            case _:
+                return None
+        return (*made, *masks), lambda said, q, k, v, *masks: whole_attention(said, [q, k, v], *masks)
+
+    def _as_before(self, node: Node) -> bool:
+        """Whether whole numbers become real ones again by the scale with which they were rounded."""
+        maker = self.steps.graph.makers.get(node.input(0))
+        for _ in range(_DEEPEST):
+            if maker is None or maker.kind not in (*UNCHANGED, "Transpose", "Expand"):
+                break
+            maker = self.steps.graph.makers.get(maker.input(0))
+        if maker is None or maker.kind != "QuantizeLinear":
+            return False
+        return all(self._same(node.input(place), maker.input(place)) for place in (1, 2))
+
+    def _same(self, one: str, other: str) -> bool:
+        """Whether two values of the file are the same numbers; a zero that is left out is 0."""
+        numbers = [
+            part.numbers if (part := self.constants.get(name)) else torch.zeros(1, device="cpu")
+            for name in (one, other)
+        ]
+        return one == other or (numbers[0].numel() == numbers[1].numel() and bool((numbers[0] == numbers[1]).all()))
+
+    def result(self, *values: str) -> str:
+        """What these values are, for a message: by the nearest operations on the way back."""
+        nodes = [found for found in islice(self.steps.back(*values), 3) if isinstance(found, Node)]
+        behind = f" (behind {several(map(str, nodes[1:]))})" if nodes[1:] else ""
+        return f"the result of {nodes[0]}{behind}" if nodes else "another step"
+
+    def other(self, made: Tensor, wanted: Tensor, where: str, what: str, *values: str) -> CheckpointMismatchError:
+        """The error for numbers that BERT does not read there.  what: those that it reads."""
+        if made.numel() == wanted.numel():
+            one, other = made.reshape(-1).double(), wanted.reshape(-1).double()
+            times = float(one @ other / (other @ other))
+            if self.alike(made, wanted * times):
+                return self.wrong(f"{where} reads {times:.4g} times {what}: {self.result(*values)}")
+        return self.wrong(f"{where} reads {self.result(*values)}, where BERT reads {what}")
+
+    def strange(self, what: object, where: str) -> CheckpointMismatchError:
+        """The error for an operation that does not belong where it stands."""
+        return self.wrong(f"{what} stands on the way to {where}, where BERT has none")
+
+    def wrong(self, what: str) -> CheckpointMismatchError:
+        """The error for a graph that is not BERT's."""
+        return CheckpointMismatchError(f"{self.steps.graph.path} is not built as BERT is: {what}")
+
+    def _check_norm(self, norm: Norm, summed: Tensor, where: str) -> None:
+        """Refuses a norm that is written out as several operations and does something else, or is not of each token."""
+        if norm.node.settings.get("axis", -1) not in (-1, summed.dim() - 1):
+            raise self.wrong(f"{norm.node} in {where} is no norm of each token")
+        if norm.node.kind != "Div":
+            return
+        self._work(self.steps.graph.makers[norm.output], where, 0)
+        made, shape = self.known[norm.output], (norm.width,)
+        weight, bias = norm.weight.numbers.double(), norm.bias.numbers.double()
+        wanted = functional.layer_norm(summed, shape, weight, bias, norm.epsilon)
+        size = max(1.0, float(wanted.abs().max())) if math.isfinite(float(wanted.abs().max())) else 1.0
+        if made.shape != wanted.shape or not torch.allclose(made, wanted, rtol=_OFF, atol=_OFF * size, equal_nan=True):
+            raise self.wrong(f"{norm.node} in {where} is no layer norm")

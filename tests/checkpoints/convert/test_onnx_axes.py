@@ -1,0 +1,209 @@
+"""Which number of which token and text goes where: whatever is turned on the way is refused, and what ends where BERT
+has it is read, by whichever way it goes."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import helper, numpy_helper
+from safetensors.torch import load_file
+
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import CheckpointMismatchError
+from tests.checkpoints.convert.exports import HEADS, Named, export, ids, logits, tiny_bert, traced
+from tests.quick import few
+
+CHANGES = ("turned over the last axis", "turned over the tokens", "turned over the texts", "shifted", "cut off")
+
+
+def nodes_of(change: str, read: str, number: int) -> list[onnx.NodeProto]:
+    """Operations that make `changed` of a value; they keep its shape."""
+    if change == "cut off":
+        return [helper.make_node("Min", [read, "small"], ["changed"])]
+    if change == "shifted":  # every number of the last axis moves by one
+        return [
+            helper.make_node("Slice", [read, "one", "endless", "last"], ["most"]),
+            helper.make_node("Slice", [read, "zero", "one", "last"], ["rest"]),
+            helper.make_node("Concat", ["most", "rest"], ["changed"], axis=-1),
+        ]
+    axis = {"turned over the last axis": "last", "turned over the tokens": "last but one"}.get(change, "zero")
+    return [helper.make_node("Slice", [read, "last", "endless below", axis, "last"], ["changed"])]
+
+
+def changed(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelProto]:
+    """The graph with a change on each way in its first layer, one after the other."""
+    numbers = {"zero": 0, "one": 1, "last": -1, "last but one": -2, "endless": 2**62, "endless below": -(2**62)}
+    held = [numpy_helper.from_array(np.array([number], "int64"), name) for name, number in numbers.items()]
+    held.append(numpy_helper.from_array(np.array(0.01, "float32"), "small"))
+    shapes = {value.name for value in onnx.shape_inference.infer_shapes(plain).graph.value_info}
+    tables = {tensor.name for tensor in plain.graph.initializer}
+    for at, node in list(enumerate(plain.graph.node))[5:75]:
+        for place, read in enumerate(node.input):
+            if read not in shapes - tables or node.op_type in ("Shape", "Concat", "Unsqueeze", "Squeeze"):
+                continue
+            model = copy.deepcopy(plain)
+            model.graph.initializer.extend(held)
+            model.graph.node[at].input[place] = "changed"
+            for one in reversed(nodes_of(change, read, at)):
+                model.graph.node.insert(at, one)
+            yield model
+
+
+@pytest.mark.parametrize("change", few(list(CHANGES), ["turned over the last axis"]))
+def test_whatever_is_turned_on_the_way_is_refused(tmp_path: Path, change: str) -> None:
+    """ONNX Runtime says which changes make other answers for what is no padding; none of these is read as BERT."""
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "captured")
+    path, kept = folder / "model.onnx", ids()[1].numpy().astype(bool)
+    plain, wanted = onnx.load(path), logits(path)[kept]
+    refused = 0
+    for model in changed(plain, change):
+        onnx.save(model, path)
+        try:
+            other = logits(path)[kept]
+        except Exception:  # noqa: BLE001 (a value without so many axes, or of another type)
+            continue
+        if not np.allclose(other, wanted, atol=1e-4):
+            with pytest.raises(CheckpointMismatchError):
+                convert(folder, tmp_path / "ours")
+            refused += 1
+    assert refused > 15
+
+
+def rewritten(folder: Path, kind: str, at: int, **settings: object) -> Path:
+    """The graph with other settings of one of its operations of a kind."""
+    model = onnx.load(folder / "model.onnx")
+    node = [node for node in model.graph.node if node.op_type == kind][at]
+    kept = [one for one in node.attribute if one.name not in settings]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in settings.items())])
+    onnx.save(model, folder / "model.onnx")
+    return folder
+
+
+class Interleaved(torch.nn.Module):
+    """A BERT whose every product of a layer's query makes the numbers of its heads in turn."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = Named(model)
+        for layer in model.bert.encoder.layer:
+            layer.attention.self.query.register_forward_hook(
+                lambda part, given, made: made.unflatten(-1, (8, 4)).transpose(-1, -2).flatten(-2)
+            )
+
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.inner(*given)
+
+
+def test_heads_that_lie_interleaved_are_refused(tmp_path: Path) -> None:
+    model = tiny_bert("tokens")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Interleaved(model), folder / "model.onnx", 17)
+    with pytest.raises(CheckpointMismatchError, match=r"weights of encoder\.layer\.0|the attention of query, key and"):
+        convert(folder, tmp_path / "ours")
+
+
+MASKS = {
+    "of queries": lambda mask: mask[:, None, :, None].expand(-1, 1, -1, mask.shape[1]),
+    "turned": lambda mask: mask.flip(1)[:, None, None],
+    "of the first text": lambda mask: mask[:1, None, None].expand(mask.shape[0], -1, -1, -1),
+    "of the number of tokens": lambda mask: (mask.sum(1, keepdim=True) > 3).expand(-1, mask.shape[1])[:, None, None],
+}
+
+
+class Masked(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, mask: str) -> None:
+        super().__init__()
+        self.inner, self.mask = model, MASKS[mask]
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        added = (1.0 - self.mask(given[1]).float()) * -10000.0
+        return self.inner(given[0], attention_mask=added, token_type_ids=given[2], return_dict=False)[0]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_mask_of_something_else_than_the_keys_padding_is_refused(tmp_path: Path, mask: str) -> None:
+    model = tiny_bert("tokens", attn_implementation="eager")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Masked(model, mask), folder / "model.onnx", 17)
+    with pytest.raises(CheckpointMismatchError, match=r"not those of all tokens but padding"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_a_norm_over_another_axis_is_refused(tmp_path: Path) -> None:
+    folder = rewritten(export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17), "LayerNormalization", 1, axis=1)
+    with pytest.raises(CheckpointMismatchError, match=r"is no norm of each token"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_dropout_that_goes_on_is_refused(tmp_path: Path) -> None:
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    at = next(i for i, node in enumerate(model.graph.node) if node.op_type == "Softmax")
+    weights = model.graph.node[at].output[0]
+    for node in model.graph.node:
+        node.input[:] = ["dropped" if name == weights else name for name in node.input]
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0.1, "float32"), "ratio"))
+    for training in (False, True):
+        one = copy.deepcopy(model)
+        one.graph.initializer.append(numpy_helper.from_array(np.array(training), "training"))
+        one.graph.node.insert(at + 1, helper.make_node("Dropout", [weights, "ratio", "training"], ["dropped"]))
+        onnx.save(one, folder / "model.onnx")
+        if training:
+            with pytest.raises(CheckpointMismatchError, match="it drops numbers by chance"):
+                convert(folder, tmp_path / "ours")
+        else:
+            convert(folder, tmp_path / "plain")
+
+
+# -- other ways to the same numbers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", few(["BASIC", "EXTENDED", "ALL"], ["ALL"]))
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("head", few(list(HEADS), ["tokens"]))
+def test_what_the_runtime_writes_when_it_has_optimised(tmp_path: Path, head: str, half: bool, level: str) -> None:
+    """Among others its softmax in half precision, in five operations."""
+    model = tiny_bert(head, attn_implementation="eager")
+    folder = export(model.half() if half else model, tmp_path / "foreign", "traced", 14)
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
+    settings.optimized_model_filepath, settings.log_severity_level = str(folder / "optimised"), 4
+    onnxruntime.InferenceSession(folder / "model.onnx", settings, providers=["CPUExecutionProvider"])
+    (folder / "optimised").replace(folder / "model.onnx")
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    wanted = dict(model.named_parameters())
+    assert all(torch.equal(value, wanted[name]) for name, value in found.items())
+
+
+def test_sizes_that_are_fixed(tmp_path: Path) -> None:
+    """Exported for one text of seven tokens: every shape is a number of the file."""
+    model = tiny_bert("sequence")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Named(model), folder / "model.onnx", 17, free=False)
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
+
+
+class First(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = Named(model)
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        return self.inner(*given)[0][:, 0]
+
+
+def test_a_graph_that_gives_the_first_token_alone(tmp_path: Path) -> None:
+    """As those of sentence vectors do."""
+    model = tiny_bert("base")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(First(model), folder / "model.onnx", 17)
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    wanted = {name: value for name, value in model.named_parameters() if "pooler" not in name}
+    assert found.keys() == wanted.keys() and all(torch.equal(found[name], value) for name, value in wanted.items())
