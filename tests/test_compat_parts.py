@@ -204,8 +204,12 @@ def test_a_map_that_computes_otherwise_is_not_saved_as_one_that_does_not(tmp_pat
     model = classifier(tmp_path / "one")
     with pytest.warns(UserWarning, match="head.classifier is a Twice, which computes otherwise"):
         model.classifier = Twice(24, 3)
-    with pytest.raises(pellucid.InputError, match=r"head.classifier is a Twice, .*; keep state_dict"):
+    with pytest.raises(
+        pellucid.InputError, match=r"head.classifier is a Twice, .* would be lost; put back what was there$"
+    ):
         model.save_pretrained(tmp_path / "two")
+    with pytest.raises(pellucid.InputError, match=r"head.classifier is a Twice, .*; put back what was there$"):
+        model.pellucid.save(tmp_path / "two")
     del model.classifier
     assert not hasattr(model, "classifier")
     model.classifier = nn.Linear(24, 3)

@@ -19,7 +19,7 @@ import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.nn.utils import prune
+from torch.nn.utils import parametrize, prune
 
 import pellucid
 from pellucid.checkpoints.convert import convert
@@ -48,6 +48,7 @@ from tests.checkpoints.builders import (
 )
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
+from tests.models.test_swift import twice
 from tests.parity.reference import tiny as reference
 from tests.search.children import KILLED, ended, start
 from tests.text.making import train_pieces
@@ -330,6 +331,24 @@ def _prune(module: torch.nn.Module) -> None:
     prune.random_unstructured(module.get_submodule("layers.1.attention.query"), "weight", amount=0.5)
 
 
+def _double(path: str) -> Callable[[torch.nn.Module], None]:
+    def change(module: torch.nn.Module) -> None:
+        old = module.get_submodule(path)
+        assert isinstance(old, nn.Linear)
+        module.set_submodule(path, twice(old))
+
+    return change
+
+
+def _forward(path: str) -> Callable[[torch.nn.Module], None]:
+    def change(module: torch.nn.Module) -> None:
+        part = module.get_submodule(path)
+        of_class = part.forward
+        part.forward = lambda *given, **said: of_class(*given, **said)
+
+    return change
+
+
 def _untie(module: torch.nn.Module) -> None:
     with torch.no_grad():
         decoder = module.get_submodule("head.decoder")
@@ -343,6 +362,11 @@ def _untie(module: torch.nn.Module) -> None:
         (lambda module: module.layers.__delitem__(1), "no longer fit its config"),
         (lambda module: module.layers.append(module.layers[0]), "no longer fit its config"),
         (_untie, "head.decoder.weight and embeddings.token.weight are one table by its config"),
+        (_double("layers.1.attention.query"), "layers.1.attention.query is a Twice, which computes otherwise than its"),
+        (_double("head.dense"), "head.dense is a Twice, which computes otherwise than its config says, which would"),
+        (lambda module: module.embeddings.set_submodule("dropout", nn.Tanh()), "embeddings.dropout is a Tanh, which"),
+        (_forward("layers.1.feed_forward"), "a forward of its own was set on layers.1.feed_forward, which would be"),
+        (_forward(""), "a forward of its own was set on the network, which would be lost; put back what was there$"),
     ],
 )
 def test_what_nobody_could_open_is_not_written(
@@ -353,6 +377,30 @@ def test_what_nobody_could_open_is_not_written(
     with pytest.raises(InputError, match=said):
         model.save(tmp_path / "model")
     assert listing(tmp_path) == []
+    with pytest.raises(InputError, match=said):
+        check_network(model.loaded, "trained")
+
+
+def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
+    """A kind of a map with the same forward, a part at two places, a table that was computed, what looks on, a copy for
+    speed and another way of attention."""
+
+    class Named(nn.Linear):
+        pass
+
+    model = pellucid.build(tiny_config(head=MaskedLM()), seed=1, attention="explicit")
+    module, ids, heard = model.module, torch.tensor([[2, 7, 9, 3]]), []
+    new = Named(24, 24)
+    module.set_submodule("layers.1.attention.query", new)
+    module.layers[0].attention = module.layers[1].attention
+    prune.random_unstructured(new, "weight", amount=0.5)
+    prune.remove(new, "weight")
+    parametrize.register_parametrization(new, "bias", nn.Tanh())
+    parametrize.remove_parametrizations(new, "bias")
+    new.register_forward_hook(lambda *given: heard.append(given))
+    module.swift()
+    again = pellucid.load(model.save(tmp_path / "model"), attention="explicit")
+    assert torch.equal(again(ids).logits, model(ids).logits) and heard
 
 
 # -- what is there already ---------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from pellucid.search.encoder import check, encoder_of, places_to_cut
 from pellucid.search.manifest import read_manifest, write_manifest
 from pellucid.text.cut import unmarked
 from pellucid.training.manifest import digest_of_model
+from tests.models.test_swift import twice
 
 
 def ids(hits: list) -> list[str]:
@@ -320,6 +321,10 @@ def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
     saved = pellucid.load(model.save(tmp_path / "new"))
     saved.module.layers[0].attention.scale = 3.0
     with pytest.raises(InputError, match=r"^scale of layers\.0\.attention of .* is not what its config says"):
+        pellucid.Index.build(saved, ["a cat"], progress=False)
+    saved = pellucid.load(tmp_path / "new")
+    saved.module.layers[1].attention.query = twice(saved.module.layers[1].attention.query)
+    with pytest.raises(InputError, match=r"^layers\.1\.attention\.query is a Twice, .* put back what was there$"):
         pellucid.Index.build(saved, ["a cat"], progress=False)
     wide = pellucid.load(tmp_path / "new", dtype="float64")
     for part in wide.module.modules():

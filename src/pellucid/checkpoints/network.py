@@ -41,6 +41,8 @@ def check_network(loaded: Loaded, done: str) -> None:
         raise InputError(
             f"this model cannot be {done}: {other} is not what its config says, and would be lost; put it back"
         )
+    if other := _otherwise(loaded.module, as_said):
+        raise InputError(f"this model cannot be {done}: {other}, which would be lost; put back what was there")
     for name, source in ties(loaded.config).items():
         if name in held and not torch.equal(held[name], held[source]):
             raise InputError(
@@ -60,12 +62,14 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
     if hooked := next((path or "the model" for path, part in loaded.module.named_modules() if is_hooked(part)), None):
         return f"a hook, or a forward of its own, hangs on {hooked}, and {opened} is opened without: take it away"
     with torch.device("meta"):  # nothing is dropped where a model answers
-        fact = _changed(loaded.module, assemble(loaded.config.replace(head=None)), nn.Dropout)
-    if fact:
+        as_said = assemble(loaded.config.replace(head=None))
+    if fact := _changed(loaded.module, as_said, nn.Dropout):
         return (
             f"{fact} of {loaded.name} is not what its config says, and {opened} is opened with what its files say: put "
             "it back"
         )
+    if not loaded.module.bits and (other := _otherwise(loaded.module, as_said, nn.Dropout)):
+        return f"{other}, and {opened} is opened with what its files say: put back what was there"
     source, module = loaded.source, loaded.module
     if source is None or stands(module) == loaded.written or _as_in_files(module, source):
         return None
@@ -95,6 +99,20 @@ def _changed(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> st
     parts = {path: part for path, part in as_said.named_modules() if not isinstance(part, but)}
     pairs = ((path, _differs(part, parts[path])) for path, part in module.named_modules() if path in parts)
     return next((f"{fact} of {path}" if path else fact for path, fact in pairs if fact), None)
+
+
+def _otherwise(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> str | None:
+    """The first part that computes otherwise than the one that its config describes, in words: it has a `forward` of
+    its own, or is of a kind that has another. None where none does."""
+    parts = {path: part for path, part in as_said.named_modules() if not isinstance(part, but)}
+    for path, part in module.named_modules(remove_duplicate=False):
+        if path not in parts:
+            continue
+        if "forward" in vars(part):
+            return f"a forward of its own was set on {path or 'the network'}"
+        if type(part).forward is not type(parts[path]).forward:
+            return f"{path or 'the network'} is a {type(part).__name__}, which computes otherwise than its config says"
+    return None
 
 
 def _differs(part: nn.Module, said: nn.Module) -> str | None:

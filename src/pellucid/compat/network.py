@@ -220,7 +220,6 @@ class PreTrainedModel(Parts):
                 "state_dict()"
             )
         folder, loaded = Path(save_directory), self.as_set().loaded
-        self.check_maps()
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
         save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
 

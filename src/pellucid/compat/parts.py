@@ -181,7 +181,6 @@ class Parts(nn.Module):
         setattr(owner, last, value)
         self.heed_head()
         try:
-            self.check_maps()
             check_network(self.as_set().loaded, "saved")
         except InputError as error:
             ways = "; config.tie_word_embeddings = False says that it is no more" if "one table" in str(error) else ""
@@ -218,15 +217,6 @@ class Parts(nn.Module):
             facts["tie_word_embeddings"] = said.tie_word_embeddings and loaded.config.tie_word_embeddings
         config = loaded.config.replace(labels=labels, inert=said.inert, **facts)
         return self.pellucid.saying(config, told(loaded, self.generation_config))
-
-    def check_maps(self) -> None:
-        """Raises InputError where a map of the head computes otherwise than the one that a file would be opened as."""
-        for name, part in self.network.named_modules():
-            if isinstance(part, nn.Linear) and name.startswith("head.") and type(part).forward is not nn.Linear.forward:
-                raise InputError(
-                    f"this model cannot be saved: {name} is a {type(part).__name__}, which computes otherwise than the "
-                    "nn.Linear that would be opened in its place; keep state_dict()"
-                )
 
     def _names_of_parts(self) -> set[str]:
         """The parts of the network, and the first words of what the reference calls them."""
