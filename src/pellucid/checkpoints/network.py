@@ -104,7 +104,7 @@ def _changed(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> st
 def _otherwise(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> str | None:
     """The first part that computes otherwise than the one that its config describes, in words: it has a `forward` of
     its own, or is of a kind that has another. None where none does."""
-    parts = {path: part for path, part in as_said.named_modules() if not isinstance(part, but)}
+    parts: dict[str, nn.Module] = {path: one for path, one in as_said.named_modules() if not isinstance(one, but)}
     for path, part in module.named_modules(remove_duplicate=False):
         if path not in parts:
             continue

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import open_checkpoint, read_config
-from pellucid.checkpoints.page import Family
+from pellucid.compat.derived import derived, of_its_own
 from pellucid.compat.elsewhere import unknown
 from pellucid.compat.facts import PretrainedConfig, called, config_class
 from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
@@ -40,9 +40,16 @@ _OPENING = ("dtype", "torch_dtype", "device_map", "attn_implementation", "config
 
 
 def opened(
-    name: str | os.PathLike[str], head: str | None, said: dict[str, Any], family: Family | None = None
+    name: str | os.PathLike[str],
+    head: str | None,
+    said: dict[str, Any],
+    kind: type[PreTrainedModel] | None = None,
+    given: tuple[Any, ...] = (),
 ) -> PreTrainedModel:
-    """A checkpoint as the model of the reference that has this head; one that the file lacks gets random numbers."""
+    """A checkpoint as the model of the reference that has this head; one that the file lacks gets random numbers.
+
+    kind: its class; None for the one of its architecture.  given: what the `__init__` of a derived class is told.
+    """
     said = accepted(said, None, "a model")
     where = where_of(said)
     own = {key: said.pop(key) for key in _OPENING if key in said}
@@ -52,10 +59,12 @@ def opened(
     elif not isinstance(config, PretrainedConfig):
         raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
     config = copy.deepcopy(config)  # what is said here, and what the model learns of its labels, is the model's own
+    if kind is not None and config.family is not kind.family:
+        raise InputError(f"{name} is a {config.model_type}, not a {kind.family.model_type}: open it with an Auto class")
+    told = of_its_own(kind, config, said) if kind is not None else {}
     for key, value in said.items():
-        config.change(key, value)
-    if family is not None and config.family is not family:
-        raise InputError(f"{name} is a {config.model_type}, not a {family.model_type}: open it with an Auto class")
+        if key not in told:
+            config.change(key, value)
     kernel = own.get("attn_implementation")
     if not (kernel is None or isinstance(kernel, str)) or kernel not in _KERNELS:
         raise InputError(f"attn_implementation is {short(repr(kernel))}, expected 'sdpa' or 'eager'")
@@ -72,8 +81,10 @@ def opened(
     if loaded.untrained:
         parts = "" if "all" in loaded.untrained else f" for its {several(loaded.untrained, 3)}"
         log.warning("%s holds no trained numbers%s: they are random, and it is to be trained first", name, parts)
-    kind = architecture(loaded.family.page(loaded.config.head).architecture)
-    return kind.around(Model(loaded), config)
+    kind = kind or architecture(loaded.family.page(loaded.config.head).architecture)
+    if kind.__init__ is PreTrainedModel.__init__ and not given:
+        return kind.around(Model(loaded), config)
+    return derived(kind, config, loaded, given, told)
 
 
 class AutoModel:
@@ -179,11 +190,18 @@ def architecture(name: str) -> type[PreTrainedModel]:
         raise AttributeError(f"pellucid.compat has no {name!r}, {instead}")
     head = page.head.name if page.head else None
 
-    def from_pretrained(checkpoint: str | os.PathLike[str], **said: Any) -> PreTrainedModel:
-        """Opens a checkpoint of this architecture. See `AutoModel.from_pretrained`."""
-        return opened(checkpoint, head, said, family)
+    def from_pretrained(
+        cls: type[PreTrainedModel], checkpoint: str | os.PathLike[str], *given: Any, **said: Any
+    ) -> PreTrainedModel:
+        """Opens a checkpoint of this architecture. See `AutoModel.from_pretrained`.
 
-    about = {"__module__": __name__, "__doc__": f"A {name}.", "from_pretrained": staticmethod(from_pretrained)}
+        A class that is derived from this one is made as `cls(config, *given, **said)`, where it has an `__init__` of
+        its own, of what is said that is no fact of the config; it then gets the numbers of the files, and what these do
+        not hold keeps those that it was made with.
+        """
+        return opened(checkpoint, head, said, cls, given)
+
+    about = {"__module__": __name__, "__doc__": f"A {name}.", "from_pretrained": classmethod(from_pretrained)}
     kind = ReadingModel if isinstance(page.head, QuestionAnswering) else PreTrainedModel
     loss = "ForCausalLM" if isinstance(page.head, CausalLM) else None
     return type(name, (kind,), about | {"family": family, "head": page.head, "loss_type": loss})

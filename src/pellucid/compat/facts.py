@@ -127,10 +127,14 @@ class PretrainedConfig:
         for key in derived & found.keys():  # some are read and never written
             setattr(self, key, found[key])
 
+    @property
+    def settable(self) -> set[str]:
+        """The names of its facts, the reference's and ours."""
+        return {*self.to_dict(), *self.family.keys.plain.values(), *MARKS, *INERT, "name_or_path"}
+
     def change(self, key: str, value: Any) -> None:
         """Sets a fact; InputError for one that this family does not know."""
-        known = {*self.to_dict(), *self.family.keys.plain.values(), *MARKS, *INERT, "name_or_path"}
-        if key not in known:
+        if key not in (known := self.settable):
             raise InputError(f"there is no argument and no fact {key!r} of a {type(self).__name__}{near(key, known)}")
         setattr(self, key, value)
 

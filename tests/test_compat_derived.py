@@ -1,0 +1,185 @@
+"""Classes that somebody derives from those of `pellucid.compat`, opened by their own `from_pretrained`."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import pellucid
+from pellucid import compat
+from tests.checkpoints.builders import edit_json
+from tests.test_compat_auto import ours, reference
+
+IDS = torch.tensor([[5, 9, 14, 33, 21]])
+
+
+class Plain(compat.BertForSequenceClassification):
+    """One without an `__init__` of its own."""
+
+    def answer(self, ids: torch.Tensor) -> int:
+        return int(self(ids).logits.argmax())
+
+
+class Mine(compat.BertForSequenceClassification):
+    """With a part that no file of its family holds, and a body that does not learn."""
+
+    def __init__(self, config: Any, width: int = 2, *, bias: bool = True) -> None:
+        super().__init__(config)
+        self.register_module("top", nn.Linear(config.num_labels, width, bias=bias))
+        nn.init.constant_(self.top.weight, 0.25)
+        self.base_model.requires_grad_(False)
+        with torch.no_grad():
+            self.network.embeddings.token.weight.zero_()  # what is made here is written over by the files
+
+    def forward(self, *given: Any, **said: Any) -> Any:
+        return self.top(super().forward(*given, **said).logits)
+
+
+class Headed(compat.BertForSequenceClassification):
+    """With a head that is set where it is made."""
+
+    def __init__(self, config: Any, head: nn.Module) -> None:
+        super().__init__(config)
+        self.classifier = head
+
+
+class Theirs(transformers.BertForSequenceClassification):
+    """`Headed`, derived from the reference's class."""
+
+    def __init__(self, config: Any, head: nn.Module) -> None:
+        super().__init__(config)
+        self.classifier = head
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    reference("bert", "SequenceClassification", tmp_path / "one")
+    return tmp_path / "one"
+
+
+def test_a_class_without_an_init_of_its_own_is_what_is_opened(folder: Path) -> None:
+    model = Plain.from_pretrained(folder, attn_implementation="eager")
+    wanted = ours("SequenceClassification", folder)(IDS).logits
+    assert type(model) is Plain and model.answer(IDS) == int(wanted.argmax())
+    assert torch.equal(model(IDS).logits, wanted) and model.pellucid.loaded.untrained == ()
+    assert type(compat.BertForSequenceClassification.from_pretrained(folder)) is compat.BertForSequenceClassification
+
+
+def test_an_init_is_asked_and_then_the_numbers_of_the_files_are_taken(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        model = Mine.from_pretrained(folder, 5, bias=False, output_attentions=True, attn_implementation="eager")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{folder} holds no numbers for top.weight of this Mine: they stay as its __init__ made them, and it is to be "
+        "trained first"
+    ]
+    wanted = ours("SequenceClassification", folder)(IDS).logits
+    assert type(model) is Mine and model.config.output_attentions and not model.training and not model.top.training
+    assert torch.equal(model.top.weight, torch.full((5, 3), 0.25)) and model.top.bias is None
+    assert torch.equal(super(Mine, model).forward(IDS).logits, wanted)
+    assert torch.equal(model(IDS), model.top(wanted)) and torch.equal(model.pellucid(IDS).logits, wanted)
+    assert [name for name, one in model.named_parameters() if one.requires_grad] == [
+        "network.head.classifier.weight",
+        "network.head.classifier.bias",
+        "top.weight",
+    ]
+    assert model.pellucid.loaded.untrained == () and model.pellucid.loaded.source is not None
+    with pytest.raises(pellucid.InputError, match=r"^this Mine has numbers .* \(top.weight\): keep state_dict"):
+        model.save_pretrained(folder.parent / "two")
+
+
+def test_kind_device_and_way_of_attention_are_those_that_were_asked_for(folder: Path) -> None:
+    wide = Mine.from_pretrained(folder, dtype="float64", attn_implementation="eager")
+    assert {one.dtype for one in wide.parameters()} == {torch.float64} and wide(IDS).dtype == torch.float64
+    assert all(layer.attention.explicit for layer in wide.network.layers)
+    assert not any(layer.attention.explicit for layer in Mine.from_pretrained(folder).network.layers)
+    with pytest.raises(pellucid.InputError, match=r"^Mine needs float weights, and this model has 8-bit ones"):
+        Mine.from_pretrained(folder, dtype="int8")
+
+
+def test_a_head_that_an_init_sets_has_the_numbers_of_the_files_as_in_the_reference(folder: Path) -> None:
+    model, theirs = Headed.from_pretrained(folder, nn.Linear(24, 3)), Theirs.from_pretrained(folder, nn.Linear(24, 3))
+    torch.testing.assert_close(model(IDS).logits, theirs(IDS).logits, rtol=0, atol=1e-5)
+    nn.init.ones_(model.classifier.weight)
+    model.save_pretrained(folder.parent / "two")
+    again = Headed.from_pretrained(folder.parent / "two", nn.Linear(24, 3))
+    assert torch.equal(again(IDS).logits, model(IDS).logits)
+
+
+def test_a_head_that_the_files_lack_keeps_its_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    theirs = reference("bert", "", tmp_path)
+    nn.init.constant_((head := nn.Linear(24, 7)).weight, 0.5)
+    with caplog.at_level(logging.WARNING, "pellucid"):
+        model = Headed.from_pretrained(tmp_path, head)
+    assert len(caplog.records) == 1 and "no trained numbers for its head: they are random" in caplog.text
+    assert model.classifier is head and torch.equal(head.weight, torch.full((7, 24), 0.5))
+    assert model.num_labels == 7 and model.pellucid.loaded.untrained == ("head",)
+    torch.testing.assert_close(model(IDS).logits, head(theirs(IDS).pooler_output), rtol=0, atol=1e-5)
+
+
+def test_what_does_not_fit_what_an_init_makes_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(pellucid.InputError, match=r"^head.classifier.weight is \[7, 24\] as Headed.__init__ makes it"):
+        Headed.from_pretrained(folder, nn.Linear(24, 7))
+    with caplog.at_level(logging.WARNING, "pellucid"), pytest.warns(UserWarning, match="^classifier answers"):
+        model = Headed.from_pretrained(folder, nn.Sequential(nn.Linear(24, 7)))
+    assert "no numbers for network.head.classifier.0.weight, network.head.classifier.0.bias of this" in caplog.text
+    assert "head.classifier.weight, head.classifier.bias of " in caplog.text
+    assert model.num_labels == 7 and model.pellucid.loaded.untrained == ("head",) and model(IDS).logits.shape == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "error", "fragment"),
+    [
+        (Plain, {"widht": 3}, pellucid.InputError, "no argument and no fact 'widht' of a BertConfig"),
+        (Mine, {"output_attention": 3}, pellucid.InputError, r"'output_attention' .* \(did you mean output_attentions"),
+        (Headed, {}, TypeError, "missing 1 required positional argument: 'head'"),
+    ],
+)
+def test_what_neither_a_config_nor_an_init_knows_is_refused(
+    kind: Any, said: dict[str, Any], error: type[Exception], fragment: str, folder: Path
+) -> None:
+    with pytest.raises(error, match=fragment):
+        kind.from_pretrained(folder, **said)
+
+
+def test_a_derived_class_opens_its_family_alone(tmp_path: Path) -> None:
+    reference("distilbert", "SequenceClassification", tmp_path)
+    with pytest.raises(pellucid.InputError, match="is a distilbert, not a bert: open it with an Auto class"):
+        Mine.from_pretrained(tmp_path)
+
+
+class Writer(compat.T5ForConditionalGeneration):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.note = "mine"
+
+
+@pytest.mark.parametrize(
+    ("facts", "held"),
+    [
+        ({"tie_word_embeddings": True}, False),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, True),
+        ({"tie_word_embeddings": False}, True),
+        ({"tie_word_embeddings": False}, False),
+    ],
+)
+def test_tables_are_one_or_two_as_in_the_files(facts: dict[str, bool], held: bool, tmp_path: Path) -> None:
+    """Whatever the config says of them, as version 1.1 of T5 and version 5 of the reference leave it."""
+    reference("t5", "Seq2SeqLM", tmp_path)
+    edit_json(tmp_path / "config.json", lambda said: said.update(facts))
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors.pop("lm_head.weight", None)
+    if held:
+        tensors["lm_head.weight"] = torch.randn_like(tensors["shared.weight"])
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    model, wanted = Writer.from_pretrained(tmp_path), ours("Seq2SeqLM", tmp_path)
+    assert model.note == "mine" and model.pellucid.config == wanted.pellucid.config
+    assert (model.network.head.decoder.weight is model.get_input_embeddings().weight) is not held
+    torch.testing.assert_close(model(IDS).logits, wanted(IDS).logits, rtol=0, atol=1e-5)
+    assert model.state_dict().keys() == wanted.state_dict().keys()
