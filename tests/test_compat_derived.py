@@ -35,6 +35,7 @@ class Mine(compat.BertForSequenceClassification):
         self.base_model.requires_grad_(False)
         with torch.no_grad():
             self.network.embeddings.token.weight.zero_()  # what is made here is written over by the files
+        self.post_init()
 
     def forward(self, *given: Any, **said: Any) -> Any:
         return self.top(super().forward(*given, **said).logits)

@@ -153,6 +153,9 @@ def test_what_the_reference_s_libraries_ask_of_a_model_is_answered(tmp_path: Pat
     assert vars(reader)["name_or_path"] == reader.name_or_path == str(tmp_path / "two")
 
 
+GONE = "taken away from this BertForSequenceClassification: set it to another part first"
+
+
 class Apart(nn.Module):
     """One of whom nobody sees how many labels it gives."""
 
@@ -212,6 +215,9 @@ def test_a_map_that_computes_otherwise_is_not_saved_as_one_that_does_not(tmp_pat
         model.pellucid.save(tmp_path / "two")
     del model.classifier
     assert not hasattr(model, "classifier")
+    for ask in (lambda: model.classifier, lambda: delattr(model, "classifier")):
+        with pytest.raises(AttributeError, match=f"^classifier was {GONE}$"):
+            ask()
     model.classifier = nn.Linear(24, 3)
     model.save_pretrained(tmp_path / "two")
     torch.testing.assert_close(pellucid.load(tmp_path / "two")(IDS).logits, model(IDS).logits, rtol=0, atol=1e-5)

@@ -111,6 +111,9 @@ class Parts(nn.Module):
     def tie_weights(self, **said: Any) -> None:
         """Does nothing: tables that are one by the config are one from the start.  said: not heeded."""
 
+    def post_init(self) -> None:
+        """Does nothing, for a derived class whose `__init__` ends with it: numbers are drawn where parts are made."""
+
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """How many numbers it holds; exclude_embeddings: without its tables of tokens, places and types."""
         every = self.modules() if exclude_embeddings else ()
@@ -151,11 +154,11 @@ class Parts(nn.Module):
         self.register_load_state_dict_pre_hook(read_by_family)
 
     def __delattr__(self, name: str) -> None:
-        owner = self._owner(name) if name in vars(self).get("maps", ()) else None
-        if owner is None:
+        if name not in vars(self).get("maps", ()):
             super().__delattr__(name)
         else:
-            delattr(*owner)
+            getattr(self, name)  # says where there is none
+            delattr(*self._owner(name))
 
     @property
     def _runs_ours(self) -> bool:
@@ -167,6 +170,15 @@ class Parts(nn.Module):
         """The part of the network in which a map of the head stands, and by which name."""
         path, _, last = self.maps[name].rpartition(".")
         return self.network.get_submodule(path), last
+
+    def _map(self, name: str) -> nn.Module:
+        """A map of the head. Raises AttributeError where somebody took it away."""
+        part: Any = self.network
+        for step in self.maps[name].split("."):
+            part = getattr(part, step, None)
+        if part is None:
+            raise AttributeError(f"{name} was taken away from this {type(self).__name__}: set it to another part first")
+        return part
 
     def _set_map(self, name: str, value: Any) -> None:
         """Puts a module in place of a map of the head, and tells at once where no file of the family can hold it."""
@@ -247,7 +259,7 @@ class Parts(nn.Module):
             if name.startswith("_") or name in (*_OWN, "maps"):
                 raise
             if name in vars(self).get("maps", ()):
-                return self.network.get_submodule(self.maps[name])
+                return self._map(name)
             elsewhere = ": its parts stand in .network, and what else it can do in .pellucid"
             known = [one for one in dir(type(self)) if one != name and not one.startswith("_")]
             if name in _ELSEWHERE:
