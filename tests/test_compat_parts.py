@@ -197,6 +197,7 @@ def test_a_chain_has_labels_as_a_map_has_and_another_those_that_are_said(number:
 def test_a_map_within_a_part_is_set_in_the_network_and_has_its_labels(tmp_path: Path) -> None:
     model = classifier(tmp_path / "one", "roberta")
     model.network.head.classifier = nn.Linear(24, 7)
+    assert model.config.num_labels == len(model.config.id2label) == 7
     assert model.num_labels == len(model.as_set().config.labels) == 7
     model.save_pretrained(tmp_path / "two")
     again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")

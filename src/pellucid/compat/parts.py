@@ -82,7 +82,6 @@ class Parts(nn.Module):
 
     pellucid: Model
     network: Any
-    config: PretrainedConfig
     maps: dict[str, str]
 
     _keys_to_ignore_on_save: ClassVar[list[str] | None] = None
@@ -94,9 +93,20 @@ class Parts(nn.Module):
         return _Body({name: part for name, part in self.network.named_children() if name != "head"})
 
     @property
-    def num_labels(self) -> int:
-        """How many labels the config names, which follows a head that was set to another part."""
+    def config(self) -> PretrainedConfig:
+        """Its facts by the reference's keys; its labels follow a head that was set to another part."""
+        if "config" not in vars(self):
+            raise AttributeError("config")
         self.heed_head()
+        return vars(self)["config"]
+
+    @config.setter
+    def config(self, config: PretrainedConfig) -> None:
+        vars(self)["config"] = config
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels the config names."""
         return self.config.num_labels
 
     @num_labels.setter
@@ -209,11 +219,12 @@ class Parts(nn.Module):
         seen, as many as the config says."""
         if (head := self._head_of_labels()) is None:
             return
+        config: PretrainedConfig = vars(self)["config"]
         loaded, last = self.pellucid.loaded, getattr(head, "classifier", None)
-        number = width_of(last) or self.config.num_labels
+        number = width_of(last) or config.num_labels
         if last is not None and number != len(loaded.config.labels):
-            self.config.num_labels = number
-            labels = self.config.read(loaded.config.head).labels
+            config.num_labels = number
+            labels = config.read(loaded.config.head).labels
             self.pellucid = Model(replace(loaded, config=loaded.config.replace(labels=labels), source=None))
 
     def as_set(self) -> Model:
