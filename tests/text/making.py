@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,27 @@ def paragraphs(folder: Path) -> list[str]:
         for article in json.loads((folder / f"xquad.{name}.json").read_text(encoding="utf-8"))["data"]
         for paragraph in article["paragraphs"]
     ]
+
+
+def field(number: int, value: bytes | int | float) -> bytes:
+    """A field of a message in the wire format of protocol buffers."""
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value)
+
+
+def varint(value: int) -> bytes:
+    """A whole number in groups of seven bits."""
+    digits = []
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def piece(text: str | bytes, score: float = -1.0, kind: int = 1) -> bytes:
+    """A piece of a sentencepiece model, as its file has it."""
+    raw = text if isinstance(text, bytes) else text.encode()
+    return field(1, field(1, raw) + field(2, score) + field(3, kind))

@@ -166,12 +166,9 @@ def test_sentencepiece_of_random_letters_agrees_too() -> None:
         pieces(["a"]), tokens=tokens, scores=scores, kinds=[2, 3, 3] + [6] * 256 + [1] * (len(words) + 5)
     )
     tokenizer = build_tokenizer(vocabulary, max_length=None)
-    equal = 0
     for _ in range(300):
         text = "".join(chance.choices(" abcd", k=chance.randint(1, 20)))
-        equal += tokenizer.encode([text])[0].ids[1:] == slow(vocabulary, text)
-    # One piece made in two ways at two places can be merged in another order; learned vocabularies hardly know that.
-    assert equal >= 295
+        assert tokenizer.encode([text])[0].ids[1:] == slow(vocabulary, text), text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import struct
 import time
 import tracemalloc
 import unicodedata
@@ -17,7 +16,7 @@ from pellucid.errors import CorruptFileError, InputError
 from pellucid.text.files import open_tokenizer
 from pellucid.text.spm import read_sentencepiece
 from tests.quick import few
-from tests.text.making import folder_of, paragraphs, train_pieces, wiki
+from tests.text.making import field, folder_of, paragraphs, piece, train_pieces, varint, wiki
 
 Shared = Callable[[str], Path]
 ALBERT = "data/tokenizers/albert-spiece.model"
@@ -168,14 +167,14 @@ def albert_of_the_authors(processor: Any, text: str) -> list[str]:
     text = " ".join(text.split()).replace("``", '"').replace("''", '"')
     text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)).lower()
     pieces = []
-    for piece in processor.encode(text, return_type=str):
-        if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
-            parts = processor.encode(piece[:-1].replace("▁", ""), return_type=str)
-            if not piece.startswith("▁") and parts[0].startswith("▁"):
+    for one in processor.encode(text, return_type=str):
+        if len(one) > 1 and one[-1] == "," and one[-2].isdigit():
+            parts = processor.encode(one[:-1].replace("▁", ""), return_type=str)
+            if not one.startswith("▁") and parts[0].startswith("▁"):
                 parts = parts[1:] if parts[0] == "▁" else [parts[0][1:], *parts[1:]]
             pieces += [*parts, ","]
         else:
-            pieces.append(piece)
+            pieces.append(one)
     return pieces
 
 
@@ -209,27 +208,6 @@ def test_albert_is_the_reference_s_from_the_same_vocabulary(albert: Any, shared:
 
 
 # -- hostile files ----------------------------------------------------------------------------------------------------
-
-
-def field(number: int, value: bytes | int | float) -> bytes:
-    if isinstance(value, bytes):
-        return varint(number << 3 | 2) + varint(len(value)) + value
-    if isinstance(value, float):
-        return varint(number << 3 | 5) + struct.pack("<f", value)
-    return varint(number << 3) + varint(value)
-
-
-def varint(value: int) -> bytes:
-    digits = []
-    while value >= 0x80:
-        digits.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*digits, value])
-
-
-def piece(text: str | bytes, score: float = -1.0, kind: int = 1) -> bytes:
-    raw = text if isinstance(text, bytes) else text.encode()
-    return field(1, field(1, raw) + field(2, score) + field(3, kind))
 
 
 UNKNOWN = piece("<unk>", 0.0, 2)

@@ -4,14 +4,18 @@ The file tells the pieces, their kinds and the merges; how a text is split befor
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from pellucid.errors import CheckpointMismatchError, CorruptFileError
-from pellucid.text.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
+from pellucid.text.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
+from pellucid.text.gguf_wordpiece import as_bert_writes, wordpiece
+from pellucid.text.pieces import SPACE
 from pellucid.text.tokenizer import Tokenizer
 
 log = logging.getLogger("pellucid")
@@ -55,6 +59,8 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None) -> Tokeni
         raise CheckpointMismatchError(
             f"{vocabulary.source}: tokenizer.ggml.model is {vocabulary.model[:40]!r}, expected one of {kinds}"
         )
+    if vocabulary.model == "bert":
+        vocabulary = replace(vocabulary, tokens=as_bert_writes(vocabulary))
     try:
         backend = _BUILD[vocabulary.model](vocabulary)
         _add_special(backend, vocabulary)
@@ -105,7 +111,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         _by_id(vocabulary.words()), merges, unk_token=vocabulary.role("unk"), fuse_unk=True, byte_fallback=True
     )
     backend = tokenizers.Tokenizer(model)
-    prefix = vocabulary.flags.get("add_space_prefix", True)
+    prefix = _begins_with_space(vocabulary)
     blanks = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*blanks, normalizers.Replace(" ", "▁")])
     strip = [decoders.Strip(" ", 1, 0)] if prefix else []
@@ -113,19 +119,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     return backend
 
 
-def _wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
-    """WordPiece (Devlin et al., 2018). The file marks beginnings of words by `▁` where BERT marks the other pieces."""
-    words = [_as_bert_writes(token) for token in vocabulary.words()]
-    backend = tokenizers.Tokenizer(models.WordPiece(_by_id(words), unk_token=vocabulary.role("unk") or "[UNK]"))
-    # No key says whether case matters, but a vocabulary in which it does has words in capitals.
-    cased = any(word != word.lower() for word in words if not word.startswith("["))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=not cased)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    return backend
-
-
-_BUILD = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece}
+_BUILD = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": wordpiece}
 
 
 def _by_id(tokens: Iterable[str]) -> dict[str, int]:
@@ -139,24 +133,42 @@ def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pairs))  # of one that stands there twice llama.cpp keeps the first rank
 
 
+def _begins_with_space(vocabulary: Vocabulary) -> bool:
+    """Whether a space is put before each text."""
+    return vocabulary.flags.get("add_space_prefix", True)
+
+
 def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """The merges behind the scores: whatever two pieces make a third, the best third first."""
     known = _by_id(vocabulary.words())
-    kinds = vocabulary.kinds or [NORMAL] * len(known)
-    ranked = sorted(zip(vocabulary.scores, known, kinds), key=lambda item: -item[0])
-    return [
-        (piece[:i], piece[i:])
-        for _, piece, kind in ranked
-        if kind == NORMAL
-        for i in range(1, len(piece))
-        if piece[:i] in known and piece[i:] in known
+    scored = [
+        (score, piece, kind, _cuts(piece, known)) for score, (piece, kind) in zip(vocabulary.scores, vocabulary.typed())
     ]
+    # A user's tokens with a space, which stands behind another one here, are merged as in llama.cpp.
+    spaced = _begins_with_space(vocabulary)
+    made = [one for one in scored if one[2] == NORMAL or (one[2] == USER_DEFINED and SPACE in one[1] and spaced)]
+    many = Counter(score for score, _, _, cuts in made if cuts)
+    if tied := [piece for score, piece, _, cuts in made if cuts and many[score] > 1]:
+        log.warning(
+            "%s: tokenizer.ggml.scores are the same for %s: of these the one with the smaller id is made first, where "
+            "llama.cpp makes the leftmost in a text",
+            vocabulary.source,
+            several(map(ascii, tied), 3),
+        )
+    if unused := [piece for _, piece, kind, cuts in scored if kind == UNUSED and cuts]:
+        log.warning(
+            "%s: tokenizer.ggml.token_type calls %s unused, and they are never made; sentencepiece makes them on its "
+            "way to other pieces, so it may cut their texts otherwise",
+            vocabulary.source,
+            several(map(ascii, unused), 3),
+        )
+    return [cut for _, _, _, cuts in sorted(made, key=lambda one: -one[0]) for cut in cuts]
 
 
-def _as_bert_writes(token: str) -> str:
-    if token.startswith("[") and token.endswith("]"):
-        return token
-    return token[1:] if token.startswith("▁") else f"##{token}"
+def _cuts(piece: str, known: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The ways to make a piece of two others, the shortest left one first."""
+    cuts = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
+    return [(left, right) for left, right in cuts if left in known and right in known]
 
 
 # -- special tokens ----------------------------------------------------------------------------------------------------
@@ -167,13 +179,10 @@ def _add_special(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
     kinds = vocabulary.kinds
     special = {i for i, kind in enumerate(kinds) if kind in (CONTROL, UNKNOWN)} | set(vocabulary.special.values())
     plain = {i for i, kind in enumerate(kinds) if kind == USER_DEFINED} - special
-    # In the backend's own spelling: another one would be a new token beyond the model's table.
-    backend.add_special_tokens([_added(backend, i, special=True) for i in sorted(special)])
-    backend.add_tokens([_added(backend, i, special=False) for i in sorted(plain)])
-
-
-def _added(backend: tokenizers.Tokenizer, index: int, *, special: bool) -> AddedToken:
-    return AddedToken(backend.id_to_token(index), normalized=False, special=special)
+    names = list(vocabulary.words())
+    backend.add_special_tokens([AddedToken(names[i], normalized=False, special=True) for i in sorted(special)])
+    spelled = vocabulary.model == "llama" and not _begins_with_space(vocabulary)
+    backend.add_tokens([AddedToken(names[i], normalized=spelled and SPACE in names[i]) for i in sorted(plain)])
 
 
 def _frame(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:

@@ -1,18 +1,24 @@
 """The vocabulary inside a GGUF file: which pieces there are, of what kind, and how they merge."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pellucid.errors import CorruptFileError, several
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
 """Kinds of a token, as the file numbers them."""
 
 _ROLES = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding", "cls": "cls", "mask": "mask",
 }  # fmt: skip
-_FLAGS = ("add_bos_token", "add_eos_token", "add_space_prefix")
+_USUAL = {"llama": {"unk": 0, "bos": 1, "eos": 2}, "bert": {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}}
+"""The ids of roles where the file has no key for them, as llama.cpp has them."""
+
+_FLAGS = (
+    "add_bos_token", "add_eos_token", "add_space_prefix", "normalizer.lowercase", "normalizer.strip_accents"
+)  # fmt: skip
 _NO_ID = (-1, 2**32 - 1)
 """What some writers say for a role that no token plays."""
 
@@ -30,7 +36,8 @@ class Vocabulary:
     split: the file's name for how texts are split first.  tokens: as the file has them.
     kinds, scores: one for each token, or none.
     merges: "left right", the strongest first.  special: the ids of roles ("bos", "pad" ...).
-    flags: add_bos_token, add_eos_token and add_space_prefix, where the file says them.
+    flags: add_bos_token, add_eos_token, add_space_prefix, normalizer.lowercase and normalizer.strip_accents, where the
+        file says them.
     """
 
     source: str
@@ -47,6 +54,10 @@ class Vocabulary:
     def words(self) -> Iterator[str]:
         """The tokens in order, an empty one by a name of its own: as keys, two that are empty would be one."""
         return (token or _nameless(i) for i, token in enumerate(self.tokens))
+
+    def typed(self) -> Iterator[tuple[str, int]]:
+        """The tokens in order, each with its kind: normal ones where the file has no kinds."""
+        return zip(self.words(), self.kinds or itertools.repeat(NORMAL))
 
     def role(self, name: str) -> str | None:
         """The token that plays a role."""
@@ -86,15 +97,16 @@ def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary | No
     if model in (None, "no_vocab", "none") or not tokens:
         return None
     _check_tokens(tokens, source)
+    kinds = numbers("token_type")
     return Vocabulary(
         source=source,
         model=model,
         split=stated("ggml.pre", str, None),
         tokens=tokens,
-        kinds=numbers("token_type"),
+        kinds=kinds,
         scores=numbers("scores"),
         merges=strings("merges"),
-        special=_special(metadata, len(tokens), source),
+        special=_usual(model, kinds, metadata) | _special(metadata, len(tokens), source),
         flags={flag: value for flag in _FLAGS if (value := stated(f"ggml.{flag}", bool, None)) is not None},
         chat_template=stated("chat_template", str, None),
     )
@@ -114,6 +126,17 @@ def _check_tokens(stated: Sequence[str], source: str) -> None:
         raise CorruptFileError(f"{source}: tokenizer.ggml.tokens has {several(map(ascii, twice), 3)} twice")
 
 
+def _usual(model: str, kinds: Sequence[int], metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The usual ids of roles that the file does not name, where a token stands that is no word."""
+    return {
+        role: token
+        for role, token in _USUAL.get(model, {}).items()
+        if f"tokenizer.ggml.{_ROLES[role]}_token_id" not in metadata
+        and token < len(kinds)
+        and kinds[token] in (UNKNOWN, CONTROL)
+    }
+
+
 def _special(metadata: Mapping[str, Any], count: int, source: str) -> dict[str, int]:
     found = {}
     for role, theirs in _ROLES.items():
@@ -126,4 +149,7 @@ def _special(metadata: Mapping[str, Any], count: int, source: str) -> dict[str, 
                 f"{source}: {key} is {str(token)[:40]}, expected the number of one of {count} tokens"
             )
         found[role] = token
+    if metadata["tokenizer.ggml.model"] == "bert":  # whose files have its two as bos and eos, some as these alone
+        begins, ends = found.pop("bos", None), found.pop("eos", None)
+        found = {role: i for role, i in (("cls", begins), ("sep", ends)) if i is not None} | found
     return found

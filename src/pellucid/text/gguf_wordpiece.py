@@ -1,0 +1,70 @@
+"""WordPiece from the vocabulary inside a GGUF file, which marks words its own way and seldom says their case."""
+
+import logging
+import unicodedata
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from pellucid.errors import several
+from pellucid.text.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, Vocabulary
+from pellucid.text.pieces import SPACE
+
+log = logging.getLogger("pellucid")
+
+
+def as_bert_writes(vocabulary: Vocabulary) -> list[str]:
+    """The tokens with `##` before all but beginnings of words, which the file marks by `▁` instead."""
+    return [_as_bert_writes(token, kind) for token, kind in vocabulary.typed()]
+
+
+def _as_bert_writes(token: str, kind: int) -> str:
+    if token.startswith(SPACE):
+        return token[1:]
+    whole = kind in (CONTROL, UNKNOWN) or (token.startswith("[") and token.endswith("]"))
+    return token if whole else f"##{token}"
+
+
+def wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    """WordPiece (Devlin et al., 2018) of a vocabulary `as_bert_writes`."""
+    words = {word: i for i, word in enumerate(vocabulary.words())}
+    backend = tokenizers.Tokenizer(models.WordPiece(words, unk_token=vocabulary.role("unk") or "[UNK]"))
+    lowercase, strip_accents = _casing(vocabulary)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return backend
+
+
+def _casing(vocabulary: Vocabulary) -> tuple[bool, bool]:
+    """Whether texts are lowercased, and whether they lose their accents.
+
+    Where the file says neither, its words do: what was learned from lowercased texts has no capitals, and what was
+    learned from texts without accents has none. Else lowercased texts lose their accents, as BERT's and llama.cpp's do.
+    """
+    lowercase, strip = (vocabulary.flags.get(f"normalizer.{name}") for name in ("lowercase", "strip_accents"))
+    words = [word for word, kind in vocabulary.typed() if kind == NORMAL and not word.startswith("[")]
+    if lowercase is None:
+        capitals = [word for word in words if word != word.lower()]
+        lowercase = not capitals
+        if capitals:
+            _warn(vocabulary, "lowercase", capitals, "lowercased")
+        accented = [word for word in words if lowercase and _accented(word)]
+        if strip is None and accented:
+            _warn(vocabulary, "strip_accents", accented, "stripped of accents")
+            strip = False
+    return lowercase, lowercase if strip is None else strip
+
+
+def _accented(word: str) -> bool:
+    return not word.isascii() and any(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", word))
+
+
+def _warn(vocabulary: Vocabulary, key: str, words: list[str], done: str) -> None:
+    log.warning(
+        "%s: tokenizer.ggml.normalizer.%s is missing; since the vocabulary has %s, texts are not %s",
+        vocabulary.source,
+        key,
+        several(map(ascii, words), 3),
+        done,
+    )
