@@ -27,7 +27,7 @@ WEB = Path(__file__).with_name("web")
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _MODULE_LINE = re.compile(r"^[ \t]*(?:import|export)\b.*$", re.MULTILINE)
-_DOC = re.compile(r"^[ \t]*(?:/\*\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+_DOC = re.compile(r"^[ \t]*(?:/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
 _EMPTY = re.compile(r"\n{2,}")
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
@@ -47,7 +47,7 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
         ValueError: a block is missing or has the wrong size, or a module breaks the bundler's convention.
     """
     _check(manifest, blocks)
-    style = (WEB / "page.css").read_text(encoding="utf-8")
+    style = _style()
     entry, call = ("served", "served.mountServed") if served else ("app", "app.mount")
     script = bundle(entry) + f'\nfor (const root of document.querySelectorAll(".pellucid")) {call}(root);\n'
     loader = (WEB / "loader.js").read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
 
 def scaffold_size() -> int:
     """Most bytes of a page without any data: a title may take six for each of its letters."""
-    program = packed((WEB / "page.css").read_text(encoding="utf-8"), bundle("app"))
+    program = packed(_style(), bundle("app"))
     return len(program) + sum((WEB / name).stat().st_size for name in ("loader.js", "page.html")) + 720
 
 
@@ -83,6 +83,11 @@ def bundle(entry: str) -> str:
     return script
 
 
+def _style() -> str:
+    """The style sheet; its remarks on lines of their own stay in the repository, as those of modules do."""
+    return _bare((WEB / "page.css").read_text(encoding="utf-8"))
+
+
 def _collect(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None:
     """Add a module after everything that it imports."""
     if name in above:
@@ -98,14 +103,19 @@ def _collect(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None
 def _wrap(name: str, source: str) -> str:
     """Turn a module into ``const name = (() => { ...; return { exports }; })();``.
 
-    Its header, all remarks on lines of their own, ``//`` and ``/** */``, and empty lines stay in the repository.
+    Its header, all remarks on lines of their own and empty lines stay in the repository.
     """
     for line in _MODULE_LINE.findall(source):
         if not _IMPORT.match(line) and not _EXPORT.match(line):
             raise ValueError(f"{name}.js: not in the bundler's convention: {line.strip()}")
     exports = ", ".join(_EXPORT.findall(source))
-    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _EMPTY.sub("\n", _DOC.sub("", source))))
+    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _bare(source)))
     return f"const {name} = (() => {{\n{body}return {{ {exports} }};\n}})();\n"
+
+
+def _bare(text: str) -> str:
+    """Without remarks on lines of their own, ``//`` and ``/* */``, and without empty lines."""
+    return _EMPTY.sub("\n", _DOC.sub("", text))
 
 
 def _data(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
