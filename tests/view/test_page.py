@@ -15,7 +15,7 @@ from pellucid.view import page as page_module
 from pellucid.view.page import bundle, render
 from pellucid.view.store import Numbers
 from tests.quick import few
-from tests.view.conftest import READ, Show
+from tests.view.conftest import READ, Show, until
 
 NASTY = ["</script><script>alert(1)</script>", "<!--", "<img/src=x/onerror=alert(1)>", "&amp;", "\"'`", "👩‍👩‍👧‍👦",
          "שלום\u202e", "a\nb c", "x" * 2000, "{{data}}", "##ing", "\ud83d", ""]  # fmt: skip
@@ -261,6 +261,34 @@ def test_no_label_of_a_matrix_looks_out_from_behind_that_of_the_pointer(show: Sh
     tab.mouse.move(5, 5)
     tab.evaluate(READ)
     assert all(one.is_visible() for one in tab.locator(".labels .label").all())
+
+
+ADDRESSES = ["#view=matrix&layer=1&query=3&key=5", "#view=heads", "#view=neuron"]
+
+
+@pytest.mark.parametrize("address", few(ADDRESSES, ADDRESSES[:1]))
+def test_a_page_that_a_browser_has_saved_opens_again(show: Show, tmp_path: Path, address: str) -> None:
+    tab, saved, faults = show(case := make_case(), address), tmp_path / "saved.html", []
+    tab.evaluate(READ)
+    looks = "() => document.querySelector('.pellucid').innerText"
+    drawn = tab.evaluate(looks)
+    for _ in range(2):
+        press(tab, "?")
+        tab.evaluate("() => (document.querySelector('.pellucid').dataset.host = '')")
+        saved.write_text(tab.content(), encoding="utf-8")
+        tab = tab.context.browser.new_page(viewport={"width": 1200, "height": 1400})
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.goto(saved.as_uri() + address)
+        until(tab, "() => document.querySelectorAll('header').length === 1 && !document.querySelector('dialog')")
+        tab.evaluate(READ)
+        assert tab.evaluate(looks) == drawn and faults == []
+        assert tab.evaluate("() => 'host' in document.querySelector('.pellucid').dataset") is False
+        assert [tab.locator(f"head {one}").count() for one in ("style", "script")] == [1, 0]
+        assert tab.locator(".stage canvas:visible").first.evaluate(COLOURS) > 20
+    press(tab, "h Escape")
+    row(tab, "query", 2).click()
+    row(tab, "key", 7).hover()
+    agrees(case, tab, 1 if "layer=1" in address else 0, 8, 2, 7)
 
 
 @pytest.mark.parametrize("old, new, sentence", few(DAMAGE, [DAMAGE[0], DAMAGE[4], DAMAGE[7]]))

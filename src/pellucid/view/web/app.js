@@ -69,6 +69,8 @@ const MOST_OPEN = 6;
  * @param {(root: HTMLElement) => import("./data.js").Source} [sourceOf] by default of what stands inside `root`
  */
 export function mount(root, sourceOf = inlineSource) {
+  for (const drawn of root.querySelectorAll(":scope > :not(script, noscript)")) drawn.remove(); // a browser had saved it
+  for (const name in root.dataset) delete root.dataset[name];
   try {
     start(root, sourceOf(root));
   } catch (error) {

@@ -1,12 +1,16 @@
 // loader.js: the first to run. It unpacks the program and its style, which lie deflated in the page, and lets them in; the
-// page's policy knows both by their hashes.
+// page's policy knows both by their hashes. A browser may save the page as it stands and open that: so the program leaves no script
+// behind, and a style that is there goes.
 (async () => {
   const packed = atob(document.querySelector("script.pellucid-program").textContent);
   const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   const [style, script] = (await new Response(stream).text()).split("\0");
+  document.querySelector("style")?.remove();
   for (const [kind, text] of [["style", style], ["script", script]]) {
-    document.head.append(Object.assign(document.createElement(kind), { textContent: text }));
+    const element = Object.assign(document.createElement(kind), { textContent: text });
+    document.head.append(element);
+    if (kind === "script") element.remove();
   }
 })().catch(() => {
   const words = "This page cannot unpack its program: it is damaged, or the browser is older than 2023.";
