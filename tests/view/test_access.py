@@ -308,15 +308,29 @@ def test_the_table_is_copied_as_csv(show: Show) -> None:
     assert [float(text) for text in lines[4].split(",")[1:]] == pytest.approx(expected.tolist(), abs=2e-6)
 
 
+FORCED = {"matrix": ".cross", "neuron": ".neuron-queries .row[aria-selected=true]", "lens": ".word[aria-selected=true]",
+          "tensor": ".heat-cell", "diff": ".diff-head .heat-cell"}  # fmt: skip
+"""What is in hand, by view."""
+OUTSIDE = """(one) => {
+  const scroller = one.closest(".scroller");
+  const { outlineWidth, outlineOffset } = getComputedStyle(one);
+  if (!scroller) return 0;
+  const [box, frame] = [one, scroller].map((each) => each.getBoundingClientRect());
+  return parseFloat(outlineWidth) + parseFloat(outlineOffset) - (box.left - frame.left);
+}"""
+"""So many pixels of an outline stand left of what it is scrolled in."""
+
+
 @pytest.mark.parametrize("view", few(VIEWS, ["matrix", "neuron"]))
 def test_forced_colours_keep_the_choice_visible(show: Show, view: str) -> None:
     tab = show(compared(0, 3), f"#view={view}", forced_colors="active")
     press(tab, "ArrowDown ArrowRight Space")
     chosen = tab.locator(".segments [aria-pressed=true]").first
     assert chosen.evaluate("(one) => getComputedStyle(one).outlineStyle") != "none"
-    marked = {"lens": ".word[aria-selected=true]", "tensor": ".heat-cell", "diff": ".diff-head .heat-cell"}.get(view)
+    marked = FORCED.get(view)
     if marked:
         assert tab.locator(marked).first.evaluate("(one) => getComputedStyle(one).outlineStyle") != "none"
+        assert tab.locator(marked).first.evaluate(OUTSIDE) <= 0, "the outline is cut off"
 
 
 def test_forced_colours_tell_the_head_that_numbers_are_read_from(show: Show) -> None:
