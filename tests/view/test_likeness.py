@@ -20,6 +20,10 @@ LONG = (
     "green tea; the recipe (his mother's) needs hot water, two spoons of leaves and some patience. " * 3
 )
 
+SHADES = """() => [...document.querySelectorAll(".passage span, tbody td, .ramp i")].map((one) =>
+  `${getComputedStyle(one).backgroundColor} ${getComputedStyle(one).color}`)"""
+PAPER = "(one) => getComputedStyle(one).backgroundColor"
+
 
 def why(model: pellucid.Model, query: str, text: str, **hit: object) -> Match:
     return match(model.loaded, query, {"text": text, **hit})
@@ -103,6 +107,16 @@ def test_no_name_of_a_column_stands_above_those_of_rows_where_the_table_is_scrol
       return document.elementFromPoint(row.right - 5, column.top + column.height / 2).closest("td, th").cellIndex;
     }""")
     assert corner == 0
+
+
+@pytest.mark.parametrize("scheme", few(["light", "dark"], ["dark"]))
+def test_shades_are_data_where_colours_are_forced(minilm: pellucid.Model, show: Show, scheme: str) -> None:
+    found = why(minilm, "coca cola", LONG).view().html()
+    plain = show(found, color_scheme=scheme).evaluate(SHADES)
+    tab = show(found, color_scheme=scheme, forced_colors="active")
+    assert tab.evaluate(SHADES) == plain and len(set(plain)) > 5
+    corner, head = (tab.locator(f"thead {each}").first.evaluate(PAPER) for each in ("td", "th"))
+    assert corner == head, "the corner of the table is of the colour of its heads"
 
 
 def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
