@@ -8,6 +8,8 @@ import torch
 
 import pellucid
 from pellucid.errors import InputError
+from pellucid.search.entry import Entry
+from pellucid.search.hits import Hit
 from pellucid.search.why import match
 
 
@@ -19,6 +21,11 @@ def test_each_word_of_a_query_finds_its_own(index: pellucid.Index) -> None:
     assert min(like for _, _, like in found.pairs()) > 0.85
     assert np.abs(found.similarity).max() <= 1 + 1e-6
     assert "id KO" in found.said and "BM25" in found.said
+
+
+def test_a_similarity_below_zero_has_the_minus_of_the_page(minilm: pellucid.Model) -> None:
+    said = match(minilm.loaded, "tea", Hit(Entry("a-1", "tea"), -0.0454, -0.0004, 1.5)).said
+    assert said == "id a-1, score −0.045, similarity of the vectors 0.000, BM25 of the words 1.50"
 
 
 def test_the_numbers_are_cosines_of_recorded_states(index: pellucid.Index, minilm: pellucid.Model) -> None:

@@ -78,7 +78,7 @@ def test_every_key_is_listed_with_its_score_and_its_weight(show: Show) -> None:
     rows = tab.locator(".keylist-row")
     for key, text in enumerate(rows.all_inner_texts()):
         *_, score, weight = text.split()
-        assert score == ("masked" if expected[key] == 0 else f"{scores[key]:.3f}")
+        assert score == ("masked" if expected[key] == 0 else f"{scores[key]:.3f}".replace("-", "−"))
         assert float(weight) == pytest.approx(expected[key], abs=1e-6)
     assert rows.count() == 9
     tab.get_by_label("order of the keys").select_option("weight")

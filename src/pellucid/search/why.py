@@ -14,7 +14,7 @@ from pellucid.machine import inference_mode
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import Window, windows
 from pellucid.text.cut import visible
-from pellucid.view.likeness import Likeness, LikenessView, Span
+from pellucid.view.likeness import Likeness, LikenessView, Span, number
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +74,9 @@ def _said(hit: Mapping[str, Any], cut: int) -> str:
     """What is known of a hit, in one line.  cut: so many tokens of its text were not read."""
     similarity, words = getattr(hit, "similarity", None), getattr(hit, "words", None)
     parts = [f"id {hit['id']}"] if "id" in hit else []
-    parts += [f"score {hit['score']:.3f}"] if "score" in hit else []
-    parts += [f"similarity of the vectors {similarity:.3f}"] if similarity is not None else []
-    parts += [f"BM25 of the words {words:.2f}"] if words is not None else []
+    parts += [f"score {number(hit['score'], 3)}"] if "score" in hit else []
+    parts += [f"similarity of the vectors {number(similarity, 3)}"] if similarity is not None else []
+    parts += [f"BM25 of the words {number(words)}"] if words is not None else []
     parts += [f"not read: the last {counted(cut, 'token')}"] if cut else []
     return ", ".join(parts)
 

@@ -133,7 +133,7 @@ def _passage(part: Likeness) -> str:
     pieces, end = [], 0
     for (first, last), row in zip(part.rows, part.numbers):
         best = int(row.argmax())
-        tip = html.escape(f"{_word(part.query, part.columns[best])} {_number(row[best])}")
+        tip = html.escape(f"{_word(part.query, part.columns[best])} {number(row[best])}")
         word = html.escape(_plain(part.text[first:last]))
         pieces.append(html.escape(_plain(part.text[end:first])))
         pieces.append(f'<span class="s{_step(row[best])}" title="{tip}">{word}</span>')
@@ -148,7 +148,7 @@ def _table(part: Likeness) -> str:
     lines = []
     for i, (span, row) in enumerate(zip(part.rows, part.numbers)):
         cells = "".join(
-            f'<td class="s{_step(value)}{" best" if best[j] == i else ""}">{_number(value)}</td>'
+            f'<td class="s{_step(value)}{" best" if best[j] == i else ""}">{number(value)}</td>'
             for j, value in enumerate(row)
         )
         lines.append(f'<tr><th scope="row"><bdi>{html.escape(_word(part.text, span))}</bdi></th>{cells}</tr>')
@@ -173,9 +173,9 @@ def _plain(text: str) -> str:
     return unturned(plain(text, " \n\t"))
 
 
-def _number(value: float) -> str:
+def number(value: float, digits: int = 2) -> str:
     """0.73, with a minus that is as broad as a digit; what rounds to nothing has no sign."""
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+    return f"{value:z.{digits}f}".replace("-", "−")
 
 
 def _step(value: float) -> int:

@@ -2,6 +2,7 @@
 import { make, mark, pen } from "./dom.js";
 import { headColour } from "./colour.js";
 import { histogram, shortest } from "./numbers.js";
+import { minus } from "./tokens.js";
 
 /** Steps of the histogram, and pixels: width of a step, height of all. */
 const [STEPS, WIDE, TALL] = [48, 5, 56];
@@ -15,7 +16,7 @@ export class FactsBox {
 
   /** @param {import("./numbers.js").Facts} said */
   write({ least, most, mean, deviation, nan, infinite, count }) {
-    const number = (value) => (Number.isFinite(value) ? shortest(Number(value.toPrecision(7))) : "none");
+    const number = (value) => (Number.isFinite(value) ? minus(shortest(Number(value.toPrecision(7)))) : "none");
     const facts = { numbers: count.toLocaleString("en"), min: number(least), max: number(most), mean: number(mean),
       "standard deviation": number(deviation), NaN: nan.toLocaleString("en") };
     if (infinite) facts.infinite = infinite.toLocaleString("en");

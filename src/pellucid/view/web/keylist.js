@@ -2,7 +2,7 @@
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
 import { lift, make, mark, putBehind } from "./dom.js";
 import { onSheet } from "./paper.js";
-import { tokenLabel, tokenTitle } from "./tokens.js";
+import { minus, tokenLabel, tokenTitle } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
 /** Pixels: a row, its strips. */
@@ -126,5 +126,5 @@ export class KeyList {
 
 /** Enough to compare scores at a glance; the chain has all digits. */
 function short(score) {
-  return Number.isNaN(score) ? "NaN" : score.toFixed(3);
+  return Number.isNaN(score) ? "NaN" : minus(score.toFixed(3));
 }

@@ -82,6 +82,11 @@ export function exact(weight) {
   return weight === 0 ? "0" : Number.isFinite(weight) ? weight.toPrecision(9) : String(weight);
 }
 
+/** A number as it is written, with a minus as broad as a digit. */
+export function minus(text) {
+  return text.replace(/^-/, "−");
+}
+
 /** 23.4 % */
 export function percent(share) {
   return `${(100 * share).toFixed(share > 0 && share < 0.001 ? 3 : 1)} %`;
