@@ -108,7 +108,8 @@ def test_a_long_text_leaves_no_empty_pages(show: Show, view: str) -> None:
 
 PRINTED = """() => new Promise((done) => addEventListener("beforeprint", () => done([
   document.querySelector(".legend").textContent,
-  [...document.querySelectorAll(".words, .keylist")].map((one) => one.scrollHeight - one.clientHeight)])))"""
+  [...document.querySelectorAll(".words, .keylist, .neuron-queries")].map(
+    (one) => one.scrollHeight - one.clientHeight)])))"""
 
 
 def printed(tab: Page) -> tuple[str, list[int]]:
@@ -118,15 +119,20 @@ def printed(tab: Page) -> tuple[str, list[int]]:
     return tab.evaluate("() => window.printed")
 
 
+@pytest.mark.parametrize("width", few([1200, 700], [1200]))
 @pytest.mark.parametrize(
     ("count", "told"),
-    [(20, ""), (90, "On this sheet are rows 1 to 41 of the 90 keys; what stands at its edge is cut.")],
+    [
+        (20, ""),
+        (90, "are rows 1 to 56 of the 90 queries and rows 1 to 41 of the 90 keys; what stands at its edge is cut."),
+    ],
 )
-def test_a_list_grows_on_paper_or_says_what_is_on_it(show: Show, count: int, told: str) -> None:
-    tab = show(make_case(seq=count), "#view=neuron&key=0", viewport={"width": 1200, "height": 800})
+def test_a_list_grows_on_paper_or_says_what_is_on_it(show: Show, count: int, told: str, width: int) -> None:
+    tab = show(make_case(seq=count), "#view=neuron&query=0&key=0", viewport={"width": width, "height": 800})
     tab.evaluate(READ)
-    legend, (hidden,) = printed(tab)
-    assert ("On this sheet" in legend) == (hidden > 0) == bool(told) and told in legend
+    legend, hidden = printed(tab)
+    assert len(hidden) == 2
+    assert ("On this sheet" in legend) == (min(hidden) > 0) == (max(hidden) > 0) == bool(told) and told in legend
     assert "On this sheet" not in tab.locator(".legend").inner_text()
 
 

@@ -1,6 +1,7 @@
 // column.js: one column of tokens in the heads view, as a listbox.
 // Only the rows on screen exist as elements, so 2,000 tokens cost no more than 40.
 import { make, mark, putBehind } from "./dom.js";
+import { before } from "./paper.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 
 /** @typedef {{tops: number[], height: number, row: number, middle: number}} Layout where each token of a column stands, in pixels */
@@ -80,7 +81,7 @@ export class Column {
     this.reachable = reachable;
   }
 
-  makeRow(index, before) {
+  makeRow(index, above) {
     const [title, place] = [tokenTitle(this.tokens, index), this.indices.indexOf(index)];
     const element = make("div", { class: "row", role: "option", "data-index": index, title, "aria-posinset": place + 1, "aria-setsize": this.indices.length },
       tokenLabel(this.tokens[index]), make("span", { class: "bar" }), make("span", { class: "number" }));
@@ -88,7 +89,7 @@ export class Column {
     element.style.top = `${this.layout.tops[place]}px`;
     element.style.height = `${this.layout.row}px`;
     this.rows.set(index, element);
-    putBehind(this.element, element, before);
+    putBehind(this.element, element, above);
     return element;
   }
 
@@ -102,6 +103,14 @@ export class Column {
     const number = weight !== null ? weight.toFixed(6) : look.weight ? "masked" : "";
     if (element.lastChild.textContent !== number) element.lastChild.textContent = number;
     element.style.setProperty("--weight", weight > 0 && weight < Infinity && largest > 0 ? weight / largest : 0);
+  }
+
+  /** The rows that are in sight, of a column that is scrolled in `scroller`. */
+  inSight(scroller, name) {
+    const { tops, row } = this.layout;
+    const { scrollTop: top, clientHeight: height } = scroller;
+    const [from, to] = [top, top + height].map((edge) => before(edge, tops, () => row));
+    return { name: "rows", from, to, count: tops.length, of: `the ${tops.length} ${name}` };
   }
 
   /** Puts the keyboard on a token. */

@@ -5,7 +5,7 @@ import { Column, layOut } from "./column.js";
 import { thresholdSlider } from "./controls.js";
 import { toEnds } from "./hand.js";
 import { drawLines } from "./lines.js";
-import { before, onSheet } from "./paper.js";
+import { onSheet } from "./paper.js";
 import { isMean, strandsOf } from "./strands.js";
 import { Strip } from "./strip.js";
 import { inWords, percent, shortened } from "./tokens.js";
@@ -171,16 +171,8 @@ class Heads {
       this.mass.above ? "Lines of weights above 1 are drawn as those of 1." : "",
       this.mass.broken ? "Some of these weights are NaN or infinite: no line is drawn for them." : "",
       state.pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
-      onSheet(this.scroller, this.inSight("query", "queries"), this.inSight("key", "keys")),
+      onSheet(this.scroller, this.columns.query.inSight(this.scroller, "queries"), this.columns.key.inSight(this.scroller, "keys")),
     ].filter(Boolean);
-  }
-
-  /** The rows of a column that are in sight. */
-  inSight(side, name) {
-    const { tops, row } = this.columns[side].layout;
-    const { scrollTop: top, clientHeight: height } = this.scroller;
-    const [from, to] = [top, top + height].map((edge) => before(edge, tops, () => row));
-    return { name: "rows", from, to, count: tops.length, of: `the ${tops.length} ${name}` };
   }
 
   enter(side, index) {

@@ -1,7 +1,6 @@
 // keylist.js: every key of one query as a row: its vector, the products with the query, score and weight.
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
 import { lift, make, mark, putBehind } from "./dom.js";
-import { onSheet } from "./paper.js";
 import { minus, tokenLabel, tokenTitle } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
@@ -60,12 +59,12 @@ export class KeyList {
     });
   }
 
-  /** What paper leaves out, as a sentence. */
-  leftOut() {
+  /** The rows that are in sight. */
+  inSight() {
     const { scrollTop: top, clientHeight } = this.element;
     const { length: count } = this.picture.keys;
     const to = Math.min(count, (top + clientHeight - this.names.offsetHeight) / ROW);
-    return onSheet(this.element, { name: "rows", from: top / ROW, to, count, of: `the ${count} keys` });
+    return { name: "rows", from: top / ROW, to, count, of: `the ${count} keys` };
   }
 
   clear({ keys }) {

@@ -9,6 +9,7 @@ import { scaleSwitch } from "./controls.js";
 import { Problem } from "./data.js";
 import { endsOf, sharing, turnsOf } from "./headfacts.js";
 import { KeyList } from "./keylist.js";
+import { onSheet } from "./paper.js";
 import { placeOf } from "./readout.js";
 import { exact, inNodes, sought, visible } from "./tokens.js";
 import { Vectors } from "./vectors.js";
@@ -244,7 +245,7 @@ class Neuron {
         + ` on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
       listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that hold “${this.find.value.trim()}”.` : "",
       this.page.state().pair === "all" ? "" : "Weights are those over both texts; only a part of the keys is listed.",
-      this.list.leftOut(),
+      onSheet(this.element, this.kept.column.value.inSight(this.queries, "queries"), this.list.inSight()),
       this.page.attention().rotation ? "Query and key are turned by the place of their token before they are multiplied (rotary positions)." : "",
     ].filter(Boolean);
   }
