@@ -8,7 +8,7 @@ from pellucid.view.arithmetic import scaled
 from pellucid.view.page import bundle
 from pellucid.view.svg import label
 
-PROGRAM = "<!doctype html><script>{}\nwindow.called = {{ data, host, numbers, state, tokens }};</script>"
+PROGRAM = "<!doctype html><script>{}\nwindow.called = {{ data, header, host, numbers, state, tokens }};</script>"
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,16 @@ def test_the_lightness_of_a_colour(program: Page, colour: str, share: float) -> 
 )
 def test_from_where_to_where_numbers_go(program: Page, values: str, said: str) -> None:
     assert program.evaluate(f"() => called.numbers.span(called.numbers.factsOf([{values}]))") == said
+
+
+def test_the_head_of_the_page_counts_tokens_in_thousands_and_is_a_heading_of_phrases(program: Page) -> None:
+    head = program.evaluate("""() => {
+      const manifest = { model: { num_hidden_layers: 2 }, texts: ["one", "two"],
+        sequences: [{ name: "", tokens: Array(1000).fill({}), cut: 1100 }] };
+      const { children } = called.header.makeHeader(document.body, { manifest, views: [] }, () => {});
+      return [children[2].textContent, [...children[1].children].map(({ localName }) => localName)];
+    }""")
+    assert head == ["2 layers  ·  1,000 tokens (1,100 more were cut)", ["span", "span"]]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ export function makeHeader(root, page, switchTheme) {
   const { texts, sequences, edits } = page.manifest;
   const last = sequences.length > 1 && texts.length - 1; // what a decoder reads
   const letter = (place) => (place === last ? sequences[1].name : last === 1 ? sequences[0].name : "AB"[place]);
-  const line = (text, place) => make("p", { class: "text", title: text },
+  const line = (text, place) => make("span", { class: "text", title: text },
     texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, text));
   return make("header", {},
     make("div", { class: "buttons" },
@@ -42,7 +42,7 @@ function headsOf({ num_attention_heads: heads, decoder_attention_heads: decoder 
 
 /** 13 tokens, or of an encoder-decoder: encoder 13 tokens; and how many did not fit. */
 function counted({ name, tokens, cut }) {
-  return `${name ? `${name} ` : ""}${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}${cut ? ` (${cut.toLocaleString("en")} more were cut)` : ""}`;
+  return `${name ? `${name} ` : ""}${tokens.length.toLocaleString("en")} ${tokens.length === 1 ? "token" : "tokens"}${cut ? ` (${cut.toLocaleString("en")} more were cut)` : ""}`;
 }
 
 function parameters(count) {
