@@ -160,6 +160,14 @@ def test_a_wide_tensor_is_pooled_and_its_strongest_numbers_survive(show: Show) -
     assert number(tab) == pytest.approx(value[3, 4322].item(), abs=1e-8)
 
 
+def test_only_axes_that_there_are_have_an_arrow(show: Show) -> None:
+    tab = show(written(), "#view=tensor")
+    for name, axes in (("layers.0.residual.post", "hidden →\nseq ↓"), ("pooled", "hidden →")):
+        choose(tab, name)
+        tab.evaluate(DRAWN)
+        assert tab.locator(".axes").inner_text() == axes
+
+
 def test_copied_texts_give_the_numbers_back(show: Show, copied: Callable[[Page, str], str]) -> None:
     tab = show(page := written(), "#view=tensor")
     choose(tab, "layers.0.residual.post")

@@ -83,9 +83,11 @@ export class Heat {
     const context = pen(this.canvas, width, height);
     context.imageSmoothingEnabled = false;
     context.drawImage(small, 0, 0, width, height);
-    this.axes.row.textContent = sheet.axes.row;
-    this.axes.column.textContent = sheet.axes.column;
-    for (const axis of ["row", "column"]) this.writeLabels(axis, axis === "row" ? this.cell.height : this.cell.width, axis === "row" ? rows : columns);
+    for (const axis of ["row", "column"]) {
+      this.axes[axis].textContent = sheet.axes[axis];
+      this.axes[axis].parentElement.hidden = !sheet.axes[axis]; // a vector has one axis
+      this.writeLabels(axis, axis === "row" ? this.cell.height : this.cell.width, axis === "row" ? rows : columns);
+    }
   }
 
   image(rows, columns, theme) {
