@@ -1,6 +1,7 @@
 """Two runs in a real browser, number minus number; a run with itself is all zero."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -363,3 +364,45 @@ def test_where_no_weight_of_a_head_is_a_number_there_are_no_others(show: Show) -
     tab = show(page, "#view=diff&layer=0&heads=0")
     tab.evaluate(DRAWN)
     assert tab.locator(".diff-list").inner_text() == "There are none: in every cell a weight is NaN or infinite."
+
+
+def test_the_difference_of_two_lenses_is_copied_as_python_that_gives_it(show: Show) -> None:
+    page = compared(0, 0)
+    for part in ("ids", "log_probabilities"):
+        own = page.numbers[f"other/lens.{part}"]
+        page.store(f"other/lens.{part}", torch.stack([own[0], own[2].flip(-1)]))  # the middle place is not there
+    page.manifest["other"]["lens"]["places"] = [PLACES[0], PLACES[2]]
+    tab = show(page, "#view=diff&diff=lens")
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.locator(".word[data-row='1'][data-column='3']").click()
+    tab.keyboard.press("c")
+    tab.get_by_text("copied: lens").wait_for()
+    lens, other = (
+        SimpleNamespace(log_probabilities=page.numbers[f"{run}lens.log_probabilities"]) for run in ("", "other/")
+    )
+    said = tab.evaluate("() => navigator.clipboard.readText()")
+    assert said == "lens.log_probabilities[2, 3, 0] - other_lens.log_probabilities[1, 3, 3]"
+    assert eval(said, {"lens": lens, "other_lens": other}).item() == pytest.approx(value(tab), abs=1e-7)
+    page.store("other/lens.ids", page.numbers["other/lens.ids"] + 1000)
+    tab = show(page, "#view=diff&diff=lens")
+    tab.locator(".word[data-row='1'][data-column='3']").click()
+    tab.keyboard.press("c")
+    tab.get_by_text("there is nothing here to copy as Python").wait_for()
+
+
+def test_the_words_of_all_largest_differences_begin_at_one_place(show: Show) -> None:
+    page = compared(0, 0)
+    query = page.numbers["other/layers.0.attention.query"].clone()
+    query[0, 3] += 1e-4
+    query[0, 6] += 1
+    page.store("other/layers.0.attention.query", query)
+    tab = show(page, "#view=diff&layer=0&heads=0")
+    tab.evaluate(DRAWN)
+    numbers, words = (
+        tab.locator(f".diff-list {one}").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect())")
+        for one in ("b", "span")
+    )
+    assert max(len(text) for text in tab.locator(".diff-list b").all_inner_texts()) >= 11
+    assert len({one["x"] for one in words}) == 1 and len(words) > 7
+    spread = tab.locator(".diff-list b").evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)")
+    assert max(spread) == 0 and max(one["right"] for one in numbers) < words[0]["x"]

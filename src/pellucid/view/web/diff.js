@@ -227,10 +227,10 @@ class Diff {
     return { title, caption: [caption], columns: keys.map(named("key")), rows };
   }
 
-  /** Only a difference of weights has an expression. */
   python() {
-    const { of, lookAt } = this.hand();
-    if (of === "lens" || lookAt || this.twins?.fault() !== "") return "";
+    const hand = this.hand();
+    if (hand.of === "lens") return this.lens?.python(hand);
+    if (hand.lookAt || this.twins?.fault() !== "") return "";
     const { layer, head, query, key } = this.page.state();
     const cell = `["${this.page.manifest.attentions[layer].name}.weights"][0, ${head}, ${query}, ${key}]`;
     return query === null || key === null ? "" : `trace${cell} - other${cell}`;

@@ -75,6 +75,14 @@ export class LensDiff {
     return { words, value, note: pinned ? `${note} · pinned` : note };
   }
 
+  /** The number that the readout says, where both runs keep this run's word. */
+  python({ place, token }) {
+    if (!this.grid || place === null) return "";
+    const [one, other] = [this.one, this.other].map((numbers) => numbers.places.indexOf(this.places[place]));
+    const rank = this.other.top(other, token).findIndex(({ id }) => id === this.one.best(one, token));
+    return rank < 0 ? "" : `lens.log_probabilities[${one}, ${token}, 0] - other_lens.log_probabilities[${other}, ${token}, ${rank}]`;
+  }
+
   legend() {
     if (!this.grid) return [];
     const cells = this.places.length * this.one.tokens.length;
