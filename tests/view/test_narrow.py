@@ -182,6 +182,14 @@ def test_a_dialog_can_be_read_and_closed_on_a_phone(show: Show) -> None:
     tab.locator("dialog").wait_for(state="detached")
 
 
+def test_what_keys_do_is_readable_on_a_phone(show: Show) -> None:
+    tab = show(compared(0, 3), viewport=PHONE)
+    tab.keyboard.press("?")
+    words = tab.locator("dialog dd").evaluate_all("(all) => all.map((one) => one.clientWidth)")
+    keys = tab.locator("dialog kbd").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().right)")
+    assert min(words) > 110 and max(keys) < box(tab, "dialog dd")["left"]
+
+
 def test_letters_from_right_to_left_turn_no_name_around(show: Show) -> None:
     tab = show(make_case(texts=["שלום"] * 40), "#view=heads")
     for key, name in (("t", "tbody th"), ("/", "li")):
