@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,9 @@ import pytest
 import pellucid
 from pellucid.errors import InputError
 from pellucid.lazy import cached_property
+from pellucid.search import opened
 from pellucid.search.forks import undivided
-from pellucid.search.generations import writing
+from pellucid.search.generations import newest, writing
 from tests.search.children import KILLED, ended, start
 
 QUERIES = ["Apple", "a bank", "Microsfot", "oil and gas", "burgers", "drugs", "cars", "insurance"]
@@ -250,6 +252,46 @@ def test_a_writer_that_waits_too_long_is_told_who_writes(
     assert (own.folder / "lock.json").exists()  # the note of the dead one
     assert own.delete("AAPL") == 1
     assert not (own.folder / "lock.json").exists()
+
+
+def test_a_build_that_waits_for_one_that_fails_builds(tmp_path: Path) -> None:
+    """The one that fails takes its folder away, and the lock within it."""
+    folder = tmp_path / "an.index"
+
+    def build() -> bool:
+        with writing(folder, new=True):
+            return folder.is_dir()
+
+    with ThreadPoolExecutor(1) as threads:
+        with pytest.raises(ValueError, match="broken off"), writing(folder, new=True):
+            second = threads.submit(build)
+            time.sleep(0.5)
+            raise ValueError("broken off")
+        assert second.result(30)
+    assert not folder.exists()  # since nothing came of the second either
+
+
+def test_an_index_whose_link_is_led_elsewhere_opens(own: pellucid.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are the same generation by its number."""
+    link, other = own.folder.with_name("link"), own.folder.with_name("other")
+    shutil.copytree(own.folder, other)
+    first, second = (pellucid.Index.open(folder, model=own.loaded) for folder in (own.folder, other))
+    first.delete("AAPL")
+    second.delete("MSFT")
+    first.compact(progress=False)
+    second.compact(progress=False)
+    link.symlink_to(own.folder)
+    read = opened.opened
+
+    def led_elsewhere(folder: Path, *asked: Any) -> opened.Generation:
+        link.unlink()
+        link.symlink_to(other)
+        return read(folder, *asked)
+
+    monkeypatch.setattr(opened, "opened", led_elsewhere)
+    found = opened.newest_opened(link)
+    assert newest(own.folder).generation == newest(other).generation
+    assert found.segments.has_id("AAPL") and not found.segments.has_id("MSFT")
 
 
 def test_a_writer_that_waits_for_another_thread_is_told_so(

@@ -121,9 +121,9 @@ def writing(folder: Path, *, new: bool = False) -> Iterator[None]:
     new: the folder is made where it is not there, and taken away again where nothing came of it.
     Raises InputError for a folder that holds something else: what is not ours is not written over.
     """
-    made = _room(folder) if new else not _newest(folder)  # where there is no index, no lock is left behind
     note = folder / f"{LOCK}.json"
-    with alone(folder / LOCK, lambda: f"{folder} is being written by {_who(note)}: wait until that is done", PATIENCE):
+    with contextlib.ExitStack() as held:
+        made = _hold(folder, note, held, new=new)
         try:
             said = {"pid": os.getpid(), "process": _PROCESS, "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             write_whole(note, lambda file: file.write(json.dumps(said).encode()))
@@ -137,6 +137,24 @@ def writing(folder: Path, *, new: bool = False) -> Iterator[None]:
                 note.unlink(missing_ok=True)
                 if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
                     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hold(folder: Path, note: Path, held: contextlib.ExitStack, *, new: bool) -> bool:
+    """Holds the lock of an index until `held` ends; whether its folder was not there before. Who waits for a build that
+    comes to nothing sees the folder taken away, and makes it anew."""
+
+    def others() -> str:
+        return f"{folder} is being written by {_who(note)}: wait until that is done"
+
+    while True:
+        made = _room(folder) if new else not _newest(folder)  # where there is no index, no lock is left behind
+        try:
+            held.enter_context(alone(folder / LOCK, others, PATIENCE))
+        except InputError:
+            if not new or folder.is_dir():
+                raise
+        else:
+            return made
 
 
 @contextlib.contextmanager

@@ -134,13 +134,14 @@ class Generation:
 
 
 def newest_opened(folder: Path) -> Generation:
-    """The generation that opens. Where a writer takes files away meanwhile, a newer one is there."""
+    """The generation that opens. Where a writer takes files away meanwhile, a newer one is there; where
+    the folder is a link that was led to another index, that one's."""
     while True:
         manifest = newest(folder)
         try:
             return opened(folder, manifest)
         except (PellucidError, OSError):
-            if newest(folder).generation == manifest.generation:
+            if newest(folder) == manifest:
                 raise
 
 
