@@ -96,6 +96,8 @@ def cache() -> Path:
             return Path(stated).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pellucid"
     except RuntimeError as error:
+        if stated:
+            raise InputError(f"PELLUCID_CACHE is {short(stated)}, in the home of nobody: set it to a folder") from error
         raise InputError("there is no home folder to keep files in: set PELLUCID_CACHE to a folder") from error
 
 

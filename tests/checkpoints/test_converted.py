@@ -140,3 +140,6 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert cache() == tmp_path / "elsewhere" / "pellucid"
     monkeypatch.setenv("PELLUCID_CACHE", "~/mine")
     assert cache() == tmp_path / "mine"
+    monkeypatch.setenv("PELLUCID_CACHE", "~nobody-at-all/mine")
+    with pytest.raises(InputError, match=r"^PELLUCID_CACHE is ~nobody-at-all/mine, in the home of nobody: set it to a"):
+        cache()
