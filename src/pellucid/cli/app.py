@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import sys
 
 import rich_click as click
@@ -77,3 +78,6 @@ def app(quiet: bool, debug: bool) -> None:
     handler.setFormatter(Clean("%(message)s"))
     logging.basicConfig(level=level if debug else logging.WARNING, handlers=[handler])
     logging.getLogger("pellucid").setLevel(level)
+    logging.getLogger("huggingface_hub").propagate = False  # it writes what it says itself
+    if quiet:
+        os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # which it asks for once, when it is imported
