@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +18,9 @@ from urllib.parse import unquote, urlsplit
 from tests.checkpoints.builders import one_sentence
 
 NAME = "o/tiny"
+
+LARGE = (".safetensors", ".bin", ".gguf")
+"""What the real hub keeps outside of git."""
 
 
 @dataclass
@@ -51,6 +54,10 @@ class Hub:
     """A file that it gives little by little: in a minute."""
     listless: int = 0
     """A status with which it answers whoever asks for the list of a commit's files."""
+    lies: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+    """What it gives in place of the bytes of a file, of which it lists the truth."""
+    refuses: dict[str, int] = field(default_factory=dict)
+    """The status with which it answers whoever asks for a file."""
     portal: bytes = b""
     """A page that answers in its place, as that of a network that asks for a name first."""
 
@@ -115,9 +122,12 @@ class _Answers(BaseHTTPRequestHandler):
             return None
         commit, files = found
         if kind == "/tree/":
-            rows = [{"type": "file", "path": n, "size": p.stat().st_size, "oid": _digest(p)} for n, p in files.items()]
+            rows = [{"type": "file", "path": n, "size": p.stat().st_size, **_stored(p)} for n, p in files.items()]
             return self._answer(json.dumps(rows).encode())
-        about = {"id": name, "sha": commit, "siblings": [{"rfilename": n} for n in files], "private": False}
+        siblings = [{"rfilename": n} for n in files]
+        if "blobs=" in urlsplit(self.path).query.lower():
+            siblings = [{"rfilename": n, "size": p.stat().st_size, **_told(p)} for n, p in files.items()]
+        about = {"id": name, "sha": commit, "siblings": siblings, "private": False}
         return self._answer(json.dumps(about).encode())
 
     def _file(self, name: str, revision: str, file: str) -> None:
@@ -129,7 +139,9 @@ class _Answers(BaseHTTPRequestHandler):
             return self._fail(403, "GatedRepo")
         if file not in files:
             return self._fail(404, "EntryNotFound")
-        body = files[file].read_bytes()
+        if file in self.hub.refuses:
+            return self._fail(self.hub.refuses[file], "EntryNotFound" if self.hub.refuses[file] == 404 else "")
+        body = self.hub.lies.get(file, bytes)(files[file].read_bytes())
         if file == self.hub.trickles and self.command == "GET":
             return self._trickle(body)
         self._answer(body, commit, _digest(files[file]), len(body) // 2 if file == self.hub.holds else None)
@@ -187,7 +199,36 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha1(path.read_bytes()).hexdigest()
+    """What the hub calls the bytes of a file: by sha256 where they are large or no text, else as git does."""
+    whole = path.read_bytes()
+    return hashlib.sha256(whole).hexdigest() if path.suffix in LARGE else _git(whole)
+
+
+def _git(whole: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(whole) + whole).hexdigest()
+
+
+def _pointer(path: Path) -> bytes:
+    """What git holds of a large file."""
+    about = f"oid sha256:{_digest(path)}\nsize {path.stat().st_size}\n"
+    return b"version https://git-lfs.github.com/spec/v1\n" + about.encode()
+
+
+def _stored(path: Path) -> dict[str, object]:
+    """The digests of a file in the list of a commit's files."""
+    if path.suffix not in LARGE:
+        return {"oid": _digest(path)}
+    pointer = _pointer(path)
+    lfs = {"oid": _digest(path), "size": path.stat().st_size, "pointerSize": len(pointer)}
+    return {"oid": _git(pointer), "lfs": lfs}
+
+
+def _told(path: Path) -> dict[str, object]:
+    """The same in what is told of a repository."""
+    stored = _stored(path)
+    lfs = stored.get("lfs")
+    large = {"lfs": {"sha256": lfs["oid"], **{k: lfs[k] for k in ("size", "pointerSize")}}} if lfs else {}
+    return {"blobId": stored["oid"], **large}
 
 
 # -- who asks ----------------------------------------------------------------------------------------------------------

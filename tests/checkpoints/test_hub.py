@@ -385,7 +385,7 @@ def test_an_update_that_fails_leaves_the_model_that_was_there(how: str, hub: Hub
     done = ask(hub.url, home, "-c", ((full if how == "full" else "") + program).format(NAME))
     assert (
         done.returncode == 1
-        and {"gated": "is gated", "listless": "the hub refused", "full": "no space"}[how]
+        and {"gated": "is gated", "listless": "the hub refused", "full": "the limit on the size"}[how]
         in (done.stderr.splitlines()[-1])
     )
     assert found(hub, home, HF_HUB_OFFLINE="1") == found(hub, home) == old

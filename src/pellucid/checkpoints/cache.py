@@ -4,10 +4,13 @@ import logging
 import os
 import shlex
 import shutil
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
-from pellucid.checkpoints.wanted import SMALL, any_of, form_of_folder, wanted_of
+from pellucid.checkpoints.wanted import SMALL, any_of, form_of, form_of_folder, wanted_of
 from pellucid.checkpoints.where import Where, client
 from pellucid.errors import InputError, PellucidError
 from pellucid.files import write_whole
@@ -31,6 +34,16 @@ def _name_of(repository: Path) -> str:
     return repository.name.removeprefix("models--").replace("--", "/")
 
 
+def repository_of(name: str, where: Where) -> Path:
+    """The folder of the hub's cache for what goes by a name, there or not. Raises InputError where nothing can lie."""
+    place = Path(where.cache_dir or client().constants.HF_HUB_CACHE)
+    try:
+        place.resolve()
+    except (OSError, RuntimeError) as error:  # a link that leads to itself
+        raise InputError(f"{place} can be no cache of the hub: {error}; set HF_HUB_CACHE to a folder") from error
+    return place / f"models--{name.replace('/', '--')}"
+
+
 def cached(name: str, where: Where) -> Path | None:
     """What the hub's cache holds of a repository, whole or not: a folder with a config, an adapter or a GGUF file; None
     where there is no such thing."""
@@ -41,8 +54,8 @@ def cached(name: str, where: Where) -> Path | None:
         kind = form_of_folder(found).kind
     except hub.errors.LocalEntryNotFoundError:
         return None
-    except (OSError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
-        place = Path(where.cache_dir or hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    except (OSError, RuntimeError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
+        place = repository_of(name, where)
         if where.revision is not None and (place / "refs" / where.revision).is_dir():  # others begin with its name
             return None
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
@@ -50,12 +63,36 @@ def cached(name: str, where: Where) -> Path | None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a snapshot holds all that is wanted of its repository. Other tools fetch less, and some leave no list of
-    what there is: then that is not known, and this is False; but a GGUF file is all that there is to it."""
+    """Whether a snapshot holds all that is wanted of its repository, each file in its size. Other tools fetch less, and
+    some leave no list of what there is: then that is not known, and this is False; but a GGUF file is all that there is
+    to it."""
+    listed = _listed(folder)
+    if listed is not None and _wrong(folder, listed):
+        return False
     if form_of_folder(folder).kind == "gguf":
         return True
-    listed = _listed(folder)
     return listed is not None and all((folder / file).exists() for file in wanted_of(listed, folder))
+
+
+def wrong(folder: Path) -> list[str]:
+    """The files that make the model of a snapshot, and are there in another size than the hub lists."""
+    return _wrong(folder, _listed(folder) or {})
+
+
+def _wrong(folder: Path, listed: Mapping[str, int]) -> list[str]:
+    there = [file for file in listed if (folder / file).exists()]
+    model = form_of(there).model
+    return _unlike(folder, listed, [*wanted_of(there), *([model] if model else ())])
+
+
+def unlike(folder: Path, files: Iterable[str]) -> list[str]:
+    """Those of some files that are there in another size than the hub lists; none where its list is not there."""
+    return _unlike(folder, _listed(folder) or {}, files)
+
+
+def _unlike(folder: Path, listed: Mapping[str, int], files: Iterable[str]) -> list[str]:
+    there = [file for file in files if file in listed and (folder / file).exists()]
+    return [file for file in there if (folder / file).stat().st_size != listed[file]]
 
 
 def lost(folder: Path) -> list[str]:
@@ -70,16 +107,19 @@ def is_known(folder: Path) -> bool:
     return _listed(folder) is not None
 
 
-def _listed(folder: Path) -> list[str] | None:
-    """The files of a repository, as the hub's client noted them when it fetched a snapshot; None where it did not."""
+def _listed(folder: Path) -> dict[str, int] | None:
+    """The files of a repository and their bytes, as the hub's client noted them when it fetched a snapshot; None where
+    it did not."""
     if not _is_snapshot(folder):
         return None
     hub, repository = client(), folder.parent.parent
     try:
+        if not _list_of(folder).is_file():
+            return None
         tree = hub.get_cached_repo_tree(_name_of(repository), revision=folder.name, cache_dir=repository.parent)
-    except (hub.errors.CachedRepoTreeNotFoundError, *_ODD):
+    except (OSError, hub.errors.CachedRepoTreeNotFoundError, *_ODD):
         return None
-    return [file.path for file in tree]
+    return {file.path: file.size for file in tree}
 
 
 # -- what brings the rest ----------------------------------------------------------------------------------------------
@@ -115,18 +155,30 @@ def brings(folder: Path, patterns: tuple[str, ...]) -> str:
     return f"; run: {pulls(_name_of(repository), where)}"
 
 
-def stands_for(revision: str, folder: Path, *, first: bool = False) -> None:
+def stands_for(revision: str, folder: Path, asked: int, *, first: bool = False) -> None:
     """Lets a branch or a tag stand for a snapshot from now on, as the hub's client notes it. Only when all of it is
     there: until then the name leads to what was there before. Where it cannot be noted, that is said.
 
+    asked: when the hub was asked what it stands for, in nanoseconds, which becomes the time of the note. It stays where
+        another process has asked later, and was done before.
     first: only where it stands for nothing yet.
     """
     ref = folder.parent.parent / "refs" / revision
     if revision == folder.name or _leads_to(folder, revision) or (first and ref.exists()):
         return
+    if _asked_later(ref, asked):
+        other = "another process has asked the hub later what %s of %s is: it does not lead to %s"
+        log.warning(other, revision, _name_of(folder.parent.parent), folder.name)
+        return
+
+    def note(file: IO[bytes]) -> None:
+        file.write(folder.name.encode())
+        file.flush()
+        os.utime(file.name, ns=(asked, asked))
+
     try:
         ref.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(ref, lambda file: file.write(folder.name.encode()))
+        write_whole(ref, note)
     except (OSError, PellucidError) as error:
         log.warning("%s of %s cannot be noted in the hub's cache: %s", revision, _name_of(folder.parent.parent), error)
 
@@ -139,14 +191,31 @@ def _leads_to(folder: Path, revision: str) -> bool:
         return False
 
 
+def _asked_later(ref: Path, asked: int) -> bool:
+    """Whether a name was noted by somebody who asked later; a time that is still to come tells of a wrong clock."""
+    try:
+        return asked < ref.stat().st_mtime_ns <= time.time_ns()
+    except OSError:  # it was never noted
+        return False
+
+
+def drop_damaged_list(folder: Path) -> None:
+    """Takes away a list of a snapshot's files that cannot be read, so that the hub's client asks for it again."""
+    if not is_known(folder):
+        _list_of(folder).unlink(missing_ok=True)
+
+
+def _list_of(folder: Path) -> Path:
+    return folder.parent.parent / "trees" / f"{folder.name}.json"
+
+
 def open_list(folder: Path) -> None:
     """Gives the list of a snapshot's files the rights of the snapshot: the hub's client lets nobody else read it, and
     others who share the cache would not know whether it is whole."""
-    listed = folder.parent.parent / "trees" / f"{folder.name}.json"
     some = next((path for path in folder.iterdir() if path.is_file()), None)
     with suppress(OSError):
         if some is not None:
-            shutil.copymode(some, listed)
+            shutil.copymode(some, _list_of(folder))
 
 
 def _is_snapshot(folder: Path) -> bool:

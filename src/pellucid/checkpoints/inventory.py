@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.adapter_facts import numbers_of, read_adapter_facts
-from pellucid.checkpoints.cache import cached_names, lost
+from pellucid.checkpoints.cache import cached_names, lost, wrong
 from pellucid.checkpoints.converted import at_hand
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.links import inside, refuse_links_of_folder
@@ -66,6 +66,8 @@ def _state(folder: Path) -> str:
         refuse_links_of_folder(folder)
     except UnsafeFileError:
         return "holds links that lead outside of it"
+    if odd := wrong(folder):
+        return f"incomplete: another size than on the hub: {several(odd)}"
     form = form_of_folder(folder)
     if form.kind == "gguf":
         return "ready" if form.model else "holds several .gguf files: open one by its path"

@@ -120,12 +120,13 @@ def pull(name: str, where: Where = USUAL) -> Source:
         switch = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
     name = package.name if package else name
+    asked = time.time_ns()
     found = _of_hub(name, hub.download(name, package, where, whole=True))
     adds = form_of_folder(found.folder).kind == "adapter"
-    cache.stands_for(where.revision or "main", found.folder, first=adds)
+    cache.stands_for(where.revision or "main", found.folder, asked, first=adds)
     if adds:  # its base comes with it
         found = locate(name, replace(where, revision=found.revision))
-        cache.stands_for(where.revision or "main", found.folder)
+        cache.stands_for(where.revision or "main", found.folder, asked)
     return found
 
 
@@ -161,11 +162,12 @@ def _path(text: str) -> Path:
 def _fetched(name: str, package: installed.Packaged | None, where: Where) -> Source:
     if where.offline:
         raise NotFoundError(hub.nowhere(name, package, "and the network is switched off", where))
+    asked = time.time_ns()
     try:
         folder = hub.download(name, package, where)
     except hub.UnreachableError as error:
         raise NotFoundError(hub.nowhere(name, package, f"and {error.reason}", where)) from error
-    cache.stands_for(where.revision or "main", folder)
+    cache.stands_for(where.revision or "main", folder, asked)
     return _of_hub(name, folder)
 
 
@@ -195,7 +197,10 @@ def _make_whole(found: Source, package: installed.Packaged | None, where: Where)
     if lost := cache.lost(folder):
         lacks = f"{name} is not whole in the hub's cache, which lacks {several(lost)}: it may answer otherwise"
         told.append(lacks + cache.brings(folder, tuple(map(glob.escape, lost))))
-    elif (offline or told) and not cache.is_known(folder):
+    if odd := cache.wrong(folder):
+        other = f"{name} has {several(odd)} in another size than the hub lists: it may answer otherwise"
+        told.append(other + cache.brings(folder, tuple(map(glob.escape, odd))))
+    if not lost and (offline or told) and not cache.is_known(folder):
         unknown = f"{name} is in the hub's cache without a list of what belongs to it: it may answer otherwise"
         told.append(unknown + cache.brings(folder, ()))
     for line in told:

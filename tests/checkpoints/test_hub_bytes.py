@@ -1,0 +1,193 @@
+"""What came from the hub is what it lists: sizes, digests, and which commit a name stands for."""
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from huggingface_hub.utils import WeakFileLock
+
+from pellucid.checkpoints.arrived import one_at_a_time
+from pellucid.checkpoints.cache import is_whole, stands_for
+from tests.checkpoints.builders import WEIGHTS, good, with_file
+from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, asking, fails, found, words
+
+pytestmark = pytest.mark.timeout(120)
+
+CONFIG = "config.json"
+
+
+def same(snapshot: Path, repository: Path) -> None:
+    """Each file of a snapshot is that of the repository, byte for byte."""
+    for path in snapshot.rglob("*"):
+        assert path.read_bytes() == (repository / path.relative_to(snapshot)).read_bytes(), path
+
+
+# -- what lies in the cache --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", [WEIGHTS, CONFIG])
+def test_a_file_that_was_cut_short_is_fetched_anew(file: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+    """By a pull, by which a message of damage tells to mend it, and by whoever opens the model with network."""
+    hub.add(NAME, good(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    for mend in (lambda: ask(hub.url, home, "pull", NAME).stdout.strip(), lambda: str(found(hub, home))):
+        os.truncate(snapshot / file, 0 if file == CONFIG else (snapshot / file).stat().st_size - 5_000)
+        assert not is_whole(snapshot)
+        rows = json.loads(ask(hub.url, home, "models", "--json").stdout)
+        assert f"incomplete: another size than on the hub: {file}" in {row["state"] for row in rows}
+        told = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr
+        assert f"o/tiny has {file} in another size than the hub lists: it may answer otherwise; run: pellucid" in told
+        hub.asked.clear()
+        assert mend() == str(snapshot)
+        assert hub.fetched() == {file} and is_whole(snapshot)
+        same(snapshot, tmp_path / "repository")
+
+
+def test_what_is_not_a_part_of_the_model_may_be_of_any_size(hub: Hub, home: Path, repository: Path) -> None:
+    hub.add(NAME, repository)
+    fetch = "import huggingface_hub as hub; print(hub.snapshot_download({0!r}))"
+    snapshot = found(hub, home, program=fetch)
+    for name in ("tf_model.h5", "pytorch_model.bin"):  # beside better weights
+        os.truncate(snapshot / name, 1)
+    hub.asked.clear()
+    assert found(hub, home) == snapshot and hub.asked == []
+
+
+def test_bytes_of_another_commit_that_were_cut_short_are_not_taken(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "a"))
+    old = found(hub, home)
+    os.truncate(old / WEIGHTS, 100)
+    with_file("vocab.txt", "a b c")(good(tmp_path / "b"))
+    hub.add(NAME, tmp_path / "a", tmp_path / "b")
+    same(Path(ask(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "b")
+
+
+# -- what comes from the hub -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "lie", "told"),
+    [
+        (WEIGHTS, lambda body: body[:-10], "bytes, where the hub lists "),
+        (WEIGHTS, lambda body: body + bytes(10), "bytes, where the hub lists "),
+        (WEIGHTS, lambda body: body[:-100] + b"\1" * 100, "the sha256 "),
+        (CONFIG, lambda body: body.replace(b"gelu", b"relu"), "the sha1 "),
+    ],
+    ids=["too few", "too many", "others of a large file", "others of a small file"],
+)
+def test_what_the_hub_does_not_list_is_refused_and_not_kept(
+    file: str, lie: Callable[[bytes], bytes], told: str, hub: Hub, home: Path, tmp_path: Path
+) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    hub.lies[file] = lie
+    said = fails(hub.url, home, "pull", NAME)
+    assert f"'o/tiny' was not fetched: {file} came with " in said and told in said
+    assert "and was taken away; try again with network" in said
+    hub.lies.clear()
+    hub.asked.clear()
+    same(Path(ask(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "repository")
+    assert file in hub.fetched()
+
+
+def test_a_list_that_cannot_be_read_is_asked_for_again(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    listed = home / "hub" / "models--o--tiny" / "trees" / f"{snapshot.name}.json"
+    for text, said in (("[]", 0), ("{", 1)):
+        for how in ([], ["-q"]):
+            listed.write_text(text)
+            done = ask(hub.url, home, *how, "pull", NAME)
+            assert done.returncode == 0 and is_whole(snapshot)
+            assert done.stderr.count("Ignoring corrupted tree cache file") == (0 if how else said), done.stderr
+            assert json.loads(listed.read_text())["files"]
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (404, f"'o/tiny' was not fetched: the hub answered 404 to /o/tiny/resolve/{'1' * 40}/config.json; try again"),
+        (401, "the hub refused 'o/tiny': check HF_TOKEN"),
+    ],
+)
+def test_a_file_that_is_not_given_is_no_unknown_name(
+    status: int, told: str, hub: Hub, home: Path, tmp_path: Path
+) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    hub.refuses[CONFIG] = status
+    assert told in fails(hub.url, home, "pull", NAME)
+
+
+def test_a_branch_that_leads_nowhere_is_named(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository")).refs["main"] = "f" * 40
+    assert "'o/tiny' has no revision 'main' on the hub" in fails(hub.url, home, "pull", NAME)
+
+
+def test_a_cache_that_is_a_link_to_itself_is_named(hub: Hub, home: Path, tmp_path: Path) -> None:
+    (loop := tmp_path / "loop").symlink_to(loop)
+    hub.add(NAME, good(tmp_path / "repository"))
+    assert f"{loop} can" in fails(hub.url, home, "pull", NAME, HF_HUB_CACHE=str(loop))
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+
+
+def test_an_older_pull_that_ends_later_leaves_the_name(hub: Hub, home: Path, tmp_path: Path) -> None:
+    old, goes_on = good(tmp_path / "a", vocab_size=50), threading.Event()
+    hub.add(NAME, old)
+    body = (old / WEIGHTS).read_bytes()
+    hub.lies[WEIGHTS] = lambda given: given if given != body or goes_on.wait(9) else b""
+    command, environment = asking(hub.url, home, "pull", NAME)
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as older:
+        while not any(line.endswith(WEIGHTS) for line in hub.asked):
+            time.sleep(0.01)
+        hub.add(NAME, old, good(tmp_path / "b", vocab_size=60))
+        newer = Path(ask(hub.url, home, "pull", NAME).stdout.strip())
+        goes_on.set()
+        told = older.communicate()[1]
+    assert "another process has asked the hub later what main of o/tiny is: it does not lead to " + "1" * 40 in told
+    assert older.returncode == 0 and words(newer) == 60
+    assert found(hub, home, HF_HUB_OFFLINE="1") == newer
+
+
+def test_whoever_asked_last_says_what_a_name_stands_for(tmp_path: Path) -> None:
+    repository, now = tmp_path / "models--o--tiny", time.time_ns()
+    old, new = (repository / "snapshots" / (digit * 40) for digit in "12")
+    ref = repository / "refs" / "main"
+    stands_for("main", old, now - 20)  # the older one is done first
+    stands_for("main", new, now - 10)
+    assert ref.read_text() == new.name
+    stands_for("main", old, now - 20)
+    assert ref.read_text() == new.name
+    os.utime(ref, ns=(now + 10**12, now + 10**12))  # by a clock that was wrong
+    stands_for("main", old, now)
+    assert ref.read_text() == old.name
+
+
+def test_who_waits_for_another_pull_says_so(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    program = "from pellucid.checkpoints import arrived; arrived._SOON = 0.5; " + LOCATE.format(NAME, "")
+    command, environment = asking(hub.url, home, "-c", program)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with one_at_a_time(NAME, home / "hub" / "models--o--tiny", "1" * 40):
+        waits = subprocess.Popen(command, env=environment, **pipes)
+        assert waits.stderr.readline() == "another process is fetching o/tiny: waiting until that is done\n"
+        assert hub.fetched() == set()
+    same(Path(waits.communicate()[0].strip()), tmp_path / "repository")
+
+
+def test_what_a_killed_pull_left_is_taken_away(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+    found(hub, home)
+    blobs = home / "hub" / "models--o--tiny" / "blobs"
+    left, held, young = (blobs / f"{digit * 40}.12345678.incomplete" for digit in "abc")
+    for path in (left, held, young):
+        path.write_bytes(b"half")
+        os.utime(path, (1, 1) if path != young else None)
+    with WeakFileLock(home / "hub" / ".locks" / "models--o--tiny" / f"{'b' * 40}.lock"):
+        assert ask(hub.url, home, "pull", NAME).returncode == 0
+    assert not left.exists() and held.exists() and young.exists()
