@@ -51,6 +51,18 @@ def test_labels_in_a_list_are_as_good_as_in_a_tuple() -> None:
     assert hash(config) == hash(config.replace(labels=["good", "bad"]))
 
 
+def test_a_number_of_labels_keeps_as_many_names() -> None:
+    """They became LABEL_0 and so on in silence, and stood so in what was saved."""
+    names = ("sad", "glad", "odd")
+    config = Config.of("bert", labels=list(names), num_labels=3)
+    assert config.labels == config.replace(num_labels=3).labels == names
+    assert config.replace(num_labels=2).labels == ("LABEL_0", "LABEL_1")
+    with pytest.raises(InputError, match="^num_labels is 2 beside 3 labels: leave num_labels out$"):
+        Config.of("bert", labels=names, num_labels=2)
+    with pytest.raises(InputError, match="^labels are 'sad', expected a list of names$"):
+        Config.of("bert", labels="sad", num_labels=3)
+
+
 @pytest.mark.parametrize("said", [{"rope_type": "linear", "factor": 4.0}, "linear"])
 def test_a_scaling_is_one_of_two_types_and_no_dict(said: object) -> None:
     """As config.json spells it, it changed no number, and a trace could not hash it."""

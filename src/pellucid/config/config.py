@@ -267,13 +267,18 @@ class Config:
         return flat
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some facts changed; facts of the small types may be named from the top.
+        """A copy with some facts changed; facts of the small types may be named from the top. `num_labels` keeps labels
+        that are as many, and names others LABEL_0 and so on.
 
         >>> config.replace(num_hidden_layers=2, intermediate_size=64, num_labels=3)   # doctest: +SKIP
         """
         if "num_labels" in changes:
-            count("num_labels", changes["num_labels"])
-            changes["labels"] = tuple(f"LABEL_{i}" for i in range(changes.pop("num_labels")))
+            count("num_labels", number := changes.pop("num_labels"))
+            if isinstance(labels := changes.get("labels", self.labels), tuple | list) and len(labels) != number:
+                if "labels" in changes:
+                    told = f"num_labels is {number} beside {len(labels)} labels: leave "
+                    raise InputError(told, Argument("num_labels"), " out")
+                changes["labels"] = tuple(f"LABEL_{i}" for i in range(number))
         own = {f.name for f in dataclasses.fields(self)}
         top = {name: changes.pop(name) for name in list(changes) if name in own}
         for name, value in top.items():
