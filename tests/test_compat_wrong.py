@@ -84,6 +84,7 @@ def test_labels_for_a_model_without_a_head_are_refused(tmp_path: Path) -> None:
         ("gpt2", "CausalLM", [[5, 6, 7]], "labels are list, expected a tensor"),
         ("t5", "Seq2SeqLM", torch.tensor([5, 6, 7]), r"labels have the shape \[3\], expected \[batch, seq\]"),
         ("t5", "Seq2SeqLM", [[5, 6, 7]], "labels are list, expected a tensor"),
+        ("t5", "Seq2SeqLM", torch.tensor([[5, 6]] * 2), r"labels have the shape \[2, 2\] and input_ids \[1, 3\]: give"),
         ("bert", "MaskedLM", torch.tensor([[5, 6]]), r"labels have the shape \[1, 2\] for logits of \[1, 3\] tokens"),
     ],
 )

@@ -74,3 +74,21 @@ def test_a_mask_is_the_same_in_every_form(model: pellucid.Model, mask: Any) -> N
 def test_what_says_something_else_is_refused(model: pellucid.Model, given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         model(**({"input_ids": IDS} | given))
+
+
+@pytest.mark.parametrize("rows", [(2, 3), (1, 2), (2, 1)])
+@pytest.mark.parametrize("family", ["bart", "t5", "transformer"])
+def test_what_a_decoder_reads_has_a_row_for_each_text(family: str, rows: tuple[int, int]) -> None:
+    """One row was spread over all texts in silence; others ended in an error of PyTorch's."""
+    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16, "num_decoder_layers": 1, "decoder_attention_heads": 2}
+    pair = pellucid.build(pellucid.Config.of(family, **sizes, decoder_intermediate_size=16))
+    ours, theirs = torch.full((rows[0], 3), 7), torch.full((rows[1], 4), 8)
+    said = rf"^decoder_input_ids are int64\[{rows[0]}, 3\] and %s\[{rows[1]}, 4%s\]: give one row of each for every text$"
+    with pytest.raises(InputError, match=said % ("input_ids int64", "")):
+        pair(theirs, decoder_input_ids=ours)
+    with pytest.raises(InputError, match=said % ("input_ids int64", "")):
+        pair.module.before_head(theirs, decoder_input_ids=ours)
+    memory = pair(theirs).encoder_last_hidden_state
+    with pytest.raises(InputError, match=said % ("memory float32", ", 8")):
+        pair.module(decoder_input_ids=ours, memory=memory)

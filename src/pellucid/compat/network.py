@@ -112,7 +112,7 @@ class PreTrainedModel(Parts):
         check_mask(self.pellucid.config, attention_mask)
         if labels is not None:
             self.heed_head()
-            check_labels(self.pellucid.config, labels)
+            check_labels(self.pellucid.config, labels, input_ids)
         if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
             decoder_input_ids = self._read_before(labels)
         looks = {

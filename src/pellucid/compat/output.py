@@ -79,12 +79,15 @@ def loss_of(
     return loss if items is None else loss / items
 
 
-def check_labels(config: Config, labels: object) -> None:
-    """Refuses what no loss is made of."""
+def check_labels(config: Config, labels: object, read: object) -> None:
+    """Refuses what no loss is made of.  read: the ids of the pass."""
     if not isinstance(labels, Tensor):
         raise InputError(f"labels are {type(labels).__name__}, expected a tensor")
     if isinstance(config.head, CausalLM | SequenceToSequenceLM) and labels.dim() != 2:
         raise InputError(f"labels have the shape {list(labels.shape)}, expected [batch, seq]: one for each token")
+    if isinstance(config.head, SequenceToSequenceLM) and isinstance(read, Tensor) and len(labels) != len(read):
+        shapes = f"labels have the shape {list(labels.shape)} and input_ids {list(read.shape)}"
+        raise InputError(f"{shapes}: give one row of each for every text")
 
 
 def problem_of(logits: Tensor, labels: Tensor, said: str | None = None) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import Cache, Embeddings, Watch, padding_mask
+from pellucid.blocks.given import kind_of
 from pellucid.errors import InputError
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack
@@ -64,8 +65,8 @@ class EncoderDecoder(Swift):
         """One pass, or the next piece of the decoder's.
 
         input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape, 1 = word, 0 = padding.
-        decoder_input_ids: Int[Tensor, "batch seq"]; where not given, the input moved one place to the right behind the
-            start token, as these models were trained.
+        decoder_input_ids: Int[Tensor, "batch seq"], a row for each text; where not given, the input moved one
+            place to the right behind the start token, as these models were trained.
         decoder_attention_mask: the same shape. Padding before a text takes places of it, as in the reference, so what
             counts places (BART) answers otherwise than to the text alone: pad on the right.
         memory: the `encoder_last_hidden_state` of an earlier pass, in place of input_ids.
@@ -74,6 +75,7 @@ class EncoderDecoder(Swift):
             Float[Tensor, "batch source hidden"], logits
         """
         run = self.watched(watch)
+        _check_rows(decoder_input_ids, *(("input_ids", input_ids) if memory is None else ("memory", memory)))
         if memory is None:
             if input_ids is None:
                 raise InputError("an encoder-decoder needs input_ids, or the memory of an earlier pass")
@@ -101,6 +103,7 @@ class EncoderDecoder(Swift):
         Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
         """
         run = self.watched()
+        _check_rows(decoder_input_ids, "input_ids", input_ids)
         memory = self.encoder.states(input_ids, attention_mask, run=run.inside("encoder"))
         across = run.inside("decoder")._replace(memory=memory, memory_mask=padding_mask(attention_mask))
         return self.decoder.states(decoder_input_ids, run=across)
@@ -126,3 +129,14 @@ class EncoderDecoder(Swift):
     def new_cache(self, capacity: int) -> Cache:
         """Memory for `capacity` positions of the decoder in each text."""
         return Cache(self.decoder.depth, capacity)
+
+
+def _check_rows(ids: Tensor | None, name: str, read: Tensor | None) -> None:
+    """Refuses ids of a decoder that are more or fewer texts than its encoder reads: one row would be spread over all.
+
+    name, read: what the encoder reads, or has read.
+    """
+    if ids is not None and read is not None and ids.dim() and read.dim() and len(ids) != len(read):
+        raise InputError(
+            f"decoder_input_ids are {kind_of(ids)} and {name} {kind_of(read)}: give one row of each for every text"
+        )
