@@ -227,6 +227,8 @@ def test_what_is_no_log_is_told(tmp_path: Path) -> None:
         ('{"step": -5, "loss": 1}', "step is -5, expected a whole number from 0 on"),
         (f'{{"step": 1{"0" * 400}, "loss": 1}}', "step has more digits than a number can have here"),
         (f'{{"step": 1, "loss": -1{"0" * 400}}}', "loss has more digits than a number can have here"),
+        ('{"step": 1, "loss": -1e999}', "loss has more digits than a number can have here"),
+        ('{"step": 1, "scores": {"f1": 1e999}}', "f1 has more digits than a number can have here"),
         (f'{{"step": 1, "loss": 1, "learning_rate": 1{"0" * 400}}}', "learning_rate has more digits"),
         (f'{{"step": 1, "scores": {{"f1": 1{"0" * 400}}}}}', "f1 has more digits than a number can have here"),
     ],
@@ -236,6 +238,8 @@ def test_numbers_that_cannot_be_drawn_are_named_by_file_line_and_field(line: str
     path.write_text(f'{{"step": 1, "loss": 1}}\n\n{line}\n', encoding="utf-8")
     with pytest.raises(CorruptFileError, match=rf"log\.jsonl, line 3: {says}"):
         curves(path)
+    path.write_text('{"step": 1, "loss": Infinity}\n', encoding="utf-8")  # a loss that was not finite
+    assert curves(path).steps == ((1, None, None),)
 
 
 @pytest.mark.parametrize(

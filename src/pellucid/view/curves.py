@@ -2,6 +2,7 @@
 the learning rate; drawn from the lines of its log."""
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -130,6 +131,13 @@ def _panel(name: str, lines: list[Line], height: float, *, even: bool = False) -
     return Panel(name, tuple(kept), height, even) if kept else None
 
 
+def _held(text: str) -> float:
+    """A number of a file; of one that a float would hold as infinite a whole number that none holds, for `number_of`
+    to refuse by its place, as it does the same number in digits."""
+    number = float(text)
+    return number if math.isfinite(number) else 10**400
+
+
 def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """The lines, each behind the words for where it stands."""
     if not isinstance(log, str | os.PathLike):
@@ -146,7 +154,7 @@ def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterabl
         if not text.strip():
             continue
         try:
-            found = json.loads(text)
+            found = json.loads(text, parse_float=_held)
         except (ValueError, RecursionError) as error:
             if number == len(texts):
                 return
