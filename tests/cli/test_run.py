@@ -480,3 +480,16 @@ def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, name: str) 
     done = command(*arguments)
     assert (done.code, done.out) == (code, ""), done.err
     assert fragment in done.err and len(done.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("task", "name"), [("text-generation", "decoder"), ("text2text-generation", "pair")])
+def test_top_k_of_a_task_that_writes_means_to_draw(
+    command: Pellucid, task: str, name: str, minilm: pellucid.Model, tmp_path: Path
+) -> None:
+    """As that of `pellucid generate` does; it was refused for want of `-O do_sample=true`."""
+    folder = saved(name, tmp_path, minilm)
+    asked = (task, "-m", str(folder), "a work", "-O", "max_new_tokens=5", "--json")
+    wanted = pellucid.pipeline(task, folder)("a work", max_new_tokens=5, top_k=3, do_sample=True, seed=4).whole()
+    assert rows(command(*asked, "--top-k", "3", "-O", "seed=4")) == [rounded(wanted)]
+    done = command(*asked, "--top-k", "3", "-O", "do_sample=false")
+    assert done.code == 3 and "--top-k is 3 and nothing is drawn" in done.err

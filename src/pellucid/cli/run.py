@@ -117,6 +117,8 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
         table(LISTED)
         return
     name, options = _known(task), _options(given)
+    if given["top_k"] is not None and "do_sample" in name.task().options():
+        options.setdefault("do_sample", True)  # as `generate --top-k` means to sample
     import pellucid
 
     questions = Questions(**{field.name: given[field.name] for field in fields(Questions) if field.name in given})
