@@ -289,7 +289,8 @@ class Model(Editable):
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes a checkpoint folder that pellucid, `transformers` and `sentence-transformers` open."""
+        """Writes a checkpoint folder that pellucid opens, and `transformers` and `sentence-transformers` where they
+        have the architecture: all families but the original Transformer."""
         return save_checkpoint(self._loaded, folder, overwrite=overwrite)
 
     def __repr__(self) -> str:

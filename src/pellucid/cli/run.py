@@ -97,7 +97,11 @@ Examples:
     help="Any other option of the task.",
 )
 @click.option(
-    "--why", "explain", is_flag=True, help="Show what each token added, alone, by gradients; a hundred times the work."
+    "--why",
+    "explain",
+    is_flag=True,
+    help="Show what each token added, alone, by gradients; a hundred times the work, but for tasks that write "
+    "(gradient x input of what was written).",
 )
 @click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")

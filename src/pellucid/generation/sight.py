@@ -27,7 +27,8 @@ ALTERNATIVES = 5
 class TracedStep(NamedTensors):
     """One pass and the choice behind it: `step["layers.0.attention.weights"]`, as `Trace` names them.
 
-    read: the tokens that this pass read, all of the prompt in the first and one in each other; the rows of attention.
+    read: the tokens that this pass read, all of the prompt in the first (of an encoder-decoder the start token) and one
+        in each other; the rows of attention, of an encoder-decoder those of its decoder.
     before: all tokens that stood there then; the columns of attention.
     token, id, log_probability: what was chosen, and what the model gave it before any rule.
     alternatives: the likeliest tokens in its place.

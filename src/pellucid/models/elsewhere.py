@@ -6,7 +6,10 @@ _EDIT = "within `with model.edit({name: function}):` every pass goes on with wha
 _WORDS = "model.tokenizer makes ids of words, and words of ids"
 _MODULE = "model.module is the plain nn.Module, which has it"
 _MOVE = "model.to(device) moves the numbers, and model.to(dtype=...) changes their kind"
-_SAVE = "model.save(folder) writes a checkpoint that pellucid, transformers and sentence-transformers open"
+_SAVE = (
+    "model.save(folder) writes a checkpoint that pellucid opens, and transformers and sentence-transformers where they "
+    "have the architecture"
+)
 _NAMED = "AutoModel of pellucid.compat answers to the names of transformers"
 
 HERE = {
