@@ -16,7 +16,7 @@ import transformers
 
 import pellucid
 from pellucid import compat
-from pellucid.compat import AutoTokenizer
+from pellucid.compat import AutoTokenizer, set_seed
 from pellucid.compat.pipeline import pipeline
 from pellucid.edits import zero
 from pellucid.errors import InputError
@@ -162,6 +162,29 @@ def test_text_is_drawn_as_the_reference_draws_it(checkpoint: Callable[[str], Pat
     assert pellucid.pipeline("text-generation", go_on.model)("Once upon a time", **drawn) == one
 
 
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("text-generation", "llama"),
+        ("summarization", "bart"),
+        ("text2text-generation", "bart"),
+        ("translation", "t5-tasks"),
+    ],
+)
+def test_what_is_drawn_follows_the_seed_of_torch(checkpoint: Callable[[str], Path], task: str, name: str) -> None:
+    """As in the reference and in `generate`; two items of a list are drawn for themselves."""
+    write = pipeline(task, model=checkpoint(name), do_sample=True, max_new_tokens=8, temperature=2.0)
+
+    def drawn(by: int, **more: Any) -> list[Any]:
+        set_seed(by)
+        return [listed(one) for one in write(["Once upon a time"] * 2, **more)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert drawn(1)[0] != drawn(1)[1] and drawn(1, seed=3) == drawn(2, seed=3)
+    (several,) = listed(write(["Once upon a time"], num_return_sequences=3))
+    assert len({str(one) for one in several}) == 3
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cleans", [True, False])
 def test_a_filled_text_is_cleaned_as_the_tokenizer_says(checkpoint: Callable[[str], Path], cleans: bool) -> None:
@@ -247,7 +270,8 @@ def test_a_tokenizer_s_length_holds_where_a_text_is_to_be_cut(checkpoint: Callab
 def test_what_beams_alone_read_is_left_out_without_them(
     checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture, task: str, name: str
 ) -> None:
-    write = pipeline(task, model=checkpoint(name), num_beams=1, max_new_tokens=4, seed=1)
+    drawing = {"seed": 1} if task == "text-generation" else {}
+    write = pipeline(task, model=checkpoint(name), num_beams=1, max_new_tokens=4, **drawing)
     plain = write(GOOD)
     assert not caplog.text
     assert write(GOOD, length_penalty=1.0, early_stopping=False) == plain
@@ -488,6 +512,42 @@ def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[s
     assert [len(one[0]["generated_token_ids"]) for one in go_on(["Once upon a time", "The dog"])] == [14, 14]
     with pytest.raises(InputError, match="max_length is 14, and the prompt is as long"):
         go_on("Once upon a time there was a dog in the garden of a small house")
+
+
+@pytest.mark.parametrize(
+    ("options", "as_if", "said"),
+    [
+        (
+            {"max_new_tokens": 3, "min_new_tokens": 9},
+            {"max_new_tokens": 3, "min_new_tokens": 3},
+            "3 new tokens are writ",
+        ),
+        (
+            {"min_new_tokens": 2, "min_length": 9},
+            {"min_new_tokens": 2},
+            "min_length is not heeded beside min_new_tokens",
+        ),
+        ({"do_sample": False, "seed": 3}, {"do_sample": False}, "seed: neither drawn nor searched by, and left out"),
+    ],
+)
+def test_what_nothing_follows_from_is_told(
+    checkpoint: Callable[[str], Path],
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, Any],
+    as_if: dict[str, Any],
+    said: str,
+) -> None:
+    """As in the reference; `Model.generate` refuses them."""
+    common = {"max_new_tokens": 5, "do_sample": False, "return_tensors": True}
+    go_on = pipeline("text-generation", model=checkpoint("llama"))
+    wanted = go_on("The dog", **common | as_if)
+    model = compat.AutoModelForCausalLM.from_pretrained(checkpoint("llama"))
+    ids = go_on.tokenizer("The dog", return_tensors="pt")
+    del common["return_tensors"]
+    written = model.generate(**ids, **common | as_if)
+    assert not caplog.text
+    assert go_on("The dog", **common | options, return_tensors=True) == wanted and caplog.text.count(said) == 1
+    assert torch.equal(model.generate(**ids, **common | options), written) and caplog.text.count(said) == 2
 
 
 def test_what_is_set_on_the_tokenizer_of_a_pipeline_holds(checkpoint: Callable[[str], Path]) -> None:

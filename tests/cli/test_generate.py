@@ -80,8 +80,8 @@ def test_a_text_is_written_on(command: Pellucid, model: pellucid.Model, tmp_path
 def test_what_the_model_says_stands_in_the_help(command: Pellucid, folder: Path, tmp_path: Path) -> None:
     own = Path(shutil.copytree(folder, tmp_path / "own"))
     (own / "generation_config.json").write_text('{"max_new_tokens": 3, "do_sample": true}', encoding="utf-8")
-    typed = ("generate", PROMPT, "--seed", "4", "--model", str(own), "--json")
-    drawn = json.loads(command(*typed).out)
+    typed = ("generate", PROMPT, "--model", str(own), "--json")
+    drawn = json.loads(command(*typed, "--seed", "4").out)
     assert len(drawn["ids"]) == 3 and drawn["ids"] != json.loads(command(*typed, "--temperature", "0").out)["ids"]
     for name in ("generate", "chat"):
         said = " ".join(command(name, "--help").out.replace("│", "").split())
@@ -106,8 +106,10 @@ def test_an_option_of_drawing_draws(command: Pellucid, model: pellucid.Model) ->
     for option, value in (("top_k", 3), ("top_p", 0.4), ("min_p", 0.2)):
         line = command(*asked, f"--{option.replace('_', '-')}", str(value)).out
         assert line == model.generate(PROMPT, **{option: value}, **drawn) + "\n"
+    assert command(*asked).out == model.generate(PROMPT, **drawn) + "\n"
     likeliest = model.generate(PROMPT, max_new_tokens=12)
-    assert command(*asked, "--temperature", "0").out == command(*asked).out == likeliest + "\n"
+    greedy = ("generate", PROMPT, "-n", "12")
+    assert command(*greedy, "--temperature", "0").out == command(*greedy).out == likeliest + "\n"
     penalty = model.generate(PROMPT, max_new_tokens=12, repetition_penalty=5.0)
     assert command("generate", PROMPT, "-n", "12", "--repetition-penalty", "5").out == penalty + "\n"
     beams = model.generate(PROMPT, max_new_tokens=12, num_beams=3)
@@ -203,6 +205,11 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
         "--top-p samples, and --beams does not",
     ),
     "draw and do not": (["chat", "x", "--top-k", "5", "-t", "0"], 2, "--top-k samples, and --temperature 0 does not"),
+    "a seed and no drawing": (
+        ["generate", "x", "--seed", "1", "-t", "0"],
+        2,
+        "--seed samples, and --temperature 0 does",
+    ),
     "no temperature": (["generate", "x", "-t", "nan"], 2, "nan is not a number from 0 to 1000; 0 takes the likeliest"),
     "too hot": (["chat", "x", "-t", "1e4"], 2, "10000.0 is not a number from 0 to 1000"),
     "below zero": (["generate", "x", "-t", "-1"], 2, "'--temperature' / '-t': -1.0 is not in the range"),

@@ -271,25 +271,19 @@ def test_a_prompt_needs_a_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "more", "said"),
+    ("asked", "said"),
     [
-        ({"num_beams": 4}, {}, "num_beams is 4, and a search knows its texts only at the end: write with num_beams=1"),
+        ({"num_beams": 4}, "num_beams is 4, and a search knows its texts only at the end: write with num_beams=1"),
         (
             {"stop": ("END",)},
-            {},
             r"stop is \('END',\), and ids are no text: say by a judge where one ends, or pass stop_to",
-        ),
-        (
-            {"do_sample": True, "num_return_sequences": 2},
-            {"seeds": [1]},
-            "seeds are 1, expected one for each of 2 texts",
         ),
     ],
 )
-def test_what_would_be_passed_over_is_refused(asked: dict[str, Any], more: dict[str, Any], said: str) -> None:
+def test_what_would_be_passed_over_is_refused(asked: dict[str, Any], said: str) -> None:
     loaded = pair("LlamaForCausalLM").ours.loaded
     with pytest.raises(InputError, match=said):
-        write(loaded, prompts((5,)), Settings(**asked), **more)
+        write(loaded, prompts((5,)), Settings(**asked))
 
 
 def test_an_encoder_does_not_write() -> None:

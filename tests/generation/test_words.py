@@ -368,6 +368,14 @@ def test_drawn_sequences_are_those_of_their_seeds(model: pellucid.Model) -> None
     assert found.text == model.generate("the house", do_sample=True, seed=5, max_new_tokens=9)
 
 
+def test_a_source_of_chance_gives_each_text_a_seed(model: pellucid.Model) -> None:
+    def drawn(number: int) -> list[str]:
+        source = torch.Generator().manual_seed(number)
+        return model.generate(["the house"] * 2, do_sample=True, seed=source, max_new_tokens=9)
+
+    assert drawn(1) == drawn(1) != drawn(2) and len(set(drawn(1))) == 2
+
+
 # -- piece by piece ----------------------------------------------------------------------------------------------------
 
 
@@ -536,6 +544,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "several for early": ({"num_beams": 2, "early_stopping": torch.tensor([1, 0])}, "early_stopping is tensor"),
     "rules that are none": ({"rules": [1]}, "rules hold something that cannot be called"),
     "nothing drawn": ({"temperature": 0.5}, "do_sample=True"),
+    "a seed of nothing": ({"seed": 3}, "^seed is 3 and nothing is drawn: pass do_sample=True, or leave seed out$"),
+    "a seed of beams": ({"seed": 3, "num_beams": 2}, "^seed is 3 and nothing is drawn"),
+    "no seed": ({"seed": "3", "do_sample": True}, "seed is '3', expected a whole number"),
+    "more at least than at most": (
+        {"min_new_tokens": 9, "max_new_tokens": 3},
+        "^min_new_tokens is 9 and max_new_tokens 3: raise the one, or lower the other$",
+    ),
+    "two least lengths": (
+        {"min_new_tokens": 2, "min_length": 9},
+        "^min_length is 9 and min_new_tokens takes its place: leave one of them out$",
+    ),
 }
 
 

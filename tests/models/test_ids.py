@@ -84,7 +84,9 @@ def test_what_a_decoder_reads_has_a_row_for_each_text(family: str, rows: tuple[i
     sizes |= {"intermediate_size": 16, "num_decoder_layers": 1, "decoder_attention_heads": 2}
     pair = pellucid.build(pellucid.Config.of(family, **sizes, decoder_intermediate_size=16))
     ours, theirs = torch.full((rows[0], 3), 7), torch.full((rows[1], 4), 8)
-    said = rf"^decoder_input_ids are int64\[{rows[0]}, 3\] and %s\[{rows[1]}, 4%s\]: give one row of each for every text$"
+    said = (
+        rf"^decoder_input_ids are int64\[{rows[0]}, 3\] and %s\[{rows[1]}, 4%s\]: give one row of each for every text$"
+    )
     with pytest.raises(InputError, match=said % ("input_ids int64", "")):
         pair(theirs, decoder_input_ids=ours)
     with pytest.raises(InputError, match=said % ("input_ids int64", "")):

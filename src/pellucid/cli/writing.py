@@ -30,7 +30,7 @@ _OPTIONS = (
     click.option(
         "--min-p", type=float, metavar="P", help="Sample from those at least P times as likely as the likeliest."
     ),
-    click.option("--seed", type=int, metavar="N", help="Seed for sampling."),
+    click.option("--seed", type=int, metavar="N", help="Sample, by this seed."),
     click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating earlier tokens."),
     click.option("--stop", type=TEXT, multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
     click.option(
@@ -70,7 +70,8 @@ def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     greedy = temperature == 0
     if greedy:
         del found["temperature"]
-    drawing = [f"--{name.replace('_', '-')}" for name in OPTIONS if OPTIONS[name].sampling and name in found]
+    sampling = [*(name for name in OPTIONS if OPTIONS[name].sampling), "seed"]
+    drawing = [f"--{name.replace('_', '-')}" for name in sampling if name in found]
     if drawing and (greedy or found.get("num_beams", 1) > 1):
         other = "--temperature 0" if greedy else "--beams"
         raise click.UsageError(f"{drawing[0]} samples, and {other} does not: leave one of them out")

@@ -11,7 +11,7 @@ import torch
 from pellucid.compat.asked import Asked, Round
 from pellucid.compat.generation_config import UNFOLLOWED, spread
 from pellucid.compat.said import Unfollowed
-from pellucid.compat.writing import DEFAULT_LENGTH, REFERENCE_TOP_K, useful
+from pellucid.compat.writing import DEFAULT_LENGTH, REFERENCE_TOP_K, TORCH, agreeing, useful
 from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.rules import OPTIONS
@@ -72,11 +72,13 @@ class Written(Asked, ABC):
         if both.get("do_sample") and both["num_beams"] > 1 and not {"do_sample", "num_beams"} <= self.said.keys():
             does = "searches" if options.get("num_beams", 1) > 1 else "draws"
             log.warning(APART, "these pipelines do both unless a call says otherwise", does)
+        if options.get("do_sample", said.get("do_sample") and options.get("num_beams", 1) == 1):
+            options.setdefault("seed", TORCH)
         if "max_new_tokens" in longest:
-            yield items, options | longest
+            yield items, agreeing(options | longest)
         else:  # so many tokens with the prompt, which is another number for each
             for item in items:
-                yield [item], options | {"max_new_tokens": self._left(item, longest["max_length"])}
+                yield [item], agreeing(options | {"max_new_tokens": self._left(item, longest["max_length"])})
 
     def _heard(self) -> dict[str, Any]:
         """The options of a call over those of the pipeline, over what the checkpoint says of this task."""

@@ -27,6 +27,9 @@ log = logging.getLogger("pellucid")
 DEFAULT_LENGTH, REFERENCE_TOP_K = 20, 50
 """New tokens where nobody says how many, and among how many the reference draws the next one."""
 
+TORCH = torch.default_generator
+"""Where seeds come from that a call does not give: `torch.manual_seed` decides, as it does in the reference."""
+
 
 def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, options: dict[str, Any]) -> Tensor:
     """Prompts with what the model writes behind them; of an encoder-decoder what its decoder wrote, the start token
@@ -117,7 +120,8 @@ def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequen
     least = asked.get("min_length", said.get("min_length"))
     if isinstance(least, int) and all(one.get("min_new_tokens") is None for one in (asked, said)):
         asked["min_new_tokens"] = max(least - before, 0)  # it counts padding, too
-    settings = settings_of(loaded, useful(asked, said))
+        asked.pop("min_length", None)
+    settings = settings_of(loaded, agreeing(useful(asked, said)))
     if settings.stop:
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")
     rooms = [room(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
@@ -157,18 +161,13 @@ def _followed(
 ) -> list[Sequence[int]]:
     """The same without a search."""
     drafts: list[list[int]] = [[] for _ in range(len(prompts) * settings.num_return_sequences)]
-    steps = write(loaded, prompts, settings, seeds=_seeds(settings, len(drafts)))
+    if settings.do_sample and settings.seed is None:
+        settings = replace(settings, seed=TORCH)
+    steps = write(loaded, prompts, settings)
     for step in _streamed(steps, streamer, _begun(loaded, ids), len(drafts)):
         for row, chosen in zip(step.rows, step.tokens):
             drafts[row].append(chosen)
     return list(drafts)
-
-
-def _seeds(settings: Settings, texts: int) -> list[int] | None:
-    """One for each text where a call gives none: `torch.manual_seed` decides, as it does in the reference."""
-    if not settings.do_sample or settings.seed is not None:
-        return None
-    return torch.randint(2**63 - 1, (texts,), device="cpu").tolist()
 
 
 def _check_streamer(streamer: Any) -> None:
@@ -194,11 +193,24 @@ def _streamed(steps: Iterable[Step], streamer: Any, begun: list[Any], texts: int
 
 def useful(asked: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The options without those that mean nothing beside the others; as in the reference, a note is all they are."""
-    idle = set() if asked.get("do_sample", said.get("do_sample")) else {n for n in OPTIONS if OPTIONS[n].sampling}
+    drawing = {"seed", *(name for name in OPTIONS if OPTIONS[name].sampling)}
+    idle = set() if asked.get("do_sample", said.get("do_sample")) else drawing
     idle |= {"length_penalty", "early_stopping"} if asked.get("num_beams", said.get("num_beams", 1)) == 1 else set()
     if found := idle & asked.keys():
         log.warning("%s: neither drawn nor searched by, and left out", several(sorted(found)))
     return {name: value for name, value in asked.items() if name not in found}
+
+
+def agreeing(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with one least length, which is not above the greatest; here, too, a note is all that they are."""
+    least, most = asked.get("min_new_tokens"), asked.get("max_new_tokens")
+    found = dict(asked)
+    if least is not None and found.pop("min_length", None):
+        log.warning("min_length is not heeded beside min_new_tokens, which is %s: give min_new_tokens alone", least)
+    if type(least) is type(most) is int and least > most:
+        log.warning("min_new_tokens is %d, and %d new tokens are written at most", least, most)
+        found["min_new_tokens"] = most
+    return found
 
 
 def _length(new: int | None, whole: int | None, loaded: Loaded, given: int) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.blocks import Watch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError, Item, counted, short
+from pellucid.errors import Argument, InputError, Item, short
 from pellucid.generation.reader import Reader, begin
 from pellucid.generation.rules import apply
 from pellucid.generation.said import start_of, started
@@ -46,7 +46,6 @@ def write(
     judge: Judge | None = None,
     log_probabilities: bool = False,
     watch: Callable[[], Watch] | None = None,
-    seeds: Sequence[int] | None = None,
     until: float | None = None,
 ) -> Iterator[Step]:
     """Chooses token after token for each prompt until all texts are finished; those that are leave the pass.
@@ -55,19 +54,18 @@ def write(
         `num_return_sequences` times; text r belongs to prompt r // num_return_sequences.
     judge: asked about each chosen token.  log_probabilities: whether steps hold them.
     watch: gives an onlooker for each pass; the plain blocks are looked at, not those laid out for speed.
-    seeds: one for each text; where there are none, the settings' own is that of every prompt.
     until: what `deadline` said when something began that this is a part of; else it begins here.
     Raises InputError for a model that does not write, a prompt that leaves no room, beams, and texts to stop at that
     no judge looks for.
     """
     module = writer(loaded, swift=watch is None)
-    _check_asked(settings, judge, seeds, len(prompts) * settings.num_return_sequences)
+    _check_asked(settings, judge)
     rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     if not prompts:
         return iter(())
     until = deadline(settings) if until is None else until
     reader, logits = begin(module, prompts, max(rooms), watch, start_of(loaded))
-    return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, seeds, until).steps()
+    return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, until).steps()
 
 
 def deadline(settings: Settings) -> float | None:
@@ -75,7 +73,7 @@ def deadline(settings: Settings) -> float | None:
     return None if settings.max_time is None else time.monotonic() + settings.max_time
 
 
-def _check_asked(settings: Settings, judge: Judge | None, seeds: Sequence[int] | None, texts: int) -> None:
+def _check_asked(settings: Settings, judge: Judge | None) -> None:
     """Refuses what would be passed over in silence."""
     if settings.num_beams > 1:
         raise InputError(
@@ -88,8 +86,6 @@ def _check_asked(settings: Settings, judge: Judge | None, seeds: Sequence[int] |
             f"stop is {short(repr(settings.stop))}, and ids are no text: say by a judge where one ends, or pass ",
             Argument("stop_token_ids"),
         )
-    if seeds is not None and len(seeds) != texts:
-        raise InputError(f"seeds are {len(seeds)}, expected one for each of {counted(texts, 'text')}")
 
 
 def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
@@ -146,7 +142,6 @@ class _Writing:
         settings: Settings,
         judge: Judge | None,
         log_probabilities: bool,
-        seeds: Sequence[int] | None,
         until: float | None,
     ) -> None:
         copies = settings.num_return_sequences
@@ -154,7 +149,7 @@ class _Writing:
         self.rows = list(range(len(prompts) * copies))
         self.rooms = [rooms[row // copies] for row in self.rows]
         self.ends = frozenset(ends(loaded, settings))
-        self.sources = generators(seeds or [_seed(settings.seed, row % copies) for row in self.rows])
+        self.sources = generators(_seeds(settings, len(self.rows)))
         self.reader, self.logits = reader, logits
         if copies > 1:
             which = torch.arange(len(prompts), device="cpu").repeat_interleave(copies)
@@ -214,6 +209,11 @@ def on(written: Written, tokens: Tensor) -> Written:
     return replace(written, ids=torch.cat((written.ids, tokens[:, None]), dim=1))
 
 
-def _seed(seed: int | None, copy: int) -> int | None:
-    """The seed of the `copy`-th text of a prompt."""
-    return None if seed is None else (seed + copy * 0x9E3779B97F4A7C15) % 2**63
+def _seeds(settings: Settings, texts: int) -> list[int | None]:
+    """The seed of each text: by a number that of every prompt, whose copies have others."""
+    seed, copies = settings.seed, settings.num_return_sequences
+    if isinstance(seed, torch.Generator):
+        return torch.randint(2**63 - 1, (texts,), generator=seed, device="cpu").tolist()
+    if seed is None:
+        return [None] * texts
+    return [(seed + row % copies * 0x9E3779B97F4A7C15) % 2**63 for row in range(texts)]

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from pellucid.config.checks import count, is_word, token, truth, within
 from pellucid.errors import Argument, Blank, InputError, near, short
 from pellucid.generation.rules import OPTIONS, Rule, chain
@@ -27,7 +29,8 @@ class Settings:
         a call share them, and in a task those that are written side by side.
     do_sample: draw the next token by its probability; else the likeliest is taken.
     seed: of what is drawn; the same seed gives the same text, in float32 and float64 whatever else is written beside
-        it; in fewer bits what stands beside it may round otherwise. None is a new one.
+        it; in fewer bits what stands beside it may round otherwise. None is a new one. A `torch.Generator` of the CPU
+        gives each text another one.
     num_beams: how many beginnings are followed at a time; 1 follows the chosen one alone.
     length_penalty: a finished text of n tokens is judged by its log-probability / n^length_penalty (beams only).
     early_stopping: True ends a search with as many finished texts as beams, False when no better one is likely,
@@ -41,7 +44,7 @@ class Settings:
     max_new_tokens: int = 256
     max_time: float | None = None
     do_sample: bool = False
-    seed: int | None = None
+    seed: int | torch.Generator | None = None
     num_beams: int = 1
     length_penalty: float = 1.0
     early_stopping: bool | str = False
@@ -55,7 +58,9 @@ class Settings:
         if self.max_time is not None:
             within("max_time", self.max_time, above=0)
         truth("do_sample", self.do_sample)
-        if self.seed is not None:
+        if isinstance(self.seed, torch.Generator) and self.seed.device.type != "cpu":
+            raise InputError(f"seed is a source of {self.seed.device}, expected one of the CPU, or a number")
+        if self.seed is not None and not isinstance(self.seed, torch.Generator):
             count("seed", self.seed, most=2**63 - 1, least=0)
         count("num_beams", self.num_beams, most=1_000)
         within("length_penalty", self.length_penalty, least=-100, most=100)
@@ -138,9 +143,25 @@ def read_settings(
     own = {name: _plain(name, options[name]) for name in options if name in _OWN and name != "rules"}
     rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)
     settings = Settings(**own, rules=(*rules, *given.get("rules", ())))
+    _check_followed(given, settings.do_sample)
     for stop in settings.stop_token_ids:
         token("stop_token_ids", stop, vocab_size or 2**31)
     return settings
+
+
+def _check_followed(given: Mapping[str, Any], draws: bool) -> None:
+    """Refuses, of what was asked for, that from which nothing would follow."""
+    if "seed" in given and not draws:
+        own, wrong = Argument("seed"), f" is {short(repr(given['seed']))} and nothing is drawn: pass "
+        raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
+    least, most = given.get("min_new_tokens"), given.get("max_new_tokens")
+    if type(least) is type(most) is int and least > most:
+        told = f" {most}: raise the one, or lower the other"
+        raise InputError(Argument("min_new_tokens"), f" is {least} and ", Argument("max_new_tokens"), told)
+    if least is not None and given.get("min_length"):
+        own, wrong = Argument("min_length"), f" is {short(repr(given['min_length']))} and "
+        told = " takes its place: leave one of them out"
+        raise InputError(own, wrong, Argument("min_new_tokens"), told)
 
 
 def check_kinds(asked: Mapping[str, Any]) -> None:
