@@ -8,6 +8,7 @@ import torch
 
 import pellucid
 from pellucid import edits
+from tests.generation.writers import byte_level
 from tests.trace.small import small
 
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
@@ -132,6 +133,20 @@ def test_strongest_links(trace: "pellucid.trace.Trace") -> None:
         assert weights[source, target].item() == weight
         assert not trace.special[source] and not trace.special[target]
     assert all(weights[i, j] <= links[0][2] for i in range(1, 6) for j in range(1, 6))
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_links_that_a_mask_forbids_are_none(window: int | None) -> None:
+    """They stood there with a weight of 0."""
+    words = byte_level()
+    sizes = {"vocab_size": len(words), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = pellucid.Config.of("mistral", **sizes, num_key_value_heads=1, intermediate_size=8, sliding_window=window)
+    trace = pellucid.build(config, tokenizer=words).trace("a work")
+    seen = trace["layers.0.attention.weights"][0, 0] > 0
+    real = [i for i, special in enumerate(trace.special) if not special]
+    links = trace.strongest(0, 0, most=1_000)
+    assert {(i, j) for i, j, _ in links} == {(i, j) for i in real for j in real if seen[i, j]}
+    assert len(real) > 3 and len(links) < len(real) ** 2
 
 
 def test_strongest_links_of_weights_that_an_edit_made_negative(minilm: "pellucid.Model") -> None:

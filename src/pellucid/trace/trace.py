@@ -153,7 +153,8 @@ class Trace(NamedTensors):
     def strongest(self, layer: int, head: int, most: int = 5) -> list[tuple[int, int, float]]:
         """The strongest links between real words in one head, as (from, to, weight), the strongest first.
 
-        Of an encoder-decoder, those of the encoder. Behind a cache, those between the tokens of this pass.
+        Of an encoder-decoder, those of the encoder. Behind a cache, those between the tokens of this pass. Of a decoder
+        none to what a token may not look at.
         """
         if len(self.rows) != 1:
             raise InputError(f"this trace is of {len(self.rows)} texts: ask row(0).strongest")
@@ -165,7 +166,10 @@ class Trace(NamedTensors):
             raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")
         weights = every[head].detach().cpu().clone()
         real = torch.tensor([not special for special in self.special], device="cpu")
-        weights[~(real[:, None] & real[None, :]) | weights.isnan()] = -math.inf  # below all that an edit may set
+        seen = real[:, None] & real[None, :]
+        if self.config.kind == "decoder":
+            seen = seen.tril().triu(1 - (self.config.attention.sliding_window or len(seen)))
+        weights[~seen | weights.isnan()] = -math.inf  # below all that an edit may set
         links = zip(*weights.flatten().topk(min(most, weights.numel())))
         return [(*divmod(int(i), len(self.tokens)), float(w)) for w, i in links if w > -math.inf]
 
