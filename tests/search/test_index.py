@@ -553,3 +553,11 @@ def test_a_hit_is_an_answer(index: pellucid.Index) -> None:
             change()
     again = pickle.loads(pickle.dumps(hits))
     assert again == hits and again.query == "Apple" and again[0].similarity == hits[0].similarity
+
+
+@pytest.mark.parametrize("source", [["a text"], "texts.csv", Path("texts"), [{"name": "a text"}], [("1", "a text")]])
+def test_texts_without_a_model_are_told(source: Any) -> None:
+    """They were called vectors of a wrong shape."""
+    for more in ({}, {"column": "name"}):
+        with pytest.raises(InputError, match=r"^model is None, and texts were given: name a model$"):
+            pellucid.Index.build(None, source, **more)

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,7 +151,12 @@ def compacted(now: Generation, progress: bool | None) -> Generation:
 
 
 def _check_silent(corpus: Corpus, how: Building) -> None:
-    """Refuses what is said of texts where vectors were given."""
+    """Refuses texts where nobody reads, and what is said of texts where vectors were given."""
+    first = corpus.source
+    for kinds in (list | tuple, tuple):  # a list of texts, of mappings, or of pairs of id and text
+        first = first[-1] if isinstance(first, kinds) and first else first
+    if isinstance(first, str | os.PathLike | Mapping):
+        raise InputError(Argument("model"), " is None, and texts were given: name a model")
     silent = vars(Corpus(())) | vars(Building(progress=how.progress))
     for name in (*READING, *vars(how)):
         value = (vars(corpus) | vars(how))[name]
