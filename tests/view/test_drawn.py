@@ -319,6 +319,9 @@ def test_what_is_written_has_the_ending_of_what_it_is(tmp_path: Path) -> None:
         for write, wrong in ((drawing.svg, tmp_path / "z.html"), (drawing.png, tmp_path / "z.svg")):
             with pytest.raises(pellucid.InputError, match=f"path is {wrong}, expected a name that ends in"):
                 write(wrong)
+    for wrong in (tmp_path / "z.svg", tmp_path / "z"):
+        with pytest.raises(pellucid.InputError, match=f"path is {wrong}, expected a name that ends in .html$"):
+            view.save(wrong)
     with pytest.raises(pellucid.InputError, match=r"a drawing has no argument 'head' \(did you mean heads"):
         view.svg(tmp_path / "z.svg", head=1)
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.files import target_of, write_whole
+from pellucid.files import check_ending, target_of, write_whole
 from pellucid.view.colours import THEMES, signed_ramp, theme_of
 from pellucid.view.notebook import with_still
 from pellucid.view.svg import label, plain, unturned
@@ -103,7 +103,8 @@ class LikenessView:
         return "\n".join(_section(part, part.query != one) for part, one in zip(self.parts, before))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the page: beside its place first, then moved there."""
+        """Writes the page: beside its place first, then moved there. InputError for another ending than .html."""
+        check_ending("path", path, ".html")
         page = self.html().encode("utf-8", "replace")
         return write_whole(target_of(path), lambda file: file.write(page))
 

@@ -43,7 +43,8 @@ class View:
         return render(self.data.manifest, self.data.blocks)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the page: beside its place first, then moved there."""
+        """Writes the page: beside its place first, then moved there. InputError for another ending than .html."""
+        check_ending("path", path, ".html")
         page = self.html().encode("utf-8")
         return write_whole(target_of(path), lambda file: file.write(page))
 
