@@ -42,6 +42,10 @@ def test_heads_that_nothing_can_be_shared_out_among_are_refused() -> None:
         blocks.Attention(10, 3)
     with pytest.raises(InputError, match="num_heads 4 cannot share num_key_value_heads 3"):
         blocks.Attention(24, 4, num_key_value_heads=3)
+    with pytest.raises(InputError, match=r"^num_heads is 0, expected a whole number from 1 on$"):
+        blocks.Attention(16, 0)
+    with pytest.raises(InputError, match=r"^num_key_value_heads is 0, expected a whole number from 1 on$"):
+        blocks.Attention(16, 2, num_key_value_heads=0)
     assert blocks.Attention(10, 3, head_dim=4).query.out_features == 12
 
 

@@ -59,7 +59,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.num_key_value_heads = num_key_value_heads or num_heads
+        self.num_key_value_heads = num_heads if num_key_value_heads is None else num_key_value_heads
         check_heads(hidden_size, num_heads, self.num_key_value_heads, head_dim)
         self.head_dim = head_dim or hidden_size // num_heads
         self.value_head_dim = value_head_dim or self.head_dim
