@@ -69,6 +69,14 @@ def test_the_code_is_told_though_nobody_reads_the_lines(
     assert done.code == 1
 
 
+def test_without_docstrings_the_reference_is_not_asked(folder: Path) -> None:
+    """It fails without its own, and that was said to be what should not happen."""
+    command = [sys.executable, "-OO", "-m", "pellucid", "verify", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "it reads its own docstrings, which Python leaves out here: run without -OO" in done.stdout
+
+
 def test_interrupted_it_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
     left = tmp_path / "temporary"
     left.mkdir()

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ def open_reference(loaded: Loaded) -> tuple[Any, str]:
     """
     if (source := loaded.source) is None:
         raise NoReference("this model was built and has no files")
+    if sys.flags.optimize > 1:
+        raise NoReference("it reads its own docstrings, which Python leaves out here: run without -OO")
     if source.base is not None:
         return _open_saved(loaded), f", from a saved copy, with the adapter in the tables of {source.base.name}"
     if source.file is None:
