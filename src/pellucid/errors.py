@@ -147,9 +147,26 @@ _MOST_ASKED = 300
 
 def memory_asked(error: BaseException) -> str:
     """How much memory PyTorch asked for and did not get, of a processor or of a GPU, such as "2.00 GiB"; "" for any
-    other error. Of both kinds it says so by a bare RuntimeError."""
-    found = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
-    return found[1] if found and isinstance(error, RuntimeError) else ""
+    other error. Of both kinds it says so by a bare RuntimeError, of a processor in bytes."""
+    found = re.search(r"tried to allocate ([\d.]+) (\w+)", str(error), re.IGNORECASE)
+    if not found or not isinstance(error, RuntimeError):
+        return ""
+    if found[2] != "bytes":
+        return f"{found[1]} {found[2]}"
+    size, unit = (int(found[1]) / 2**20, "MiB") if int(found[1]) < 2**30 else (int(found[1]) / 2**30, "GiB")
+    return f"{size:.2f} {unit}"
+
+
+_NO_MEMORY = ("std::bad_alloc", "failed to map segment", "cannot allocate memory")
+"""What an error says where memory was missing in C++, or for a library that was to be read."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether memory was missing, in Python, in PyTorch, or for PyTorch's own libraries while it is imported."""
+    if isinstance(error, MemoryError) or memory_asked(error):
+        return True
+    said = str(error).lower()
+    return isinstance(error, RuntimeError | ImportError | OSError) and any(words in said for words in _NO_MEMORY)
 
 
 def was_interrupted(error: BaseException | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pellucid import groups
-from pellucid.errors import Argument, InputError, ResourceError, Words, memory_asked, near, short
+from pellucid.errors import Argument, InputError, ResourceError, Words, lacks_memory, memory_asked, near, short
 
 DTYPES = {
     "float32": torch.float32,
@@ -230,9 +230,9 @@ def within_memory() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        asked = memory_asked(error)
-        if not asked and not isinstance(error, MemoryError):
+        if not lacks_memory(error):
             raise
+        asked = memory_asked(error)
         more = f"{asked} more" if asked else "more"
         raise ResourceError(
             f"this model needs {more} of memory than the system gives; make room, or take a smaller one"

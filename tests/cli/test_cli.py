@@ -629,6 +629,30 @@ def test_memory_that_pytorch_does_not_get_is_one_sentence(
     assert capsys.readouterr().err == "pellucid: out of memory; try shorter texts or dtype bfloat16\n"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("std::bad_alloc"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        OSError(12, "Cannot allocate memory"),
+        MemoryError(),
+    ],
+    ids=repr,
+)
+def test_memory_that_a_library_does_not_get_is_the_same_sentence(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of C++, of the loader of shared libraries, of the system and of Python."""
+    monkeypatch.setattr(sys, "argv", ["pellucid"])
+
+    @click.command()
+    def greedy() -> None:
+        raise error
+
+    assert finish(greedy) == 6
+    assert capsys.readouterr().err == "pellucid: out of memory; try shorter texts or dtype bfloat16\n"
+
+
 def test_an_early_interrupt_is_no_traceback(
     typed: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from click.exceptions import Exit
 from pellucid.cli.ending import INTERRUPTED
 from pellucid.cli.output import clean, end_output
 from pellucid.cli.typed import as_typed, running
-from pellucid.errors import InParts, PellucidError, memory_asked, near, was_interrupted
+from pellucid.errors import InParts, PellucidError, lacks_memory, near, was_interrupted
 from pellucid.files import FULL
 
 OK, FAILED, USAGE, NO_ROOM = 0, 1, 2, 6
@@ -43,8 +43,6 @@ def run(app: click.Command) -> int:
     except PellucidError as error:
         _debug()
         return _say(_sentence(error, app), error.exit_code)
-    except MemoryError:
-        return _say(NO_MEMORY, NO_ROOM)
     except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
         _debug()
         return _unforeseen(error)
@@ -57,7 +55,7 @@ def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         end_output()
         return _say(f"{FULL[error.errno]} where the answer is written", NO_ROOM)
-    if memory_asked(error):
+    if lacks_memory(error):
         return _say(NO_MEMORY, NO_ROOM)
     if was_interrupted(error):
         return _say("interrupted", INTERRUPTED)
