@@ -141,7 +141,7 @@ def test_links_that_a_mask_forbids_are_none(window: int | None) -> None:
     words = byte_level()
     sizes = {"vocab_size": len(words), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = pellucid.Config.of("mistral", **sizes, num_key_value_heads=1, intermediate_size=8, sliding_window=window)
-    trace = pellucid.build(config, tokenizer=words).trace("a work")
+    trace = pellucid.build(config, tokenizer=words).trace("a work of somebody")
     seen = trace["layers.0.attention.weights"][0, 0] > 0
     real = [i for i, special in enumerate(trace.special) if not special]
     links = trace.strongest(0, 0, most=1_000)

@@ -207,7 +207,7 @@ def agreeing(asked: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(asked)
     if least is not None and found.pop("min_length", None):
         log.warning("min_length is not heeded beside min_new_tokens, which is %s: give min_new_tokens alone", least)
-    if type(least) is type(most) is int and least > most:
+    if isinstance(least, int) and isinstance(most, int) and least > most:
         log.warning("min_new_tokens is %d, and %d new tokens are written at most", least, most)
         found["min_new_tokens"] = most
     return found

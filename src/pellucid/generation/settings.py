@@ -155,7 +155,7 @@ def _check_followed(given: Mapping[str, Any], draws: bool) -> None:
         own, wrong = Argument("seed"), f" is {short(repr(given['seed']))} and nothing is drawn: pass "
         raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
     least, most = given.get("min_new_tokens"), given.get("max_new_tokens")
-    if type(least) is type(most) is int and least > most:
+    if isinstance(least, int) and isinstance(most, int) and least > most:
         told = f" {most}: raise the one, or lower the other"
         raise InputError(Argument("min_new_tokens"), f" is {least} and ", Argument("max_new_tokens"), told)
     if least is not None and given.get("min_length"):
