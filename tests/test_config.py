@@ -57,7 +57,7 @@ def test_a_number_of_labels_keeps_as_many_names() -> None:
     config = Config.of("bert", labels=list(names), num_labels=3)
     assert config.labels == config.replace(num_labels=3).labels == names
     assert config.replace(num_labels=2).labels == ("LABEL_0", "LABEL_1")
-    with pytest.raises(InputError, match=r"^num_labels is 2 beside 3 labels: leave num_labels out$"):
+    with pytest.raises(InputError, match=r"^num_labels is 2 beside 3 labels: give labels alone$"):
         Config.of("bert", labels=names, num_labels=2)
     with pytest.raises(InputError, match=r"^labels are 'sad', expected a list of names$"):
         Config.of("bert", labels="sad", num_labels=3)

@@ -276,8 +276,7 @@ class Config:
             count("num_labels", number := changes.pop("num_labels"))
             if isinstance(labels := changes.get("labels", self.labels), tuple | list) and len(labels) != number:
                 if "labels" in changes:
-                    told = f"num_labels is {number} beside {len(labels)} labels: leave "
-                    raise InputError(told, Argument("num_labels"), " out")
+                    raise InputError(f"num_labels is {number} beside {len(labels)} labels: give labels alone")
                 changes["labels"] = tuple(f"LABEL_{i}" for i in range(number))
         own = {f.name for f in dataclasses.fields(self)}
         top = {name: changes.pop(name) for name in list(changes) if name in own}
