@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +59,21 @@ def ids(rows: int = 2, length: int = 7) -> tuple[torch.Tensor, ...]:
     return torch.randint(5, 60, (rows, length), generator=chance), mask, torch.arange(length).expand(rows, -1) // 4
 
 
-def traced(module: torch.nn.Module, path: Path, opset: int = 14, *, free: bool = True) -> None:
-    """What the older exporter makes of a module that takes the inputs in their order.  free: for texts of any size."""
-    axes = {name: {0: "batch", 1: "seq"} for name in INPUTS} if free else {}
+def traced(
+    module: torch.nn.Module, path: Path, opset: int = 14, *, free: bool = True, names: Sequence[str] = INPUTS
+) -> None:
+    """What the older exporter makes of a module that takes these inputs in their order.
+
+    free: for texts of any size.
+    """
+    axes = {name: {0: "batch", 1: "seq"} for name in names} if free else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module.eval(),
-            ids(),
+            tuple(value for name, value in zip(INPUTS, ids()) if name in names),
             path,
-            input_names=list(INPUTS),
+            input_names=list(names),
             dynamic_axes=axes,
             dynamo=False,
             opset_version=opset,

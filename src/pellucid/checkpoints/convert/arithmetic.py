@@ -9,13 +9,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.checkpoints.convert.constants import DTYPES
+from pellucid.checkpoints.convert.graph import REALS
 
 MOST = 2**25
 """Numbers of one value: a file of a thousand bytes may ask for a table of a billion."""
 
 Settings = dict[str, Any]
 Work = Callable[..., Tensor]
+
+_MOST_AXES = 8
+_MOST_PRODUCTS = 2**32
+
+_BITS = {2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 12: 32}
+"""Of ONNX's types of whole numbers; the others have 64."""
+
+_UNSIGNED = (2, 4, 12)
 
 _ENDLESS = 2**31 - 1
 """From here on the end of a slice means: to the end."""
@@ -28,14 +36,18 @@ def gelu_by_tanh(numbers: Tensor) -> Tensor:
 
 def room(shape: Sequence[int]) -> list[int]:
     """The shape of a value that is made; ValueError where it would take too much."""
-    if prod(shape) > MOST or any(size < 0 for size in shape):
-        raise ValueError(f"a value of {list(shape)}")
+    if len(shape) > _MOST_AXES or prod(shape) > MOST or any(size < 0 for size in shape):
+        raise ValueError(f"it makes a value of {list(shape[:_MOST_AXES])}")
     return list(shape)
 
 
 def _whole(numbers: Tensor | None, otherwise: Any = None) -> Any:
     """A vector of whole numbers, such as axes, from an input; or what a setting says in its place."""
-    return otherwise if numbers is None else [int(number) for number in numbers.reshape(-1).tolist()]
+    if numbers is None:
+        return otherwise
+    if numbers.numel() > _MOST_AXES:
+        raise ValueError(f"it is told {numbers.numel():,} sizes or axes")
+    return [int(number) for number in numbers.reshape(-1).tolist()]
 
 
 def _each(work: Callable[..., Tensor]) -> Work:
@@ -65,9 +77,15 @@ def _kept(said: Settings, numbers: Tensor, ratio: Tensor | None = None, training
 
 
 def _cast(said: Settings, numbers: Tensor) -> Tensor:
+    if said["to"] in REALS:
+        return numbers.double()
     if said["to"] == 9:
         return numbers != 0
-    return numbers.double() if DTYPES.get(said["to"], torch.int64).is_floating_point else numbers.long()
+    bits, numbers = _BITS.get(said["to"], 64), numbers.long()
+    if bits == 64:
+        return numbers
+    below = 0 if said["to"] in _UNSIGNED else 2 ** (bits - 1)  # what is too large begins again from the other end
+    return (numbers + below) % 2**bits - below
 
 
 def _cast_like(said: Settings, numbers: Tensor, other: Tensor) -> Tensor:
@@ -93,7 +111,9 @@ def _reduced(work: Callable[[Tensor, list[int], bool], Tensor]) -> Work:
 
 
 def _softmax(said: Settings, numbers: Tensor) -> Tensor:
-    return torch.softmax(numbers, said.get("axis", -1))
+    if said.get("axis", -1) not in (-1, numbers.dim() - 1):  # over which older versions join all axes behind it
+        raise ValueError(f"it is over axis {said['axis']}")
+    return torch.softmax(numbers, -1)
 
 
 def _product(said: Settings, left: Tensor, right: Tensor) -> Tensor:
@@ -102,7 +122,9 @@ def _product(said: Settings, left: Tensor, right: Tensor) -> Tensor:
     right = right.mT if said.get("transB") else right
     if said.get("transBatchA") or said.get("transBatchB"):
         raise ValueError("turned otherwise")
-    room([*torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1]])
+    made = room([*torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1]])
+    if prod(made) * left.shape[-1] > _MOST_PRODUCTS:
+        raise ValueError(f"it makes {prod(made) * left.shape[-1]:,} products")
     return left.double() @ right.double() * said.get("alpha", 1.0)
 
 
@@ -154,7 +176,7 @@ def _split(said: Settings, numbers: Tensor, sizes: Tensor | None = None) -> tupl
     axis = said.get("axis", 0)
     if chosen := _whole(sizes, said.get("split")):
         return numbers.split(chosen, axis)
-    return numbers.split(-(-numbers.shape[axis] // said["outputs"]), axis)
+    return numbers.split(-(-numbers.shape[axis] // said["num_outputs"]), axis)
 
 
 def _shape(said: Settings, numbers: Tensor) -> Tensor:
@@ -180,10 +202,18 @@ def _filled(said: Settings, shape: Tensor) -> Tensor:
 
 
 def _gathered(said: Settings, numbers: Tensor, places: Tensor) -> Tensor:
+    if not numbers.dim():
+        raise ValueError("it takes a place of a single number")
     axis = said.get("axis", 0) % numbers.dim()
     room([*numbers.shape[:axis], *places.shape, *numbers.shape[axis + 1 :]])
     rows = numbers.index_select(axis, _from_the_start(places, numbers.shape[axis]).reshape(-1))
     return rows.reshape([*numbers.shape[:axis], *places.shape, *numbers.shape[axis + 1 :]])
+
+
+def _gathered_numbers(said: Settings, numbers: Tensor, places: Tensor) -> Tensor:
+    """GatherElements: a place along one axis for each number."""
+    axis = said.get("axis", 0)
+    return numbers.gather(axis, _from_the_start(places, numbers.shape[axis]))
 
 
 def _gathered_places(said: Settings, numbers: Tensor, places: Tensor) -> Tensor:
@@ -205,15 +235,23 @@ def _cut(said: Settings, numbers: Tensor, *given: Tensor | None) -> Tensor:
     starts, ends, axes, steps = (
         _whole(part, said.get(name)) for name, part in zip(names, [*given, *[None] * 4], strict=False)
     )
+    if axes and len({axis % numbers.dim() for axis in axes}) < len(axes):
+        raise ValueError("it cuts an axis twice")
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis, step = axes[i] if axes else i, steps[i] if steps else 1
         size = numbers.shape[axis]
         if size < end < _ENDLESS:
             raise ValueError(f"it cuts after {end}")
         kept = range(size)[start : None if abs(end) >= _ENDLESS else end : step]
-        numbers = numbers.index_select(axis, torch.tensor(list(kept), dtype=torch.int64, device="cpu"))
+        if len(kept) < size or step != 1:
+            numbers = numbers.index_select(axis, torch.arange(kept.start, kept.stop, kept.step, device="cpu"))
     return numbers
 
+
+SHAPED: dict[str, Callable[..., Tensor]] = {
+    "Transpose": _transposed, "Reshape": _reshaped, "Squeeze": _squeezed, "Unsqueeze": _unsqueezed,
+}  # fmt: skip
+"""What exporters also put between a table and its use."""
 
 WORK: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     "Identity": lambda said, numbers: numbers,
@@ -240,9 +278,9 @@ WORK: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     "ReduceSum": _reduced(lambda numbers, axes, keep: numbers.sum(axes, keep)),
     "ReduceMax": _reduced(lambda numbers, axes, keep: numbers.amax(axes, keep)),
     "ReduceMin": _reduced(lambda numbers, axes, keep: numbers.amin(axes, keep)),
-    "Transpose": _transposed, "Reshape": _reshaped, "Squeeze": _squeezed, "Unsqueeze": _unsqueezed,
+    **SHAPED,
     "Flatten": _flattened, "Expand": _expanded, "Tile": _tiled, "Concat": _joined, "Split": _split,
     "Shape": _shape, "Size": _size, "Range": _counted, "ConstantOfShape": _filled,
-    "Gather": _gathered, "GatherND": _gathered_places, "Slice": _cut,
+    "Gather": _gathered, "GatherND": _gathered_places, "GatherElements": _gathered_numbers, "Slice": _cut,
 }  # fmt: skip
 """Each takes the settings and inputs of an operation."""

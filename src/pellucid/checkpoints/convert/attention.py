@@ -9,10 +9,14 @@ from pellucid.checkpoints.convert.graph import Node
 from pellucid.checkpoints.convert.steps import Linear, Steps
 from pellucid.errors import CheckpointMismatchError
 
-OFF = 1e-2
+MIXED_OFF = 1e-2
 """By how much an attention in half precision may differ, of the largest number of its channel."""
 
-_SCALE_OFF = 3e-3
+SCALE_OFF = 3e-3
+"""By how much the scale of scores in half precision may differ from what it should be, as a share of it."""
+
+_HIDDEN = -1000.0
+"""What is added to the scores of padding is at most this."""
 
 
 def split(numbers: Tensor, heads: int) -> Tensor:
@@ -85,12 +89,13 @@ def check_settings(steps: Steps, node: Node, heads: int, usual: float) -> None:
     found = said.get("num_heads", said.get("q_num_heads", heads))
     if found != heads:
         raise _other_heads(steps, found, heads)
-    if (
-        any(said.get(key) for key in ("unidirectional", "is_causal", "softcap"))
-        or abs((said.get("scale") or usual) / usual - 1) > _SCALE_OFF
+    heads_of_keys, hidden = said.get("kv_num_heads", heads), said.get("mask_filter_value", _HIDDEN)
+    if any(said.get(key) for key in ("unidirectional", "is_causal", "softcap", "do_rotary")) or (
+        abs((said.get("scale") or usual) / usual - 1) > SCALE_OFF or heads_of_keys != heads or hidden > _HIDDEN
     ):
         raise CheckpointMismatchError(
-            f"{steps.graph.path} is not built as BERT is: {node} looks only back, or scales its scores in another way"
+            f"{steps.graph.path} is not built as BERT is: {node} looks only back, or scales or hides its scores in "
+            "another way"
         )
 
 

@@ -1,5 +1,6 @@
 """Where the steps of a graph stand in BERT (Devlin et al., 2018): found by what each reads, not by its name."""
 
+import logging
 from dataclasses import dataclass, field
 from math import isclose
 from typing import Any
@@ -12,6 +13,8 @@ from pellucid.checkpoints.convert.constants import Part
 from pellucid.checkpoints.convert.run import Run, batch_for
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 from pellucid.errors import CheckpointMismatchError
+
+log = logging.getLogger("pellucid")
 
 ACTIVE = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
 """Products that an activation may follow within the same operation."""
@@ -76,6 +79,9 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     return body
 
 
+_MOST_BATCHES = 512
+"""Batches in which all words are looked up once; a file that fixes short texts would need thousands."""
+
 _ROLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 
 
@@ -94,11 +100,19 @@ def _embeddings(body: Body, facts: dict[str, Any]) -> Norm:
         raise body.wrong(f"of {len(lookups)} tables, several are looked up as one of {', '.join(roles)}")
     for role in (role for role in _ROLES if role not in roles):
         raise body.wrong(f"no table is looked up as {role}; export with all inputs and free lengths")
-    given = _inputs(body, roles, facts["type_vocab_size"])
+    if norm.width != facts["hidden_size"]:
+        raise body.wrong(f"it is {norm.width} wide, config.json says hidden_size {facts['hidden_size']}")
+    _check_every_index(body, roles, facts)
+    given = _inputs(body.run, roles, facts["type_vocab_size"])
     for role, lookup in roles.items():
         body.run.look_up(lookup, given[role], role)
         body.place(lookup, f"embeddings.{role}")
     total = sum((body.run.state(lookup) for lookup in roles.values()), start=torch.zeros((), device="cpu"))
+    if not _asked(body.steps, roles["token_type_embeddings"]):
+        for name in filter(_of_types, body.steps.graph.inputs):
+            log.warning(
+                "%s: its input %s says no types of tokens; the new folder reads them", body.steps.graph.path.name, name
+            )
     body.run.check(norm, total, "embeddings.LayerNorm", "the sum of the embeddings")
     body.place(norm, "embeddings.LayerNorm")
     return norm
@@ -112,7 +126,7 @@ def _words(steps: Steps) -> str:
 def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
     """What a table is for: the indices of words and types are inputs; those of positions are counted, or named so."""
     rows = lookup.table.shape[0]
-    if given := _asked(body, lookup):
+    if given := _asked(body.steps, lookup):
         others = "position_embeddings" if "position" in given else "token_type_embeddings"
         return "word_embeddings" if given == _words(body.steps) else others
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
@@ -120,25 +134,52 @@ def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
     return "position_embeddings"
 
 
-def _asked(body: Body, lookup: Lookup) -> str:
+def _asked(steps: Steps, lookup: Lookup) -> str:
     """The input of the graph that says which rows are looked up; "" where they are counted, or always the same."""
-    return next((found for found in body.steps.back(*lookup.inputs) if isinstance(found, str)), "")
+    return next((found for found in steps.back(*lookup.inputs) if isinstance(found, str)), "")
 
 
-def _inputs(body: Body, roles: dict[str, Lookup], types: int) -> dict[str, Tensor]:
-    """Gives the run its texts; the answer is what each table is then looked up with, `[texts, tokens]`."""
-    run, kept = body.run, body.run.batch.kept
-    words = run.whole_numbers(max(roles[_ROLES[0]].table.shape[0], 1))
-    places = torch.arange(run.batch.tokens, device="cpu").expand(kept.shape)
+def _check_every_index(body: Body, roles: dict[str, Lookup], facts: dict[str, Any]) -> None:
+    """Looks up every word, and every place that a text of this graph can have."""
+    longest = min(facts["max_position_embeddings"], roles["position_embeddings"].table.shape[0])
+    run = Run(body.steps, batch_for(body.steps, _words(body.steps), longest, whole=True))
+    size, rows = run.batch.kept.numel(), roles["word_embeddings"].table.shape[0]
+    for start in range(0, min(rows, _MOST_BATCHES * size), size):
+        words = (torch.arange(start, start + size, device="cpu") % rows).reshape(run.batch.kept.shape)
+        given = _inputs(run, roles, facts["type_vocab_size"], words)
+        for role, lookup in roles.items():
+            run.check_indices(lookup, given[role], role)
+
+
+def _inputs(run: Run, roles: dict[str, Lookup], types: int, words: Tensor | None = None) -> dict[str, Tensor]:
+    """Gives the run its texts; the answer is what each table is then looked up with, `[texts, tokens]`.
+
+    words: the ids; None for the first ones of the table, where the special ones stand, and random ones.
+    """
+    graph, batch = run.steps.graph, run.batch
+    if words is None:
+        rows = max(roles["word_embeddings"].table.shape[0], 1)
+        words = run.whole_numbers(rows)
+        words[0] = torch.arange(batch.tokens, device="cpu") % rows
+    places = torch.arange(batch.tokens, device="cpu").expand(words.shape)
     indices = dict(zip(_ROLES, (words, places, run.whole_numbers(types))))
-    for name in body.steps.graph.inputs:
-        run.given[name] = kept.long().reshape(run.batch.shape)
-    for role, lookup in roles.items():
-        if name := _asked(body, lookup):
-            run.given[name] = indices[role].reshape(run.batch.shape)
+    asked = {role: _asked(run.steps, lookup) for role, lookup in roles.items()}
+    others = [name for name in graph.inputs if name not in asked.values()]
+    if all(map(_of_types, others)):  # nothing says what is padding
+        run.batch = batch = batch._replace(kept=torch.ones_like(batch.kept))
+    for name in others:
+        run.given[name] = batch.kept.long().reshape(batch.shape)
+    for role, name in asked.items():
+        if name:
+            run.given[name] = indices[role].reshape(batch.shape)
         elif role == "token_type_embeddings":
-            indices[role] = torch.zeros_like(indices[role])
+            indices[role] = torch.zeros_like(words)
     return indices
+
+
+def _of_types(name: str) -> bool:
+    """Whether an input is called after the types of tokens."""
+    return "type" in name or "segment" in name
 
 
 def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:

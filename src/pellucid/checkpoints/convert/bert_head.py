@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.checkpoints.convert.bert import Body
 from pellucid.checkpoints.convert.bert_inside import activated, activation_of
 from pellucid.checkpoints.convert.graph import Node, shown
-from pellucid.checkpoints.convert.steps import Linear, Norm, Step
+from pellucid.checkpoints.convert.steps import HANDING_ON, Linear, Norm, Step
 from pellucid.errors import CheckpointMismatchError
 
 log = logging.getLogger("pellucid")
@@ -65,7 +65,9 @@ def _tanh(body: Body, step: Step) -> str:
         return ""
     if activation_of(step.node) == "Tanh":
         return step.output
-    after = body.steps.graph.reader(step.output, ["Tanh"])
+    after = body.steps.graph.reader(step.output, (*HANDING_ON, "Tanh"))
+    while after is not None and after.kind != "Tanh":
+        after = body.steps.graph.reader(after.outputs[0], (*HANDING_ON, "Tanh"))
     return after.outputs[0] if after else ""
 
 

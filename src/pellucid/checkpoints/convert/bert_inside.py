@@ -8,7 +8,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from pellucid.checkpoints.convert.arithmetic import gelu_by_tanh
-from pellucid.checkpoints.convert.attention import OFF, check_query, check_settings, joined, split, weights_of
+from pellucid.checkpoints.convert.attention import (
+    MIXED_OFF,
+    SCALE_OFF,
+    check_query,
+    check_settings,
+    joined,
+    split,
+    weights_of,
+)
 from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Linear, Norm
 from pellucid.checkpoints.facts import SPELLINGS
@@ -34,7 +42,9 @@ _WORK: dict[str, Callable[[Tensor], Tensor]] = {
 }  # fmt: skip
 """Activations by our names, and those that an operation may hold within by ONNX's."""
 
-_SCALE_OFF = 3e-3
+
+_FAR = 40.0
+"""How many times larger the scores of one text are: what cuts them off shows there."""
 
 
 def attention_of(body: "Body", hidden: Norm, out: Linear, name: str, facts: dict[str, Any]) -> Sequence[Linear]:
@@ -89,6 +99,7 @@ def _check_mixed(
     shape = run.state(found[0]).shape
     spread = 10 ** (3 * run.random(shape[-1], work=torch.rand) - 1.5)  # far from 0, and scores that are not
     numbers = [run.random(*shape) * spread, run.random(*shape) / spread, run.random(*shape) * spread]
+    numbers[0][0] *= _FAR  # but those of the first text
     for step, one in zip(found, numbers):
         run.replace(step, one)
     query, key, value = (split(one, heads) for one in numbers)
@@ -97,7 +108,9 @@ def _check_mixed(
         _check_scale(body, softmax, query, key, name)
         made = run.of(softmax.outputs[0], f"the weights of {name}")
         rows = kept[:, None, :, None].expand_as(weights)
-        if made.shape == weights.shape and not torch.allclose(made[rows], weights[rows], rtol=OFF, atol=OFF):
+        if made.shape == weights.shape and not torch.allclose(
+            made[rows], weights[rows], rtol=MIXED_OFF, atol=MIXED_OFF
+        ):
             raise body.wrong(f"the weights of {name} ({softmax}) are not those of all tokens but padding")
         body.weights.add(softmax.outputs[0])
     what = "the attention of query, key and value, without what is padding"
@@ -116,7 +129,7 @@ def _check_scale(body: "Body", softmax: Node, query: Tensor, key: Tensor, name: 
     pairs = (kept[:, None, :, None] & kept[:, None, None]).expand_as(products)
     one, other, usual = made[pairs].double(), products[pairs], query.shape[-1] ** -0.5
     times = float(one @ other / (other @ other))
-    if abs(times / usual - 1) > _SCALE_OFF and torch.allclose(one, other * times, rtol=OFF, atol=OFF):
+    if abs(times / usual - 1) > SCALE_OFF and torch.allclose(one, other * times, rtol=MIXED_OFF, atol=MIXED_OFF):
         scores = _meeting(body, softmax.input(0))
         raise body.wrong(f"its scores are multiplied by {times:.4g} ({scores}), config.json means {usual:.4g}")
 

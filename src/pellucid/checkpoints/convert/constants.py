@@ -9,11 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.graph import Graph, Node
+from pellucid.checkpoints.convert.arithmetic import SHAPED
+from pellucid.checkpoints.convert.graph import DTYPES, Graph, Node
 from pellucid.errors import CheckpointMismatchError, UnsafeFileError
-
-DTYPES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16, 6: torch.int32, 7: torch.int64}
-"""ONNX's numbers for the types that a table may be cast to."""
 
 MOST_BYTES = 2**28
 MOST_GROWTH = 32
@@ -141,25 +139,8 @@ def _spread(part: Tensor, numbers: Tensor, axis: int, block: int) -> Tensor:
     return part.reshape([-1 if i == axis else 1 for i in range(numbers.dim())])
 
 
-def _transposed(node: Node, parts: list[Tensor]) -> Tensor:
-    return parts[0].permute(node.settings.get("perm", list(range(parts[0].dim()))[::-1]))
-
-
-def _reshaped(node: Node, parts: list[Tensor]) -> Tensor:
-    wanted = parts[1].tolist()
-    return parts[0].reshape([parts[0].shape[i] if size == 0 else size for i, size in enumerate(wanted)])
-
-
-def _squeezed(node: Node, parts: list[Tensor]) -> Tensor:
-    axes = parts[1].tolist() if len(parts) > 1 else node.settings.get("axes", [])
-    return parts[0].squeeze(tuple(axes)) if axes else parts[0].squeeze()
-
-
-def _unsqueezed(node: Node, parts: list[Tensor]) -> Tensor:
-    found = parts[0]
-    for axis in sorted(parts[1].tolist() if len(parts) > 1 else node.settings["axes"]):
-        found = found.unsqueeze(axis)
-    return found
+def _shaped(kind: str) -> Callable[[Node, list[Tensor]], Tensor]:
+    return lambda node, parts: SHAPED[kind](node.settings, *parts)
 
 
 def _fits(shapes: list[tuple[int, ...]]) -> bool:
@@ -178,10 +159,7 @@ _ARITHMETIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"Mul": torch.mul, 
 _STEPS: dict[str, Callable[[Node, list[Tensor]], Tensor]] = {
     "Identity": lambda node, parts: parts[0],
     "Cast": lambda node, parts: parts[0].to(DTYPES[node.settings["to"]]),
-    "Transpose": _transposed,
-    "Reshape": _reshaped,
-    "Squeeze": _squeezed,
-    "Unsqueeze": _unsqueezed,
+    **{kind: _shaped(kind) for kind in ("Transpose", "Reshape", "Squeeze", "Unsqueeze")},
     "DequantizeLinear": dequantised,
     **{kind: partial(_computed, work) for kind, work in _ARITHMETIC.items()},
 }

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.constants import Part, dequantise, dequantised
-from pellucid.checkpoints.convert.graph import Node
+from pellucid.checkpoints.convert.graph import REALS, Node
 from pellucid.checkpoints.convert.steps import Steps
 
 
@@ -74,6 +74,7 @@ def whole_numbers(steps: Steps, node: Node) -> tuple[Part, str]:
     table = steps.constants.table(node.input(1))
     zero = steps.constants.get(node.input(3)) if node.input(3) else None
     cast = steps.graph.reader(node.outputs[0], ["Cast"])
+    cast = cast if cast and cast.settings.get("to") in REALS else None
     scaled = steps.graph.reader(cast.outputs[0], ["Mul"]) if cast else None
     others = [name for name in scaled.inputs if name not in cast.outputs] if cast and scaled else []
     both = steps.graph.makers.get(others[0]) if others else None

@@ -6,6 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 WORDS = ("BOOL", "STRING")
@@ -14,8 +15,11 @@ WORDS = ("BOOL", "STRING")
 INDICES = ("INT32", "INT64", "UINT32", "UINT64")
 """Types of shapes and indices, and of the biases that a quantised product sums whole numbers with."""
 
+DTYPES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16, 6: torch.int32, 7: torch.int64}
+"""ONNX's numbers for the types that a table may be cast to."""
+
 REALS = (1, 10, 11, 16)
-"""ONNX's numbers for the types of real numbers."""
+"""Those of real numbers."""
 
 AS_NUMBERS = ("DequantizeLinear", "MatMulInteger", "QLinearMatMul", "QGemm", "QAttention", "QLinearAdd")
 """Operations that calculate with whole numbers."""
@@ -65,6 +69,7 @@ class Graph:
     """nodes: in the order of the file.  held: numbers by name.  inputs, outputs: names of the whole graph's own.
 
     sizes: of the inputs, where the file says how many axes they have; 0 for an axis of any size.
+    opset: the version of ONNX's own operations.
     """
 
     path: Path
@@ -73,6 +78,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    opset: int = 13
     makers: dict[str, Node] = field(init=False)
     readers: dict[str, list[Node]] = field(init=False)
 

@@ -44,16 +44,17 @@ def open_graph(path: Path) -> Graph:
     onnx = _library()
     if onnx is None:
         return open_plain(path, path.read_bytes())
-    graph = _model(onnx, path).graph
-    if not graph.node:
+    model = _model(onnx, path)
+    if not model.graph.node:
         raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
     try:
-        return _records(onnx, path, graph)
+        return _records(onnx, path, model)
     except UnicodeDecodeError as error:  # names are decoded when they are asked for
         raise CorruptFileError(f"{path} is damaged: a name in it is not UTF-8 text; fetch it again") from error
 
 
-def _records(onnx: ModuleType, path: Path, graph: Any) -> Graph:
+def _records(onnx: ModuleType, path: Path, model: Any) -> Graph:
+    graph = model.graph
     if graph.sparse_initializer:
         raise CorruptFileError(f"{path} keeps sparse tables, which are not understood; export it without them")
     held = {tensor.name: _held(onnx, path, tensor) for tensor in graph.initializer}
@@ -70,7 +71,8 @@ def _records(onnx: ModuleType, path: Path, graph: Any) -> Graph:
     inputs, outputs = (tuple(value.name for value in values) for values in (given, graph.output))
     shapes = {value.name: value.type.tensor_type.shape.dim for value in given}
     sizes = {name: tuple(max(axis.dim_value, 0) for axis in axes) for name, axes in shapes.items() if axes}
-    return Graph(path, tuple(nodes), held, inputs, outputs, sizes)
+    opset = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=13)
+    return Graph(path, tuple(nodes), held, inputs, outputs, sizes, opset)
 
 
 def _library() -> ModuleType | None:

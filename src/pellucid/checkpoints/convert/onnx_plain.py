@@ -17,7 +17,7 @@ from pellucid.checkpoints.convert.graph import Graph, Held, Node
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
 from pellucid.text.wire import BrokenMessage, fields, signed, varint
 
-MODEL_GRAPH, MODEL_FUNCTIONS = 7, 25
+MODEL_GRAPH, MODEL_OPSETS, MODEL_FUNCTIONS = 7, 8, 25
 GRAPH = {"nodes": 1, "tensors": 5, "inputs": 11, "outputs": 12, "sparse": 15}
 NODE = {"inputs": 1, "outputs": 2, "name": 3, "kind": 4, "settings": 5}
 SETTING = {"name": 1, "real": 2, "whole": 3, "text": 4, "tensor": 5, "graph": 6, "reals": 7, "wholes": 8, "graphs": 11}
@@ -55,6 +55,7 @@ def open_plain(path: Path, data: bytes) -> Graph:
             else:
                 held[node.outputs[0]] = constant
         inputs, outputs = ([_name(raw) for raw in _every(parts, GRAPH[way])] for way in ("inputs", "outputs"))
+        opset = max((found for raw in _every(model, MODEL_OPSETS) if (found := _opset(raw))), default=13)
         sizes = {_name(raw): found for raw in _every(parts, GRAPH["inputs"]) if (found := _sizes(raw))}
     except (BrokenMessage, UnicodeDecodeError, struct.error) as error:
         raise CorruptFileError(
@@ -62,7 +63,8 @@ def open_plain(path: Path, data: bytes) -> Graph:
         ) from error
     if not nodes:
         raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
-    return Graph(path, tuple(nodes), held, tuple(name for name in inputs if name not in held), tuple(outputs), sizes)
+    given = tuple(name for name in inputs if name not in held)
+    return Graph(path, tuple(nodes), held, given, tuple(outputs), sizes, opset)
 
 
 def _node(path: Path, raw: bytes) -> tuple[Node, Held | None]:
@@ -171,6 +173,12 @@ def _last(message: Message, number: int) -> bytes:
 
 def _name(raw: bytes) -> str:
     return _text(_last(_message(raw), 1))
+
+
+def _opset(raw: bytes) -> int:
+    """The version of ONNX's own operations; 0 for one of other makers' operations."""
+    found = _message(raw)
+    return 0 if _text(_last(found, 1)) not in ("", "ai.onnx") else next(_wholes(found.get(2, [0])))
 
 
 def _sizes(raw: bytes) -> tuple[int, ...]:

@@ -78,7 +78,7 @@ def _layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
 def _skip_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's sum, bias of the product before it, and normalisation in one."""
     if node.input(4):
-        _give_bias(steps, node, node.input(0), node.input(4))
+        _give_bias(steps, node, node.input(0), steps.constants.vector(node.input(4)))
     yield from _norm(steps, node, node.inputs[:2], node.outputs[0], node.input(2), node.input(3), epsilon=1e-12)
 
 
@@ -92,18 +92,28 @@ def _embed_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
     yield from _norm(steps, node, tuple(names), node.outputs[0], node.input(5), node.input(6), epsilon=1e-12)
 
 
-def _bias_gelu(steps: Steps, node: Node) -> Iterator[Step]:
-    """ONNX Runtime's bias and activation in one."""
-    if node.input(1):
-        _give_bias(steps, node, node.input(0), node.input(1))
+def _multi_head_attention(steps: Steps, node: Node) -> Iterator[Step]:
+    """ONNX Runtime's attention after the products of query, key and value, whose biases it may hold in a row."""
+    bias = steps.constants.vector(node.input(3)) if node.input(3) else None
+    if bias is not None:
+        for i, value in enumerate(node.inputs[:3]):
+            width = bias.shape[0] // 3
+            _give_bias(steps, node, value, Part(bias.numbers[i * width : (i + 1) * width], bias.sources))
     yield from ()
 
 
-def _give_bias(steps: Steps, node: Node, value: str, bias: str) -> None:
-    step, vector = steps.through(value), steps.constants.vector(bias)
-    if not isinstance(step, Linear) or step.bias is not None or vector is None:
+def _bias_gelu(steps: Steps, node: Node) -> Iterator[Step]:
+    """ONNX Runtime's bias and activation in one."""
+    if node.input(1):
+        _give_bias(steps, node, node.input(0), steps.constants.vector(node.input(1)))
+    yield from ()
+
+
+def _give_bias(steps: Steps, node: Node, value: str, bias: Part | None) -> None:
+    step = steps.through(value)
+    if not isinstance(step, Linear) or step.bias is not None or bias is None:
         raise steps.wrong(f"{node} adds a bias to what is no product")
-    step.bias = vector
+    step.bias = bias
 
 
 def _attention(steps: Steps, node: Node) -> Iterator[Step]:
@@ -175,5 +185,6 @@ _SPELLINGS: dict[str, Callable[[Steps, Node], Iterator[Step]]] = {
     "BiasGelu": _bias_gelu,
     "FastGelu": _bias_gelu,
     "Attention": _attention,
+    "MultiHeadAttention": _multi_head_attention,
     "Div": _div,
 }

@@ -4,12 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import torch
+
 from pellucid.checkpoints.convert.constants import Constants, Part
-from pellucid.checkpoints.convert.graph import Graph, Node
+from pellucid.checkpoints.convert.graph import REALS, Graph, Node
 from pellucid.errors import CheckpointMismatchError
 
 UNCHANGED = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 """What may stand between a product and the sum with its bias."""
+
+HANDING_ON = (*UNCHANGED, "QuantizeLinear", "DequantizeLinear")
+"""The same, and what rounds."""
 
 
 @dataclass(eq=False)
@@ -108,20 +113,11 @@ class Steps:
                 read = node.inputs[:1] if node.kind == "CastLike" else node.inputs  # of the other it reads the type
                 waiting += reversed(self.inside.get(name, read))
 
-    def given(self, name: str) -> str:
-        """The value that this one is, before its type or shape was changed."""
-        for _ in range(len(self.graph.nodes)):
-            node = self.graph.makers.get(name)
-            if node is None or node.kind not in UNCHANGED:
-                break
-            name = node.input(0)
-        return name
-
     def through(self, name: str) -> Step | None:
-        """The step that a value comes from, when nothing but its type or shape was changed since."""
+        """The step that a value comes from, when nothing but its type or shape was changed since, or it was rounded."""
         for _ in range(len(self.graph.nodes)):
             node = self.graph.makers.get(name)
-            if name in self.by_output or node is None or node.kind not in UNCHANGED:
+            if name in self.by_output or node is None or not self._hands_on(node):
                 break
             name = node.input(0)
         return self.by_output.get(name)
@@ -130,8 +126,30 @@ class Steps:
         """Whether nothing but this operation reads a step's result."""
         name = step.output
         while name not in node.inputs:
-            after = self.graph.reader(name, UNCHANGED)
+            after = self.graph.reader(name, HANDING_ON)
             if after is None:
                 return False
             name = after.outputs[0]
         return self.graph.reader(name, [node.kind]) is node
+
+    def _hands_on(self, node: Node) -> bool:
+        if node.kind == "Cast":
+            return node.settings.get("to") in REALS
+        return node.kind in (*UNCHANGED, "QuantizeLinear") or (node.kind == "DequantizeLinear" and self.restored(node))
+
+    def restored(self, node: Node) -> bool:
+        """Whether whole numbers become real ones again by the scale with which they were rounded."""
+        maker = self.graph.makers.get(node.input(0))
+        for _ in range(len(self.graph.nodes)):
+            if maker is None or maker.kind not in (*UNCHANGED, "Transpose", "Expand"):
+                break
+            maker = self.graph.makers.get(maker.input(0))
+        if maker is None or maker.kind != "QuantizeLinear":
+            return False
+        return all(self._same(node.input(place), maker.input(place)) for place in (1, 2))
+
+    def _same(self, one: str, other: str) -> bool:
+        """Whether two values of the file are the same numbers; a zero that is left out is 0."""
+        parts = (self.constants.get(name) for name in (one, other))
+        numbers = [torch.zeros(1, device="cpu") if part is None else part.numbers for part in parts]
+        return one == other or (numbers[0].numel() == numbers[1].numel() and bool((numbers[0] == numbers[1]).all()))

@@ -1,0 +1,281 @@
+"""What shows only for some words, some places or large numbers, what a file says by saying nothing, and what it would
+cost to run."""
+
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import NodeProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from safetensors.torch import load_file
+
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import CheckpointMismatchError
+from tests.checkpoints.convert.exports import INPUTS, export, ids, logits, tiny_bert, traced
+
+NUMBERS = {
+    "three": 3, "four": 4, "twenty-four": 24, "twenty-five": 25, "fifty-nine": 59, "low": -5.0, "high": 5.0,
+    "zero": 0.0, "seven": [7], "far": [2**22], "square": [4096, 4096],
+    "many axes": [3] * 2**16, "twenty": [0] * 20, "ends": [2**62] * 20,
+}  # fmt: skip
+
+
+def find(model: onnx.ModelProto, kind: str, at: int = 0, read: str = "") -> NodeProto:
+    """The operation of a kind whose first input has such a name."""
+    return [node for node in model.graph.node if node.op_type == kind and read in node.input[0]][at]
+
+
+def put_before(
+    model: onnx.ModelProto, node: NodeProto, place: int, *new: tuple[str, list[str], dict[str, int]]
+) -> None:
+    """Operations on the way to an input of a node: each reads what the one before made, as "x", and numbers."""
+    value, at = node.input[place], list(model.graph.node).index(node)
+    for i, (kind, inputs, settings) in enumerate(new):
+        made = helper.make_node(kind, [value if name == "x" else name for name in inputs], [f"new{i}"], **settings)
+        model.graph.node.insert(at + i, made)
+        value = f"new{i}"
+    node.input[place] = value
+    for name, number in NUMBERS.items():
+        kind = "float32" if isinstance(number, float) else "int64"
+        model.graph.initializer.append(numpy_helper.from_array(np.array(number, kind), name))
+
+
+Change = Callable[[onnx.ModelProto], None]
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "one word for another": (
+        lambda m: put_before(m, find(m, "Gather", read="word_embeddings"), 1,
+                             ("Equal", ["x", "three"], {}), ("Where", ["x", "four", "input_ids"], {})),
+        "looks up word_embeddings with the result of Where",
+    ),
+    "the last words as one": (
+        lambda m: put_before(m, find(m, "Gather", read="word_embeddings"), 1, ("Min", ["x", "fifty-nine"], {})),
+        "looks up word_embeddings with the result of Min",
+    ),
+    "late places as one": (
+        lambda m: put_before(m, find(m, "Gather", read="position_embeddings"), 1, ("Min", ["x", "twenty-five"], {})),
+        "looks up position_embeddings with the result of Min",
+    ),
+    "places that begin again": (
+        lambda m: put_before(m, find(m, "Gather", read="position_embeddings"), 1, ("Mod", ["x", "twenty-four"], {})),
+        "looks up position_embeddings with the result of Mod",
+    ),
+    "scores that are cut off": (
+        lambda m: put_before(m, find(m, "Softmax"), 0, ("Clip", ["x", "low", "high"], {})),
+        "the weights of encoder.layer.0",
+    ),
+    "scores that are cut off before the mask": (
+        lambda m: put_before(m, find(m, "Add", read="self/Mul_output"), 0, ("Clip", ["x", "low", "high"], {})),
+        "the weights of encoder.layer.0",
+    ),
+    "a product in whole numbers": (
+        lambda m: put_before(m, find(m, "Add", read="query.bias"), 1, ("Cast", ["x"], {"to": 7}),
+                             ("Cast", ["x"], {"to": 1})),
+        "the weights of encoder.layer.0|its scores are multiplied",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_changes_few_numbers_is_seen(tmp_path: Path, case: str) -> None:
+    change, says = CHANGES[case]
+    folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    change(model)
+    onnx.save(model, folder / "model.onnx")
+    logits(folder / "model.onnx")  # it runs
+    with pytest.raises(CheckpointMismatchError, match=says):
+        convert(folder, tmp_path / "ours")
+
+
+class Seeing(torch.nn.Module):
+    """A BERT whose tokens see by another mask than that of padding."""
+
+    def __init__(self, model: torch.nn.Module, sees: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.inner, self.sees = model, sees
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        mask = given[1][:, None, None] * self.sees(given[0], torch.arange(given[0].shape[1]))
+        added = (1.0 - mask.float()) * -10000.0
+        return self.inner(given[0], attention_mask=added, token_type_ids=given[2], return_dict=False)[0]
+
+
+@pytest.mark.parametrize("width", [10, 30])
+def test_a_window_is_refused(tmp_path: Path, width: int) -> None:
+    model = tiny_bert("tokens", attn_implementation="eager")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    near = Seeing(model, lambda words, places: ((places - places[:, None]).abs() <= width).long()[None, None])
+    traced(near, folder / "model.onnx", 17)
+    with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_a_mask_by_a_special_word_is_refused(tmp_path: Path) -> None:
+    model = tiny_bert("tokens", attn_implementation="eager")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Seeing(model, lambda words, places: (words != 3).long()[:, None, None]), folder / "model.onnx", 17)
+    with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_narrow_whole_numbers_begin_again(tmp_path: Path) -> None:
+    folder = export(tiny_bert("tokens", vocab_size=300), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    narrow = [("Cast", ["x"], {"to": 2}), ("Cast", ["x"], {"to": 7})]
+    put_before(model, find(model, "Gather", read="word_embeddings"), 1, *narrow)
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match="looks up word_embeddings with the result of Cast"):
+        convert(folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(("opset", "fits"), [(12, False), (17, True)])
+def test_a_softmax_without_an_axis_is_read_by_the_version_of_the_file(tmp_path: Path, opset: int, fits: bool) -> None:
+    """Before 13 it joins all axes from the first on."""
+    folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", opset)
+    model = onnx.load(folder / "model.onnx")
+    for node in model.graph.node:
+        if node.op_type == "Softmax":
+            del node.attribute[:]
+    onnx.save(model, folder / "model.onnx")
+    if fits:
+        convert(folder, tmp_path / "ours")
+    else:
+        with pytest.raises(CheckpointMismatchError, match=r"Softmax .*: it is over axis 1"):
+            convert(folder, tmp_path / "ours")
+
+
+# -- what a file may leave out -----------------------------------------------------------------------------------------
+
+
+class Given(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.inner, self.names = model, names
+
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.inner(**dict(zip(self.names, given)), return_dict=False)
+
+
+@pytest.mark.parametrize("names", [["input_ids"], ["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]])
+def test_inputs_that_a_file_has_not(tmp_path: Path, names: list[str]) -> None:
+    model = tiny_bert("tokens")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Given(model, names), folder / "model.onnx", 17, names=names)
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
+
+
+def test_types_that_are_given_and_not_looked_up_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    lookup = find(model, "Gather", read="token_type_embeddings")
+    put_before(model, lookup, 1, ("Sub", ["x", "x"], {}))
+    lookup_of_words = find(model, "Gather", read="word_embeddings")
+    assert lookup_of_words.input[1] == "input_ids"
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match="looks up token_type_embeddings with the result of Sub"):
+        convert(folder, tmp_path / "ours")
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 37), "int64"), "no types"))
+    lookup.input[1] = "cut types"
+    cut = [
+        helper.make_node("Shape", ["input_ids"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "axis one"], ["length"]),
+        helper.make_node("Slice", ["no types", "axis none", "length", "axis one"], ["cut types"]),
+    ]
+    for name, number in (("axis one", 1), ("axis none", 0)):
+        model.graph.initializer.append(numpy_helper.from_array(np.array([number], "int64"), name))
+    for node in reversed(cut):
+        model.graph.node.insert(0, node)
+    onnx.save(model, folder / "model.onnx")
+    convert(folder, tmp_path / "ours")
+    assert "its input token_type_ids says no types of tokens; the new folder reads them" in caplog.text
+
+
+# -- other ways to the same numbers ------------------------------------------------------------------------------------
+
+
+class Some(CalibrationDataReader):
+    def __init__(self) -> None:
+        self.left = 3
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        self.left -= 1
+        return {name: value.numpy() for name, value in zip(INPUTS, ids())} if self.left >= 0 else None
+
+
+@pytest.mark.parametrize("head", ["tokens", "sequence"])
+def test_products_that_are_rounded_before_their_bias(tmp_path: Path, head: str) -> None:
+    """Static quantisation: a bias is added, or a tanh taken, behind a pair of operations that rounds."""
+    model = tiny_bert(head)
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        quantize_static(folder / "model.onnx", folder / "rounded", Some(), quant_format=QuantFormat.QDQ)
+    (folder / "rounded").replace(folder / "model.onnx")
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    for name, value in model.named_parameters():
+        assert (found[name] - value).abs().max() <= value.abs().max() / 120, name
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_an_attention_that_holds_the_biases_of_three_products(tmp_path: Path, half: bool) -> None:
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    logging.getLogger("onnxruntime.transformers").setLevel(logging.ERROR)
+    model = tiny_bert("tokens", attn_implementation="eager")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    options = FusionOptions("bert")
+    options.use_multi_head_attention = True
+    fused = optimize_model(
+        str(folder / "model.onnx"), "bert", num_heads=4, hidden_size=32, opt_level=0, optimization_options=options
+    )
+    if half:
+        fused.convert_float_to_float16(keep_io_types=True)
+    fused.save_model_to_file(str(folder / "model.onnx"))
+    assert "MultiHeadAttention" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    for name, value in model.named_parameters():
+        assert torch.allclose(found[name].float(), value, atol=2e-3 if half else 0, rtol=0), name
+
+
+# -- what running would cost -------------------------------------------------------------------------------------------
+
+COSTS: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = {
+    "a table of many axes": ([("ConstantOfShape", ["many axes"], {})], "it is told 65,536 sizes or axes"),
+    "a table spread over many axes": ([("Expand", ["zero", "many axes"], {})], "it is told 65,536 sizes or axes"),
+    "a giant": ([("Expand", ["zero", "far"], {}), ("Tile", ["x", "seven"], {}), ("Tile", ["x", "seven"], {})], "makes"),
+    "twenty cuts": ([("Slice", ["x", "twenty", "ends", "twenty"], {})], "it is told 20 sizes or axes"),
+    "a place of a number": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "a place of a single number"),
+    "too many products": ([("Expand", ["zero", "square"], {}), ("MatMul", ["x", "x"], {})], "68,719,476,736 products"),
+    "a long way": ([("Identity", ["x"], {})] * 2_000, "more than 120 operations stand on the way"),
+}
+
+
+@pytest.mark.parametrize("case", COSTS)
+def test_what_would_cost_too_much_is_refused(tmp_path: Path, case: str) -> None:
+    nodes, says = COSTS[case]
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    norm = find(model, "LayerNormalization")
+    put_before(model, norm, 0, *nodes)
+    kept = helper.make_node("Sum", [norm.input[0], find(model, "Add", at=1).output[0]], ["both"])
+    model.graph.node.insert(list(model.graph.node).index(norm), kept)
+    norm.input[0] = "both"
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=says):
+        convert(folder, tmp_path / "ours")
+
+
+def test_a_width_that_the_config_does_not_say(tmp_path: Path) -> None:
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    config = (folder / "config.json").read_text().replace('"hidden_size": 32', '"hidden_size": 64')
+    (folder / "config.json").write_text(config)
+    with pytest.raises(CheckpointMismatchError, match=r"it is 32 wide, config\.json says hidden_size 64"):
+        convert(folder, tmp_path / "ours")
