@@ -363,10 +363,11 @@ def _untie(module: torch.nn.Module) -> None:
         (lambda module: module.layers.append(module.layers[0]), "no longer fit its config"),
         (_untie, "head.decoder.weight and embeddings.token.weight are one table by its config"),
         (_double("layers.1.attention.query"), "layers.1.attention.query is a Twice, which computes otherwise than its"),
+        (_forward("head.dense"), "a forward .* lost; take it away: del network.head.dense.forward$"),
         (_double("head.dense"), "head.dense is a Twice, which computes otherwise than its config says, which would"),
         (lambda module: module.embeddings.set_submodule("dropout", nn.Tanh()), "embeddings.dropout is a Tanh, which"),
         (_forward("layers.1.feed_forward"), "a forward of its own was set on layers.1.feed_forward, which would be"),
-        (_forward(""), "a forward of its own was set on the network, which would be lost; put back what was there$"),
+        (_forward(""), "a forward of its own was set on the network, which would be lost; take it away: del net"),
     ],
 )
 def test_what_nobody_could_open_is_not_written(
@@ -383,7 +384,7 @@ def test_what_nobody_could_open_is_not_written(
 
 def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
     """A kind of a map with the same forward, a part at two places, a table that was computed, what looks on, a copy for
-    speed and another way of attention."""
+    speed, another way of attention, a forward that was put back after another one, and dropout that was taken out."""
 
     class Named(nn.Linear):
         pass
@@ -399,6 +400,11 @@ def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
     parametrize.remove_parametrizations(new, "bias")
     new.register_forward_hook(lambda *given: heard.append(given))
     module.swift()
+    wrapped = module.layers[0].feed_forward
+    of_class = wrapped.forward
+    wrapped.forward = lambda *given: of_class(*given)
+    wrapped.forward = of_class
+    module.embeddings.set_submodule("dropout", nn.Identity())
     again = pellucid.load(model.save(tmp_path / "model"), attention="explicit")
     assert torch.equal(again(ids).logits, model(ids).logits) and heard
 

@@ -36,7 +36,16 @@ def is_hooked(module: nn.Module) -> bool:
     """Whether something hangs on this part that its own call alone hears: a hook, before or behind its pass or on its
     way back, or another `forward` that somebody set in place of its class's, as accelerate does; or on all parts."""
     ahead = module._forward_hooks or module._forward_pre_hooks or hooks_on_all()
-    return bool(ahead or module._backward_hooks or module._backward_pre_hooks or "forward" in vars(module))
+    return bool(ahead or module._backward_hooks or module._backward_pre_hooks or has_own_forward(module))
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether another `forward` was set on this part than its class's, which accelerate leaves on it where it takes its
+    own away."""
+    if "forward" not in vars(module):
+        return False
+    own = module.forward
+    return getattr(own, "__self__", None) is not module or getattr(own, "__func__", None) is not type(module).forward
 
 
 class Unheard(nn.Module):

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pellucid.blocks.hooks import is_hooked
+from pellucid.blocks.hooks import has_own_forward, is_hooked
 from pellucid.blocks.quantized import packed
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded, stands
@@ -22,6 +22,9 @@ be told of later."""
 _KINDS = (bool, int, float)
 _FACTS = ("activation",)
 """What else than flags, sizes and scales is no number of a file and decides what comes out."""
+
+_QUIET = {nn.Dropout.forward, nn.Identity.forward}
+"""Passes that are one where a model answers: dropout may be taken out."""
 
 
 def check_network(loaded: Loaded, done: str) -> None:
@@ -42,7 +45,8 @@ def check_network(loaded: Loaded, done: str) -> None:
             f"this model cannot be {done}: {other} is not what its config says, and would be lost; put it back"
         )
     if other := _otherwise(loaded.module, as_said):
-        raise InputError(f"this model cannot be {done}: {other}, which would be lost; put back what was there")
+        what, advice = other
+        raise InputError(f"this model cannot be {done}: {what}, which would be lost; {advice}")
     for name, source in ties(loaded.config).items():
         if name in held and not torch.equal(held[name], held[source]):
             raise InputError(
@@ -60,7 +64,10 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
     for path in filter(counts, replaced(loaded.source) if loaded.source else ()):
         return f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
     if hooked := next((path or "the model" for path, part in loaded.module.named_modules() if is_hooked(part)), None):
-        return f"a hook, or a forward of its own, hangs on {hooked}, and {opened} is opened without: take it away"
+        return (
+            f"a hook, or a forward of its own, hangs on {hooked}, and {opened} is opened without: take it away, "
+            "which for a forward is `del part.forward`"
+        )
     with torch.device("meta"):  # nothing is dropped where a model answers
         as_said = assemble(loaded.config.replace(head=None))
     if fact := _changed(loaded.module, as_said, nn.Dropout):
@@ -68,8 +75,8 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
             f"{fact} of {loaded.name} is not what its config says, and {opened} is opened with what its files say: put "
             "it back"
         )
-    if not loaded.module.bits and (other := _otherwise(loaded.module, as_said, nn.Dropout)):
-        return f"{other}, and {opened} is opened with what its files say: put back what was there"
+    if not loaded.module.bits and (other := _otherwise(loaded.module, as_said)):
+        return f"{other[0]}, and {opened} is opened with what its files say: {other[1]}"
     source, module = loaded.source, loaded.module
     if source is None or stands(module) == loaded.written or _as_in_files(module, source):
         return None
@@ -101,17 +108,21 @@ def _changed(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> st
     return next((f"{fact} of {path}" if path else fact for path, fact in pairs if fact), None)
 
 
-def _otherwise(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> str | None:
-    """The first part that computes otherwise than the one that its config describes, in words: it has a `forward` of
-    its own, or is of a kind that has another. None where none does."""
-    parts: dict[str, nn.Module] = {path: one for path, one in as_said.named_modules() if not isinstance(one, but)}
+def _otherwise(module: nn.Module, as_said: nn.Module) -> tuple[str, str] | None:
+    """The first part that computes otherwise than the one that its config describes, in words, and what to do: it has a
+    `forward` of its own, or is of a kind that has another. None where none does."""
+    parts = dict(as_said.named_modules())
     for path, part in module.named_modules(remove_duplicate=False):
         if path not in parts:
             continue
-        if "forward" in vars(part):
-            return f"a forward of its own was set on {path or 'the network'}"
-        if type(part).forward is not type(parts[path]).forward:
-            return f"{path or 'the network'} is a {type(part).__name__}, which computes otherwise than its config says"
+        if has_own_forward(part):
+            where = f"network.{path}" if path else "network"
+            return f"a forward of its own was set on {path or 'the network'}", f"take it away: del {where}.forward"
+        ways = {type(part).forward, type(parts[path]).forward}
+        if len(ways) > 1 and ways != _QUIET:
+            kind = type(part).__name__
+            what = f"{path or 'the network'} is a {kind}, which computes otherwise than its config says"
+            return what, "put back what was there"
     return None
 
 
