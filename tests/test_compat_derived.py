@@ -1,12 +1,16 @@
 """Classes that somebody derives from those of `pellucid.compat`, opened by their own `from_pretrained`."""
 
+import functools
 import logging
+import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from accelerate.utils.operations import convert_outputs_to_fp32
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -184,3 +188,51 @@ def test_tables_are_one_or_two_as_in_the_files(facts: dict[str, bool], held: boo
     assert (model.network.head.decoder.weight is model.get_input_embeddings().weight) is not held
     torch.testing.assert_close(model(IDS).logits, wanted(IDS).logits, rtol=0, atol=1e-5)
     assert model.state_dict().keys() == wanted.state_dict().keys()
+
+
+class Biased(compat.GPT2LMHeadModel):
+    def forward(self, *given: Any, **said: Any) -> Any:
+        answer = super().forward(*given, **said)
+        answer.logits[..., 7] += 1000
+        return answer
+
+
+class Flip(compat.BertForSequenceClassification):
+    @torch.no_grad()
+    def forward(self, *given: Any, **said: Any) -> Any:
+        return {"logits": -super().forward(*given, **said).logits}
+
+
+def test_a_forward_that_writing_and_pipelines_would_not_ask_is_refused(
+    tmp_path: Path, checkpoint: Callable[[str], Path]
+) -> None:
+    reference("gpt2", "CausalLM", tmp_path)
+    model, plain = Biased.from_pretrained(tmp_path), ours("CausalLM", tmp_path)
+    assert int(model(IDS).logits[0, -1].argmax()) == 7
+    said = (
+        "^this Biased has a forward of its own, which generate would not ask: call the model itself, or ask .pellucid"
+    )
+    with pytest.raises(pellucid.InputError, match=said):
+        model.generate(IDS, max_new_tokens=2)
+    plain.generate(IDS, max_new_tokens=2)
+    of_class = plain.forward
+    plain.forward = functools.wraps(of_class)(lambda *given, **said: of_class(*given, **said))
+    with pytest.raises(pellucid.InputError, match="forward of its own, which generate would not ask"):
+        plain.generate(IDS, max_new_tokens=2)
+    for task in ("text-classification", "feature-extraction"):
+        with pytest.raises(pellucid.InputError, match="this Flip has a forward of its own, which a pipeline would not"):
+            compat.pipeline(task, Flip.from_pretrained(checkpoint("bert-feelings")))
+
+
+def test_a_forward_that_is_set_on_the_model_of_a_pipeline_is_heard_of(checkpoint: Callable[[str], Path]) -> None:
+    model = compat.AutoModelForSequenceClassification.from_pretrained(checkpoint("bert-feelings"))
+    ask = compat.pipeline("text-classification", model)
+    wanted = ask("a cat")
+    for around in (torch.no_grad(), torch.autocast("cpu", enabled=False)):
+        model.forward = around(model.forward)  # as accelerate hangs it
+    model.forward = types.MethodType(convert_outputs_to_fp32(model.forward.__wrapped__.__wrapped__.__func__), model)
+    assert ask("a cat") == wanted
+    model.forward = lambda *given, **said: None
+    with pytest.raises(pellucid.InputError, match="a forward of its own, which a pipeline would not ask"):
+        ask("a cat")
+    assert compat.pipeline("text-classification", model.pellucid)("a cat") == wanted

@@ -274,3 +274,34 @@ def test_a_model_that_was_pickled_before_there_were_names_of_its_parts_has_them(
     assert again.maps == {"classifier": "head.classifier"} and again.name_or_path == str(tmp_path)
     assert not again.load_state_dict({"classifier.weight": torch.ones(3, 24)}, strict=False).unexpected_keys
     assert again.classifier.weight.mean() == 1
+
+
+def test_a_head_or_a_map_of_it_that_is_gone_is_told_of(tmp_path: Path) -> None:
+    model = classifier(tmp_path)
+    del model.classifier
+    gone = "^classifier was taken away from this BertForSequenceClassification: set it to another part first$"
+    with pytest.raises(AttributeError, match=gone):
+        model(IDS)
+    del model.network.head
+    assert model.config.num_labels == model.num_labels == 3
+    with pytest.raises(AttributeError, match=gone):
+        model(IDS)
+    reference("bert", "TokenClassification", tmp_path)
+    model = ours("TokenClassification", tmp_path)
+    model.network.head = None
+    assert model(IDS).last_hidden_state.shape == (*IDS.shape, 24)
+
+
+@pytest.mark.parametrize(("family", "task"), [("bert", ""), ("gpt2", ""), ("t5", "Seq2SeqLM")])
+def test_there_are_as_many_states_as_layers_were_left(family: str, task: str, tmp_path: Path) -> None:
+    reference(family, task, tmp_path)
+    model = ours(task, tmp_path)
+    side, cut = ("encoder_", model.network.encoder) if task else ("", model.network)
+    cut.layers = cut.layers[:1]
+    found = model(IDS, output_hidden_states=True, output_attentions=True)
+    assert [len(found[f"{side}{seen}"]) for seen in ("hidden_states", "attentions")] == [2, 1]
+    if task:
+        whole = len(model.network.decoder.layers)
+        assert len(found.decoder_hidden_states) - 1 == len(found.cross_attentions) == whole > 1
+    else:
+        assert torch.equal(found.hidden_states[-1], found.last_hidden_state)

@@ -1,5 +1,6 @@
 """What others do to a part: they hang hooks on it, write its numbers, and ask for derivatives."""
 
+import functools
 from typing import Any, NoReturn
 
 import torch
@@ -46,6 +47,17 @@ def has_own_forward(module: nn.Module) -> bool:
         return False
     own = module.forward
     return getattr(own, "__self__", None) is not module or getattr(own, "__func__", None) is not type(module).forward
+
+
+def is_written_in(function: Any, *packages: str) -> bool:
+    """Whether a function, and whatever it wraps, was written in these packages."""
+    while function is not None:
+        function = function.func if isinstance(function, functools.partial) else function
+        place = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
+        if place.partition(".")[0] not in packages:
+            return False
+        function = getattr(function, "__wrapped__", None)
+    return True
 
 
 class Unheard(nn.Module):

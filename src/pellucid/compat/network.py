@@ -18,7 +18,7 @@ from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, 
 from pellucid.compat.parts import Parts
 from pellucid.compat.said import saving
 from pellucid.compat.writing import check_mask, written
-from pellucid.config import Head, SequenceClassification, SequenceToSequenceLM
+from pellucid.config import Config, Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, plain_number, truth
 from pellucid.errors import InputError, several
 from pellucid.machine import no_grad
@@ -110,6 +110,7 @@ class PreTrainedModel(Parts):
             if value is not None:
                 raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
         check_mask(self.pellucid.config, attention_mask)
+        self._check_maps()
         if labels is not None:
             self.heed_head()
             check_labels(self.pellucid.config, labels, input_ids)
@@ -157,12 +158,21 @@ class PreTrainedModel(Parts):
 
     def _places(self, looks: dict[str, bool]) -> dict[str, list[str]]:
         """The points of a pass that are asked for, by the reference's names for them."""
-        config = self.pellucid.config
-        names = [name for name, asked in looks.items() if asked]
+        if not (names := [name for name, asked in looks.items() if asked]):
+            return {}
+        config = self._standing()
         if config.kind == "encoder-decoder":
             names = [f"{side}_{name}" for name in names for side in ("encoder", "decoder")]
             names += ["cross_attentions"] if looks["attentions"] else []
         return {name: resolve(f"{name}[*]", config) for name in names}
+
+    def _standing(self) -> Config:
+        """Its config with as many layers as its network has by now, of which somebody may have cut some off."""
+        config, network = self.pellucid.config, cast(Any, self.network)
+        if config.decoder is None:
+            return config.replace(num_hidden_layers=network.depth)
+        decoder = replace(config.decoder, num_decoder_layers=network.decoder.depth)
+        return config.replace(num_hidden_layers=network.encoder.depth, decoder=decoder)
 
     def _loss(self, logits: Tensor | None, labels: Tensor, items: Tensor | int | None) -> Tensor:
         """See `loss_of`. What a text's labels are is kept in `config`, and saved: it says how to answer later."""
@@ -172,12 +182,31 @@ class PreTrainedModel(Parts):
             self.config.problem_type = problem_of(logits, labels, self.config.problem_type)
         return loss_of(self.pellucid.config, logits, labels, self.config.problem_type, items)
 
+    def check_forward(self, what: str) -> None:
+        """Refuses a `forward` of a subclass, or one that was set on this model, which nothing but a call asks.
+
+        what: what would pass over it.
+        """
+        self._check_maps()
+        if not self._runs_ours:
+            raise InputError(
+                f"this {type(self).__name__} has a forward of its own, which {what} would not ask: call the model "
+                "itself, or ask .pellucid, which answers without it"
+            )
+
+    def _check_maps(self) -> None:
+        """Raises AttributeError, with what to do, where a map of the head was taken away."""
+        if getattr(self.network, "head", self) is not None:  # without one a pass gives the body's answer
+            for name in self.maps:
+                self._map(name)
+
     @no_grad()
     def generate(self, inputs: Any = None, attention_mask: Tensor | None = None, **options: Any) -> Any:
         """Ids of texts that are written behind prompts. See `pellucid.compat.writing.written`.
 
         return_dict_in_generate: gives them as `sequences` of a `ModelOutput`.
         """
+        self.check_forward("generate")
         ids = options.pop("input_ids", None) if inputs is None else inputs
         if isinstance(ids, Mapping):
             ids, attention_mask = ids["input_ids"], ids.get("attention_mask")

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
 
+from pellucid.blocks.hooks import is_written_in
 from pellucid.checkpoints.names import Names, Rows
 from pellucid.checkpoints.network import check_network
 from pellucid.compat.facts import PretrainedConfig
@@ -172,9 +173,9 @@ class Parts(nn.Module):
 
     @property
     def _runs_ours(self) -> bool:
-        """Whether a pass is ours, which hears of no further part; a subclass, or this one, may have another."""
-        forward = vars(self).get("forward", type(self).forward)
-        return str(getattr(forward, "__module__", "")).startswith("pellucid.")
+        """Whether a pass is ours, which hears of no further part; a subclass, or this one, may have another. What
+        accelerate and PyTorch hang about ours, such as autocast, is none."""
+        return is_written_in(vars(self).get("forward", type(self).forward), "pellucid", "accelerate", "torch")
 
     def _owner(self, name: str) -> tuple[nn.Module, str]:
         """The part of the network in which a map of the head stands, and by which name."""
@@ -212,7 +213,7 @@ class Parts(nn.Module):
 
     def _head_of_labels(self) -> nn.Module | None:
         head = self.pellucid.config.head
-        return self.network.head if head is not None and head.answers == "labels" else None
+        return getattr(self.network, "head", None) if head is not None and head.answers == "labels" else None
 
     def heed_head(self) -> None:
         """Makes the labels as many as the head gives, which may have been set to another part; where that is not to be

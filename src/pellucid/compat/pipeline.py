@@ -66,7 +66,7 @@ def pipeline(
 
     task: None for what the head of the model is made for.
     model: a name or folder, a pellucid `Model`, or a model of `pellucid.compat`, whose `config` and `generation_config`
-        count as they are at each call; None for the task's own default.
+        count as they are at each call, and whose `forward` is ours; None for the task's own default.
     tokenizer: another one than the model's own.
     device: a number counts CUDA devices, -1 is the CPU; None is the fastest that is there.
     dtype, torch_dtype: None is float32, "auto" what the checkpoint holds.
@@ -83,7 +83,7 @@ def pipeline(
     """
     warn_of_code(options)
     place = _place(options)
-    own = model.as_set() if isinstance(model, PreTrainedModel) else model
+    own = _as_set(model) if isinstance(model, PreTrainedModel) else model
     kinds = dtype, torch_dtype, place.pop("dtype", None), place.pop("torch_dtype", None)
     kind = next((one for one in kinds if one is not None), None)
     how: dict[str, Any] = {
@@ -122,6 +122,12 @@ def _place(options: dict[str, Any]) -> dict[str, Any]:
             "AutoModel.from_pretrained and its kin, and pass that"
         )
     return more | {name: options.pop(name) for name in known if name in options}
+
+
+def _as_set(network: PreTrainedModel) -> Model:
+    """A model as it is set by now. Raises InputError for a `forward` of its own."""
+    network.check_forward("a pipeline")
+    return network.as_set()
 
 
 def _opened(model: Any, how: Mapping[str, Any]) -> Model:
@@ -166,7 +172,7 @@ class Pipeline:
         """The task with the model and the tokenizer as they are set by now."""
         model, words = self._task.model, self.tokenizer.pellucid
         if self._network is not None:
-            model = self._network.as_set()
+            model = _as_set(self._network)
         if model.tokenizer is not words:
             model = model.reading(words)
         if model.loaded != self._task.model.loaded:
