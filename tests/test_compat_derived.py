@@ -159,6 +159,66 @@ def test_a_derived_class_opens_its_family_alone(tmp_path: Path) -> None:
         Mine.from_pretrained(tmp_path)
 
 
+class Told(compat.BertForSequenceClassification):
+    """With arguments whose names facts have."""
+
+    def __init__(self, config: Any, temperature: float, top_k: int = 1, num_labels: int = 0, **more: Any) -> None:
+        super().__init__(config)
+        self.told = temperature, top_k, num_labels, more
+
+
+class Dropping(compat.GPT2LMHeadModel):
+    def __init__(self, config: Any, hidden_dropout_prob: float = 0.5) -> None:
+        super().__init__(config)
+        self.told = hidden_dropout_prob
+
+
+class Unpooled(compat.BertModel):
+    def __init__(self, config: Any, add_pooling_layer: bool = True) -> None:
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
+
+
+def test_what_an_init_asks_for_by_name_is_handed_over(folder: Path, tmp_path: Path) -> None:
+    said: dict[str, Any] = {"temperature": 2.5, "top_k": 4, "num_labels": 3, "kind": "mine"}
+    model = Told.from_pretrained(folder, **said, output_attentions=True)
+    assert model.told == (2.5, 4, 3, {"kind": "mine"}) and model.config.output_attentions
+    assert "temperature" not in model.config.to_dict() and model.num_labels == 3
+    config = compat.AutoConfig.from_pretrained(folder)
+    model = Told.from_pretrained(folder, config=config, **said, output_attentions=True)  # as in the reference
+    assert model.told == (2.5, 4, 3, {"kind": "mine", "output_attentions": True})
+    assert not model.config.output_attentions
+    reference("gpt2", "CausalLM", tmp_path / "two")
+    dropping = Dropping.from_pretrained(tmp_path / "two", hidden_dropout_prob=0.25, resid_pdrop=0.125)
+    assert dropping.told == 0.25 and dropping.config.resid_pdrop == 0.125
+
+
+def test_a_body_is_made_without_its_pooler(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pooled = compat.AutoModel.from_pretrained(folder)
+    model = Unpooled.from_pretrained(folder, add_pooling_layer=False)
+    assert "network.pooler" not in str(model.state_dict().keys()) and model.pellucid.loaded.untrained == ()
+    assert "pooler.dense.weight, pooler.dense.bias of " in caplog.text
+    assert "pooler_output" not in model(IDS) and "pooler_output" in pooled(IDS)
+    assert torch.equal(model(IDS).last_hidden_state, pooled(IDS).last_hidden_state)
+    model.save_pretrained(folder.parent / "two")
+    again = Unpooled.from_pretrained(folder.parent / "two", add_pooling_layer=False)
+    assert torch.equal(again(IDS).last_hidden_state, pooled(IDS).last_hidden_state)
+    assert compat.BertModel(model.config, False).network.pooler is None
+    with pytest.raises(pellucid.InputError, match="the head sequence-classification reads a pooler"):
+        compat.BertForSequenceClassification(model.config, add_pooling_layer=False)
+
+
+def test_a_class_of_no_architecture_says_from_what_to_derive(folder: Path) -> None:
+    class Bare(compat.PreTrainedModel):
+        pass
+
+    said = "^Bare is of no architecture: derive from the class of one, such as BertModel, or hold what AutoModel"
+    for make in (Bare.from_pretrained, lambda where: Bare(compat.AutoConfig.from_pretrained(where))):
+        with pytest.raises(pellucid.InputError, match=said):
+            make(folder)
+    with pytest.raises(AttributeError, match="has no 'BertPreTrainedModel': derive from the class of an architecture"):
+        _ = compat.BertPreTrainedModel
+
+
 class Writer(compat.T5ForConditionalGeneration):
     def __init__(self, config: Any) -> None:
         super().__init__(config)

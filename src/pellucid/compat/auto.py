@@ -22,7 +22,7 @@ from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import open_checkpoint, read_config
 from pellucid.compat.derived import derived, of_its_own
 from pellucid.compat.elsewhere import unknown
-from pellucid.compat.facts import PretrainedConfig, called, config_class
+from pellucid.compat.facts import MARKS, PretrainedConfig, called, config_class
 from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
 from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import accepted, placed, where_of
@@ -50,20 +50,22 @@ def opened(
 
     kind: its class; None for the one of its architecture.  given: what the `__init__` of a derived class is told.
     """
+    pooling = {key: said[key] for key in ("add_pooling_layer",) if key in said}
     said = accepted(said, None, "a model")
     where = where_of(said)
     own = {key: said.pop(key) for key in _OPENING if key in said}
     config = own.get("config")
-    if config is None:
+    if not (whole := config is not None):
         config = PretrainedConfig.of(read_config(name, where), name_of(name))
     elif not isinstance(config, PretrainedConfig):
         raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
     config = copy.deepcopy(config)  # what is said here, and what the model learns of its labels, is the model's own
     if kind is not None and config.family is not kind.family:
         raise InputError(f"{name} is a {config.model_type}, not a {kind.family.model_type}: open it with an Auto class")
-    told = of_its_own(kind, config, said) if kind is not None else {}
+    told = of_its_own(kind, config, said | pooling, whole) if kind is not None else {}
+    keys = set() if whole else {*config.to_dict(), *MARKS}  # what both hear of
     for key, value in said.items():
-        if key not in told:
+        if key not in told or key in keys:
             config.change(key, value)
     kernel = own.get("attn_implementation")
     if not (kernel is None or isinstance(kernel, str)) or kernel not in _KERNELS:
@@ -196,8 +198,9 @@ def architecture(name: str) -> type[PreTrainedModel]:
         """Opens a checkpoint of this architecture. See `AutoModel.from_pretrained`.
 
         A class that is derived from this one is made as `cls(config, *given, **said)`, where it has an `__init__` of
-        its own, of what is said that is no fact of the config; it then gets the numbers of the files, and what these do
-        not hold keeps those that it was made with.
+        its own, of what is said that it asks for by name, or that is no fact of the config; it then gets the numbers of
+        the files, and what these do not hold keeps those that it was made with. With `config` handed over, `**` of that
+        `__init__` takes the facts, too.
         """
         return opened(checkpoint, head, said, cls, given)
 

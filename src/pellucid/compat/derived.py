@@ -20,13 +20,18 @@ from pellucid.models.assemble import tie
 log = logging.getLogger("pellucid")
 
 
-def of_its_own(kind: type[PreTrainedModel], config: PretrainedConfig, said: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that the `__init__` of a class takes beside the config: no fact of it, and asked for by name, or by
-    `**`."""
+def of_its_own(
+    kind: type[PreTrainedModel], config: PretrainedConfig, said: dict[str, Any], whole: bool
+) -> dict[str, Any]:
+    """The arguments that the `__init__` of a class takes beside the config: what it asks for by name, and, where it
+    asks by `**`, what is no fact of the config.
+
+    whole: the config was handed over, so that `**` takes facts, too.
+    """
     asked = inspect.signature(kind.__init__).parameters
     every = any(one.kind is one.VAR_KEYWORD for one in asked.values())
-    facts = config.settable
-    return {name: value for name, value in said.items() if name not in facts and (every or name in asked)}
+    facts = set() if whole else config.settable
+    return {name: value for name, value in said.items() if name in asked or (every and name not in facts)}
 
 
 def derived(

@@ -25,6 +25,8 @@ _WAYS = {
     "are those of its other AutoModelFor... classes",
     r"Auto\w*Processor|AutoFeatureExtractor|AutoModelFor(Image|Audio|Vision|Speech|Video)\w*": _TEXTS,
     r"logging": "what is said here goes to Python's logging.getLogger('pellucid')",
+    r"\w+PreTrainedModel": "derive from the class of an architecture, such as BertModel, or hold a model in an "
+    "nn.Module",
     r"PretrainedModel": "it is spelt PreTrainedModel",
     r"PreTrainedConfig": "it is spelt PretrainedConfig",
     r"Model": "it is pellucid.Model",

@@ -16,7 +16,7 @@ from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import GenerationConfig, heard
 from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
 from pellucid.compat.parts import Parts
-from pellucid.compat.said import saving
+from pellucid.compat.said import of_no_architecture, saving
 from pellucid.compat.writing import check_mask, written
 from pellucid.config import Config, Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, plain_number, truth
@@ -56,14 +56,25 @@ class PreTrainedModel(Parts):
     accepts_loss_kwargs: ClassVar[bool] = True  # the reference's Trainer passes `num_items_in_batch`
     loss_type: ClassVar[str | None] = None  # by which it counts them
 
-    def __init__(self, config: PretrainedConfig) -> None:
+    def __init__(self, config: PretrainedConfig, add_pooling_layer: bool = True) -> None:
+        """add_pooling_layer: False leaves out the pooler, of a body that has one."""
         super().__init__()
+        if not hasattr(type(self), "family"):
+            raise of_no_architecture(type(self))
+        truth("add_pooling_layer", add_pooling_layer)
         if not isinstance(config, PretrainedConfig):
             name = type(self).__name__
             raise InputError(
                 f"{name} is made of a config, not of {config!r}: {name}.from_pretrained opens a checkpoint"
             )
-        self._hold(build(config.read(self.head), seed=int(torch.randint(2**31, (), device="cpu"))), config)
+        facts = config.read(self.head)
+        facts = facts if add_pooling_layer else facts.replace(pooler=False)
+        self._hold(build(facts, seed=int(torch.randint(2**31, (), device="cpu"))), config)
+
+    @classmethod
+    def from_pretrained(cls, *given: Any, **said: Any) -> Any:
+        """Raises InputError: the class of each architecture has its own, which opens a checkpoint."""
+        raise of_no_architecture(cls)
 
     @classmethod
     def around(cls, model: Model, config: PretrainedConfig) -> Self:

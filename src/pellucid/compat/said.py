@@ -126,3 +126,11 @@ def lacking(what: str, name: str, known: Iterable[str], elsewhere: str) -> Attri
     if name == "push_to_hub":
         elsewhere = ": save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it"
     return AttributeError(f"{what} has no {name!r}{near(name, known)}{elsewhere}")
+
+
+def of_no_architecture(kind: type) -> InputError:
+    """Says that a class of models, such as the one of all of them, is that of no architecture."""
+    return InputError(
+        f"{kind.__name__} is of no architecture: derive from the class of one, such as BertModel, or hold what "
+        "AutoModel.from_pretrained opens in an nn.Module"
+    )
