@@ -160,6 +160,22 @@ def test_a_user_s_piece_is_whole_before_anything_is_merged() -> None:
     assert tokens_of(ours(pieces), "a bc a") == ["▁", "a", "▁", "bc", "▁", "▁", "a"]  # as llama.cpp
 
 
+@pytest.mark.parametrize("first", [0.0, -0.0])
+def test_a_user_s_blanks_are_cut_as_llamacpp_cuts_them(first: float, caplog: pytest.LogCaptureFixture) -> None:
+    """Their scores are one, and that of the first merge, as converters write them: no tie is told of."""
+    merged = [("▁a", first, NORMAL), ("ab", -1.0, NORMAL), ("▁ab", -2.0, NORMAL), ("ba", -3.0, NORMAL)]
+    for seed in range(60):
+        chance = random.Random(seed)
+        blanks = [("▁" * many, 0.0, USER) for many in chance.sample(range(2, 9), k=chance.randint(1, 4))]
+        tokenizer = ours([*HEAD, *letters("▁ab"), *merged, *blanks])
+        scores = {one: score for one, score, _ in [*merged, *blanks]}
+        for _ in range(20):
+            text = "".join(chance.choices("  ab", k=chance.randint(1, 30)))
+            wanted = llamacpp(scores, f"▁{text}".replace(" ", "▁"))
+            assert tokens_of(tokenizer, text) == wanted, (blanks, text)
+    assert not caplog.records
+
+
 def test_unused_pieces_are_never_made(caplog: pytest.LogCaptureFixture) -> None:
     pieces = [*HEAD, *letters("abc"), ("ab", -1.0, UNUSED), ("bc", -2.0, NORMAL)]
     assert tokens_of(ours(pieces, prefix=False), "ab") == theirs(pieces, prefix=False).encode("ab", out_type=str)

@@ -147,8 +147,9 @@ def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     # A user's tokens with a space, which stands behind another one here, are merged as in llama.cpp.
     spaced = _begins_with_space(vocabulary)
     made = [one for one in scored if one[2] == NORMAL or (one[2] == USER_DEFINED and SPACE in one[1] and spaced)]
-    many = Counter(score for score, _, _, cuts in made if cuts)
-    if tied := [piece for score, piece, _, cuts in made if cuts and many[score] > 1]:
+    plain = [(score, piece) for score, piece, kind, cuts in made if cuts and kind == NORMAL]
+    many = Counter(score for score, _ in plain)
+    if tied := [piece for score, piece in plain if many[score] > 1]:
         log.warning(
             "%s: tokenizer.ggml.scores are the same for %s: of these the one with the smaller id is made first, where "
             "llama.cpp makes the leftmost in a text",
@@ -162,7 +163,13 @@ def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
             vocabulary.source,
             several(map(ascii, unused), 3),
         )
-    return [cut for _, _, _, cuts in sorted(made, key=lambda one: -one[0]) for cut in cuts]
+    return [cut for one in sorted(made, key=lambda one: _rank(*one[:3])) for cut in one[3]]
+
+
+def _rank(score: float, piece: str, kind: int) -> tuple[float, int]:
+    """What comes first: the best score; of a user's blanks, whose scores are one, the longest, so that the leftmost
+    grow on before others begin, as in llama.cpp."""
+    return -score, -len(piece) if kind == USER_DEFINED and not piece.strip(SPACE) else 0
 
 
 def _cuts(piece: str, known: Mapping[str, int]) -> list[tuple[str, str]]:
