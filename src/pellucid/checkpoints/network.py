@@ -116,8 +116,7 @@ def _otherwise(module: nn.Module, as_said: nn.Module) -> tuple[str, str] | None:
         if path not in parts:
             continue
         if has_own_forward(part):
-            where = f"network.{path}" if path else "network"
-            return f"a forward of its own was set on {path or 'the network'}", f"take it away: del {where}.forward"
+            return f"a forward of its own was set on {path or 'the network'}", "take it away by `del part.forward`"
         ways = {type(part).forward, type(parts[path]).forward}
         if len(ways) > 1 and ways != _QUIET:
             kind = type(part).__name__
