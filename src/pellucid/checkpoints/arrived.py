@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,22 +63,55 @@ def difference(path: Path, listed: Any) -> str | None:
 
 def forget(path: Path) -> None:
     """Takes a file out of a snapshot, with the bytes that it leads to in the same repository: it is fetched anew."""
+    for one in _and_bytes(path):
+        one.unlink(missing_ok=True)
+
+
+def _and_bytes(path: Path) -> list[Path]:
+    """A file of a snapshot, and the bytes that it leads to in the same repository."""
     if ".." in path.parts:  # which a hub may have said, and which no snapshot holds
-        return
+        return []
+    found = [path]
     if path.is_symlink():
         bytes_ = Path(os.path.normpath(path.parent / path.readlink()))
         if bytes_.parent.name == "blobs" and bytes_.parents[1] in path.parents:
-            bytes_.unlink(missing_ok=True)
-    path.unlink(missing_ok=True)
+            found.append(bytes_)
+    return found
 
 
-def forget_bytes(repository: Path, listed: Any) -> None:
-    """Takes the bytes of a file away that lie in a repository for another commit, and are not as many as the hub lists;
-    they would be taken for those of this one."""
+@contextlib.contextmanager
+def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
+    """Puts files of a snapshot aside, and bytes of other commits that the hub's client would take for theirs, as long
+    as the block lasts; then they are there again, but where it has called what it is given: others have come instead.
+
+    listed: what the hub's client says of each of these files.
+    """
+    moved, gone = list[tuple[Path, Path]](), False
+
+    def instead() -> None:
+        nonlocal gone
+        gone = True
+
+    try:
+        for path in (one for file, about in listed.items() for one in _in_the_way(folder, file, about)):
+            if os.path.lexists(path):
+                moved.append((path, path.with_name(f"{path.name}.aside")))
+                path.rename(moved[-1][1])
+        yield instead
+    finally:
+        for path, other in reversed(moved):
+            if gone:
+                other.unlink(missing_ok=True)
+            elif os.path.lexists(other):
+                other.replace(path)
+
+
+def _in_the_way(folder: Path, file: str, listed: Any) -> Iterator[Path]:
+    yield from _and_bytes(folder / file)
     known = listed.lfs.sha256 if listed.lfs is not None else listed.blob_id
-    path = repository / "blobs" / str(known)
-    if listed.size is not None and path.is_file() and path.stat().st_size != listed.size:
-        path.unlink()
+    bytes_ = folder.parent.parent / "blobs" / str(known)
+    if listed.size is not None and bytes_.is_file() and bytes_.stat().st_size != listed.size:
+        yield bytes_
 
 
 def sweep(repository: Path) -> None:

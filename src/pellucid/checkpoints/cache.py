@@ -5,7 +5,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -38,7 +38,7 @@ def repository_of(name: str, where: Where) -> Path:
     """The folder of the hub's cache for what goes by a name, there or not. Raises InputError where nothing can lie."""
     place = Path(where.cache_dir or client().constants.HF_HUB_CACHE)
     try:
-        place.resolve()
+        place = place.resolve()
     except (OSError, RuntimeError) as error:  # a link that leads to itself
         raise InputError(f"{place} can be no cache of the hub: {error}; set HF_HUB_CACHE to a folder") from error
     return place / f"models--{name.replace('/', '--')}"
@@ -67,32 +67,29 @@ def is_whole(folder: Path) -> bool:
     some leave no list of what there is: then that is not known, and this is False; but a GGUF file is all that there is
     to it."""
     listed = _listed(folder)
-    if listed is not None and _wrong(folder, listed):
+    if listed is not None and wrong(folder, listed):
         return False
     if form_of_folder(folder).kind == "gguf":
         return True
     return listed is not None and all((folder / file).exists() for file in wanted_of(listed, folder))
 
 
-def wrong(folder: Path) -> list[str]:
-    """The files that make the model of a snapshot, and are there in another size than the hub lists."""
-    return _wrong(folder, _listed(folder) or {})
+def wrong(folder: Path, listed: Mapping[str, int | None] | None = None) -> list[str]:
+    """The files that make the model of a snapshot, and are there in another size than the hub lists.
 
-
-def _wrong(folder: Path, listed: Mapping[str, int]) -> list[str]:
-    there = [file for file in listed if (folder / file).exists()]
+    listed: the hub's files and their sizes; None for what was noted of them beside the snapshot.
+    """
+    sizes: Mapping[str, int | None] = (_listed(folder) or {}) if listed is None else listed
+    there = [file for file in sizes if (folder / file).exists()]
     model = form_of(there).model
-    return _unlike(folder, listed, [*wanted_of(there), *([model] if model else ())])
+    ours = dict.fromkeys([*wanted_of(there), *([model] if model else ())])
+    return unlike(folder, {file: sizes[file] for file in ours})
 
 
-def unlike(folder: Path, files: Iterable[str]) -> list[str]:
-    """Those of some files that are there in another size than the hub lists; none where its list is not there."""
-    return _unlike(folder, _listed(folder) or {}, files)
-
-
-def _unlike(folder: Path, listed: Mapping[str, int], files: Iterable[str]) -> list[str]:
-    there = [file for file in files if file in listed and (folder / file).exists()]
-    return [file for file in there if (folder / file).stat().st_size != listed[file]]
+def unlike(folder: Path, listed: Mapping[str, int | None]) -> list[str]:
+    """Those of some files that a snapshot has in another size than is listed."""
+    sizes = {file: size for file, size in listed.items() if size is not None and (folder / file).exists()}
+    return [file for file, size in sizes.items() if (folder / file).stat().st_size != size]
 
 
 def lost(folder: Path) -> list[str]:

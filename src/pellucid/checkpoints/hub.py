@@ -5,13 +5,13 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints import cache
-from pellucid.checkpoints.arrived import difference, forget, forget_bytes, one_at_a_time, sweep
+from pellucid.checkpoints.arrived import difference, forget, one_at_a_time, set_aside, sweep
 from pellucid.checkpoints.cache import cached_names, downloads, pulls
 from pellucid.checkpoints.installed import Packaged, packaged
 from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, form_of, wanted_of
@@ -24,7 +24,7 @@ _TOKEN = Argument("token", Blank("TOKEN"))
 _UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 """What the hub's client raises over an answer that is not the hub's."""
 
-_COMMIT = re.compile("[0-9a-f]{40}")
+_COMMIT = re.compile(r"[0-9A-Za-z][\w.-]{0,99}")
 
 _PATIENCE = 10
 """Seconds that the hub may take for its first answer."""
@@ -68,45 +68,51 @@ def download(
         raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
     about_it = (file for file in files if file in ABOUT)
     wanted = {*about_it, *([form.model] if form.model else wanted_of(files, there))}
-    repository = cache.repository_of(name, where)
+    repository, every = cache.repository_of(name, where), {file.rfilename: file for file in about.siblings or []}
     folder = repository / "snapshots" / about.sha
+    how = {"revision": about.sha, "token": where.token, "cache_dir": where.cache_dir}
     with _asking(name, package, about.sha, described=True):
         cache.drop_damaged_list(folder)
-        wanted.update(cache.wrong(folder))
-        if not cache.is_known(folder) or _absent(folder, wanted) or cache.unlike(folder, wanted):
+        wanted.update(cache.wrong(folder, {file: one.size for file, one in every.items()}))
+        listed = {file: every[file] for file in wanted}
+        if _lacking(folder, listed):
             with one_at_a_time(name, repository, about.sha):
-                listed = {file.rfilename: file for file in about.siblings or []}
-                how = {"revision": about.sha, "token": where.token, "cache_dir": where.cache_dir}
-                if told := _bring(name, folder, {file: listed[file] for file in wanted if file in listed}, **how):
+                if told := _bring(name, folder, listed, **how):
                     raise _not_fetched(name, package, told)
+        elif not cache.is_known(folder):
+            with suppress(OSError), one_at_a_time(name, repository, about.sha):  # nothing is missing but the list
+                _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(listed)], **how)
+                cache.open_list(folder)
         sweep(repository)
     return folder
 
 
-def _absent(folder: Path, files: Iterable[str]) -> list[str]:
-    return sorted(file for file in files if not (folder / file).exists())
+def _lacking(folder: Path, listed: Mapping[str, Any]) -> list[str]:
+    """The files that a snapshot has not, or has in another size than the hub lists."""
+    absent = [file for file in sorted(listed) if not (folder / file).exists()]
+    return absent + cache.unlike(folder, {file: one.size for file, one in listed.items()})
 
 
 def _bring(name: str, folder: Path, listed: Mapping[str, Any], **how: Any) -> str:
     """Fetches what a snapshot lacks, and what it has in another size than the hub lists; what is wrong with it then, or
-    nothing. What came is read once, while it is still in memory, and what is not what the hub lists is taken away.
+    nothing. What came is read once, while it is still in memory, and what is not what the hub lists is taken away. What
+    was there before goes once the other has come.
 
     listed: what the hub's client says of each file that is wanted.
     """
-    for file in cache.unlike(folder, listed):
-        forget(folder / file)
-    new = _absent(folder, listed)
-    for file in new:
-        forget_bytes(folder.parent.parent, listed[file])
-    _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(listed)], **how)
-    if lacking := _absent(folder, listed):  # it takes what is there for enough
-        return f"the hub did not give {several(lacking, 3)}"
-    cache.open_list(folder)
-    told = {file: why for file in new if (why := difference(folder / file, listed[file]))}
-    told |= {file: "another size than the hub lists" for file in cache.unlike(folder, listed) if file not in told}
-    for file in told:
-        forget(folder / file)
-    return "; ".join(f"{file} came with {why}, and was taken away" for file, why in list(told.items())[:3])
+    new = _lacking(folder, listed)
+    with set_aside(folder, {file: listed[file] for file in new}) as instead:
+        _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(listed)], **how)
+        if lacking := [file for file in _lacking(folder, listed) if file not in new or not (folder / file).exists()]:
+            return f"the hub did not give {several(lacking, 3)}"
+        cache.open_list(folder)
+        told = {file: why for file in new if (why := difference(folder / file, listed[file]))}
+        for file in told:
+            forget(folder / file)
+        if told:
+            return "; ".join(f"{file} came with {why}, and was taken away" for file, why in list(told.items())[:3])
+        instead()
+    return ""
 
 
 def _as_gguf(name: str, found: Sequence[str], where: Where) -> str:
