@@ -148,13 +148,13 @@ _MOST_ASKED = 300
 def memory_asked(error: BaseException) -> str:
     """How much memory PyTorch asked for and did not get, of a processor or of a GPU, such as "2.00 GiB"; "" for any
     other error. Of both kinds it says so by a bare RuntimeError, of a processor in bytes."""
-    found = re.search(r"tried to allocate ([\d.]+) (\w+)", str(error), re.IGNORECASE)
+    found = re.search(r"tried to allocate (\d+(?:\.\d+)?) (\w+)", str(error), re.IGNORECASE)
     if not found or not isinstance(error, RuntimeError):
         return ""
     if found[2] != "bytes":
         return f"{found[1]} {found[2]}"
-    size, unit = (int(found[1]) / 2**20, "MiB") if int(found[1]) < 2**30 else (int(found[1]) / 2**30, "GiB")
-    return f"{size:.2f} {unit}"
+    size = float(found[1])
+    return f"{size / 2**20:.2f} MiB" if size < 2**30 else f"{size / 2**30:.2f} GiB"
 
 
 _NO_MEMORY = ("std::bad_alloc", "failed to map segment", "cannot allocate memory")

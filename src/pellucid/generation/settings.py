@@ -143,19 +143,19 @@ def read_settings(
     own = {name: _plain(name, options[name]) for name in options if name in _OWN and name != "rules"}
     rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)
     settings = Settings(**own, rules=(*rules, *given.get("rules", ())))
-    _check_followed(given, settings.do_sample)
+    _check_followed(given, settings)
     for stop in settings.stop_token_ids:
         token("stop_token_ids", stop, vocab_size or 2**31)
     return settings
 
 
-def _check_followed(given: Mapping[str, Any], draws: bool) -> None:
+def _check_followed(given: Mapping[str, Any], settings: Settings) -> None:
     """Refuses, of what was asked for, that from which nothing would follow."""
-    if "seed" in given and not draws:
+    if "seed" in given and not settings.do_sample:
         own, wrong = Argument("seed"), f" is {short(repr(given['seed']))} and nothing is drawn: pass "
         raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
-    least, most = given.get("min_new_tokens"), given.get("max_new_tokens")
-    if isinstance(least, int) and isinstance(most, int) and least > most:
+    least, most = given.get("min_new_tokens"), settings.max_new_tokens
+    if isinstance(least, int) and least > most:
         told = f" {most}: raise the one, or lower the other"
         raise InputError(Argument("min_new_tokens"), f" is {least} and ", Argument("max_new_tokens"), told)
     if least is not None and given.get("min_length"):

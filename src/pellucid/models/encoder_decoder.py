@@ -136,7 +136,7 @@ def _check_rows(ids: Tensor | None, name: str, read: Tensor | None) -> None:
 
     name, read: what the encoder reads, or has read.
     """
-    if ids is not None and read is not None and ids.dim() and read.dim() and len(ids) != len(read):
+    if ids is not None and read is not None and ids.dim() == 2 <= read.dim() and len(ids) != len(read):
         raise InputError(
             f"decoder_input_ids are {kind_of(ids)} and {name} {kind_of(read)}: give one row of each for every text"
         )

@@ -240,7 +240,7 @@ def _cut(said: Settings, numbers: Tensor, *given: Tensor | None) -> Tensor:
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis, step = axes[i] if axes else i, steps[i] if steps else 1
         size = numbers.shape[axis]
-        if size < end < _ENDLESS:
+        if size < end < said.get("longest", _ENDLESS):
             raise ValueError(f"it cuts after {end}")
         kept = range(size)[start : None if abs(end) >= _ENDLESS else end : step]
         if len(kept) < size or step != 1:

@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from pellucid.checkpoints.convert.attention import ROUNDED
+from pellucid.checkpoints.convert.batch import batch_for
 from pellucid.checkpoints.convert.bert_embeddings import read_embeddings, words_of
 from pellucid.checkpoints.convert.bert_inside import activated, attention_of
 from pellucid.checkpoints.convert.constants import Part
-from pellucid.checkpoints.convert.run import Run, batch_for
+from pellucid.checkpoints.convert.run import Run
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 from pellucid.errors import CheckpointMismatchError
 
@@ -60,7 +62,8 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     facts: of config.json: num_hidden_layers, hidden_act, layer_norm_eps, max_position_embeddings, type_vocab_size.
     Raises: CheckpointMismatchError where the graph does something else.
     """
-    body = Body(steps, Run(steps, batch_for(steps, words_of(steps), facts["max_position_embeddings"])))
+    longest, heads = facts["max_position_embeddings"], facts["num_attention_heads"]
+    body = Body(steps, Run(steps, batch_for(steps, words_of(steps), longest, heads)))
     hidden = read_embeddings(body, facts)
     for i in range(facts["num_hidden_layers"]):
         hidden = _layer(body, hidden, f"encoder.layer.{i}", facts)
@@ -88,7 +91,7 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     match body.steps.before(*down.inputs):
         case [Linear() as up] if body.steps.before(*up.inputs) == [middle]:
             run.check(up, run.state(middle), f"{name}.intermediate.dense", "the state behind the attention")
-            run.check(down, activated(body, up, down.inputs[0], facts), f"{name}.output.dense", _ACTIVATED)
+            run.check(down, activated(body, up, down.inputs[0], facts), f"{name}.output.dense", _ACTIVATED, off=ROUNDED)
         case _:
             raise body.wrong(f"{name} has no two products between its norms ({down.node})")
     body.place(up, f"{name}.intermediate.dense")

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.run import Run, batch_for
+from pellucid.checkpoints.convert.batch import batch_for
+from pellucid.checkpoints.convert.graph import shown
+from pellucid.checkpoints.convert.run import Run
 from pellucid.checkpoints.convert.steps import Lookup, Norm, Steps
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ def _role(body: "Body", lookup: Lookup, facts: dict[str, Any]) -> str:
     """What a table is for: the indices of words and types are inputs; those of positions are counted, or named so."""
     rows = lookup.table.shape[0]
     if given := _asked(body.steps, lookup):
+        if "mask" in given:
+            raise body.wrong(f"its input {shown(given)} says which rows of a table are looked up ({lookup.node})")
         others = "position_embeddings" if "position" in given else "token_type_embeddings"
         return "word_embeddings" if given == words_of(body.steps) else others
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
@@ -77,7 +81,7 @@ def _asked(steps: Steps, lookup: Lookup) -> str:
 def _check_every_index(body: "Body", roles: dict[str, Lookup], facts: dict[str, Any]) -> None:
     """Looks up every word, and every place that a text of this graph can have."""
     longest = min(facts["max_position_embeddings"], roles["position_embeddings"].table.shape[0])
-    run = Run(body.steps, batch_for(body.steps, words_of(body.steps), longest, whole=True))
+    run = Run(body.steps, batch_for(body.steps, words_of(body.steps), longest, 0))
     size, rows = run.batch.kept.numel(), roles["word_embeddings"].table.shape[0]
     for start in range(0, min(rows, _MOST_BATCHES * size), size):
         words = (torch.arange(start, start + size, device="cpu") % rows).reshape(run.batch.kept.shape)
@@ -89,18 +93,20 @@ def _check_every_index(body: "Body", roles: dict[str, Lookup], facts: dict[str, 
 def _inputs(run: Run, roles: dict[str, Lookup], types: int, words: Tensor | None = None) -> dict[str, Tensor]:
     """Gives the run its texts; the answer is what each table is then looked up with, `[texts, tokens]`.
 
-    words: the ids; None for the first ones of the table, where the special ones stand, and random ones.
+    words: the ids; None for the first and the last ones of the table, and random ones.
     """
     graph, batch = run.steps.graph, run.batch
     if words is None:
         rows = max(roles["word_embeddings"].table.shape[0], 1)
         words = run.whole_numbers(rows)
-        words[0] = torch.arange(batch.tokens, device="cpu") % rows
+        ends = torch.arange(batch.tokens, device="cpu") - batch.tokens // 2  # special words stand at either end
+        words[0] = ends % rows
     places = torch.arange(batch.tokens, device="cpu").expand(words.shape)
     indices = dict(zip(_ROLES, (words, places, run.whole_numbers(types))))
     asked = {role: _asked(run.steps, lookup) for role, lookup in roles.items()}
     others = [name for name in graph.inputs if name not in asked.values()]
-    if all(map(_of_types, others)):  # nothing says what is padding
+    if all(map(_of_types, others)):  # nothing says what is padding, but the id 0 perhaps
+        indices["word_embeddings"] = words = words.clamp(min=min(1, len(roles["word_embeddings"].table.numbers) - 1))
         run.batch = batch = batch._replace(kept=torch.ones_like(batch.kept))
     for name in others:
         run.given[name] = batch.kept.long().reshape(batch.shape)

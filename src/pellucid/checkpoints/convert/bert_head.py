@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from pellucid.checkpoints.convert.attention import ROUNDED
 from pellucid.checkpoints.convert.bert import Body
 from pellucid.checkpoints.convert.bert_inside import activated, activation_of
 from pellucid.checkpoints.convert.graph import Node, shown
@@ -84,7 +85,7 @@ def _masked_words(
             name = "cls.predictions.transform"
             body.run.check(transform, _last(body), f"{name}.dense", _STATES)
             made = activated(body, transform, norm.inputs[0], facts)
-            body.run.check(norm, made, f"{name}.LayerNorm", "the activation of the product before")
+            body.run.check(norm, made, f"{name}.LayerNorm", "the activation of the product before", off=ROUNDED)
             body.run.check(decoder, body.run.state(norm), "cls.predictions.decoder", "the norm before")
             body.place(transform, "cls.predictions.transform.dense")
             body.place(norm, "cls.predictions.transform.LayerNorm")
@@ -144,8 +145,8 @@ def _known(body: Body, heads: Sequence[Linear], pooled: str, named: str) -> Iter
     if body.last is not None:
         yield _Known(_last(body), body.last.output, _STATES)
         yield _Known(_first(body), body.last.output, _FIRST)
-    for name in filter(None, (pooled, *sorted(body.weights))):
-        yield _Known(run.of(name, name), name, shown(name))
+    if pooled:
+        yield _Known(run.of(pooled, pooled), pooled, shown(pooled))
     yield from (_Known(run.state(step), step.output, str(step.node)) for step in body.used if isinstance(step, Norm))
 
 
@@ -178,10 +179,15 @@ def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, named
 def _found(body: Body, name: str, known: Sequence[_Known]) -> _Known:
     """Which of these numbers an output is; CheckpointMismatchError where it is none."""
     where = f"the output {shown(name)}"
+    body.run.fresh()
     made = body.run.of(name, where)
     alike = (one for one in known if one.numbers.numel() == made.numel())
     likely = next(alike, known[0])
     for one in (likely, *alike):
         if one.numbers.numel() == made.numel() and body.run.alike(made, one.numbers):
             return one
+    for weights in sorted(body.weights):
+        body.run.fresh()
+        if made.dim() == 4 and body.run.alike(made, numbers := body.run.of(weights, where)):
+            return _Known(numbers, weights, shown(weights))
     raise body.run.other(made, likely.numbers, where, likely.what, name)

@@ -144,6 +144,8 @@ def activated(body: "Body", up: Linear, value: str, facts: dict[str, Any]) -> Te
     found = [name for name, signs in ACTIVATIONS.items() if kinds & set(signs)]
     said = SPELLINGS.get(facts["hidden_act"], facts["hidden_act"])
     said = ALIKE.get(said, said)
+    if said not in ACTIVATIONS:
+        raise body.wrong(f"hidden_act {shown(facts['hidden_act'])} is not converted, {' or '.join(ACTIVATIONS)} is")
     if said not in found:
         raise body.wrong(
             f"it uses {several(found) or 'no activation that is known'} where config.json says "

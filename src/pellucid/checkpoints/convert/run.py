@@ -3,72 +3,35 @@
 from collections.abc import Callable, Sequence
 from itertools import islice
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from pellucid.checkpoints.convert.arithmetic import MOST, WORK
-from pellucid.checkpoints.convert.attention import MIXED_OFF, whole_attention
+from pellucid.checkpoints.convert.attention import MIXED_OFF, ROUNDED, whole_attention
+from pellucid.checkpoints.convert.batch import Batch
 from pellucid.checkpoints.convert.constants import Constants
 from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Learned, Lookup, Norm, Steps
 from pellucid.errors import CheckpointMismatchError
 from pellucid.errors import several as listed
 
-_TEXTS, _TOKENS, _PADDED = 3, 131, (5, 0, 94)
-"""A batch, where the file leaves its size free: sizes that nothing else in a graph has, so that no axis is taken for
-another; and how many tokens of each text are padding."""
-
 _DEEPEST = 120
 """Operations behind each other between two steps."""
 
-_OFF = 2e-3
-"""By how much numbers of half precision may make a difference."""
+_OFF = 1e-6
+"""By how much numbers differ that were calculated alike; nothing here is rounded to what a graph keeps."""
 
 _ROUNDING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 """What makes few bits of numbers, and numbers of few bits: here they stay as they are."""
-
-_MOST_TOKENS = 2**17
-"""Of a batch."""
 
 _MOST_AT_ONCE, _MOST_IN_ALL = 4 * MOST, 2**32
 """Numbers that are made between two steps, and in a graph."""
 
 _MANY = 2**22
 """Numbers of a step, of which each is not drawn alone."""
-
-
-class Batch(NamedTuple):
-    """texts, tokens: how many.  kept: `[texts, tokens]`, whether a token is no padding.  shape: of an input."""
-
-    texts: int
-    tokens: int
-    kept: Tensor
-    shape: tuple[int, ...]
-
-
-def batch_for(steps: Steps, words: str, longest: int, *, whole: bool = False) -> Batch:
-    """A batch of the sizes that a file fixes for its inputs.
-
-    words: the input of ids.  longest: how many places there are.  whole: as long as may be, where its length is free.
-    """
-    free = (_TEXTS, longest if whole else min(_TOKENS, longest))
-    sizes = steps.graph.sizes.get(words) or free
-    free = (_TEXTS, 2, free[-1]) if len(sizes) == 3 else free  # several choices for each text
-    shape = tuple(size or other for size, other in zip(sizes, free, strict=False))
-    if (
-        words not in steps.graph.inputs
-        or len(sizes) != len(free)
-        or shape[-1] > longest
-        or not 0 < prod(shape) <= _MOST_TOKENS
-    ):
-        told = f"its input {shown(words)} is {list(sizes)}" if words else "it has no inputs"
-        raise steps.wrong(f"{told}, expected ids of texts of up to {longest} tokens")
-    texts, tokens = prod(shape[:-1]), shape[-1]
-    padded = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(texts)], device="cpu")
-    return Batch(texts, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape)
 
 
 class Run:
@@ -88,14 +51,16 @@ class Run:
     def constants(self) -> Constants:
         return self.steps.constants
 
-    def check(self, step: Learned, wanted: Tensor, where: str, what: str, *, mixed: bool = False) -> None:
+    def check(
+        self, step: Learned, wanted: Tensor, where: str, what: str, *, mixed: bool = False, off: float = _OFF
+    ) -> None:
         """Refuses a step that reads anything but these numbers, `[texts, tokens, width]` or `[texts, width]`; others
         stand for what it makes from then on.
 
-        where: what the step is.  what: what the numbers are.  mixed: they are those of an attention.
+        where: what the step is.  what: what the numbers are.  mixed, off: see `alike`.
         """
         made = self.read(step, where)
-        if not self.alike(made, wanted, mixed=mixed):
+        if not self.alike(made, wanted, mixed=mixed, off=off):
             raise self.other(made, wanted, where, what, *step.inputs)
         if isinstance(step, Norm):
             self._check_norm(step, made, where)
@@ -120,14 +85,18 @@ class Run:
     def replace(self, step: Learned, numbers: Tensor) -> None:
         """Gives other numbers for what a step makes, `[texts, tokens, width]`."""
         self.given[step.output] = numbers.reshape(self.given[step.output].shape)
-        self.known.clear()
+        self.fresh()
 
     def read(self, step: Learned, where: str) -> Tensor:
         """The sum of a step's inputs."""
-        self.known.clear()
-        self.made = 0
+        self.fresh()
         found = [self.of(name, where) for name in step.inputs]
         return sum(found[1:], start=found[0])
+
+    def fresh(self) -> None:
+        """Forgets what was computed, but for what steps make."""
+        self.known.clear()
+        self.made = 0
 
     def _stand_in(self, step: Learned, rows: Sequence[int]) -> None:
         """Random numbers for what a step makes, `[*rows, width]`: far from 0 and near to it, of either sign."""
@@ -150,10 +119,11 @@ class Run:
         whole = found.numel() == self.batch.kept.numel() * step.width
         return found.reshape(*self.batch.kept.shape, -1) if whole else found.reshape(-1, step.width)
 
-    def alike(self, made: Tensor, wanted: Tensor, *, mixed: bool = False) -> bool:
+    def alike(self, made: Tensor, wanted: Tensor, *, mixed: bool = False, off: float = _OFF) -> bool:
         """Whether numbers are the same, however a table of several axes is cut into rows.
 
         mixed: they are those of an attention, in which any weight may be a little off, and those of padding anything.
+        off: by how much they may differ.
         """
         try:
             made = made.reshape(wanted.shape) if made.numel() == wanted.numel() else made.expand_as(wanted)
@@ -164,7 +134,7 @@ class Run:
         if mixed:
             made, wanted = made[self.batch.kept], wanted[self.batch.kept]
             return bool(((made - wanted).abs() <= MIXED_OFF * wanted.abs().amax(0)).all())
-        return torch.allclose(made.double(), wanted, rtol=_OFF, atol=_OFF)
+        return torch.allclose(made.double(), wanted, rtol=off, atol=off)
 
     def of(self, name: str, where: str, depth: int = 0) -> Tensor:
         """A value of the graph.
@@ -202,6 +172,8 @@ class Run:
         if work is None or (node.kind == "DequantizeLinear" and not self.steps.restored(node)):
             raise self.strange(node, where)
         parts = [self.of(name, where, depth + 1) if name else None for name in read]
+        if parts and parts[0] is None:
+            raise self.strange(node, where)
         try:
             found = work(self._said(node), *parts)
         except ValueError as error:
@@ -221,6 +193,7 @@ class Run:
         """The settings of an operation, with what is meant where the file says nothing."""
         usual: dict[str, dict[str, Any]] = {
             "Split": {"num_outputs": len(node.outputs)},
+            "Slice": {"longest": self.batch.longest},
             "Softmax": {"axis": -1 if self.steps.graph.opset >= 13 else 1},
         }
         return usual.get(node.kind, {}) | node.settings
@@ -276,6 +249,6 @@ class Run:
         weight, bias = norm.weight.numbers.double(), norm.bias.numbers.double()
         wanted = functional.layer_norm(summed, shape, weight, bias, norm.epsilon)
         if made.shape != wanted.shape or not bool(
-            ((made - wanted).abs() <= _OFF * (weight.abs() + wanted.abs())).all()
+            ((made - wanted).abs() <= ROUNDED * (weight.abs() + wanted.abs())).all()
         ):
             raise self.wrong(f"{norm.node} in {where} is no layer norm")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pellucid.bars import bar
 from pellucid.checkpoints.convert.constants import Constants, Part
 from pellucid.checkpoints.convert.few_bits import blocks, looked_up, whole_numbers
-from pellucid.checkpoints.convert.graph import Graph, Node
+from pellucid.checkpoints.convert.graph import Graph, Node, shown
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 from pellucid.errors import PellucidError
 
@@ -44,12 +44,12 @@ def _gemm(steps: Steps, node: Node) -> Iterator[Step]:
         return
     if said.get("alpha", 1.0) != 1.0 or said.get("beta", 1.0) != 1.0 or said.get("transA", 0):
         raise steps.wrong(f"{node} scales or turns its input, which is not understood")
-    bias = steps.constants.vector(node.input(2)) if node.input(2) else None
+    bias = _bias(steps, node, 2)
     yield Linear((node.input(0),), node.outputs[0], node, table if said.get("transB", 0) else table.turned(), bias)
 
 
 def _matmul_n_bits(steps: Steps, node: Node) -> Iterator[Step]:
-    bias = steps.constants.vector(node.input(5)) if node.input(5) else None
+    bias = _bias(steps, node, 5)
     yield Linear((node.input(0),), node.outputs[0], node, blocks(steps, node), bias)
 
 
@@ -78,7 +78,7 @@ def _layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
 def _skip_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's sum, bias of the product before it, and normalisation in one."""
     if node.input(4):
-        _give_bias(steps, node, node.input(0), steps.constants.vector(node.input(4)))
+        _give_bias(steps, node, node.input(0), _bias(steps, node, 4))
     yield from _norm(steps, node, node.inputs[:2], node.outputs[0], node.input(2), node.input(3), epsilon=1e-12)
 
 
@@ -94,7 +94,7 @@ def _embed_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
 
 def _multi_head_attention(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's attention after the products of query, key and value, whose biases it may hold in a row."""
-    bias = steps.constants.vector(node.input(3)) if node.input(3) else None
+    bias = _bias(steps, node, 3)
     if bias is not None:
         for i, value in enumerate(node.inputs[:3]):
             width = bias.shape[0] // 3
@@ -105,8 +105,18 @@ def _multi_head_attention(steps: Steps, node: Node) -> Iterator[Step]:
 def _bias_gelu(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's bias and activation in one."""
     if node.input(1):
-        _give_bias(steps, node, node.input(0), steps.constants.vector(node.input(1)))
+        _give_bias(steps, node, node.input(0), _bias(steps, node, 1))
     yield from ()
+
+
+def _bias(steps: Steps, node: Node, place: int) -> Part | None:
+    """The vector that an operation adds; None where it was left out. One that is computed is refused."""
+    if not node.input(place):
+        return None
+    found = steps.constants.vector(node.input(place))
+    if found is None:
+        raise steps.wrong(f"{node} adds what is no vector of the file ({shown(node.input(place))})")
+    return found
 
 
 def _give_bias(steps: Steps, node: Node, value: str, bias: Part | None) -> None:
@@ -118,7 +128,7 @@ def _give_bias(steps: Steps, node: Node, value: str, bias: Part | None) -> None:
 
 def _attention(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's attention with the products of query, key and value inside: one table `[hidden, 3 * hidden]`."""
-    table, bias = steps.constants.table(node.input(1)), steps.constants.vector(node.input(2))
+    table, bias = steps.constants.table(node.input(1)), _bias(steps, node, 2)
     if table is None or "num_heads" not in node.settings:
         return
     width = table.shape[1] // 3
@@ -165,6 +175,8 @@ def _norm(
     steps: Steps, node: Node, inputs: tuple[str, ...], output: str, weight: str, bias: str, *, epsilon: float = 1e-5
 ) -> Iterator[Step]:
     scale, shift = steps.constants.vector(weight), steps.constants.vector(bias)
+    if shift is None and bias:
+        raise steps.wrong(f"{node} adds what is no vector of the file ({shown(bias)})")
     if scale is not None:
         zeros = scale.numbers.new_zeros(()).expand(scale.shape)  # left out where all of it is zero
         shift = shift or Part(zeros, frozenset())

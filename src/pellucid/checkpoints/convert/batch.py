@@ -1,0 +1,57 @@
+"""The texts with which a foreign graph is tried."""
+
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.convert.graph import shown
+from pellucid.checkpoints.convert.steps import Steps
+
+_TEXTS, _TOKENS, _PADDED = 3, 131, (5, 0, 94)
+"""A batch, where the file leaves its size free: sizes that nothing else in a graph has, so that no axis is taken for
+another; and how many tokens of each text are padding."""
+
+_MOST_TOKENS = 2**17
+"""Of a batch."""
+
+_MOST_SCORES = 2**24
+"""Of an attention."""
+
+
+class Batch(NamedTuple):
+    """texts, tokens: how many.  kept: `[texts, tokens]`, whether a token is no padding.  shape: of an input.
+    longest: how many tokens a text may have."""
+
+    texts: int
+    tokens: int
+    kept: Tensor
+    shape: tuple[int, ...]
+    longest: int
+
+
+def batch_for(steps: Steps, words: str, longest: int, heads: int) -> Batch:
+    """A batch of the sizes that a file fixes for its inputs.
+
+    words: the input of ids.  longest: how many places there are.  heads: of an attention; 0 for texts that are looked
+    up alone, as long as may be.
+    """
+    free = (_TEXTS, min(_TOKENS, longest) if heads else longest)
+    sizes = steps.graph.sizes.get(words) or free
+    free = (_TEXTS, 2, free[-1]) if len(sizes) == 3 else free  # several choices for each text
+    shape = tuple(size or other for size, other in zip(sizes, free, strict=False))
+    if (
+        words not in steps.graph.inputs
+        or len(sizes) != len(free)
+        or shape[-1] > longest
+        or not 0 < prod(shape) <= _MOST_TOKENS
+    ):
+        told = f"its input {shown(words)} is {list(sizes)}" if words else "it has no inputs"
+        raise steps.wrong(f"{told}, expected ids of texts of up to {longest} tokens")
+    texts, tokens = prod(shape[:-1]), shape[-1]
+    if texts * tokens**2 * heads > _MOST_SCORES:
+        told = f"it takes {texts} texts of {tokens} tokens and no others"
+        raise steps.wrong(f"{told}, which are too many to try; export with free sizes")
+    padded = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(texts)], device="cpu")
+    return Batch(texts, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape, longest)

@@ -1,0 +1,100 @@
+"""What is added, however little; which input says what; and sizes that are too large to try."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper, numpy_helper
+from safetensors.torch import load_file
+
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import CheckpointMismatchError
+from tests.checkpoints.convert.exports import Named, export, tiny_bert, traced
+from tests.checkpoints.convert.test_onnx_seldom import Given, Seeing, find, put_before
+
+
+@pytest.mark.parametrize("kind", ["LayerNormalization", "Gemm"])
+def test_a_bias_that_is_computed_is_refused(tmp_path: Path, kind: str) -> None:
+    """It was taken for none."""
+    folder = export(tiny_bert("sequence"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    node = find(model, kind)
+    width = 32
+    model.graph.initializer.append(numpy_helper.from_array(np.array([width], "int64"), "width"))
+    value = helper.make_tensor("value", 1, [1], [0.7])
+    model.graph.node.insert(0, helper.make_node("ConstantOfShape", ["width"], ["computed"], value=value))
+    node.input[2] = "computed"
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=r"adds what is no vector of the file \(computed\)"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_the_least_that_is_added_is_seen(tmp_path: Path) -> None:
+    """Embeddings of real models are about 0.02."""
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0.0005, "float32"), "little"))
+    put_before(model, find(model, "LayerNormalization"), 0, ("Add", ["x", "little"], {}))
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=r"embeddings\.LayerNorm reads the result of Add new0"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_a_mask_by_the_last_word_is_refused(tmp_path: Path) -> None:
+    model = tiny_bert("tokens", vocab_size=3000, attn_implementation="eager")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Seeing(model, lambda words, places: (words != 2999).long()[:, None, None]), folder / "model.onnx", 17)
+    with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
+        convert(folder, tmp_path / "ours")
+
+
+class Padded(torch.nn.Module):
+    """A BERT that is told nothing of padding and sees it by its id."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = model
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.inner(words[:, :37], attention_mask=(words != 0).long(), return_dict=False)[0]
+
+
+def test_padding_that_is_known_by_its_id(tmp_path: Path) -> None:
+    model = tiny_bert("tokens", attn_implementation="eager")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Padded(model), folder / "model.onnx", 17, names=["input_ids"])
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
+
+
+def test_a_mask_in_the_place_of_types_is_refused(tmp_path: Path) -> None:
+    model = tiny_bert("tokens", attn_implementation="eager")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    names = ["input_ids", "token_type_ids", "attention_mask"]  # the second and third have each other's meaning
+    traced(Given(model, names), folder / "model.onnx", 17)
+    with pytest.raises(CheckpointMismatchError, match="its input attention_mask says which rows of a table are"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_fixed_sizes_that_are_too_large_to_try(tmp_path: Path) -> None:
+    model = tiny_bert("tokens", max_position_embeddings=3000, num_attention_heads=4)
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Named(model), folder / "model.onnx", 17)
+    large = onnx.load(folder / "model.onnx")
+    for value in large.graph.input:
+        for axis, size in zip(value.type.tensor_type.shape.dim, (1, 3000)):
+            axis.dim_value = size
+    onnx.save(large, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match="takes 1 texts of 3000 tokens and no others, which are too many"):
+        convert(folder, tmp_path / "ours")
+
+
+def test_an_input_that_is_left_out(tmp_path: Path) -> None:
+    folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    find(model, "Cast").input[0] = ""
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError):
+        convert(folder, tmp_path / "ours")
