@@ -48,6 +48,34 @@ def test_a_file_that_was_cut_short_is_fetched_anew(file: str, hub: Hub, home: Pa
         same(snapshot, tmp_path / "repository")
 
 
+def test_what_was_there_stays_until_the_other_has_come(hub: Hub, home: Path, tmp_path: Path) -> None:
+    """An edited file that opens is no worse than none: what comes in its place is wrong here, and goes."""
+    hub.add(NAME, good(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    edited = (snapshot / CONFIG).read_bytes() + b"\n\n"
+    (snapshot / CONFIG).write_bytes(edited)
+    hub.lies[CONFIG] = lambda body: body[:-1] + b" "
+    assert f"{CONFIG} came with " in fails(hub.url, home, "pull", NAME)
+    assert (snapshot / CONFIG).read_bytes() == edited
+    opened = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1")
+    assert opened.stdout.strip() == str(snapshot), opened.stderr
+    assert not list(snapshot.parents[1].rglob("*.aside"))
+    hub.lies.clear()
+    assert ask(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
+    same(snapshot, tmp_path / "repository")
+
+
+def test_a_cut_file_is_known_without_a_list(hub: Hub, home: Path, tmp_path: Path) -> None:
+    """Other tools leave none: the hub is asked anyway."""
+    hub.add(NAME, good(tmp_path / "repository"))
+    snapshot = found(hub, home)
+    for listed in (snapshot.parents[1] / "trees").iterdir():
+        listed.unlink()
+    os.truncate(snapshot / WEIGHTS, 100)
+    assert ask(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
+    same(snapshot, tmp_path / "repository")
+
+
 def test_what_is_not_a_part_of_the_model_may_be_of_any_size(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
     fetch = "import huggingface_hub as hub; print(hub.snapshot_download({0!r}))"
