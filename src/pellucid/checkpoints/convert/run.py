@@ -15,8 +15,7 @@ from pellucid.checkpoints.convert.batch import Batch
 from pellucid.checkpoints.convert.constants import Constants
 from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Learned, Lookup, Norm, Steps
-from pellucid.errors import CheckpointMismatchError
-from pellucid.errors import several as listed
+from pellucid.errors import CheckpointMismatchError, several
 
 _DEEPEST = 120
 """Operations behind each other between two steps."""
@@ -163,8 +162,8 @@ class Run:
     def _work(self, node: Node, where: str, depth: int) -> None:
         """Computes what one operation makes, as far as it is understood."""
         work = WORK.get(node.kind)
-        if (several := self._several(node)) is not None:
-            read, work = several
+        if (whole := self._several(node)) is not None:
+            read, work = whole
         elif node.kind in _ROUNDING:
             read, work = node.inputs[:1], WORK["Identity"]
         else:
@@ -218,7 +217,7 @@ class Run:
     def result(self, *values: str) -> str:
         """What these values are, for a message: by the nearest operations on the way back."""
         nodes = [found for found in islice(self.steps.back(*values), 3) if isinstance(found, Node)]
-        behind = f" (behind {listed(map(str, nodes[1:]))})" if nodes[1:] else ""
+        behind = f" (behind {several(map(str, nodes[1:]))})" if nodes[1:] else ""
         return f"the result of {nodes[0]}{behind}" if nodes else "another step"
 
     def other(self, made: Tensor, wanted: Tensor, where: str, what: str, *values: str) -> CheckpointMismatchError:
