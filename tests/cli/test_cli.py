@@ -615,23 +615,11 @@ def test_bytes_that_are_no_text_are_refused_as_arguments_too(
     assert capsys.readouterr().err == "pellucid: 'Z?rich is nice' is not utf-8 text (byte 0xfc): convert it first\n"
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-def test_memory_that_pytorch_does_not_get_is_one_sentence(
-    device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["pellucid"])
-
-    @click.command()
-    def greedy() -> None:
-        torch.empty(2**50, device=device)
-
-    assert finish(greedy) == 6
-    assert capsys.readouterr().err == "pellucid: out of memory; try shorter texts or dtype bfloat16\n"
-
-
 @pytest.mark.parametrize(
-    "error",
+    "missing",
     [
+        "cpu",
+        pytest.param("cuda", marks=needs_gpu),
         RuntimeError("std::bad_alloc"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
         OSError(12, "Cannot allocate memory"),
@@ -639,15 +627,17 @@ def test_memory_that_pytorch_does_not_get_is_one_sentence(
     ],
     ids=repr,
 )
-def test_memory_that_a_library_does_not_get_is_the_same_sentence(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_memory_that_is_missing_is_one_sentence(
+    missing: str | Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of C++, of the loader of shared libraries, of the system and of Python."""
+    """Of PyTorch on a device; of C++, of the loader of shared libraries, of the system and of Python."""
     monkeypatch.setattr(sys, "argv", ["pellucid"])
 
     @click.command()
     def greedy() -> None:
-        raise error
+        if isinstance(missing, Exception):
+            raise missing
+        torch.empty(2**50, device=missing)
 
     assert finish(greedy) == 6
     assert capsys.readouterr().err == "pellucid: out of memory; try shorter texts or dtype bfloat16\n"

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,30 +80,26 @@ def _and_bytes(path: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
-    """Puts files of a snapshot aside, and bytes of other commits that the hub's client would take for theirs, as long
-    as the block lasts; then they are there again, but where it has called what it is given: others have come instead.
+def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[None]:
+    """Puts files of a snapshot aside, and bytes of other commits that the hub's client would take for theirs. Where the
+    block ends well they go, since others have come; else they are there again.
 
     listed: what the hub's client says of each of these files.
     """
-    moved, gone = list[tuple[Path, Path]](), False
-
-    def instead() -> None:
-        nonlocal gone
-        gone = True
-
+    moved: list[tuple[Path, Path]] = []
     try:
         for path in (one for file, about in listed.items() for one in _in_the_way(folder, file, about)):
             if os.path.lexists(path):
                 moved.append((path, path.with_name(f"{path.name}.aside")))
                 path.rename(moved[-1][1])
-        yield instead
-    finally:
+        yield
+    except BaseException:
         for path, other in reversed(moved):
-            if gone:
-                other.unlink(missing_ok=True)
-            elif os.path.lexists(other):
+            if os.path.lexists(other):
                 other.replace(path)
+        raise
+    for _, other in moved:
+        other.unlink()
 
 
 def _in_the_way(folder: Path, file: str, listed: Any) -> Iterator[Path]:

@@ -75,14 +75,11 @@ def download(
         cache.drop_damaged_list(folder)
         wanted.update(cache.wrong(folder, {file: one.size for file, one in every.items()}))
         listed = {file: every[file] for file in wanted}
-        if _lacking(folder, listed):
-            with one_at_a_time(name, repository, about.sha):
-                if told := _bring(name, folder, listed, **how):
-                    raise _not_fetched(name, package, told)
-        elif not cache.is_known(folder):
-            with suppress(OSError), one_at_a_time(name, repository, about.sha):  # nothing is missing but the list
-                _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(listed)], **how)
-                cache.open_list(folder)
+        lacking = _lacking(folder, listed)
+        if lacking or not cache.is_known(folder):
+            passed_over = () if lacking else (OSError,)  # the list alone is missing, and need not be written
+            with suppress(*passed_over), one_at_a_time(name, repository, about.sha):
+                _bring(name, package, folder, listed, **how)
         sweep(repository)
     return folder
 
@@ -93,26 +90,25 @@ def _lacking(folder: Path, listed: Mapping[str, Any]) -> list[str]:
     return absent + cache.unlike(folder, {file: one.size for file, one in listed.items()})
 
 
-def _bring(name: str, folder: Path, listed: Mapping[str, Any], **how: Any) -> str:
-    """Fetches what a snapshot lacks, and what it has in another size than the hub lists; what is wrong with it then, or
-    nothing. What came is read once, while it is still in memory, and what is not what the hub lists is taken away. What
-    was there before goes once the other has come.
+def _bring(name: str, package: Packaged | None, folder: Path, listed: Mapping[str, Any], **how: Any) -> None:
+    """Fetches what a snapshot lacks, and what it has in another size than the hub lists. What came is read once, while
+    it is still in memory; what is not what the hub lists is taken away, and UnreachableError says so. What was there
+    before goes once the other has come.
 
     listed: what the hub's client says of each file that is wanted.
     """
     new = _lacking(folder, listed)
-    with set_aside(folder, {file: listed[file] for file in new}) as instead:
+    with set_aside(folder, {file: listed[file] for file in new}):
         _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(listed)], **how)
         if lacking := [file for file in _lacking(folder, listed) if file not in new or not (folder / file).exists()]:
-            return f"the hub did not give {several(lacking, 3)}"
+            raise _not_fetched(name, package, f"the hub did not give {several(lacking, 3)}")
         cache.open_list(folder)
         told = {file: why for file in new if (why := difference(folder / file, listed[file]))}
         for file in told:
             forget(folder / file)
         if told:
-            return "; ".join(f"{file} came with {why}, and was taken away" for file, why in list(told.items())[:3])
-        instead()
-    return ""
+            odd = (f"{file} came with {why}, and was taken away" for file, why in list(told.items())[:3])
+            raise _not_fetched(name, package, "; ".join(odd))
 
 
 def _as_gguf(name: str, found: Sequence[str], where: Where) -> str:

@@ -9,9 +9,6 @@ from pellucid.checkpoints.convert.graph import Node
 from pellucid.checkpoints.convert.steps import Linear, Steps
 from pellucid.errors import CheckpointMismatchError
 
-ROUNDED = 2e-3
-"""By how much constants in half precision may make an activation, or a norm that is written out, differ."""
-
 MIXED_OFF = 1e-2
 """By how much an attention in half precision may differ, of the largest number of its channel."""
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from pellucid.checkpoints.convert.attention import ROUNDED
 from pellucid.checkpoints.convert.batch import batch_for
 from pellucid.checkpoints.convert.bert_embeddings import read_embeddings, words_of
 from pellucid.checkpoints.convert.bert_inside import activated, attention_of
 from pellucid.checkpoints.convert.constants import Part
-from pellucid.checkpoints.convert.run import Run
+from pellucid.checkpoints.convert.run import ROUNDED, Run
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 from pellucid.errors import CheckpointMismatchError
 

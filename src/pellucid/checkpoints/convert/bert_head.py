@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from pellucid.checkpoints.convert.attention import ROUNDED
 from pellucid.checkpoints.convert.bert import Body
 from pellucid.checkpoints.convert.bert_inside import activated, activation_of
 from pellucid.checkpoints.convert.graph import Node, shown
+from pellucid.checkpoints.convert.run import ROUNDED
 from pellucid.checkpoints.convert.steps import HANDING_ON, Linear, Norm, Step
 from pellucid.errors import CheckpointMismatchError
 
@@ -181,13 +181,13 @@ def _found(body: Body, name: str, known: Sequence[_Known]) -> _Known:
     where = f"the output {shown(name)}"
     body.run.fresh()
     made = body.run.of(name, where)
-    alike = (one for one in known if one.numbers.numel() == made.numel())
-    likely = next(alike, known[0])
-    for one in (likely, *alike):
-        if one.numbers.numel() == made.numel() and body.run.alike(made, one.numbers):
+    fitting = [one for one in known if one.numbers.numel() == made.numel()]
+    for one in fitting:
+        if body.run.alike(made, one.numbers):
             return one
     for weights in sorted(body.weights):
         body.run.fresh()
         if made.dim() == 4 and body.run.alike(made, numbers := body.run.of(weights, where)):
             return _Known(numbers, weights, shown(weights))
+    likely = (fitting or known)[0]
     raise body.run.other(made, likely.numbers, where, likely.what, name)

@@ -10,12 +10,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from pellucid.checkpoints.convert.arithmetic import MOST, WORK
-from pellucid.checkpoints.convert.attention import MIXED_OFF, ROUNDED, whole_attention
+from pellucid.checkpoints.convert.attention import MIXED_OFF, whole_attention
 from pellucid.checkpoints.convert.batch import Batch
 from pellucid.checkpoints.convert.constants import Constants
 from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Learned, Lookup, Norm, Steps
 from pellucid.errors import CheckpointMismatchError, several
+
+ROUNDED = 2e-3
+"""By how much constants in half precision may make an activation, or a norm that is written out, differ."""
 
 _DEEPEST = 120
 """Operations behind each other between two steps."""
