@@ -116,6 +116,15 @@ def test_a_window_is_refused(tmp_path: Path, width: int) -> None:
         convert(folder, tmp_path / "ours")
 
 
+def test_a_window_that_only_long_texts_reach_is_refused(tmp_path: Path) -> None:
+    model = tiny_bert("tokens", attn_implementation="eager", max_position_embeddings=300)
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    near = Seeing(model, lambda words, places: ((places - places[:, None]).abs() <= 200).long()[None, None])
+    traced(near, folder / "model.onnx", 17)
+    with pytest.raises(CheckpointMismatchError, match=r"layer\.0\.attention\.output\.dense reads the result of"):
+        convert(folder, tmp_path / "ours")
+
+
 def test_a_mask_by_a_special_word_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)

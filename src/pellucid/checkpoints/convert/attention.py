@@ -19,6 +19,14 @@ _HIDDEN = -1000.0
 """What is added to the scores of padding is at most this."""
 
 
+def near(made: Tensor, wanted: Tensor, off: float) -> bool:
+    """Whether finite numbers differ by no more than `off`, and that share of what is wanted.
+
+    As `torch.allclose`, which takes many times as long.
+    """
+    return bool(((made - wanted).abs() <= wanted.abs() * off + off).all())
+
+
 def split(numbers: Tensor, heads: int) -> Tensor:
     """`[texts, tokens, width]` as `[texts, heads, tokens, width of a head]`."""
     return numbers.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -1,6 +1,6 @@
 """The texts with which a foreign graph is tried."""
 
-from math import prod
+from math import isqrt, prod
 from typing import NamedTuple
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.checkpoints.convert.graph import shown
 from pellucid.checkpoints.convert.steps import Steps
 
-_TEXTS, _TOKENS, _PADDED = 3, 131, (5, 0, 94)
+TEXTS, TOKENS, _PADDED = 3, 131, (5, 0, 94)
 """A batch, where the file leaves its size free: sizes that nothing else in a graph has, so that no axis is taken for
 another; and how many tokens of each text are padding."""
 
@@ -31,15 +31,17 @@ class Batch(NamedTuple):
     longest: int
 
 
-def batch_for(steps: Steps, words: str, longest: int, heads: int) -> Batch:
+def batch_for(steps: Steps, words: str, longest: int, wanted: tuple[int, int], heads: int = 0) -> Batch:
     """A batch of the sizes that a file fixes for its inputs.
 
-    words: the input of ids.  longest: how many places there are.  heads: of an attention; 0 for texts that are looked
-    up alone, as long as may be.
+    words: the input of ids.  longest: how many places there are.  wanted: texts and tokens, where the file leaves them
+    free; fewer tokens where there are not so many, or too many scores would be.
+    heads: of an attention; 0 for texts that are looked up alone.
     """
-    free = (_TEXTS, min(_TOKENS, longest) if heads else longest)
+    most = isqrt(_MOST_SCORES // (wanted[0] * heads)) if heads else longest
+    free = (wanted[0], min(wanted[1], longest, most))
     sizes = steps.graph.sizes.get(words) or free
-    free = (_TEXTS, 2, free[-1]) if len(sizes) == 3 else free  # several choices for each text
+    free = (free[0], 2, free[1]) if len(sizes) == 3 else free  # several choices for each text
     shape = tuple(size or other for size, other in zip(sizes, free, strict=False))
     if (
         words not in steps.graph.inputs

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pellucid.checkpoints.convert.batch import batch_for
+from pellucid.checkpoints.convert.batch import TEXTS, TOKENS, batch_for
 from pellucid.checkpoints.convert.bert_embeddings import read_embeddings, words_of
 from pellucid.checkpoints.convert.bert_inside import activated, attention_of
 from pellucid.checkpoints.convert.constants import Part
@@ -28,15 +28,22 @@ class Body:
     """The encoder of a graph: its tables by the reference's names, and the step that its last hidden state leaves.
 
     used: every step that has found its place.  run: what stands between them, tried on random numbers.
+    long: the same for one text as long as may be, in which attention alone is tried; None where `run` holds no longer.
     weights: names of the values that are weights of attention.
     """
 
     steps: Steps
     run: Run
+    long: Run | None = None
     tables: dict[str, Part] = field(default_factory=dict)
     used: list[Step] = field(default_factory=list)
     weights: set[str] = field(default_factory=set)
     last: Norm | None = None
+
+    @property
+    def runs(self) -> list[Run]:
+        """The one or two that there are."""
+        return [self.run] if self.long is None else [self.run, self.long]
 
     def place(self, step: Linear | Norm | Lookup, name: str) -> None:
         """Takes the tables of a step as `name`; a product without a bias adds nothing, which is a bias of zeros."""
@@ -62,7 +69,8 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     Raises: CheckpointMismatchError where the graph does something else.
     """
     longest, heads = facts["max_position_embeddings"], facts["num_attention_heads"]
-    body = Body(steps, Run(steps, batch_for(steps, words_of(steps), longest, heads)))
+    usual, long = (batch_for(steps, words_of(steps), longest, free, heads) for free in ((TEXTS, TOKENS), (1, longest)))
+    body = Body(steps, Run(steps, usual), Run(steps, long, blank=True) if long.tokens > usual.tokens else None)
     hidden = read_embeddings(body, facts)
     for i in range(facts["num_hidden_layers"]):
         hidden = _layer(body, hidden, f"encoder.layer.{i}", facts)
@@ -81,7 +89,8 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
 def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     run = body.run
     middle, out = _sum(body, hidden, f"{name} has no sum with its attention and norm after it")
-    for step, part in zip(attention_of(body, hidden, out, name, facts), ("query", "key", "value")):
+    inside = attention_of(body, hidden, out, name, facts)
+    for step, part in zip(inside, ("query", "key", "value")):
         body.place(step, f"{name}.attention.self.{part}")
     body.place(out, f"{name}.attention.output.dense")
     _check_sum(run, middle, hidden, out, f"{name}.attention.output")
@@ -97,6 +106,7 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     body.place(down, f"{name}.output.dense")
     _check_sum(run, end, middle, down, f"{name}.output")
     body.place(end, f"{name}.output.LayerNorm")
+    run.forget(*inside, out, up, down)
     return end
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.batch import batch_for
+from pellucid.checkpoints.convert.batch import TEXTS, batch_for
 from pellucid.checkpoints.convert.graph import shown
 from pellucid.checkpoints.convert.run import Run
 from pellucid.checkpoints.convert.steps import Lookup, Norm, Steps
@@ -40,7 +40,7 @@ def read_embeddings(body: "Body", facts: dict[str, Any]) -> Norm:
     if norm.width != facts["hidden_size"]:
         raise body.wrong(f"it is {norm.width} wide, config.json says hidden_size {facts['hidden_size']}")
     _check_every_index(body, roles, facts)
-    given = _inputs(body.run, roles, facts["type_vocab_size"])
+    given, *_ = [_inputs(run, roles, facts["type_vocab_size"]) for run in body.runs]
     for role, lookup in roles.items():
         body.run.look_up(lookup, given[role], role)
         body.place(lookup, f"embeddings.{role}")
@@ -81,7 +81,7 @@ def _asked(steps: Steps, lookup: Lookup) -> str:
 def _check_every_index(body: "Body", roles: dict[str, Lookup], facts: dict[str, Any]) -> None:
     """Looks up every word, and every place that a text of this graph can have."""
     longest = min(facts["max_position_embeddings"], roles["position_embeddings"].table.shape[0])
-    run = Run(body.steps, batch_for(body.steps, words_of(body.steps), longest, 0))
+    run = Run(body.steps, batch_for(body.steps, words_of(body.steps), longest, (TEXTS, longest)))
     size, rows = run.batch.kept.numel(), roles["word_embeddings"].table.shape[0]
     for start in range(0, min(rows, _MOST_BATCHES * size), size):
         words = (torch.arange(start, start + size, device="cpu") % rows).reshape(run.batch.kept.shape)

@@ -14,6 +14,7 @@ from pellucid.checkpoints.convert.attention import (
     check_query,
     check_settings,
     joined,
+    near,
     split,
     weights_of,
 )
@@ -95,26 +96,26 @@ def _check_mixed(
     body: "Body", found: Sequence[Linear], out: Linear, softmax: Node | None, name: str, heads: int
 ) -> None:
     """Refuses an attention that does not mix the values as BERT does, with padding left out."""
-    run, kept = body.run, body.run.batch.kept
-    shape = run.state(found[0]).shape
-    spread = 10 ** (3 * run.random(shape[-1], work=torch.rand) - 1.5)  # far from 0, and scores that are not
-    numbers = [run.random(*shape) * spread, run.random(*shape) / spread, run.random(*shape) * spread]
-    numbers[0][0] *= _FAR  # but those of the first text
-    for step, one in zip(found, numbers):
-        run.replace(step, one)
-    query, key, value = (split(one, heads) for one in numbers)
-    weights = weights_of(query, key, kept[:, None, None])
-    if softmax is not None:
-        _check_scale(body, softmax, query, key, name)
-        made = run.of(softmax.outputs[0], f"the weights of {name}")
-        rows = kept[:, None, :, None].expand_as(weights)
-        if made.shape == weights.shape and not torch.allclose(
-            made[rows], weights[rows], rtol=MIXED_OFF, atol=MIXED_OFF
-        ):
-            raise body.wrong(f"the weights of {name} ({softmax}) are not those of all tokens but padding")
-        body.weights.add(softmax.outputs[0])
-    what = "the attention of query, key and value, without what is padding"
-    run.check(out, joined(weights @ value), f"{name}.attention.output.dense", what, mixed=True)
+    for run in body.runs:
+        shape, kept = (*run.batch.kept.shape, found[0].width), run.batch.kept
+        spread = 10 ** (3 * run.random(shape[-1], work=torch.rand) - 1.5)  # far from 0, and scores that are not
+        numbers = [run.random(*shape) * spread, run.random(*shape) / spread, run.random(*shape) * spread]
+        numbers[0][0] *= _FAR  # but those of the first text
+        for step, one in zip(found, numbers):
+            run.replace(step, one)
+        query, key, value = (split(one, heads) for one in numbers)
+        weights = weights_of(query, key, kept[:, None, None])
+        if softmax is not None and run is body.run:
+            _check_scale(body, softmax, query, key, name)
+            made = run.of(softmax.outputs[0], f"the weights of {name}")
+            rows = kept[:, None, :, None]
+            if made.shape == weights.shape and not near(made * rows, weights * rows, MIXED_OFF):
+                raise body.wrong(f"the weights of {name} ({softmax}) are not those of all tokens but padding")
+            body.weights.add(softmax.outputs[0])
+        what = "the attention of query, key and value, without what is padding"
+        run.check(out, joined(weights @ value), f"{name}.attention.output.dense", what, mixed=True)
+    if body.long is not None:
+        body.long.forget(*found, out)
 
 
 def _check_scale(body: "Body", softmax: Node, query: Tensor, key: Tensor, name: str) -> None:
@@ -126,10 +127,10 @@ def _check_scale(body: "Body", softmax: Node, query: Tensor, key: Tensor, name: 
     made, kept = body.run.of(softmax.input(0), f"the scores of {name}"), body.run.batch.kept
     if made.shape != products.shape:
         return
-    pairs = (kept[:, None, :, None] & kept[:, None, None]).expand_as(products)
-    one, other, usual = made[pairs].double(), products[pairs], query.shape[-1] ** -0.5
-    times = float(one @ other / (other @ other))
-    if abs(times / usual - 1) > SCALE_OFF and torch.allclose(one, other * times, rtol=MIXED_OFF, atol=MIXED_OFF):
+    pairs = kept[:, None, :, None] & kept[:, None, None]
+    one, other = (torch.where(pairs, scores, 0.0) for scores in (made, products))
+    usual, times = query.shape[-1] ** -0.5, float(one.flatten() @ other.flatten() / other.square().sum())
+    if abs(times / usual - 1) > SCALE_OFF and near(one, other * times, MIXED_OFF):
         scores = _meeting(body, softmax.input(0))
         raise body.wrong(f"its scores are multiplied by {times:.4g} ({scores}), config.json means {usual:.4g}")
 

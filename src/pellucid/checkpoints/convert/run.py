@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pellucid.checkpoints.convert.arithmetic import MOST, WORK
-from pellucid.checkpoints.convert.attention import MIXED_OFF, whole_attention
+from pellucid.checkpoints.convert.attention import MIXED_OFF, near, whole_attention
 from pellucid.checkpoints.convert.batch import Batch
 from pellucid.checkpoints.convert.constants import Constants
 from pellucid.checkpoints.convert.graph import Node, shown
@@ -40,10 +40,11 @@ class Run:
     """The values of a graph between its steps: what a step makes is replaced by random numbers of the same shape.
 
     batch: the texts that are put in.  given: what stands for inputs, and for what steps make.
+    blank: what was not given is 0, as where the sizes of the states before are asked for and nothing else.
     """
 
-    def __init__(self, steps: Steps, batch: Batch) -> None:
-        self.steps, self.batch = steps, batch
+    def __init__(self, steps: Steps, batch: Batch, *, blank: bool = False) -> None:
+        self.steps, self.batch, self.blank = steps, batch, blank
         self.given: dict[str, Tensor] = {}
         self.known: dict[str, Tensor] = {}
         self.made = self.in_all = 0
@@ -86,8 +87,13 @@ class Run:
 
     def replace(self, step: Learned, numbers: Tensor) -> None:
         """Gives other numbers for what a step makes, `[texts, tokens, width]`."""
-        self.given[step.output] = numbers.reshape(self.given[step.output].shape)
+        self.given[step.output] = numbers.reshape(self.of(step.output, "").shape)
         self.fresh()
+
+    def forget(self, *steps: Learned) -> None:
+        """Gives back the memory of what these steps make: nothing may read it any more."""
+        for step in steps:
+            del self.given[step.output]
 
     def read(self, step: Learned, where: str) -> Tensor:
         """The sum of a step's inputs."""
@@ -103,16 +109,16 @@ class Run:
     def _stand_in(self, step: Learned, rows: Sequence[int]) -> None:
         """Random numbers for what a step makes, `[*rows, width]`: far from 0 and near to it, of either sign."""
         each = prod(rows) * step.width <= _MANY  # else a number for each row times one for each column
-        spread = 10 ** (3 * self.random(*rows, step.width if each else 1, work=torch.rand) - 1)
-        self.given[step.output] = self.random(*(rows if each else ()), step.width) * spread
+        wide, high = (10 ** (1.5 * self.random(*shape, work=torch.rand) - 0.5) for shape in ((step.width,), (*rows, 1)))
+        self.given[step.output] = self.random(*(rows if each else ()), step.width) * wide * high
 
     def whole_numbers(self, end: int) -> Tensor:
         """Random whole numbers below `end`, `[texts, tokens]`."""
         return torch.randint(end, self.batch.kept.shape, generator=self.chance, device="cpu")
 
     def random(self, *shape: int, work: Callable[..., Tensor] = torch.randn) -> Tensor:
-        """Random numbers, the same on every day."""
-        return work(*shape, generator=self.chance, dtype=torch.float64, device="cpu")
+        """Random numbers in float64, the same on every day; drawn in float32, which is faster."""
+        return work(*shape, generator=self.chance, dtype=torch.float32, device="cpu").double()
 
     def state(self, step: Learned) -> Tensor:
         """What stands for a step's numbers, `[texts, tokens, width]`; `[texts, width]` where it reads one of each, and
@@ -136,7 +142,7 @@ class Run:
         if mixed:
             made, wanted = made[self.batch.kept], wanted[self.batch.kept]
             return bool(((made - wanted).abs() <= MIXED_OFF * wanted.abs().amax(0)).all())
-        return torch.allclose(made.double(), wanted, rtol=off, atol=off)
+        return near(made, wanted, off)
 
     def of(self, name: str, where: str, depth: int = 0) -> Tensor:
         """A value of the graph.
@@ -156,7 +162,13 @@ class Run:
             return
         if depth > _DEEPEST:
             raise self.wrong(f"more than {_DEEPEST} operations stand on the way to {where}")
-        if node is None or name in self.steps.by_output:
+        step = self.steps.by_output.get(name)
+        if self.blank and isinstance(step, Learned):
+            self.known[name] = torch.zeros((), dtype=torch.float64, device="cpu").expand(
+                *self.batch.kept.shape, step.width
+            )
+            return
+        if node is None or step is not None:
             raise self.strange(node or f"the input {shown(name)}", where)
         self._work(node, where, depth)
         if name not in self.known:
