@@ -7,7 +7,6 @@ from torch import Tensor
 
 from pellucid.checkpoints.convert.graph import Node
 from pellucid.checkpoints.convert.steps import Linear, Steps
-from pellucid.errors import CheckpointMismatchError
 
 MIXED_OFF = 1e-2
 """By how much an attention in half precision may differ, of the largest number of its channel."""
@@ -88,7 +87,7 @@ def check_query(steps: Steps, query: Linear, heads: int) -> None:
     shape = whole.numbers.tolist() if whole else [constants.number(name) for name in parts]
     if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
         found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
-        raise _other_heads(steps, found, heads)
+        raise steps.unlike(f"it cuts into {found} heads, config.json says {heads}")
 
 
 def check_settings(steps: Steps, node: Node, heads: int, usual: float) -> None:
@@ -96,18 +95,9 @@ def check_settings(steps: Steps, node: Node, heads: int, usual: float) -> None:
     said = node.settings
     found = said.get("num_heads", said.get("q_num_heads", heads))
     if found != heads:
-        raise _other_heads(steps, found, heads)
+        raise steps.unlike(f"it cuts into {found} heads, config.json says {heads}")
     heads_of_keys, hidden = said.get("kv_num_heads", heads), said.get("mask_filter_value", _HIDDEN)
     if any(said.get(key) for key in ("unidirectional", "is_causal", "softcap", "do_rotary")) or (
         abs((said.get("scale") or usual) / usual - 1) > SCALE_OFF or heads_of_keys != heads or hidden > _HIDDEN
     ):
-        raise CheckpointMismatchError(
-            f"{steps.graph.path} is not built as BERT is: {node} looks only back, or scales or hides its scores in "
-            "another way"
-        )
-
-
-def _other_heads(steps: Steps, found: int, heads: int) -> CheckpointMismatchError:
-    return CheckpointMismatchError(
-        f"{steps.graph.path} is not built as BERT is: it cuts into {found} heads, config.json says {heads}"
-    )
+        raise steps.unlike(f"{node} looks only back, or scales or hides its scores in another way")

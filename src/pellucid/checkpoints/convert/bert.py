@@ -59,7 +59,7 @@ class Body:
 
     def wrong(self, what: str) -> CheckpointMismatchError:
         """The error for a graph that is not BERT's."""
-        return self.run.wrong(what)
+        return self.steps.unlike(what)
 
 
 def read_body(steps: Steps, facts: dict[str, Any]) -> Body:

@@ -12,7 +12,6 @@ from torch.nn import functional
 from pellucid.checkpoints.convert.arithmetic import MOST, WORK
 from pellucid.checkpoints.convert.attention import MIXED_OFF, near, whole_attention
 from pellucid.checkpoints.convert.batch import Batch
-from pellucid.checkpoints.convert.constants import Constants
 from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Learned, Lookup, Norm, Steps
 from pellucid.errors import CheckpointMismatchError, several
@@ -50,10 +49,6 @@ class Run:
         self.made = self.in_all = 0
         self.chance = torch.Generator("cpu").manual_seed(1)
 
-    @property
-    def constants(self) -> Constants:
-        return self.steps.constants
-
     def check(
         self, step: Learned, wanted: Tensor, where: str, what: str, *, mixed: bool = False, off: float = _OFF
     ) -> None:
@@ -82,7 +77,9 @@ class Run:
         made = self.read(lookup, f"the indices of {role}")
         if not self.alike(made, indices):
             what = self.result(*lookup.inputs)
-            raise self.wrong(f"{lookup.node} looks up {role} with {what}, which are not the indices that BERT takes")
+            raise self.steps.unlike(
+                f"{lookup.node} looks up {role} with {what}, which are not the indices that BERT takes"
+            )
         return made
 
     def replace(self, step: Learned, numbers: Tensor) -> None:
@@ -156,12 +153,12 @@ class Run:
         return self.known[name]
 
     def _compute(self, name: str, where: str, depth: int) -> None:
-        part, node = self.constants.get(name), self.steps.graph.makers.get(name)
+        part, node = self.steps.constants.get(name), self.steps.graph.makers.get(name)
         if part is not None:
             self.known[name] = part.numbers.double() if part.numbers.is_floating_point() else part.numbers
             return
         if depth > _DEEPEST:
-            raise self.wrong(f"more than {_DEEPEST} operations stand on the way to {where}")
+            raise self.steps.unlike(f"more than {_DEEPEST} operations stand on the way to {where}")
         step = self.steps.by_output.get(name)
         if self.blank and isinstance(step, Learned):
             self.known[name] = torch.zeros((), dtype=torch.float64, device="cpu").expand(
@@ -191,17 +188,17 @@ class Run:
         try:
             found = work(self._said(node), *parts)
         except ValueError as error:
-            raise self.wrong(f"{node} stands on the way to {where}: {error}") from error
+            raise self.steps.unlike(f"{node} stands on the way to {where}: {error}") from error
         except (RuntimeError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
             texts = f"{self.batch.texts} texts of {self.batch.tokens} tokens"
-            raise self.wrong(f"{node}, on the way to {where}, does not take {texts}") from error
+            raise self.steps.unlike(f"{node}, on the way to {where}, does not take {texts}") from error
         for name, numbers in zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=False):
             if numbers is not None:
                 self.known[name] = numbers
                 self.made += numbers.numel()
                 self.in_all += numbers.numel()
         if self.made > _MOST_AT_ONCE or self.in_all > _MOST_IN_ALL:
-            raise self.wrong(f"{node}, on the way to {where}, makes more numbers than BERT does")
+            raise self.steps.unlike(f"{node}, on the way to {where}, makes more numbers than BERT does")
 
     def _said(self, node: Node) -> dict[str, Any]:
         """The settings of an operation, with what is meant where the file says nothing."""
@@ -241,21 +238,17 @@ class Run:
             one, other = made.reshape(-1).double(), wanted.reshape(-1).double()
             times = float(one @ other / (other @ other))
             if self.alike(made, wanted * times):
-                return self.wrong(f"{where} reads {times:.4g} times {what}: {self.result(*values)}")
-        return self.wrong(f"{where} reads {self.result(*values)}, where BERT reads {what}")
+                return self.steps.unlike(f"{where} reads {times:.4g} times {what}: {self.result(*values)}")
+        return self.steps.unlike(f"{where} reads {self.result(*values)}, where BERT reads {what}")
 
     def strange(self, what: object, where: str) -> CheckpointMismatchError:
         """The error for an operation that does not belong where it stands."""
-        return self.wrong(f"{what} stands on the way to {where}, where BERT has none")
-
-    def wrong(self, what: str) -> CheckpointMismatchError:
-        """The error for a graph that is not BERT's."""
-        return CheckpointMismatchError(f"{self.steps.graph.path} is not built as BERT is: {what}")
+        return self.steps.unlike(f"{what} stands on the way to {where}, where BERT has none")
 
     def _check_norm(self, norm: Norm, summed: Tensor, where: str) -> None:
         """Refuses a norm that is written out as several operations and does something else, or is not of each token."""
         if norm.node.settings.get("axis", -1) not in (-1, summed.dim() - 1):
-            raise self.wrong(f"{norm.node} in {where} is no norm of each token")
+            raise self.steps.unlike(f"{norm.node} in {where} is no norm of each token")
         if norm.node.kind != "Div":
             return
         self._work(self.steps.graph.makers[norm.output], where, 0)
@@ -265,4 +258,4 @@ class Run:
         if made.shape != wanted.shape or not bool(
             ((made - wanted).abs() <= ROUNDED * (weight.abs() + wanted.abs())).all()
         ):
-            raise self.wrong(f"{norm.node} in {where} is no layer norm")
+            raise self.steps.unlike(f"{norm.node} in {where} is no layer norm")

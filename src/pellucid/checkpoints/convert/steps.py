@@ -83,6 +83,10 @@ class Steps:
         """The error for an operation that is not understood."""
         return CheckpointMismatchError(f"{self.graph.path}: {what}")
 
+    def unlike(self, what: object) -> CheckpointMismatchError:
+        """The error for a graph that is not BERT's."""
+        return CheckpointMismatchError(f"{self.graph.path} is not built as BERT is: {what}")
+
     def all(self, kind: type[Kind]) -> list[Kind]:
         """Every step of a kind, in the order of the graph."""
         return [step for step in self.by_output.values() if isinstance(step, kind)]
