@@ -14,21 +14,15 @@ from pellucid.checkpoints.convert.graph import shown
 from pellucid.checkpoints.convert.onnx import open_graph
 from pellucid.checkpoints.convert.spellings import read_steps
 from pellucid.checkpoints.facts import SPELLINGS
+from pellucid.checkpoints.families import bert
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, several
 
 log = logging.getLogger("pellucid")
 
-DEFAULTS = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-}
+_KEYS = """vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act
+    max_position_embeddings type_vocab_size layer_norm_eps""".split()
+
+DEFAULTS = {key: bert.defaults.facts()[key] for key in _KEYS}
 """What BERT's config.json means where it is silent."""
 
 FOREIGN = ("transformers.js_config", "quantization_config", "auto_map", "torch_dtype", "dtype")
@@ -36,7 +30,7 @@ FOREIGN = ("transformers.js_config", "quantization_config", "auto_map", "torch_d
 
 
 def read_encoder(
-    path: Path, raw: dict[str, Any], heads: int | None = None, progress: bool | None = None
+    path: Path, raw: dict[str, Any], heads: int | None, progress: bool | None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of the file by the reference's names, and the new config.json.
 

@@ -10,7 +10,7 @@ from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 from pellucid.errors import PellucidError
 
 
-def read_steps(graph: Graph, progress: bool | None = None) -> Steps:
+def read_steps(graph: Graph, progress: bool | None) -> Steps:
     """Every step of a graph, with its numbers; a bar shows it where that takes more than a second."""
     found = Steps(graph, Constants(graph))
     for node in bar("reading", graph.nodes, unit=" operations", shown=progress):
