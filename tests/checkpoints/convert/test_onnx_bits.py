@@ -98,6 +98,19 @@ def _quantise(graph: onnx.GraphProto, tensor: onnx.TensorProto, *, per_axis: boo
     graph.node.insert(0, make("Cast", names[:1], [f"{name}_real"], to=onnx.TensorProto.FLOAT))
 
 
+def test_a_table_that_is_cast_to_bytes(plain: Path, tmp_path: Path) -> None:
+    place, model = beside(plain, "cast"), onnx.load(plain / "model.onnx")
+    tensor = next(t for t in model.graph.initializer if t.name.endswith("word_embeddings.weight"))
+    name, numbers = tensor.name, onnx.numpy_helper.to_array(tensor)
+    parts = {"large": np.round(numbers * 100), "scale": np.array(0.01, "float32")}
+    model.graph.initializer.remove(tensor)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, key) for key, value in parts.items())
+    model.graph.node.insert(0, onnx.helper.make_node("DequantizeLinear", ["bytes", "scale"], [name]))
+    model.graph.node.insert(0, onnx.helper.make_node("Cast", ["large"], ["bytes"], to=onnx.TensorProto.INT8))
+    onnx.save(model, place)
+    np.testing.assert_allclose(answer(convert(place, tmp_path / "ours").folder), logits(place), rtol=0, atol=1e-5)
+
+
 # -- the arithmetic, by hand -------------------------------------------------------------------------------------------
 
 

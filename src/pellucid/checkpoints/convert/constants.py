@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.arithmetic import SHAPED
-from pellucid.checkpoints.convert.graph import DTYPES, Graph, Node
+from pellucid.checkpoints.convert.graph import TYPES, Graph, Node
 from pellucid.errors import CheckpointMismatchError, UnsafeFileError
 
 MOST_BYTES = 2**28
@@ -158,7 +158,7 @@ _ARITHMETIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"Mul": torch.mul, 
 
 _STEPS: dict[str, Callable[[Node, list[Tensor]], Tensor]] = {
     "Identity": lambda node, parts: parts[0],
-    "Cast": lambda node, parts: parts[0].to(DTYPES[node.settings["to"]]),
+    "Cast": lambda node, parts: parts[0].to(TYPES[node.settings["to"]][1]),
     **{kind: _shaped(kind) for kind in ("Transpose", "Reshape", "Squeeze", "Unsqueeze")},
     "DequantizeLinear": dequantised,
     **{kind: partial(_computed, work) for kind, work in _ARITHMETIC.items()},

@@ -15,8 +15,12 @@ WORDS = ("BOOL", "STRING")
 INDICES = ("INT32", "INT64", "UINT32", "UINT64")
 """Types of shapes and indices, and of the biases that a quantised product sums whole numbers with."""
 
-DTYPES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16, 6: torch.int32, 7: torch.int64}
-"""ONNX's numbers for the types that a table may be cast to."""
+TYPES = {
+    1: ("FLOAT", torch.float32), 2: ("UINT8", torch.uint8), 3: ("INT8", torch.int8), 5: ("INT16", torch.int16),
+    6: ("INT32", torch.int32), 7: ("INT64", torch.int64), 9: ("BOOL", torch.bool), 10: ("FLOAT16", torch.float16),
+    11: ("DOUBLE", torch.float64), 16: ("BFLOAT16", torch.bfloat16),
+}  # fmt: skip
+"""ONNX's numbers for types, its words for them, and ours."""
 
 REALS = (1, 10, 11, 16)
 """Those of real numbers."""

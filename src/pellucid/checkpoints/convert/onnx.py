@@ -11,17 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.convert import records
 from pellucid.checkpoints.convert.functions import laid_out
 from pellucid.checkpoints.convert.graph import Graph, Held, Node
 from pellucid.checkpoints.convert.onnx_plain import open_plain
 from pellucid.checkpoints.links import link_inside
-from pellucid.errors import (
-    CheckpointMismatchError,
-    CorruptFileError,
-    NotFoundError,
-    ResourceError,
-    UnsafeFileError,
-)
+from pellucid.errors import CorruptFileError, NotFoundError, ResourceError, UnsafeFileError
 
 MOST_BYTES = 2**31
 """No protocol buffer is longer; larger models keep their numbers in files beside it."""
@@ -45,8 +40,6 @@ def open_graph(path: Path) -> Graph:
     if onnx is None:
         return open_plain(path, path.read_bytes())
     model = _model(onnx, path)
-    if not model.graph.node:
-        raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
     try:
         return _records(onnx, path, model)
     except UnicodeDecodeError as error:  # names are decoded when they are asked for
@@ -57,22 +50,20 @@ def _records(onnx: ModuleType, path: Path, model: Any) -> Graph:
     graph = model.graph
     if graph.sparse_initializer:
         raise CorruptFileError(f"{path} keeps sparse tables, which are not understood; export it without them")
-    held = {tensor.name: _held(onnx, path, tensor) for tensor in graph.initializer}
-    nodes = []
-    for node in graph.node:
-        if not node.output:
-            raise CorruptFileError(f"{path} is damaged: an operation in it makes nothing; fetch it again")
-        settings = dict(_settings(onnx, path, node))
-        if node.op_type == "Constant" and (constant := _constant(onnx, path, node)) is not None:
-            held[node.output[0]] = constant
-        else:
-            nodes.append(Node(node.op_type, node.name, tuple(node.input), tuple(node.output), settings))
-    given = [value for value in graph.input if value.name not in held]
-    inputs, outputs = (tuple(value.name for value in values) for values in (given, graph.output))
-    shapes = {value.name: value.type.tensor_type.shape.dim for value in given}
+    tensors = ((tensor.name, _held(onnx, path, tensor)) for tensor in graph.initializer)
+    operations = (_operation(onnx, path, node) for node in graph.node)
+    inputs, outputs = ((value.name for value in values) for values in (graph.input, graph.output))
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.input}
     sizes = {name: tuple(max(axis.dim_value, 0) for axis in axes) for name, axes in shapes.items() if axes}
     opset = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=13)
-    return Graph(path, tuple(nodes), held, inputs, outputs, sizes, opset)
+    return records.graph_of(path, tensors, operations, inputs, outputs, sizes, opset)
+
+
+def _operation(onnx: ModuleType, path: Path, node: Any) -> tuple[Node, Held | None]:
+    """An operation, and the numbers that it holds where it is a constant."""
+    settings = dict(_settings(onnx, path, node))
+    constant = _constant(onnx, path, node) if node.op_type == "Constant" else None
+    return Node(node.op_type, node.name, tuple(node.input), tuple(node.output), settings), constant
 
 
 def _library() -> ModuleType | None:
@@ -101,18 +92,13 @@ def _model(onnx: ModuleType, path: Path) -> Any:
     except MemoryError as error:
         raise ResourceError(f"not enough memory to read {path}") from error
     except (DecodeError, RuntimeError, ValueError) as error:
-        raise CorruptFileError(
-            f"{path} ({path.stat().st_size:,} bytes) is no ONNX model, or was cut short; fetch it again"
-        ) from error
+        raise records.no_model(path, path.stat().st_size) from error
 
 
 def _settings(onnx: ModuleType, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
     for setting in node.attribute:
         if setting.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            raise CheckpointMismatchError(
-                f"{path}: {node.op_type} {node.name[:80]} holds a graph of its own, which no encoder needs; "
-                "export the model without branches and loops"
-            )
+            raise records.nested(path, node.op_type, node.name)
         tensor = setting.type == onnx.AttributeProto.TENSOR
         if tensor and node.op_type == "ConstantOfShape" and prod(setting.t.dims) == 1:
             yield setting.name, _held(onnx, path, setting.t).read().item()
@@ -124,14 +110,10 @@ def _settings(onnx: ModuleType, path: Path, node: Any) -> Iterator[tuple[str, An
 def _constant(onnx: ModuleType, path: Path, node: Any) -> Held | None:
     for setting in node.attribute:
         if setting.type == onnx.AttributeProto.TENSOR:
-            setting.t.name = node.output[0]
+            setting.t.name = " ".join(node.output)
             return _held(onnx, path, setting.t)
-        if setting.name in ("value_int", "value_ints"):
-            whole = torch.tensor(onnx.helper.get_attribute_value(setting), dtype=torch.int64, device="cpu")
-            return Held("INT64", tuple(whole.shape), lambda whole=whole: whole)
-        if setting.name in ("value_float", "value_floats"):
-            real = torch.tensor(onnx.helper.get_attribute_value(setting), dtype=torch.float32, device="cpu")
-            return Held("FLOAT", tuple(real.shape), lambda real=real: real)
+        if (found := records.constant_of(path, setting.name, onnx.helper.get_attribute_value(setting))) is not None:
+            return found
     return None
 
 
@@ -140,8 +122,7 @@ def _held(onnx: ModuleType, path: Path, tensor: Any) -> Held:
     number = tensor.data_type
     kind = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else str(number)
     shape = tuple(tensor.dims)
-    if any(not 0 <= size < 2**40 for size in shape) or len(shape) > 8 or prod(shape) >= 2**40:
-        raise CorruptFileError(f"{path}: {tensor.name[:80]!r} has shape {list(shape)[:9]}, which no model has")
+    records.check_shape(path, tensor.name, shape)
     file = _said(tensor).get("location", "") if tensor.data_location == onnx.TensorProto.EXTERNAL else ""
     return Held(kind, shape, partial(_read, onnx, path, tensor, kind, shape), file)
 
@@ -156,9 +137,7 @@ def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int
         if array.shape != shape:
             raise ValueError(f"{array.shape} numbers")
     except (ValueError, TypeError) as error:
-        raise CorruptFileError(
-            f"{path}: {tensor.name[:80]!r} has fewer or more numbers than its shape {list(shape)} asks for"
-        ) from error
+        raise records.other_count(path, tensor.name, shape) from error
     if kind == "BFLOAT16":
         return torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)
     if kind in ("INT4", "UINT4"):

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.graph import Graph, Held, Node
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError
+from pellucid.checkpoints.convert import records
+from pellucid.checkpoints.convert.graph import TYPES, Graph, Held, Node
+from pellucid.errors import CorruptFileError, InputError
 from pellucid.text.wire import BrokenMessage, fields, signed, varint
 
 MODEL_GRAPH, MODEL_OPSETS, MODEL_FUNCTIONS = 7, 8, 25
@@ -24,13 +25,6 @@ SETTING = {"name": 1, "real": 2, "whole": 3, "text": 4, "tensor": 5, "graph": 6,
 TENSOR = {"shape": 1, "kind": 2, "reals": 4, "wholes": 5, "longs": 7, "name": 8, "raw": 9, "outside": 13}
 VALUE = (2, 1, 2)
 """The numbers of the fields that are read, by our names; and those that lead from an input to its shape."""
-
-KINDS = {
-    1: ("FLOAT", torch.float32), 2: ("UINT8", torch.uint8), 3: ("INT8", torch.int8), 5: ("INT16", torch.int16),
-    6: ("INT32", torch.int32), 7: ("INT64", torch.int64), 9: ("BOOL", torch.bool), 10: ("FLOAT16", torch.float16),
-    11: ("DOUBLE", torch.float64), 16: ("BFLOAT16", torch.bfloat16),
-}  # fmt: skip
-"""ONNX's numbers for types, its words for them, and ours."""
 
 Message = dict[int, list[int | bytes]]
 
@@ -46,44 +40,28 @@ def open_plain(path: Path, data: bytes) -> Graph:
         parts = _message(_last(model, MODEL_GRAPH))
         if model.get(MODEL_FUNCTIONS) or parts.get(GRAPH["sparse"]):
             raise _for_the_library(path, "functions or sparse tables")
-        held = dict(_held(path, raw) for raw in _every(parts, GRAPH["tensors"]))
-        nodes = []
-        for raw in _every(parts, GRAPH["nodes"]):
-            node, constant = _node(path, raw)
-            if constant is None:
-                nodes.append(node)
-            else:
-                held[node.outputs[0]] = constant
-        inputs, outputs = ([_name(raw) for raw in _every(parts, GRAPH[way])] for way in ("inputs", "outputs"))
+        tensors = (_held(path, raw) for raw in _every(parts, GRAPH["tensors"]))
+        operations = (_operation(path, raw) for raw in _every(parts, GRAPH["nodes"]))
+        inputs, outputs = ((_name(raw) for raw in _every(parts, GRAPH[way])) for way in ("inputs", "outputs"))
         opset = max((found for raw in _every(model, MODEL_OPSETS) if (found := _opset(raw))), default=13)
         sizes = {_name(raw): found for raw in _every(parts, GRAPH["inputs"]) if (found := _sizes(raw))}
+        return records.graph_of(path, tensors, operations, inputs, outputs, sizes, opset)
     except (BrokenMessage, UnicodeDecodeError, struct.error) as error:
-        raise CorruptFileError(
-            f"{path} ({len(data):,} bytes) is no ONNX model, or was cut short; fetch it again"
-        ) from error
-    if not nodes:
-        raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
-    given = tuple(name for name in inputs if name not in held)
-    return Graph(path, tuple(nodes), held, given, tuple(outputs), sizes, opset)
+        raise records.no_model(path, len(data)) from error
 
 
-def _node(path: Path, raw: bytes) -> tuple[Node, Held | None]:
+def _operation(path: Path, raw: bytes) -> tuple[Node, Held | None]:
     """An operation, and the numbers that it holds where it is a constant."""
     node = _message(raw)
     ways = [tuple(_text(one) for one in _every(node, NODE[way])) for way in ("inputs", "outputs")]
     kind, name = _text(_last(node, NODE["kind"])), _text(_last(node, NODE["name"]))
-    if not ways[1]:
-        raise CorruptFileError(f"{path} is damaged: an operation in it makes nothing; fetch it again")
     settings: dict[str, Any] = {}
     for one in _every(node, NODE["settings"]):
         setting = _message(one)
         if setting.get(SETTING["graph"]) or setting.get(SETTING["graphs"]):
-            raise CheckpointMismatchError(
-                f"{path}: {kind} {name[:80]} holds a graph of its own, which no encoder needs; "
-                "export the model without branches and loops"
-            )
+            raise records.nested(path, kind, name)
         settings[_text(_last(setting, SETTING["name"]))] = _setting(path, setting)
-    constant = _constant(settings) if kind == "Constant" else None
+    constant = _constant(path, settings) if kind == "Constant" else None
     for key, value in settings.items():
         if kind == "ConstantOfShape" and isinstance(value, Held) and prod(value.shape) == 1:
             settings[key] = value.read().item()
@@ -105,14 +83,11 @@ def _setting(path: Path, setting: Message) -> Any:
     return next(_wholes(setting.get(SETTING["whole"], [0])))
 
 
-def _constant(settings: dict[str, Any]) -> Held | None:
+def _constant(path: Path, settings: dict[str, Any]) -> Held | None:
     for name, value in settings.items():
-        if isinstance(value, Held):
-            return value
-        if name in ("value_int", "value_ints", "value_float", "value_floats"):
-            kind, dtype = ("INT64", torch.int64) if "int" in name else ("FLOAT", torch.float32)
-            numbers = torch.tensor(value, dtype=dtype, device="cpu")
-            return Held(kind, tuple(numbers.shape), lambda numbers=numbers: numbers)
+        found = value if isinstance(value, Held) else records.constant_of(path, name, value)
+        if found is not None:
+            return found
     return None
 
 
@@ -121,20 +96,20 @@ def _held(path: Path, raw: bytes) -> tuple[str, Held]:
     tensor = _message(raw)
     name, shape = _text(_last(tensor, TENSOR["name"])), tuple(_wholes(tensor.get(TENSOR["shape"], [])))
     number = next(_wholes(tensor.get(TENSOR["kind"], [0])))
-    if number not in KINDS or tensor.get(TENSOR["outside"]):
+    if number not in TYPES or tensor.get(TENSOR["outside"]):
         raise _for_the_library(path, f"numbers in other files, or of type {number},")
-    if len(shape) > 8 or any(not 0 <= size < 2**40 for size in shape) or prod(shape) >= 2**40:
-        raise CorruptFileError(f"{path}: {name[:80]!r} has shape {list(shape)[:9]}, which no model has")
-    return name, Held(KINDS[number][0], shape, partial(_read, path, tensor, name, shape, KINDS[number][1]))
+    records.check_shape(path, name, shape)
+    kind, dtype = TYPES[number]
+    return name, Held(kind, shape, partial(_read, path, tensor, name, shape, dtype))
 
 
 def _read(path: Path, tensor: Message, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     try:
         numbers = _numbers(tensor, dtype)
-    except (BrokenMessage, struct.error, RuntimeError, OverflowError, ValueError) as error:
+    except (struct.error, RuntimeError, OverflowError, ValueError) as error:
         raise CorruptFileError(f"{path}: {name[:80]!r} holds no readable numbers; fetch it again") from error
     if numbers.numel() != prod(shape):
-        raise CorruptFileError(f"{path}: {name[:80]!r} has fewer or more numbers than its shape {list(shape)} asks for")
+        raise records.other_count(path, name, shape)
     return numbers.to(dtype).reshape(shape)
 
 

@@ -1,0 +1,66 @@
+"""Two readers of an ONNX file, the package `onnx` and our own: what is wrong is one sentence, the same of either."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from pellucid.checkpoints.convert import convert
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, PellucidError
+from tests.checkpoints.builders import Case
+from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.test_onnx_hostile import Damage, graph, loop, raw, table
+
+
+def constant(outputs: list[str], **setting: object) -> Damage:
+    return graph(lambda g: g.node.append(onnx.helper.make_node("Constant", [], outputs, **setting)))
+
+
+CASES = [
+    Case("empty", raw(lambda data: b""), CorruptFileError, "model.onnx holds no operations"),
+    Case("cut in half", raw(lambda data: data[: len(data) // 2]), CorruptFileError, "model.onnx ("),
+    Case("a branch", graph(loop), CheckpointMismatchError, "If  holds a graph of its own"),
+    Case(
+        "too few numbers",
+        graph(lambda g: table(g, "dense.bias").ClearField("raw_data")),
+        CorruptFileError,
+        "has fewer or more numbers than its shape [32] asks for",
+    ),
+    Case(
+        "endless shape",
+        graph(lambda g: table(g, "dense.bias").dims.extend([2**39] * 3)),
+        CorruptFileError,
+        "has shape [32, 549755813888, 549755813888, 549755813888], which no model has",
+    ),
+    Case(
+        "a constant without a name",
+        constant([], value=onnx.numpy_helper.from_array(np.ones(3))),
+        CorruptFileError,
+        "an operation in it makes nothing",
+    ),
+    Case("a whole constant of words", constant(["odd"], value_int="three"), CorruptFileError, "a value_int that is no"),
+    Case("a real constant of words", constant(["odd"], value_float="3"), CorruptFileError, "a value_float that is no"),
+]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tiny_bert("tokens"), tmp_path_factory.mktemp("good") / "foreign", "traced", 17)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_either_reader_says_the_same(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+    case.damage(folder)
+    said = []
+    for library in (onnx, None):
+        monkeypatch.setitem(sys.modules, "onnx", library)
+        with pytest.raises(PellucidError) as caught:
+            convert(folder, tmp_path / "ours")
+        assert type(caught.value) is case.error, caught.value
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert case.says in said[0]
