@@ -4,7 +4,7 @@ import logging
 import re
 from typing import Any
 
-from pellucid.checkpoints.convert.bert import Body
+from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.graph import shown
 from pellucid.errors import CheckpointMismatchError, InputError, several
 

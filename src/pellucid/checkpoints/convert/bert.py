@@ -1,6 +1,5 @@
 """Where the steps of a graph stand in BERT (Devlin et al., 2018): found by what each reads, not by its name."""
 
-from dataclasses import dataclass, field
 from math import isclose
 from typing import Any
 
@@ -9,57 +8,14 @@ import torch
 from pellucid.checkpoints.convert.batch import TEXTS, TOKENS, batch_for
 from pellucid.checkpoints.convert.bert_embeddings import read_embeddings, words_of
 from pellucid.checkpoints.convert.bert_inside import activated, attention_of
-from pellucid.checkpoints.convert.constants import Part
+from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.run import ROUNDED, Run
-from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
-from pellucid.errors import CheckpointMismatchError
-
-ACTIVE = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
-"""Products that an activation may follow within the same operation."""
+from pellucid.checkpoints.convert.steps import Linear, Norm, Steps
 
 _ACTIVATED = "the activation of the product before"
 
 LEAST_OF_HALF = 1.2e-7
 """What exporters make of an epsilon that half precision cannot hold."""
-
-
-@dataclass
-class Body:
-    """The encoder of a graph: its tables by the reference's names, and the step that its last hidden state leaves.
-
-    used: every step that has found its place.  run: what stands between them, tried on random numbers.
-    long: the same for one text as long as may be, in which attention alone is tried; None where `run` holds no longer.
-    weights: names of the values that are weights of attention.
-    """
-
-    steps: Steps
-    run: Run
-    long: Run | None = None
-    tables: dict[str, Part] = field(default_factory=dict)
-    used: list[Step] = field(default_factory=list)
-    weights: set[str] = field(default_factory=set)
-    last: Norm | None = None
-
-    @property
-    def runs(self) -> list[Run]:
-        """The one or two that there are."""
-        return [self.run] if self.long is None else [self.run, self.long]
-
-    def place(self, step: Linear | Norm | Lookup, name: str) -> None:
-        """Takes the tables of a step as `name`; a product without a bias adds nothing, which is a bias of zeros."""
-        self.used.append(step)
-        if step.node.kind == "FusedGemm" and not name.endswith(ACTIVE):
-            raise self.wrong(f"an activation follows {name} ({step.node})")
-        if isinstance(step, Lookup):
-            self.tables[f"{name}.weight"] = step.table
-            return
-        self.tables[f"{name}.weight"] = step.weight
-        zeros = Part(step.weight.numbers.new_zeros(step.weight.shape[0]), frozenset())
-        self.tables[f"{name}.bias"] = step.bias or zeros
-
-    def wrong(self, what: str) -> CheckpointMismatchError:
-        """The error for a graph that is not BERT's."""
-        return self.steps.unlike(what)
 
 
 def read_body(steps: Steps, facts: dict[str, Any]) -> Body:

@@ -1,18 +1,16 @@
 """Where the embeddings of BERT stand in a graph: three tables, each looked up with every index that a text can have."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.batch import TEXTS, batch_for
+from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.graph import shown
 from pellucid.checkpoints.convert.run import Run
 from pellucid.checkpoints.convert.steps import Lookup, Norm, Steps
-
-if TYPE_CHECKING:
-    from pellucid.checkpoints.convert.bert import Body
 
 log = logging.getLogger("pellucid")
 
@@ -22,7 +20,7 @@ _MOST_BATCHES = 512
 _ROLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 
 
-def read_embeddings(body: "Body", facts: dict[str, Any]) -> Norm:
+def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
     """The norm after the sum of the tables of words, positions and types."""
     found = [
         (norm, before)
@@ -60,7 +58,7 @@ def words_of(steps: Steps) -> str:
     return "input_ids" if "input_ids" in steps.graph.inputs else next(iter(steps.graph.inputs), "")
 
 
-def _role(body: "Body", lookup: Lookup, facts: dict[str, Any]) -> str:
+def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
     """What a table is for: the indices of words and types are inputs; those of positions are counted, or named so."""
     rows = lookup.table.shape[0]
     if given := _asked(body.steps, lookup):
@@ -78,7 +76,7 @@ def _asked(steps: Steps, lookup: Lookup) -> str:
     return next((found for found in steps.back(*lookup.inputs) if isinstance(found, str)), "")
 
 
-def _check_every_index(body: "Body", roles: dict[str, Lookup], facts: dict[str, Any]) -> None:
+def _check_every_index(body: Body, roles: dict[str, Lookup], facts: dict[str, Any]) -> None:
     """Looks up every word, and every place that a text of this graph can have."""
     longest = min(facts["max_position_embeddings"], roles["position_embeddings"].table.shape[0])
     run = Run(body.steps, batch_for(body.steps, words_of(body.steps), longest, (TEXTS, longest)))

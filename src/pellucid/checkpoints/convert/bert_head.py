@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from pellucid.checkpoints.convert.bert import Body
 from pellucid.checkpoints.convert.bert_inside import activated, activation_of
+from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.run import ROUNDED
 from pellucid.checkpoints.convert.steps import HANDING_ON, Linear, Norm, Step

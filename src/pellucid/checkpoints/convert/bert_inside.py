@@ -1,7 +1,7 @@
 """What BERT does between its learned steps: the attention and the activation of one layer."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,13 +18,11 @@ from pellucid.checkpoints.convert.attention import (
     split,
     weights_of,
 )
+from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.graph import Node, shown
 from pellucid.checkpoints.convert.steps import Linear, Norm
 from pellucid.checkpoints.facts import SPELLINGS
 from pellucid.errors import several
-
-if TYPE_CHECKING:
-    from pellucid.checkpoints.convert.bert import Body
 
 ACTIVATIONS = {
     "gelu": ("Erf", "Gelu", "BiasGelu"),
@@ -48,7 +46,7 @@ _FAR = 40.0
 """How many times larger the scores of one text are: what cuts them off shows there."""
 
 
-def attention_of(body: "Body", hidden: Norm, out: Linear, name: str, facts: dict[str, Any]) -> Sequence[Linear]:
+def attention_of(body: Body, hidden: Norm, out: Linear, name: str, facts: dict[str, Any]) -> Sequence[Linear]:
     """Query, key and value: what meets in the product under the softmax, and what its weights are multiplied with."""
     heads = facts["num_attention_heads"]
     fused = body.steps.before(*out.inputs)
@@ -67,7 +65,7 @@ def attention_of(body: "Body", hidden: Norm, out: Linear, name: str, facts: dict
     return found
 
 
-def _written_out(body: "Body", out: Linear, name: str, heads: int) -> tuple[list[Linear], Node | None]:
+def _written_out(body: Body, out: Linear, name: str, heads: int) -> tuple[list[Linear], Node | None]:
     """Query, key and value; and the softmax, where it is an operation of its own."""
     mixed = _meeting(body, *out.inputs)
     whole = mixed is not None and mixed.kind in ("Attention", "MultiHeadAttention")
@@ -86,15 +84,13 @@ def _written_out(body: "Body", out: Linear, name: str, heads: int) -> tuple[list
     return found, next((node for node in nodes if node.kind == "Softmax"), None)
 
 
-def _meeting(body: "Body", *values: str) -> Node | None:
+def _meeting(body: Body, *values: str) -> Node | None:
     """The nearest product of two computed values on the way back."""
     kinds = ("MatMul", "FusedMatMul", "Attention", "MultiHeadAttention")
     return next((n for n in body.steps.back(*values) if isinstance(n, Node) and n.kind in kinds), None)
 
 
-def _check_mixed(
-    body: "Body", found: Sequence[Linear], out: Linear, softmax: Node | None, name: str, heads: int
-) -> None:
+def _check_mixed(body: Body, found: Sequence[Linear], out: Linear, softmax: Node | None, name: str, heads: int) -> None:
     """Refuses an attention that does not mix the values as BERT does, with padding left out."""
     for run in body.runs:
         shape, kept = (*run.batch.kept.shape, found[0].width), run.batch.kept
@@ -118,7 +114,7 @@ def _check_mixed(
         body.long.forget(*found, out)
 
 
-def _check_scale(body: "Body", softmax: Node, query: Tensor, key: Tensor, name: str) -> None:
+def _check_scale(body: Body, softmax: Node, query: Tensor, key: Tensor, name: str) -> None:
     """Refuses scores that are multiplied by another number than one by the root of a head's width.
 
     query, key: `[texts, heads, tokens, width]`.
@@ -135,7 +131,7 @@ def _check_scale(body: "Body", softmax: Node, query: Tensor, key: Tensor, name: 
         raise body.wrong(f"its scores are multiplied by {times:.4g} ({scores}), config.json means {usual:.4g}")
 
 
-def activated(body: "Body", up: Linear, value: str, facts: dict[str, Any]) -> Tensor:
+def activated(body: Body, up: Linear, value: str, facts: dict[str, Any]) -> Tensor:
     """What the activation of config.json makes of a product.
 
     value: what the next step reads, for an activation that config.json does not name.

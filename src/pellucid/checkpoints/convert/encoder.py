@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from pellucid.checkpoints.convert.account import check_account, check_heads, check_shapes
-from pellucid.checkpoints.convert.bert import Body, read_body
+from pellucid.checkpoints.convert.bert import read_body
 from pellucid.checkpoints.convert.bert_head import PLAIN, read_head
+from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.constants import Part
 from pellucid.checkpoints.convert.graph import shown
 from pellucid.checkpoints.convert.onnx import open_graph
