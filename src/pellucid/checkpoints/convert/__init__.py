@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.checkpoints.convert.find import find, words
 from pellucid.checkpoints.convert.folder import check_target, write_folder
+from pellucid.checkpoints.convert.foreign import find, words
 from pellucid.files import name_of, path_of, read_json, reading
 
 

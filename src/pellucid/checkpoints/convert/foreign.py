@@ -15,7 +15,8 @@ from pellucid.files import path_of
 PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
 """What must go where the numbers go."""
 
-SENTENCE = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
+SENTENCE = wanted.FACTS[1:]
+"""The facts of sentence vectors: all but config.json, which is written anew."""
 
 VOCABULARY = ("source_vocabulary.txt", "shared_vocabulary.txt", "source_vocabulary.json", "shared_vocabulary.json")
 
