@@ -222,6 +222,8 @@ def test_special_tokens_of_a_prefix_are_tokens_whoever_wrote_the_text(tmp_path: 
 def test_languages_nobody_knows() -> None:
     with pytest.raises(InputError, match=r"tgt_lang is 'Germann' \(did you mean German\?\)"):
         pipeline("translation", model("t5-tied"), src_lang="en", tgt_lang="Germann")
+    with pytest.raises(InputError, match=r"tgt_lang is 'x{39}…', expected a code such as 'de'"):
+        pipeline("translation", model("t5-tied"), src_lang="en", tgt_lang="x" * 41)
     with pytest.raises(InputError, match="this model is told both languages: pass src_lang=CODE too"):
         pipeline("translation", model("t5-tied"), tgt_lang="de")
     with pytest.raises(InputError, match="src_lang is 'en', and this model is told both languages: pass tgt_lang=CODE"):

@@ -173,6 +173,9 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
         ({"answer_start": float("inf")}, "row 1: answer_start is inf, expected the answer's first character"),
         ({"answer_start": 24.9}, "row 1: answer_start is 24.9, expected the answer's first character"),
         ({"answer_start": True}, "row 1: answer_start is True, expected the answer's first character"),
+        ({"answer_start": "x" * 99}, "row 1: answer_start is 'x{58}…, expected the answer's first character"),
+        ({"answers": "x" * 99}, "row 1: the answer 'x{59}…' stands 0 times in the context"),
+        ({"answers": [list(range(99))]}, r"row 1: an answer is \[0, 1, .*…, expected a stretch of the context"),
     ],
 )
 def test_bad_rows_are_named(body: "pellucid.Model", change: dict[str, Any], said: str) -> None:

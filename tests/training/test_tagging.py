@@ -274,6 +274,8 @@ def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
         ({"tokens": "a b", "tags": "[]"}, "row 1 has 2 tokens and 0 tags"),
         ({"tokens": "a b", "tags": "[0, 3]"}, "row 1: 'tags' are numbers"),
         ({"tokens": ["a", 3], "tags": ["O", "O"]}, "row 1: 'tokens' is .*, expected a list of texts"),
+        ({"tokens": ["a", 3] * 99, "tags": ["O"]}, r"row 1: 'tokens' is \['a', 3, .*…, expected a list of texts"),
+        ({"text": "a b", "entities": ["x" * 99]}, "row 1: entity 0 is 'x{58}…, expected start, end and label"),
         (
             {"text": "a b", "entities": [[0, 9, "LOC"]]},
             "row 1: entity 0 goes from 0 to 9, expected characters from 0 to 3",

@@ -1,6 +1,6 @@
 """Languages by their codes (ISO 639-1) and by their English names, as models are told them."""
 
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 
 _KNOWN = """af:Afrikaans am:Amharic ar:Arabic az:Azerbaijani be:Belarusian bg:Bulgarian bn:Bengali bs:Bosnian
     ca:Catalan ceb:Cebuano cs:Czech cy:Welsh da:Danish de:German el:Greek en:English eo:Esperanto es:Spanish et:Estonian
@@ -30,7 +30,7 @@ def language(option: str, said: str) -> str:
     if said.lower() not in _CODES:
         hint = near(said.title(), LANGUAGES.values(), 1)
         raise InputError(
-            f"{option} is {said[:40]!r}{hint}, expected a code such as 'de' or a name such as 'German'; what a "
+            f"{option} is {short(said, 40)!r}{hint}, expected a code such as 'de' or a name such as 'German'; what a "
             "model is told in other words can be said with prefix"
         )
     return LANGUAGES[code_of(said)]

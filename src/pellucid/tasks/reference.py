@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import Rotary
-from pellucid.errors import several, was_interrupted
+from pellucid.errors import several, short, was_interrupted
 from pellucid.machine import REAL, no_grad, require_memory
 from pellucid.models import count
 
@@ -91,7 +91,7 @@ def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
 def _no(what: str, error: Exception) -> BaseException:
     """What another library complains of, as one short line; Ctrl-C, where that is what it came of."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return KeyboardInterrupt() if was_interrupted(error) else NoReference(f"{what}: {first[:160]}")
+    return KeyboardInterrupt() if was_interrupted(error) else NoReference(f"{what}: {short(first, 160)}")
 
 
 @contextlib.contextmanager

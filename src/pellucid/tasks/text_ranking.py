@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count, is_several, truth, unwrapped
-from pellucid.errors import Argument, InputError, Item, counted, several
+from pellucid.errors import Argument, InputError, Item, counted, several, short
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.reader import Stretch, mean_of, what_was_read
@@ -175,7 +175,7 @@ def _stated(loaded: Loaded) -> str:
     name = str(path).rpartition(".")[2]
     if name not in _STATED:
         raise InputError(
-            f"config.json names the function {str(path)[:80]!r}: pass ",
+            f"config.json names the function {short(str(path))!r}: pass ",
             Argument("function_to_apply", "sigmoid"),
             " or ",
             Argument("function_to_apply", "none"),

@@ -9,7 +9,15 @@ import torch
 from pellucid.checkpoints.load import account, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, PellucidError, ResourceError, several
+from pellucid.errors import (
+    CheckpointMismatchError,
+    CorruptFileError,
+    InputError,
+    PellucidError,
+    ResourceError,
+    several,
+    short,
+)
 from pellucid.machine import REAL, choose_dtype
 from pellucid.streams import use_threads
 from pellucid.tasks.consistency import (
@@ -126,7 +134,7 @@ def _read(loaded: Loaded, texts: Sequence[str]) -> Iterator[torch.Tensor]:
         raise InputError("there is no text to verify with: give at least one")
     for text, row in zip(texts, loaded.words.encode(list(texts), max_length=loaded.longest)):
         if not row.ids:
-            raise InputError(f"the text {text[:40]!r} has no tokens: give one with words")
+            raise InputError(f"the text {short(text, 40)!r} has no tokens: give one with words")
         yield torch.tensor([row.ids], device="cpu")
 
 

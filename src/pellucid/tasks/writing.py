@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, Blank, InputError, Item
+from pellucid.errors import Argument, Blank, InputError, Item, short
 from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.languages import LANGUAGES, code_of, language
@@ -106,7 +106,7 @@ class Translation(Writing):
         super().__post_init__()
         for option, said in (("src_lang", self.src_lang), ("tgt_lang", self.tgt_lang)):
             if said is not None and (not isinstance(said, str) or not said.strip()):
-                raise InputError(f"{option} is {str(said)[:40]!r}, expected a language, such as 'de' or 'German'")
+                raise InputError(f"{option} is {short(str(said), 40)!r}, expected a language, such as 'de' or 'German'")
 
     @classmethod
     def names(cls, loaded: Loaded, options: Mapping[str, Any]) -> list[str]:
@@ -130,7 +130,7 @@ class Translation(Writing):
         both, pairs = loaded.family.told_languages, [n for n in params_of(loaded) if n.startswith("translation_")]
         if (source is None or target is None) and (both or pairs):
             one, said, lacks = ("src_lang", source, "tgt_lang") if target is None else ("tgt_lang", target, "src_lang")
-            told = f"{one} is {str(said)[:40]!r}, and this model is told both languages: pass "
+            told = f"{one} is {short(str(said), 40)!r}, and this model is told both languages: pass "
             raise InputError(told, Argument(lacks, Blank("CODE")), " too")
         if both and isinstance(source, str) and isinstance(target, str):
             pair = language("src_lang", source), language("tgt_lang", target)
@@ -149,7 +149,7 @@ def _mark(loaded: Loaded, target: str) -> str | None:
     if not found or found[0] in known[:2]:
         return next(iter(found), None)
     raise InputError(
-        f"tgt_lang is {target[:40]!r}, and this model has no token for it, such as {found[0]}: what it is told "
+        f"tgt_lang is {short(target, 40)!r}, and this model has no token for it, such as {found[0]}: what it is told "
         "otherwise can be said with prefix"
     )
 

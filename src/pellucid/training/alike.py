@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, Blank, InputError, short
 from pellucid.training.data import place, values
 from pellucid.training.objective import Fields
 
@@ -41,7 +41,7 @@ def scores_of(rows: Sequence[Fields], top: float, most: float | None = None) -> 
         try:
             score = float(value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{place(rows[i], i)}: score is {repr(value)[:60]}, expected a number") from error
+            raise InputError(f"{place(rows[i], i)}: score is {short(repr(value), 60)}, expected a number") from error
         if not -top <= score <= most:
             raise InputError(
                 f"{place(rows[i], i)}: score is {score:g}, expected one from 0 to {most:g}: pass ",

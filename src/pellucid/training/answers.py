@@ -13,7 +13,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import count, truth
-from pellucid.errors import Argument, InputError, counted, near
+from pellucid.errors import Argument, InputError, counted, near, short
 from pellucid.tasks.question_answering import REFERENCE_LENGTH
 from pellucid.tasks.question_answering import QuestionAnswering as Task
 from pellucid.tasks.reader import Stretch
@@ -181,14 +181,15 @@ def _pairs(row: Fields, said: str) -> list[tuple[str, Any]]:
             )
         pairs += zip(listed, starts)
     elif not isinstance(given, list | tuple):
-        raise InputError(f"{said}: answers are {repr(given)[:60]}, expected a text, or texts with their answer_start")
+        shown = short(repr(given), 60)
+        raise InputError(f"{said}: answers are {shown}, expected a text, or texts with their answer_start")
     else:
         pairs += [
             (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None) for one in given
         ]
     for text, _ in pairs:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{said}: an answer is {repr(text)[:60]}, expected a stretch of the context")
+            raise InputError(f"{said}: an answer is {short(repr(text), 60)}, expected a stretch of the context")
     return pairs
 
 
@@ -199,8 +200,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 def _start(context: str, text: str, start: Any, said: str) -> int:
     """Where an answer begins: as the row says, where that is true; or the only place where it stands."""
-    shown = text if len(text) <= 60 else f"{text[:59]}…"
-    many = context.count(text)
+    shown, many = short(text, 60), context.count(text)
     if missing(start):
         if many != 1:
             raise InputError(f"{said}: the answer {shown!r} stands {many} times in the context: give its answer_start")
@@ -210,9 +210,9 @@ def _start(context: str, text: str, start: Any, said: str) -> int:
     except (TypeError, ValueError, OverflowError):
         begin = None
     if begin is None or isinstance(start, bool) or (isinstance(start, float) and begin != start):
-        raise InputError(f"{said}: answer_start is {repr(start)[:60]}, expected the answer's first character")
+        raise InputError(f"{said}: answer_start is {short(repr(start), 60)}, expected the answer's first character")
     if begin < 0 or context[begin : begin + len(text)] != text:
-        there = context[max(begin, 0) :][: len(text)][:60]
+        there = short(context[max(begin, 0) :][: len(text)], 60)
         stands = f"it stands at {context.index(text)}" if many else "it stands nowhere"
         raise InputError(
             f"{said}: the answer {shown!r} is not at character {begin} of the context ({there!r}); {stands}"

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pellucid.errors import InputError, counted, near, several
+from pellucid.errors import InputError, counted, near, several, short
 from pellucid.training.data import place
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Fields
@@ -184,8 +184,7 @@ def _number(value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) <= 60 else f"{said[:59]}…"
+    return short(repr(value), 60)
 
 
 def _twice(value: Any, where: str) -> InputError:

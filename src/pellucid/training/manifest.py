@@ -10,7 +10,7 @@ from typing import Any
 
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, several, short
 from pellucid.files import cannot_read, write_whole
 from pellucid.sealed import damaged, sealed, unsealed
 from pellucid.text.fingerprint import fingerprint
@@ -178,5 +178,4 @@ def _plain(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    said = json.dumps(value, ensure_ascii=False)
-    return said if len(said) <= 60 else f"{said[:59]}…"
+    return short(json.dumps(value, ensure_ascii=False), 60)

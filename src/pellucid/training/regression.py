@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
-from pellucid.errors import InputError
+from pellucid.errors import InputError, short
 from pellucid.training.data import check_several, place, values
 from pellucid.training.distillation import Taught
 from pellucid.training.learner import Learner
@@ -124,6 +124,6 @@ def numbers_of(rows: Sequence[Fields]) -> list[float]:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number) or abs(number) > 1e30:
-            raise InputError(f"{place(rows[i], i)}: the label is {repr(value)[:60]}, expected a finite number")
+            raise InputError(f"{place(rows[i], i)}: the label is {short(repr(value), 60)}, expected a finite number")
         found.append(number)
     return found

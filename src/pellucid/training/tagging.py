@@ -258,7 +258,7 @@ def _several(row: Fields, name: str, said: str) -> list[str]:
     if isinstance(found, Sequence) and found and all(type(one) is int for one in found):
         raise InputError(f"{said}: {name!r} are numbers: give each as the name that it stands for, such as 'B-PER'")
     if not isinstance(found, Sequence | np.ndarray) or not all(isinstance(one, str) for one in found):
-        raise InputError(f"{said}: {name!r} is {repr(row[name])[:60]}, expected a list of texts")
+        raise InputError(f"{said}: {name!r} is {short(repr(row[name]), 60)}, expected a list of texts")
     return [str(one) for one in found]
 
 

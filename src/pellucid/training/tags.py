@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, short
 
 NONE = "O"
 """The tag of words that are part of nothing."""
@@ -103,7 +103,7 @@ def _entity(given: Any, length: int, what: str) -> Entity:
     if isinstance(given, Mapping):
         given = (given.get("start"), given.get("end"), given.get("label", given.get("entity_group")))
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 3:
-        raise InputError(f"{what} is {repr(given)[:60]}, expected start, end and label")
+        raise InputError(f"{what} is {short(repr(given), 60)}, expected start, end and label")
     start, end, kind = given
     if type(start) is not int or type(end) is not int or not 0 <= start < end <= length:
         raise InputError(f"{what} goes from {start!r} to {end!r}, expected characters from 0 to {length}")

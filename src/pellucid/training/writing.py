@@ -12,7 +12,7 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, short
 from pellucid.tasks import writing as answering
 from pellucid.tasks.told import params_of, prefix_of, with_prefix
 from pellucid.text import Tokenizer
@@ -88,7 +88,7 @@ class TextToText(Objective):
         for name in ("prefix", "src_lang", "tgt_lang"):
             said = getattr(self, name)
             if said is not None and (not isinstance(said, str) or (name != "prefix" and not said.strip())):
-                raise InputError(f"{name} is {str(said)[:40]!r}, expected a text")
+                raise InputError(f"{name} is {short(str(said), 40)!r}, expected a text")
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         if self.generate is not False:
