@@ -228,7 +228,9 @@ def check_ids(
         if token_type_ids is not None and embeddings.type is not None:
             _in_range("token_type_ids", token_type_ids, embeddings.type.num_embeddings)
         if attention_mask is not None:
-            _zeros_and_ones("attention_mask", attention_mask)
+            fits = (attention_mask == 0) | (attention_mask == 1)
+            if not fits.all():
+                raise InputError(f"attention_mask holds {attention_mask[~fits][0].item():g}, expected 0 and 1 alone")
 
 
 def _in_range(name: str, ids: Tensor, size: int) -> None:
@@ -236,9 +238,3 @@ def _in_range(name: str, ids: Tensor, size: int) -> None:
         least, most = (int(n) for n in torch.aminmax(ids))
         if least < 0 or most >= size:
             raise InputError(f"{name} hold {least if least < 0 else most}, expected 0 to {size - 1}")
-
-
-def _zeros_and_ones(name: str, mask: Tensor) -> None:
-    fits = (mask == 0) | (mask == 1)
-    if not fits.all():
-        raise InputError(f"{name} holds {mask[~fits][0].item():g}, expected 0 and 1 alone")
