@@ -57,9 +57,6 @@ class FeatureExtraction(Reader):
     def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         return module(**batch)["last_hidden_state"] if self.side == "decoder" else states_of(module, batch)
 
-    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return here
-
     def answer(self, work: Work, item: str, stretches: list[Stretch]) -> Answers:
         return Answers(joined(stretches), read=what_was_read(stretches))
 

@@ -99,9 +99,6 @@ class QuestionAnswering(Reader):
             raise InputError("the context of ", Item(index), " has no tokens: there is nothing to find an answer in")
         return found
 
-    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return here
-
     def answer(self, work: Work, item: tuple[str, Sentence], stretches: list[Stretch]) -> Answer:
         context, read = item[1], what_was_read(stretches, side=1)
         every = []

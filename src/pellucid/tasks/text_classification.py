@@ -46,9 +46,6 @@ class TextClassification(Reader):
     def asked(self, work: Work, item: tuple[str, str | None], index: int) -> list[Window]:
         return self.stretches(work, index, *item, side=None)
 
-    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return here
-
     def answer(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch]) -> Answer:
         scores = self._scores(work, mean_of(stretches))
         labels, raw = work.loaded.config.labels, self._function(work) not in ("softmax", "sigmoid")

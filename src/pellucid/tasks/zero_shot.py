@@ -81,9 +81,6 @@ class ZeroShotClassification(Reader):
         hypotheses = [self.hypothesis_template.replace("{}", label) for label in self._labels]
         return [window for hypothesis in hypotheses for window in self.stretches(work, index, item, hypothesis)]
 
-    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return here
-
     def answer(self, work: Work, item: str, stretches: list[Stretch]) -> Answer:
         asked = by_text(stretches)
         scores = self._scores(work, torch.stack([mean_of(one) for one in asked]))
