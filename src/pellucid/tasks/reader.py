@@ -130,6 +130,12 @@ def _alike(rows: Sequence[Window]) -> list[list[int]]:
     return list(found.values())
 
 
+def by_text(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
+    """The stretches of each text, of several that were read one after the other."""
+    starts = [i for i, stretch in enumerate(stretches) if stretch.window.number == 0]
+    return [list(stretches[i:j]) for i, j in zip(starts, [*starts[1:], len(stretches)])]
+
+
 def deepest(windows_: Sequence[Window], side: int | None = None) -> list[tuple[int, int]]:
     """For each token of a text, in order, the stretch in which it stands farthest from where the text was cut, so that
     most of both sides of it was read there: the number of that stretch, and the token's place in it.

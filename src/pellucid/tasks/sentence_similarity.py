@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pellucid.errors import InputError, Item
 from pellucid.tasks.answer import Answer, Read
-from pellucid.tasks.reader import Stretch, mean_of, what_was_read
+from pellucid.tasks.reader import Stretch, by_text, mean_of, what_was_read
 from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.tasks.vectors import BODIES, Comparing
@@ -43,21 +43,15 @@ class SentenceSimilarity(Comparing):
         return [window for text in item for window in self.stretches(work, index, text)]
 
     def answer(self, work: Work, item: tuple[str, str], stretches: list[Stretch]) -> Answer:
-        first, second = _apart(stretches)
+        first, second = by_text(stretches)
         score = self.compared(work, mean_of(first), mean_of(second))
         one, other = what_was_read(first), what_was_read(second)
         read = Read(one.windows + other.windows, one.cut + other.cut, one.empty or other.empty)
         return Answer({"score": float(score)}, read=read)
 
     def aims(self, work: Work, item: tuple[str, str], stretches: list[Stretch], one: Answer) -> list[Aim]:
-        first, second = _apart(stretches)
+        first, second = by_text(stretches)
         return [
             self.aim(work, first, mean_of(second), "the first"),
             self.aim(work, second, mean_of(first), "the second"),
         ]
-
-
-def _apart(stretches: list[Stretch]) -> tuple[list[Stretch], list[Stretch]]:
-    """The stretches of the first text, and those of the second."""
-    count = stretches[0].window.count
-    return stretches[:count], stretches[count:]

@@ -11,7 +11,7 @@ from pellucid.config.checks import choice, count, is_several, truth, unwrapped
 from pellucid.errors import Argument, InputError, Item, counted, several, short
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
-from pellucid.tasks.reader import Stretch, mean_of, what_was_read
+from pellucid.tasks.reader import Stretch, by_text, mean_of, what_was_read
 from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work
 from pellucid.tasks.vectors import BODIES, Comparing
@@ -149,11 +149,7 @@ class TextRanking(Comparing):
 
     def _apart(self, work: Work, stretches: list[Stretch]) -> tuple[list[Stretch], list[list[Stretch]]]:
         """The stretches of the query where it is read alone, and those of each document."""
-        texts: list[list[Stretch]] = []
-        for stretch in stretches:
-            if stretch.window.number == 0:
-                texts.append([])
-            texts[-1].append(stretch)
+        texts = by_text(stretches)
         return ([], texts) if _crosses(work.loaded) else (texts[0], texts[1:])
 
     def _score(self, work: Work, query: Tensor | None, document: Stretch) -> float:

@@ -12,7 +12,7 @@ from pellucid.config.checks import choice, is_word, truth
 from pellucid.errors import Argument, InputError, several
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.entailment import contradiction, entailment
-from pellucid.tasks.reader import Reader, Stretch, mean_of, what_was_read
+from pellucid.tasks.reader import Reader, Stretch, by_text, mean_of, what_was_read
 from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work, text_alone
 from pellucid.text import Window
@@ -147,9 +147,3 @@ def labels_of(given: str | Sequence[str]) -> list[str]:
             raise InputError(_LABELS, f"[{i}] is {label!r} once more: give each label once")
         met.add(label)
     return labels
-
-
-def by_text(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
-    """The stretches of each hypothesis."""
-    starts = [i for i, stretch in enumerate(stretches) if stretch.window.number == 0]
-    return [list(stretches[i:j]) for i, j in zip(starts, [*starts[1:], len(stretches)])]
