@@ -86,15 +86,19 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], answer: Sequence[in
     """
     words, ids = loaded.tokenizer, list(answer)
     if isinstance(loaded.module, EncoderDecoder):
+        name = "encoder.embeddings.output"
         batch = {"input_ids": list(prompt), "decoder_input_ids": [started(loaded), *ids[:-1]]}
     else:
+        name = "embeddings.output"
         batch = {"input_ids": [*prompt, *ids[:-1]], "logits_to_keep": len(ids)}
 
     def of(output: Output) -> Tensor:
         said = output["logits"][0, -len(ids) :].log_softmax(dim=-1)
         return said[torch.arange(len(ids), device="cpu"), torch.tensor(ids, device="cpu")].sum()
 
-    scores = next(iter(_slopes(loaded, batch, of).values()))[: len(prompt)].tolist()
+    with inference_mode(False):
+        points, gradients = felt(*_asked(loaded, batch), [name], of)
+    scores = (points[name] * gradients[name])[0, : len(prompt)].sum(dim=-1).cpu().double().tolist()
     read = _as_text(words, tokens_of(words, prompt))
     return Reason("log-probability of what was written", read, tuple(scores), "gradient x input")
 
@@ -102,15 +106,6 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], answer: Sequence[in
 def _as_text(words: Tokenizer | None, tokens: Iterable[str]) -> tuple[str, ...]:
     """Tokens as they stand in a text, as far as somebody knows how they are written."""
     return tuple(token if words is None else written(token, words.by_bytes) for token in tokens)
-
-
-def _slopes(loaded: Loaded, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:
-    """Gradient times embedding for each token of one text, by the side that read it: Float64[Tensor, "seq"]"""
-    sides = ("encoder.", "decoder.") if isinstance(loaded.module, EncoderDecoder) else ("",)
-    with inference_mode(False):
-        module, inputs = _asked(loaded, batch)
-        points, gradients = felt(module, inputs, [f"{side}embeddings.output" for side in sides], of)
-    return {name: (points[name] * gradients[name])[0].sum(dim=-1).cpu().double() for name in points}
 
 
 def _asked(loaded: Loaded, batch: dict[str, Any]) -> tuple[Network, dict[str, Any]]:
