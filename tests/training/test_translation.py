@@ -47,7 +47,7 @@ class Plain:
         self.dtype = next(loaded.module.parameters()).dtype
 
     def before_head(self, **batch: Any) -> Tensor:
-        return self.module.before_head(**batch)
+        return self.module.before_head(**{name: one for name, one in batch.items() if name != "labels"})
 
     def features(self, stream: Tensor) -> Tensor:
         return self.module.head.features(stream)

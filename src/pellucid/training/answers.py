@@ -122,8 +122,7 @@ class QuestionAnswering(Objective):
         return batch | {"labels": ends.to(batch["input_ids"].device)}
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        given = {name: value for name, value in batch.items() if name != "labels"}
-        logits = learner.logits(**given)
+        logits = learner.logits(**batch)
         if (mask := batch.get("attention_mask")) is not None:
             logits = logits.masked_fill(mask[..., None] == 0, -torch.inf)
         return functional.cross_entropy(logits, batch["labels"], reduction="sum") / 2

@@ -225,8 +225,7 @@ class TextClassification(Taught):
         return float(batch["weights"].sum()) if single else float(len(batch["labels"]))
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        beside = ("labels", "weights", "taught")
-        logits = learner.logits(**{name: value for name, value in batch.items() if name not in beside})
+        logits = learner.logits(**batch)
         assert self._seen is not None
         weights, single = batch.get("weights"), self._seen.kind == "single"
         each = losses(self._seen.kind, logits, batch["labels"], None if single else weights, self.label_smoothing)

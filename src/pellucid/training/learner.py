@@ -15,7 +15,8 @@ class Learner:
     """A network in training.
 
     Passes run on a twin that shares every parameter of the plain module (`pellucid.blocks.learning`). The plain module
-    itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a learner is made.
+    itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a
+    learner is made. Of a batch a pass takes what the network reads, and leaves what a loss needs beside it.
 
     module: the plain module, whose parameters get the gradients.
     dtype: of products; parameters, their gradients, softmax over labels and losses are float32.
@@ -40,7 +41,7 @@ class Learner:
 
         batch: input_ids, attention_mask, token_type_ids: Int[Tensor, "batch seq"]
         """
-        return _wide(self.twin.logits(**batch))
+        return _wide(self.twin.logits(**self._read(batch)))
 
     def states(self, **batch: Any) -> Tensor:
         """The last hidden states, of an encoder-decoder those of the encoder.
@@ -48,7 +49,7 @@ class Learner:
         batch: input_ids, attention_mask, token_type_ids, segments: Int[Tensor, "batch seq"]
         ->  Float32[Tensor, "batch seq hidden"]
         """
-        return _wide(self.twin.states(**batch))
+        return _wide(self.twin.states(**self._read(batch)))
 
     def before_head(self, **batch: Any) -> Tensor:
         """The hidden states that the head reads, of an encoder-decoder those of the decoder.
@@ -56,7 +57,11 @@ class Learner:
         batch: as `states` takes it; for an encoder-decoder also decoder_input_ids Int[Tensor, "batch seq"]
         ->  Float32[Tensor, "batch seq hidden"]
         """
-        return _wide(self.twin.before_head(**batch))
+        return _wide(self.twin.before_head(**self._read(batch)))
+
+    def _read(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """What the network reads of a batch."""
+        return {name: value for name, value in batch.items() if name in self.module.reads}
 
     def features(self, stream: Tensor) -> Tensor:
         """What the head's table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  "... width" """

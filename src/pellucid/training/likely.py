@@ -34,9 +34,8 @@ class OverVocabulary(Taught):
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        given = {name: value for name, value in batch.items() if name != "labels"}
         asked = batch["labels"] != IGNORED
-        stream, labels = learner.before_head(**given)[asked], batch["labels"][asked]
+        stream, labels = learner.before_head(**batch)[asked], batch["labels"][asked]
         features = learner.features(stream)  # the vocabulary is the most costly of all products: of these alone
         weight, bias = head_of(learner.module).table
         if self.taught_by is None:
@@ -45,7 +44,7 @@ class OverVocabulary(Taught):
         logits = functional.linear(features.to(kind), weight.to(kind)).float()
         logits = logits if bias is None else logits + bias
         own = functional.cross_entropy(logits, labels, reduction="sum")
-        theirs = softened(logits, self.answers(given)[asked], self.temperature).sum()
+        theirs = softened(logits, self.answers(batch)[asked], self.temperature).sum()
         return self.shared(own, theirs)
 
 

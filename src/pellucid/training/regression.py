@@ -96,8 +96,7 @@ class TextRegression(Taught):
         return batch | {name: value.to(device) for name, value in found.items()}
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        given = {name: value for name, value in batch.items() if name not in ("labels", "taught")}
-        said = learner.logits(**given)[:, 0]
+        said = learner.logits(**batch)[:, 0]
         each = (said - batch["labels"]) ** 2
         if self.teacher is not None:
             each = self.shared(each, (said - batch["taught"]) ** 2)

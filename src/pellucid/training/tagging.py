@@ -204,8 +204,7 @@ class TokenClassification(Objective):
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        given = {name: value for name, value in batch.items() if name != "labels"}
-        logits = learner.logits(**given)
+        logits = learner.logits(**batch)
         return functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:

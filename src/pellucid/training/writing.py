@@ -173,7 +173,7 @@ class TextToText(Objective):
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        stream = learner.before_head(**{name: value for name, value in batch.items() if name != "labels"})
+        stream = learner.before_head(**batch)
         weight, bias = head_of(learner.module).table
         asked = batch["labels"] != IGNORED
         features, labels = learner.features(stream[asked]), batch["labels"][asked]
