@@ -12,10 +12,10 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
+from pellucid.generation.prompts import end_lacking
 from pellucid.errors import Argument, InputError, short
 from pellucid.tasks import writing as answering
 from pellucid.tasks.told import params_of, prefix_of, with_prefix
-from pellucid.text import Tokenizer
 from pellucid.text.behind import encode_behind
 from pellucid.text.cut import check_read, warn_of_cut
 from pellucid.training.data import place
@@ -129,18 +129,17 @@ class TextToText(Objective):
     def _targets(self, loaded: Loaded, begins: str, right: Sequence[str]) -> list[list[int]]:
         """What the decoder is to say behind what each target begins with, the token that ends a text last."""
         writes = loaded.target_words
-        ends = loaded.config.end_tokens
-        if not ends:
+        if not loaded.config.end_tokens:
             raise InputError(
                 "this model has no token that ends a text, so it cannot learn to end: name its eos_token_id"
             )
-        added = ends[0] if not _ended(writes, ends) else None
+        added = end_lacking(loaded)
         limits = (loaded.config.longest, writes.model_max_length, self.max_target_length)
         most = min((one for one in limits if one), default=None)
-        room = most if most is None or added is None else most - 1
+        room = most if most is None else most - len(added)
         rows = encode_behind(writes, begins, right, max_length=room, parse=self.parse_special_tokens)
         warn_of_cut(sum(row.cut > 0 for row in rows), len(rows), most, "targets")
-        return [row.ids if added is None else [*row.ids, added] for row in rows]
+        return [[*row.ids, *added] for row in rows]
 
     def _before(self, loaded: Loaded) -> tuple[str, str]:
         """What stands before each source, and before each target."""
@@ -234,9 +233,3 @@ def _mark(loaded: Loaded, said: str | None, side: str) -> str:
     forms = (said, f"__{said}__")
     found = zip(forms, tokenizer.convert_tokens_to_ids(forms))
     return next((form for form, i in found if i is not None and i in tokenizer.special_ids), "")
-
-
-def _ended(writes: Tokenizer, ends: Sequence[int]) -> bool:
-    """Whether the tokenizer itself ends each text with such a token."""
-    (row,) = writes.encode([""])
-    return bool(row.ids) and row.ids[-1] in ends
