@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import count, truth
@@ -23,7 +22,7 @@ from pellucid.text.cut import whole_characters
 from pellucid.training.data import missing, place
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import answer_scores
-from pellucid.training.objective import Example, Fields, Objective, head_for, logits_of
+from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for, logits_of
 from pellucid.training.reading import limit
 
 
@@ -117,7 +116,7 @@ class QuestionAnswering(Objective):
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = batch_of(loaded, examples)
         ends = torch.tensor([one.target[:2] for one in examples], device="cpu")
         return batch | {"labels": ends.to(batch["input_ids"].device)}
 
@@ -129,7 +128,7 @@ class QuestionAnswering(Objective):
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """->  "exact_match" and "f1" of the answers that the task finds in the whole context, and "loss" """
-        logits = logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        logits = logits_of(loaded, examples)
         ends = [torch.tensor([one.target[:2]], device="cpu") for one in examples]
         losses = [float(functional.cross_entropy(here[None], aim)) for here, aim in zip(logits, ends)]
         questions = {one.target.row: one.target.question for one in examples}

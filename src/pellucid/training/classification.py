@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.config.checks import within
@@ -31,7 +30,7 @@ from pellucid.training.labels import (
 )
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import label_scores, require, sets_scores, share_of_commonest
-from pellucid.training.objective import Example, Fields, head_for, logits_of
+from pellucid.training.objective import Example, Fields, batch_of, head_for, logits_of
 from pellucid.training.reading import encoded
 
 log = logging.getLogger("pellucid")
@@ -209,7 +208,7 @@ class TextClassification(Taught):
     # -- examples to losses -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = batch_of(loaded, examples)
         aims: list[Target] = [one.target for one in examples]
         found = {"labels": _numbers(aims, [0 if one.label is None else one.label for one in aims])}
         if self.class_weights is not None and aims[0].label is not None:
@@ -239,7 +238,7 @@ class TextClassification(Taught):
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """See `label_scores` and `sets_scores` of `training/metrics.py`, and "loss", unweighted and unsmoothed; of
         shares those of the greatest one. Rows without labels are compared with the teacher."""
-        logits = torch.stack(logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples]))
+        logits = torch.stack(logits_of(loaded, examples))
         aims: list[Target] = [one.target for one in examples]
         kind = aims[0].kind
         if aims[0].label is None:

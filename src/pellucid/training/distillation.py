@@ -17,7 +17,7 @@ from pellucid.errors import Argument, Blank, InputError, several
 from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.training.data import missing
-from pellucid.training.objective import Fields, Objective, logits_of
+from pellucid.training.objective import Example, Fields, Objective, logits_of
 from pellucid.training.reading import encoded
 
 
@@ -81,7 +81,7 @@ class Taught(Objective):
             return [None] * len(rows)
         self.check_teacher(self.taught_by, loaded)
         read = encoded(self.taught_by, rows, None, "text", "text_pair")
-        return logits_of(self.taught_by, [one.ids for one in read], [one.type_ids for one in read])
+        return logits_of(self.taught_by, [Example((one.ids,), (one.type_ids,)) for one in read])
 
     def shared(self, own: Tensor, theirs: Tensor) -> Tensor:
         """The truth's loss and the teacher's as one, by their shares."""

@@ -162,19 +162,23 @@ def head_for(loaded: Loaded, name: str) -> Head:
     return head
 
 
-def logits_of(loaded: Loaded, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> list[Tensor]:
-    """The logits of every row, float32 on the processor, padding cut away; in the order of the rows.
+def batch_of(loaded: Loaded, examples: Sequence[Example]) -> dict[str, Tensor]:
+    """The first row of each example as the model takes them together."""
+    return as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+
+
+def logits_of(loaded: Loaded, examples: Sequence[Example]) -> list[Tensor]:
+    """The logits of the first row of each, float32 on the processor, padding cut away; in their order.
 
     ->  of each Float[Tensor, "labels"] where a text has one answer, Float[Tensor, "seq labels"] where a token has
     """
-    module, lengths = loaded.module.swift(), [len(row) for row in rows]
+    module, lengths = loaded.module.swift(), [len(one.ids[0]) for one in examples]
 
     def said(group: list[int]) -> list[Tensor]:
-        batch = as_batch(loaded, [rows[i] for i in group], [types[i] for i in group])
-        logits = module.logits(**batch).float().cpu()
+        logits = module.logits(**batch_of(loaded, [examples[i] for i in group])).float().cpu()
         return [one[: lengths[i]] if logits.dim() == 3 else one for i, one in zip(group, logits)]
 
     found: dict[int, Tensor] = {}
     for group, some in passes(module, lengths, said):
         found.update(zip(group, some))
-    return [found[i] for i in range(len(rows))]
+    return [found[i] for i in range(len(examples))]

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.errors import InputError, short
@@ -17,7 +16,7 @@ from pellucid.training.data import check_several, place, values
 from pellucid.training.distillation import Taught
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
-from pellucid.training.objective import Example, Fields, head_for, logits_of
+from pellucid.training.objective import Example, Fields, batch_of, head_for, logits_of
 from pellucid.training.reading import encoded
 
 
@@ -87,7 +86,7 @@ class TextRegression(Taught):
     # -- examples to losses -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = batch_of(loaded, examples)
         aims: list[Target] = [one.target for one in examples]
         found = {"labels": torch.tensor([one.number or 0.0 for one in aims], dtype=torch.float32, device="cpu")}
         if self.teacher is not None:
@@ -107,7 +106,7 @@ class TextRegression(Taught):
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """ "mse", "pearson", "spearman", and "loss", which is the first. Rows without a number are compared with the
         teacher."""
-        said = logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        said = logits_of(loaded, examples)
         aims: list[Target] = [one.target for one in examples]
         right = [one.taught if one.number is None else one.number for one in aims]
         found = number_scores([0.0 if one is None else one for one in right], [float(one) for one in said])

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
@@ -25,7 +24,7 @@ from pellucid.training.data import place
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.metrics import entity_scores, require, share_of_commonest
-from pellucid.training.objective import Example, Fields, Objective, head_for, logits_of
+from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for, logits_of
 from pellucid.training.reading import limit
 
 log = logging.getLogger("pellucid")
@@ -194,7 +193,7 @@ class TokenClassification(Objective):
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = batch_of(loaded, examples)
         labels = torch.full(batch["input_ids"].shape, IGNORED, device="cpu")
         for row, one in zip(labels, examples):
             row[: one.length] = torch.tensor(one.target.labels, device="cpu")
@@ -209,7 +208,7 @@ class TokenClassification(Objective):
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """->  of entities "precision", "recall", "f1"; of words "accuracy", and "loss", the mean cross-entropy"""
-        logits = logits_of(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        logits = logits_of(loaded, examples)
         labels, total, many = loaded.config.labels, 0.0, 0
         found: dict[int, list[str]] = {}
         wanted: dict[int, list[str]] = {one.target.row: one.target.truth for one in examples}

@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
-from pellucid.generation.prompts import end_lacking
 from pellucid.errors import Argument, InputError, short
+from pellucid.generation.prompts import end_lacking
 from pellucid.tasks import writing as answering
 from pellucid.tasks.told import params_of, prefix_of, with_prefix
 from pellucid.text.behind import encode_behind
@@ -23,7 +22,7 @@ from pellucid.training.learner import Learner
 from pellucid.training.likely import head_of, likelihood
 from pellucid.training.losses import IGNORED, vocabulary_loss
 from pellucid.training.metrics import require
-from pellucid.training.objective import Example, Fields, Objective, head_for
+from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for
 from pellucid.training.reading import limit
 from pellucid.training.shifted import labels_of, shifted
 from pellucid.training.sides import BY_LANGUAGE, sides
@@ -163,7 +162,7 @@ class TextToText(Objective):
     # -- examples to a loss -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
+        batch = batch_of(loaded, examples)
         device = batch["input_ids"].device
         wanted = {"decoder_input_ids": shifted(loaded, examples), "labels": labels_of(examples)}
         return batch | {name: torch.from_numpy(array).to(device) for name, array in wanted.items()}
