@@ -1,6 +1,6 @@
 """Rows of ids through a model, those of like length together, several batches at a time where that is sooner done."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from pellucid.models import Network
@@ -27,6 +27,14 @@ def passes(
     apart = apart and module.quick and device == "cpu"
     sizes = [len(group) * lengths[group[0]] + PASS for group in groups]
     yield from zip(groups, side_by_side(work, groups, alone=_alone(sizes) if apart else len(groups)))
+
+
+def in_order(module: Network, lengths: Sequence[int], work: Callable[[list[int]], Iterable[Made]]) -> list[Made]:
+    """What `work` makes of each row, in the order of the rows; it is given groups of them, as `passes` says."""
+    found: dict[int, Made] = {}
+    for group, some in passes(module, lengths, work):
+        found.update(zip(group, some))
+    return [found[i] for i in range(len(lengths))]
 
 
 def _alone(sizes: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.tasks.passes import passes
+from pellucid.tasks.passes import in_order
 from pellucid.training.learner import Learner
 from pellucid.training.ranks import Ranks
 
@@ -178,7 +178,4 @@ def logits_of(loaded: Loaded, examples: Sequence[Example]) -> list[Tensor]:
         logits = module.logits(**batch_of(loaded, [examples[i] for i in group])).float().cpu()
         return [one[: lengths[i]] if logits.dim() == 3 else one for i, one in zip(group, logits)]
 
-    found: dict[int, Tensor] = {}
-    for group, some in passes(module, lengths, said):
-        found.update(zip(group, some))
-    return [found[i] for i in range(len(examples))]
+    return in_order(module, lengths, said)

@@ -16,7 +16,7 @@ from pellucid.config.pooling import MODES, Pooling
 from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
-from pellucid.tasks.passes import passes
+from pellucid.tasks.passes import in_order
 from pellucid.text.cut import warn_of_cut
 from pellucid.training.alike import SCORE, check_unlike, scores_of, top_of
 from pellucid.training.data import place, texts
@@ -248,9 +248,7 @@ class SentenceSimilarity(Objective):
             stream, mask = pooled_states(module, batch, plan)
             return pool(stream.float(), mask, plan).cpu()
 
-        some = [zip(group, made) for group, made in passes(module, list(map(len, ids)), vectors_of)]
-        found = {i: vector for one in some for i, vector in one}
-        return torch.stack([found[i] for i in range(len(ids))]).unflatten(0, (len(examples), -1))
+        return torch.stack(in_order(module, list(map(len, ids)), vectors_of)).unflatten(0, (len(examples), -1))
 
 
 def _everywhere(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:
