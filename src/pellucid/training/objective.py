@@ -21,6 +21,9 @@ from pellucid.training.ranks import Ranks
 Fields = Mapping[str, Any]
 """One row of data, by column."""
 
+Pieces = list[tuple[int, dict[str, Tensor]]]
+"""Batches of one step, each with its number."""
+
 
 class Example(NamedTuple):
     """What a model reads, and what it should answer.
@@ -119,9 +122,7 @@ class Objective(ABC):
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         """The sum of the losses of a batch, Float32[Tensor, ""]; of a mean loss, that mean times `weight`."""
 
-    def together(
-        self, learner: Learner, ranks: Ranks, step: int, pieces: list[tuple[int, dict[str, Tensor]]]
-    ) -> list[tuple[int, dict[str, Tensor]]]:
+    def together(self, learner: Learner, ranks: Ranks, step: int, pieces: Pieces) -> Pieces:
         """The pieces of a step that this process has, each with its number, with whatever they have to know of those
         of all processes: for losses that compare the examples of a whole batch with each other."""
         return pieces

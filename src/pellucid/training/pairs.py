@@ -23,7 +23,7 @@ from pellucid.training.data import place, texts
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
 from pellucid.training.nearness import cosent, cosine, cosines, multiple_negatives, nearest
-from pellucid.training.objective import Example, Fields, Objective
+from pellucid.training.objective import Example, Fields, Objective, Pieces
 from pellucid.training.ranks import Ranks
 from pellucid.training.reading import limit
 
@@ -32,7 +32,6 @@ log = logging.getLogger("pellucid")
 CRITERIA = ("cosent", "cosine", "multiple-negatives")
 _MATCHES = Argument("criterion", "multiple-negatives")
 SCORED, MATCHED, NEGATIVE = ("sentence1", "sentence2"), ("anchor", "positive"), "negative"
-Pieces = list[tuple[int, dict[str, Tensor]]]
 
 
 class Pair(NamedTuple):

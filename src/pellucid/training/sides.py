@@ -1,15 +1,13 @@
 """The two sides of a row: the text that is read, and the one that is to be written."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pellucid.errors import Argument, Blank, InputError, near, several
 from pellucid.training.data import Record, place, texts
+from pellucid.training.objective import Fields
 
 BY_LANGUAGE = "translation"
 """The column that holds the same text in several languages, by their codes, as in collections of translations."""
-
-Fields = Mapping[str, Any]
 
 
 def sides(rows: Sequence[Fields], source: str | None, target: str | None) -> tuple[list[str], list[str]]:
