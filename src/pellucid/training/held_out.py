@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from pellucid.config.checks import within
 from pellucid.errors import Argument, Blank, InputError
 from pellucid.training.data import Data, Record, digest, missing
 
@@ -30,7 +29,6 @@ def split(
     ordered: the rows are one text, whose end is held out.
     ->  the first with the digest of all rows, since it is they that must be there again; the second with its own
     """
-    within("validation", share, above=0.0, below=1.0)
     rows = data.rows
     if len(rows) < 2:
         raise InputError(f"{data.name} holds one row, expected at least 2: one to learn from, and one to hold out")
