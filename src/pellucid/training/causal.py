@@ -1,7 +1,7 @@
 """What comes next: a decoder learns to say each token of a text from those before it."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -141,12 +141,13 @@ def _portions(text: str) -> list[str]:
     return parts
 
 
-def _pieces(lines: Any, room: int) -> list[Piece]:
+def _pieces(lines: Iterable[Line], room: int) -> list[Piece]:
     """Texts in stretches; one whose answers alone are learned is cut instead, and counted in a note."""
     pieces: list[Piece] = []
     short, lost = 0, 0
     for line in lines:
-        found = list(cut(*_kept(line, room), room))
+        many = room + 1 if line.answers else len(line.ids)
+        found = list(cut(line.ids[:many], line.learned[:many], room))
         short += line.answers and len(line.ids) > room + 1
         lost += not found
         pieces += found
@@ -155,11 +156,6 @@ def _pieces(lines: Any, room: int) -> list[Piece]:
     if lost:
         log.warning("left out: %s without anything to learn", counted(lost, "text"))
     return pieces
-
-
-def _kept(line: Line, room: int) -> tuple[list[int], list[bool]]:
-    many = room + 1 if line.answers else len(line.ids)
-    return line.ids[:many], line.learned[:many]
 
 
 def _row(pieces: Sequence[Piece]) -> Example:
