@@ -42,6 +42,11 @@ def params_of(loaded: Loaded) -> dict[str, dict[str, Any]]:
     return said
 
 
+def pairs_of(loaded: Loaded) -> list[str]:
+    """The tasks among those that name two languages, as `translation_en_to_de` does."""
+    return [name for name in params_of(loaded) if name.startswith("translation_")]
+
+
 def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
     """The text before each item: that of the first of these tasks that the checkpoint tells one of, else of any task.
 

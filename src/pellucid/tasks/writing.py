@@ -11,7 +11,7 @@ from pellucid.generation.words import Draft
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.languages import LANGUAGES, code_of, language
 from pellucid.tasks.task import Work
-from pellucid.tasks.told import params_of, prefix_of
+from pellucid.tasks.told import pairs_of, params_of, prefix_of
 from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read
 from pellucid.text import Tokenizer
 from pellucid.text.cut import check_read
@@ -112,7 +112,7 @@ class Translation(Writing):
     def names(cls, loaded: Loaded, options: Mapping[str, Any]) -> list[str]:
         source, target = options.get("src_lang"), options.get("tgt_lang")
         if source is None and target is None:
-            told = [name for name in params_of(loaded) if name.startswith("translation_")]
+            told = pairs_of(loaded)
             return ["translation", *(["translation_en_to_de"] if "translation_en_to_de" in told else told[:1])]
         codes = (code_of(one) if isinstance(one, str) else one for one in (source, target))
         return [f"translation_{source}_to_{target}", "translation_{}_to_{}".format(*codes)]
@@ -127,7 +127,7 @@ class Translation(Writing):
             return given
         if isinstance(target, str) and (mark := _mark(loaded, target)):
             return given | {"prefix": f"{mark} "}
-        both, pairs = loaded.family.told_languages, [n for n in params_of(loaded) if n.startswith("translation_")]
+        both, pairs = loaded.family.told_languages, pairs_of(loaded)
         if (source is None or target is None) and (both or pairs):
             one, said, lacks = ("src_lang", source, "tgt_lang") if target is None else ("tgt_lang", target, "src_lang")
             told = f"{one} is {short(str(said), 40)!r}, and this model is told both languages: pass "

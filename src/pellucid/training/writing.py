@@ -14,7 +14,7 @@ from pellucid.config.checks import count, truth, within
 from pellucid.errors import Argument, InputError, short
 from pellucid.generation.prompts import end_lacking
 from pellucid.tasks import writing as answering
-from pellucid.tasks.told import params_of, prefix_of, with_prefix
+from pellucid.tasks.told import pairs_of, params_of, prefix_of, with_prefix
 from pellucid.text.behind import encode_behind
 from pellucid.text.cut import check_read, warn_of_cut
 from pellucid.training.data import place
@@ -102,9 +102,9 @@ class TextToText(Objective):
         return head_for(loaded, SequenceToSequenceLM.name)
 
     def kept(self, loaded: Loaded) -> Loaded:
-        told, both = params_of(loaded), self.src_lang and self.tgt_lang
+        told = params_of(loaded)
         names = [name for name in self._names(loaded) if name in told]
-        if both and any(name.startswith("translation_") for name in told):
+        if self.src_lang and self.tgt_lang and pairs_of(loaded):
             names.append("translation")  # without languages it would be one of those pairs
         return with_prefix(loaded, self._before(loaded)[0], names)
 
