@@ -10,6 +10,10 @@ from pellucid.blocks import Cache, Pass, Watch
 from pellucid.errors import InputError
 
 
+def _nowhere() -> Tensor:
+    return torch.zeros(1, 0, dtype=torch.long, device="cpu")
+
+
 @dataclass
 class Standing:
     """Where the tokens of a pass stand in their texts, counted from 0; -1 for padding.
@@ -20,9 +24,9 @@ class Standing:
     rows: how many texts are read, also where a number is one for all of them.
     """
 
-    reads: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
-    sources: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
-    across: Tensor = field(default_factory=lambda: torch.zeros(1, 0, dtype=torch.long, device="cpu"))
+    reads: Tensor = field(default_factory=_nowhere)
+    sources: Tensor = field(default_factory=_nowhere)
+    across: Tensor = field(default_factory=_nowhere)
     rows: int = 1
 
 

@@ -121,9 +121,7 @@ def same_words(loaded: Loaded, model: Any, row: Row, tokens: int, tolerance: flo
         if ours != theirs:
             worth = float(logits[i][theirs] - logits[i][ours]) / max(float(logits[i].abs().max()), 1.0)
             return judge(WORDS, {f"token {i + 1}": worth}, tolerance, note)
-    return judge(
-        "transformers: same tokens", {"tokens": 0.0}, tolerance, f"{len(found)} of {tokens} agree {note}".strip()
-    )
+    return judge(WORDS, {"tokens": 0.0}, tolerance, f"{len(found)} of {tokens} agree {note}".strip())
 
 
 def _their_words(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Tensor]]:

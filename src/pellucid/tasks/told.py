@@ -81,16 +81,14 @@ def settled(loaded: Loaded, asked: dict[str, Any], names: Sequence[str], default
     check_kinds(asked)
     general, special = said_by(loaded), _special(loaded, names)
     given = {name: value for name, value in asked.items() if value is not None}
-    said = _agreeing(dict(defaults), general | special | given) | general | special
+    said = _agreeing(defaults, general | special | given) | general | special
     size = loaded.config.vocab_size
     try:
         return read_settings(asked, said, vocab_size=size)
     except InputError:
-        read_settings(
-            asked, _agreeing(dict(defaults), asked), vocab_size=size
-        )  # where this fails too, no file is at fault
+        read_settings(asked, _agreeing(defaults, asked), vocab_size=size)  # where this fails too, no file is at fault
         with blamed(file_of(loaded), general):
-            read_settings(asked, _agreeing(dict(defaults), asked | general) | general, vocab_size=size)
+            read_settings(asked, _agreeing(defaults, asked | general) | general, vocab_size=size)
         with blamed(f"{_path(loaded)}: task_specific_params", general | special):
             raise
 
@@ -116,7 +114,7 @@ def _as_set(ids: Any) -> set[int]:
     return set(ids) if isinstance(ids, list | tuple) else {ids}
 
 
-def _agreeing(defaults: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _agreeing(defaults: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults, without the search where the next token is to be drawn."""
     return {name: value for name, value in defaults.items() if name != "num_beams" or not over.get("do_sample")}
 
