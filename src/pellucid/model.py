@@ -251,7 +251,7 @@ class Model(Editable):
     @property
     def dtype(self) -> torch.dtype:
         """The kind of numbers that its tables give."""
-        return self.module.embeddings.token.like.dtype
+        return self.module.dtype
 
     def parameters(self) -> Iterable[nn.Parameter]:
         """Every table and bias, for an optimizer of one's own."""

@@ -89,7 +89,7 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
 
 def _as_in_files(module: Network, source: Source) -> bool:
     """Whether a module that was copied, moved or written to still has the numbers of its files."""
-    real = next(module.parameters()).dtype
+    real = module.dtype
     kinds = (f"int{module.bits}",) if module.bits else (None, *[real] * (real == torch.float64))  # widened, or read so
     return any(_agree(module, open_checkpoint(source, head=None, dtype=kind, narrower={}).module) for kind in kinds)
 

@@ -57,7 +57,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
     note = {UNTRAINED: json.dumps(random)} if random else None
     write_tensors(tensors, folder / "model.safetensors", note)
     facts = family.write(config)
-    facts["dtype"] = facts["torch_dtype"] = str(next(loaded.module.parameters()).dtype).removeprefix("torch.")
+    facts["dtype"] = facts["torch_dtype"] = str(loaded.module.dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     write_generation(loaded.generation, config.inert, folder)
     if loaded.tokenizer is not None:

@@ -35,9 +35,14 @@ class Swift(Watched):
     before_head: Callable[..., Tensor]
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The kind of its numbers; of tables of few bits, that of the numbers beside them."""
+        return next(self.parameters()).dtype
+
+    @property
     def kind(self) -> str:
         """What its numbers are: "float32", "int4", ..."""
-        return f"int{self.bits}" if self.bits else str(next(self.parameters()).dtype).removeprefix("torch.")
+        return f"int{self.bits}" if self.bits else str(self.dtype).removeprefix("torch.")
 
     @property
     def quick(self) -> bool:

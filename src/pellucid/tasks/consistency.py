@@ -137,7 +137,7 @@ def _cut(found: Tensor, wanted: Tensor, left: bool) -> Tensor:
 
 def saved_is_loaded(loaded: Loaded, texts: list[str]) -> Check:
     """Written to a folder and read back: facts, ids of the texts, and every number to the last bit."""
-    kind = next(loaded.module.parameters()).dtype
+    kind = loaded.module.dtype
     with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
         again = open_checkpoint(save_checkpoint(loaded, Path(folder) / "saved"), dtype=kind)
     apart = {"config": 0.0 if again.config == loaded.config else math.inf}

@@ -67,7 +67,7 @@ def in_pieces(
     All texts are read before the first is computed; one piece at least is given. progress: of each piece.
     """
     plan = _plan(loaded, pooling, normalize, max_length)
-    kind = None if dtype is None else choose_dtype(dtype, _dtype(loaded), loaded.module.device)
+    kind = None if dtype is None else choose_dtype(dtype, loaded.module.dtype, loaded.module.device)
     if loaded.random:
         log.warning("%s is not trained (%s): its vectors are random", loaded.name, several(loaded.random))
     rows = _rows(loaded, texts, plan)
@@ -199,7 +199,3 @@ def _pool(stream: Tensor, real: Tensor, mode: str) -> Tensor:
     total = torch.einsum("bsh,bs->bh", stream, real)
     count = real.sum(dim=1, keepdim=True).clamp(min=1e-9)
     return total / (count.sqrt() if mode == "mean_sqrt_len" else count)
-
-
-def _dtype(loaded: Loaded) -> torch.dtype:
-    return next(loaded.module.parameters()).dtype

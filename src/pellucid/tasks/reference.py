@@ -71,7 +71,7 @@ def _open_saved(loaded: Loaded) -> Any:
 
 def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
     architecture = loaded.family.page(loaded.config.head).architecture
-    kind = next(loaded.module.parameters()).dtype
+    kind = loaded.module.dtype
     require_memory(count(loaded.module), kind.itemsize * 8, torch.device("cpu"), REAL)
     ways = {"attn_implementation": "eager", "local_files_only": True, "output_loading_info": True, **form}
     with _quiet() as transformers:

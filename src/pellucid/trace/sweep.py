@@ -72,7 +72,7 @@ def sweep(
         for start in range(0, len(tried), size):
             found += _measured(loaded, row, tried[start : start + size], measure)
             line.update(min(size, len(tried) - start))
-    wide = torch.float64 if loaded.module.embeddings.token.like.dtype == torch.float64 else torch.float32
+    wide = torch.float64 if loaded.module.dtype == torch.float64 else torch.float32
     return torch.tensor(found, dtype=wide, device="cpu").view(len(names), -1)
 
 
