@@ -298,7 +298,7 @@ GOOD = {
         ({"eos_token_id": True}, CorruptFileError, "eos_token_id is True"),
         ({"eos_token_id": np.array([1, 2])}, CorruptFileError, "eos_token_id is"),
         ({"add_bos_token": 1}, CorruptFileError, "add_bos_token is 1, expected a bool"),
-        ({"model": "llama", "merges": []}, CorruptFileError, "neither tokenizer.ggml.scores nor"),
+        ({"model": "llama", "merges": []}, CorruptFileError, "^some/file.gguf has neither tokenizer.ggml.scores nor"),
     ],
 )
 def test_vocabularies_that_do_not_work(changes: dict, error: type[Exception], message: str) -> None:

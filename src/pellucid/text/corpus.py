@@ -3,12 +3,12 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pellucid.config.checks import is_several, listed, names_of, unwrapped
-from pellucid.errors import InputError, PellucidError, several
+from pellucid.errors import InputError, several
 from pellucid.files import path_of
 from pellucid.text.cut import clean_text
 from pellucid.text.lines import facts, lines
@@ -25,8 +25,7 @@ Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 class Corpus:
     """Texts, as often as somebody asks for them.
 
-    name: what they are called.  texts: where there are no files.  fault: what went wrong while somebody else's library
-    was reading, which would tell it in its own words.
+    name: what they are called.  texts: where there are no files.
     """
 
     name: str
@@ -34,16 +33,11 @@ class Corpus:
     columns: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     encoding: str = "utf-8"
-    fault: PellucidError | None = field(default=None, init=False)
 
     def __iter__(self) -> Iterator[str]:
-        try:
-            yield from self.texts
-            for path in self.files:
-                yield from self._table(path) if self.columns else self._plain(path)
-        except PellucidError as error:
-            self.fault = error
-            raise
+        yield from self.texts
+        for path in self.files:
+            yield from self._table(path) if self.columns else self._plain(path)
 
     def characters(self, cleaning: Any = None) -> Counter[str]:
         """How often each character occurs. Raises InputError where there is nothing but white space.

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pellucid.errors import Argument, CorruptFileError, InputError, Item, ResourceError, Words, counted, short
+from pellucid.errors import (
+    Argument,
+    CorruptFileError,
+    InputError,
+    Item,
+    PellucidError,
+    ResourceError,
+    Words,
+    counted,
+    short,
+)
 
 log = logging.getLogger("pellucid")
 
@@ -165,10 +175,10 @@ def shared_tokens(stride: int | None, room: int) -> int:
 @contextmanager
 def guarded(what: str = "the tokenizer failed on this text") -> Iterator[None]:
     """The library at work; its panics, which no `except Exception` would see, become one of our errors, which begins
-    with `what`. Raises ResourceError where the system gives it no threads."""
+    with `what`. What is one already stays as it is. Raises ResourceError where the system gives it no threads."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, MemoryError):
+    except (KeyboardInterrupt, SystemExit, MemoryError, PellucidError):
         raise
     except BaseException as error:
         if "ThreadPoolBuildError" in str(error):  # the text and the tokenizer are as they should be

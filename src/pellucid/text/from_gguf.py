@@ -13,6 +13,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
+from pellucid.text.cut import guarded
 from pellucid.text.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
 from pellucid.text.gguf_wordpiece import as_bert_writes, wordpiece
 from pellucid.text.pieces import SPACE
@@ -61,15 +62,10 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None) -> Tokeni
         )
     if vocabulary.model == "bert":
         vocabulary = replace(vocabulary, tokens=as_bert_writes(vocabulary))
-    try:
+    with guarded(f"{vocabulary.source} holds no vocabulary that works"):
         backend = _BUILD[vocabulary.model](vocabulary)
         _add_special(backend, vocabulary)
         _frame(backend, vocabulary)
-    except (KeyboardInterrupt, SystemExit, MemoryError, CheckpointMismatchError):
-        raise
-    except BaseException as error:  # the library panics on hostile values, and a panic is not an Exception
-        what = ascii(str(error))[1:-1][:120]
-        raise CorruptFileError(f"{vocabulary.source} holds no vocabulary that works: {what}") from error
     settings: dict[str, Any] = {f"{role}_token": vocabulary.role(role) for role in vocabulary.special}
     if vocabulary.chat_template is not None:
         settings["chat_template"] = vocabulary.chat_template

@@ -68,13 +68,8 @@ class Wanted:
 
     def learn(self, backend: tokenizers.Tokenizer, trainer: Any) -> None:
         """The library reads the texts and learns; what is wrong with a file is said as the file's reader says it."""
-        try:
-            with guarded():
-                backend.train_from_iterator(iter(self.corpus), trainer)
-        except Exception:
-            if self.corpus.fault is not None:
-                raise self.corpus.fault from None
-            raise
+        with guarded():
+            backend.train_from_iterator(iter(self.corpus), trainer)
 
 
 def pairs(wanted: Wanted) -> tokenizers.Tokenizer:
