@@ -200,6 +200,18 @@ def reading(path: str | os.PathLike[str] | None = None) -> Iterator[None]:
         raise cannot_read(named, error) from error
 
 
+def check_regular(path: Path) -> None:
+    """Refuses a pipe or a device, which would block for ever, and what is not there."""
+    if not path.is_file():
+        raise CorruptFileError(f"{path} is not a regular file")
+
+
+def check_bytes(path: Path, most: int = MOST_BYTES) -> None:
+    """Refuses a file of more than `most` bytes, before it is read."""
+    if (size := path.stat().st_size) > most:
+        raise CorruptFileError(f"{path} has {size:,} bytes, expected at most {most:,}")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, refused where it is too large, damaged, or says one thing twice."""
     found = read_any(path)
@@ -212,20 +224,18 @@ def read_any(path: Path, most: int = MOST_BYTES) -> Any:
     """Any JSON from a file of `most` bytes, as carefully."""
     if not path.is_file():
         raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
-    if path.stat().st_size > most:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}")
+    check_bytes(path, most)
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=once)
     except OSError as error:
         raise cannot_read(path, error) from error
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
 
 
 def read_text(path: Path, most: int = MOST_BYTES) -> str:
     """A text of `most` bytes in UTF-8, of a checkpoint; refused where it is too large or damaged."""
-    if path.stat().st_size > most:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {most:,}")
+    check_bytes(path, most)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -17,6 +17,7 @@ from torch import Tensor
 from pellucid.checkpoints.tensors import check_name
 from pellucid.checkpoints.unpickled import Storage, Strided, read_words
 from pellucid.errors import CorruptFileError, UnsafeFileError
+from pellucid.files import check_regular
 from pellucid.machine import within_memory
 
 OLDEST = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -35,8 +36,7 @@ Bytes = Callable[[Storage], Tensor]
 
 def read_pickled(path: Path) -> dict[str, Tensor]:
     """Every tensor of a `.bin` file by name."""
-    if not path.is_file():
-        raise CorruptFileError(f"{path} is not a regular file")
+    check_regular(path)
     with path.open("rb") as file:
         if file.read(len(OLDEST)) == OLDEST:
             return _oldest(path, file)

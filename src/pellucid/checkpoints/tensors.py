@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import CorruptFileError, UnsafeFileError
-from pellucid.files import once
+from pellucid.files import check_regular, once
 
 MOST_HEADER_BYTES = 10_000_000
 MOST_DIMENSIONS = 8
@@ -75,8 +75,7 @@ def check_name(path: Path, name: str) -> None:
 
 def spans(path: Path) -> dict[str, Span]:
     """Every tensor of a `.safetensors` file by name, after its header has been checked from end to end."""
-    if not path.is_file():  # a pipe or device would block for ever
-        raise CorruptFileError(f"{path} is not a regular file")
+    check_regular(path)
     size = path.stat().st_size
     header, body = _header(path, size)
     found = {name: _span(path, name, entry, body) for name, entry in header.items() if name != "__metadata__"}

@@ -10,6 +10,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from pellucid.errors import CorruptFileError, InputError
+from pellucid.files import check_bytes
 from pellucid.text import wire
 from pellucid.text.growth import check_size
 
@@ -61,9 +62,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     Raises CorruptFileError, naming what is wrong, for anything that the library would not have written, and InputError
     for the kinds of model that no Transformer uses (words, characters, spaces behind the words).
     """
-    size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise CorruptFileError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,}")
+    check_bytes(path, MOST_BYTES)
     try:
         return _model(path.read_bytes(), path)
     except (wire.BrokenMessage, UnicodeDecodeError) as error:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError
+from pellucid.files import check_bytes
 
 UNKNOWN = "<unk>"
 SPECIAL = ("<blank>", "<s>", "</s>", UNKNOWN)
-
-MOST_BYTES = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,7 @@ def read_words(folder: Path) -> Words:
 
 
 def _tokens(path: Path) -> tuple[str, ...]:
-    if path.stat().st_size > MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected at most {MOST_BYTES:,}")
+    check_bytes(path)
     try:
         text = path.read_text(encoding="utf-8")
         tokens = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")

@@ -20,6 +20,7 @@ import numpy as np
 from pellucid.checkpoints.gguf.kinds import KINDS, Packed
 from pellucid.checkpoints.tensors import MOST_NUMBER, check_name
 from pellucid.errors import CorruptFileError, UnsafeFileError
+from pellucid.files import check_regular
 
 MOST_HEADER_BYTES = 2**27
 """The largest headers are vocabularies, of 16 MB at most."""
@@ -89,8 +90,7 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """The header of a GGUF file after a check from end to end; nothing is read for a count that cannot be true."""
-    if not path.is_file():  # a pipe or device would block for ever
-        raise CorruptFileError(f"{path} is not a regular file")
+    check_regular(path)
     with path.open("rb") as file:
         cursor = Cursor(path, file, path.stat().st_size)
         _check_magic(cursor)
