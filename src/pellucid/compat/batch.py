@@ -9,7 +9,7 @@ import torch
 from pellucid.config.checks import among
 from pellucid.errors import Argument, InputError, near
 from pellucid.text import Batch
-from pellucid.text.batch import KINDS, PADDINGS, check_equally_long, listed
+from pellucid.text.batch import KINDS, check_equally_long, listed
 from pellucid.text.cut import cuts_second
 
 Features = dict[str, list[Any]]
@@ -138,22 +138,6 @@ def columns(rows: Sequence[Any], asked: Mapping[str, Any], token_types: bool, ot
     said = {COLUMNS[option]: value for option, value in asked.items() if value is not None}
     wanted = [name for name in _COLUMNS if said.get(name, usual.get(name, False))]
     return {name: [_COLUMNS[name][1](row) for row in rows] for name in wanted}
-
-
-def width_of(lengths: Sequence[int], padding: bool | str, length: int | None, multiple: int, pad: int | None) -> int:
-    """How long rows of these lengths become; 0 where nothing is padded.
-
-    length: with "max_length", which without one pads nothing, as in the reference; no row is shortened.
-    multiple: lengths are multiples of it.  pad: the padding token.
-    """
-    among("padding", padding, PADDINGS)
-    if padding in (False, "do_not_pad") or (padding == "max_length" and not length):
-        return 0
-    width = (length or 0) if padding == "max_length" else max(lengths, default=0)
-    width += -width % multiple
-    if pad is None and any(one < width for one in lengths):
-        raise InputError("this tokenizer has no padding token: tokenizer.pad_token = tokenizer.eos_token gives it one")
-    return width
 
 
 def padded(features: Features, width: int, left: bool, pad: int | None) -> None:

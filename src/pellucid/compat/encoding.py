@@ -15,13 +15,12 @@ from pellucid.compat.batch import (
     padded,
     sides,
     stretches,
-    width_of,
 )
 from pellucid.compat.said import Unfollowed, followed
 from pellucid.config.checks import among, count, plain_number, truth
 from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer
-from pellucid.text.batch import listed
+from pellucid.text.batch import PADDINGS, listed
 from pellucid.text.cut import cut_pair
 
 _UNFOLLOWED: Unfollowed = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
@@ -88,11 +87,25 @@ def pad(
 def _width(
     tokenizer: Tokenizer, lengths: list[int], padding: bool | str, length: int | None, multiple: int | None
 ) -> int:
+    """How long rows of these lengths become; 0 where nothing is padded.
+
+    length: with "max_length", else the tokenizer's own; without any nothing is padded, as in the reference, and no row
+        is shortened.
+    multiple: lengths are multiples of it.
+    """
     if length is not None:
         count("max_length", plain_number(length), least=0)
     if multiple is not None:
         count("pad_to_multiple_of", plain_number(multiple))
-    return width_of(lengths, padding, length or tokenizer.model_max_length, multiple or 1, tokenizer.pad_token_id)
+    among("padding", padding, PADDINGS)
+    if padding in (False, "do_not_pad"):
+        return 0
+    most = length or tokenizer.model_max_length or 0
+    width = most if padding == "max_length" else max(lengths, default=0)
+    width += -width % (multiple or 1)
+    if tokenizer.pad_token_id is None and any(one < width for one in lengths):
+        raise InputError("this tokenizer has no padding token: tokenizer.pad_token = tokenizer.eos_token gives it one")
+    return width
 
 
 def check_side(name: str, value: Any) -> str:
