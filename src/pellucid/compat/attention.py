@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import InputError
+from pellucid.config.checks import among
 from pellucid.view import View, view
 from pellucid.view.given import Given
 
@@ -82,15 +82,13 @@ def model_view(
 
 def answer(page: View, html_action: str) -> View | Page:
     """A view, or its HTML."""
-    if html_action not in ("view", "return"):
-        raise InputError(f"html_action is {html_action!r}, expected 'view' or 'return'")
+    among("html_action", html_action, ("view", "return"))
     return page if html_action == "view" else Page(page.html())
 
 
 def theme(display_mode: str) -> str:
     """The colours of a page."""
-    if display_mode not in ("dark", "light"):
-        raise InputError(f"display_mode is {display_mode!r}, expected 'dark' or 'light'")
+    among("display_mode", display_mode, ("dark", "light"))
     return display_mode
 
 

@@ -23,7 +23,6 @@ from pellucid.checkpoints.load import open_checkpoint, read_config
 from pellucid.compat.derived import derived, of_its_own
 from pellucid.compat.elsewhere import unknown
 from pellucid.compat.facts import MARKS, PretrainedConfig, called, config_class
-from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
 from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import accepted, placed, where_of
 from pellucid.compat.words import AutoTokenizer

@@ -24,7 +24,6 @@ _ELSEWHERE = {
     "get_encoder": ": AutoModel.from_pretrained opens the body, and its parts stand in .network",
     "get_decoder": ": AutoModel.from_pretrained opens the body, and its parts stand in .network",
     "prune_heads": ": .pellucid.edit({'layers.3.attention.weights': zero(head=5)}), of pellucid.edits, leaves one out",
-    "push_to_hub": ": save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it",
 }
 """Names of the reference's that are none here, each with what does that."""
 
