@@ -12,14 +12,11 @@ from pellucid.errors import InputError, near
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
 from pellucid.text.files import backend_of, with_tokens, write_tokenizer
-from pellucid.text.layouts import ROLES
+from pellucid.text.layouts import AS_ADDED, ROLES
 from pellucid.text.settings import EXTRA, stated_length
 
 _SIDES = ("padding_side", "truncation_side")
 _TOKENS = tuple(f"{role}_token" for role in ROLES)
-_ORDER = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-"""The roles in the reference's order."""
-
 _IDS = tuple(f"{name}_id" for name in _TOKENS)
 SETTABLE = (*_TOKENS, *_SIDES, "model_max_length", "chat_template", "clean_up_tokenization_spaces")
 """What may be set, beside the ids of special tokens."""
@@ -39,7 +36,7 @@ class Vocabulary:
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
-        return {f"{role}_token": token for role in _ORDER if (token := self.pellucid.special_token(role))}
+        return {f"{role}_token": token for role in AS_ADDED if (token := self.pellucid.special_token(role))}
 
     @property
     def all_special_tokens(self) -> list[str]:

@@ -8,11 +8,8 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from pellucid.errors import CorruptFileError
-from pellucid.text.layouts import ROLES, Layout
+from pellucid.text.layouts import AS_ADDED, ROLES, Layout
 from pellucid.text.settings import added_tokens, content, extra_tokens
-
-_ADDED_BY_ROLE = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-"""Roles in the order in which the reference adds tokens for them, which their ids follow."""
 
 
 def with_roles(roles: Mapping[str, str], settings: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +42,7 @@ def dress(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any
 def make_special(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
     """Adds what the settings name and a `tokenizer.json` does not list: tokens of its vocabulary become special, others
     get the next ids, as in the reference."""
-    roles = [token for role in _ADDED_BY_ROLE if content(token := settings.get(f"{role}_token"))]
+    roles: list[Any] = [token for role in AS_ADDED if content(token := settings.get(f"{role}_token"))]
     extra, listed = extra_tokens(settings), _added(backend)
     for token in added_tokens(settings).values():
         if len(token) > 1:
@@ -55,13 +52,13 @@ def make_special(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> Non
     for token in roles:
         known = _added(backend).get(str(content(token)))
         if known is None:
-            _add_one(backend, token if isinstance(token, dict) else {"content": token}, special=True)
+            _add_one(backend, token, special=True)
         elif not known.special:
             known.special = True
             backend.add_special_tokens([known])
     for token in extra:
         if str(content(token)) not in _added(backend):
-            _add_one(backend, token if isinstance(token, dict) else {"content": token}, special=True)
+            _add_one(backend, token, special=True)
 
 
 def _added(backend: tokenizers.Tokenizer) -> dict[str, AddedToken]:
@@ -88,13 +85,14 @@ def _add(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any]
             spaced = role == "mask" and layout.mask_takes_space
             _add_one(backend, token if isinstance(token, dict) else {"content": token, "lstrip": spaced}, special=True)
     for token in extra_tokens(settings):
-        _add_one(backend, token if isinstance(token, dict) else {"content": token}, special=True)
+        _add_one(backend, token, special=True)
     for i, token in numbered.items():
         if (found := backend.token_to_id(token["content"])) != i:
             raise CorruptFileError(f"{path}: token {token['content']!a} has the id {found}, the settings say {i}")
 
 
-def _add_one(backend: tokenizers.Tokenizer, token: dict[str, Any], special: bool = False) -> None:
+def _add_one(backend: tokenizers.Tokenizer, token: str | dict[str, Any], special: bool = False) -> None:
+    token = token if isinstance(token, dict) else {"content": token}
     flags = {name: bool(token.get(name)) for name in ("lstrip", "rstrip", "single_word")}
     special = special or bool(token.get("special"))
     normalized = bool(token.get("normalized", not special))

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 Form = Literal["wordpiece", "bytelevel", "sentencepiece"]
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+AS_ADDED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+"""The roles in the order in which the reference names them and adds tokens for them, which their ids follow."""
 
 
 @dataclass(frozen=True, slots=True)
