@@ -17,18 +17,18 @@ _MOST_GAPS = 1024
 
 
 def open_bytelevel(
-    folder: Path, settings: dict[str, Any], model_type: str | None
+    path: Path, settings: dict[str, Any], model_type: str | None
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
-    """The tokenizer of `vocab.json` and `merges.txt`, and its settings with every role filled.
+    """The tokenizer of a `vocab.json` and the `merges.txt` beside it, and its settings with every role filled.
 
     Raises InputError for a family whose way of splitting words is not told by these two files.
     """
-    path = folder / "vocab.json"
-    vocabulary, merges = _vocabulary(path), _merges(folder / "merges.txt")
+    beside = path.with_name("merges.txt")
+    vocabulary, merges = _vocabulary(path), _merges(beside)
     layout = layout_of(model_type, settings) or (None if model_type else _guess(vocabulary))
     if layout is None or layout.form != "bytelevel":
         raise InputError(
-            f"{folder}: vocab.json and merges.txt do not tell how {model_type or 'this model'} splits words, "
+            f"{path.parent}: vocab.json and merges.txt do not tell how {model_type or 'this model'} splits words, "
             "expected GPT-2's or RoBERTa's family: add its tokenizer.json"
         )
     settings = with_roles(layout.roles, settings)
@@ -36,7 +36,7 @@ def open_bytelevel(
     try:
         backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))
     except Exception as error:  # the library raises its bare Exception
-        raise CorruptFileError(f"{folder / 'merges.txt'} does not fit vocab.json: {ascii(str(error))[:120]}") from error
+        raise CorruptFileError(f"{beside} does not fit vocab.json: {ascii(str(error))[:120]}") from error
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     backend.decoder = decoders.ByteLevel()
     dress(backend, layout, settings, path)

@@ -135,7 +135,7 @@ def _up_to_mark(text: str, messages: list[dict[str, Any]]) -> str:
 
 def _short(value: object) -> str:
     text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return short(text, 60)
 
 
 def _reason(error: Exception) -> str:

@@ -79,7 +79,7 @@ def open_tokenizer(
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
     """The same tokenizer, which reads every text in lower case."""
-    backend = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    backend = backend_of(tokenizer)
     lower_first(backend)
     return _around(backend, tokenizer)
 
@@ -88,7 +88,7 @@ def with_tokens(
     tokenizer: Tokenizer, tokens: Sequence[str | tokenizers.AddedToken], *, special: bool
 ) -> tuple[Tokenizer, int]:
     """The same tokenizer, which knows these tokens as well; and how many of them are new to its vocabulary."""
-    backend = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    backend = backend_of(tokenizer)
     new = (backend.add_special_tokens if special else backend.add_tokens)(list(tokens))
     return _around(backend, tokenizer), new
 
@@ -184,17 +184,13 @@ def _as_it_stands(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     return backend
 
 
-def _from_pairs(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:
-    return open_bytelevel(path.parent, settings, model_type)
-
-
 _BRINGS: dict[str, Form] = {"vocab.txt": "wordpiece", "vocab.json": "bytelevel"}
 """How words are read by files that say nothing else; those of sentencepiece by its own."""
 
 _FORMS: dict[str, Callable[[Path, dict[str, Any], str | None], Opened]] = {
     "tokenizer.json": _from_json,
     "vocab.txt": open_wordpiece,
-    "vocab.json": _from_pairs,
+    "vocab.json": open_bytelevel,
     **dict.fromkeys(sentencepiece.FILES, sentencepiece.open_sentencepiece),
 }
 """Each form by the file that shows it, in the order in which they are looked for."""

@@ -16,12 +16,12 @@ class BrokenMessage(ValueError):  # noqa: N818  # it reads as what it is: the ca
     """Bytes that are no message; the reason is the text."""
 
 
-def fields(data: bytes, start: int = 0, stop: int | None = None) -> Iterator[Field]:
-    """The fields of the message in `data[start:stop]`, in the order of the file.
+def fields(data: bytes) -> Iterator[Field]:
+    """The fields of a message, in the order of the file.
 
     Raises BrokenMessage where a field is cut short, longer than what is left, or of a kind that no longer exists.
     """
-    stop = len(data) if stop is None else stop
+    start, stop = 0, len(data)
     while start < stop:
         key, start = varint(data, start, stop)
         number, kind = key >> 3, key & 7
