@@ -14,9 +14,10 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
 from pellucid.text.cut import guarded
-from pellucid.text.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
+from pellucid.text.gguf_vocabulary import Vocabulary
 from pellucid.text.gguf_wordpiece import as_bert_writes, wordpiece
 from pellucid.text.pieces import SPACE
+from pellucid.text.spm import Kind
 from pellucid.text.tokenizer import Tokenizer
 
 log = logging.getLogger("pellucid")
@@ -142,8 +143,8 @@ def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     ]
     # A user's tokens with a space, which stands behind another one here, are merged as in llama.cpp.
     spaced = _begins_with_space(vocabulary)
-    made = [one for one in scored if one[2] == NORMAL or (one[2] == USER_DEFINED and SPACE in one[1] and spaced)]
-    plain = [(score, piece) for score, piece, kind, cuts in made if cuts and kind == NORMAL]
+    made = [one for one in scored if one[2] == Kind.NORMAL or (one[2] == Kind.USER and SPACE in one[1] and spaced)]
+    plain = [(score, piece) for score, piece, kind, cuts in made if cuts and kind == Kind.NORMAL]
     many = Counter(score for score, _ in plain)
     if tied := [piece for score, piece in plain if many[score] > 1]:
         log.warning(
@@ -152,7 +153,7 @@ def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
             vocabulary.source,
             several(map(ascii, tied), 3),
         )
-    if unused := [piece for _, piece, kind, cuts in scored if kind == UNUSED and cuts]:
+    if unused := [piece for _, piece, kind, cuts in scored if kind == Kind.UNUSED and cuts]:
         log.warning(
             "%s: tokenizer.ggml.token_type calls %s unused, and they are never made; sentencepiece makes them on its "
             "way to other pieces, so it may cut their texts otherwise",
@@ -165,7 +166,7 @@ def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
 def _rank(score: float, piece: str, kind: int) -> tuple[float, int]:
     """What comes first: the best score; of a user's blanks, whose scores are one, the longest, so that the leftmost
     grow on before others begin, as in llama.cpp."""
-    return -score, -len(piece) if kind == USER_DEFINED and not piece.strip(SPACE) else 0
+    return -score, -len(piece) if kind == Kind.USER and not piece.strip(SPACE) else 0
 
 
 def _cuts(piece: str, known: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -180,8 +181,9 @@ def _cuts(piece: str, known: Mapping[str, int]) -> list[tuple[str, str]]:
 def _add_special(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
     """Tokens that are found whole in a text before it is split."""
     kinds = vocabulary.kinds
-    special = {i for i, kind in enumerate(kinds) if kind in (CONTROL, UNKNOWN)} | set(vocabulary.special.values())
-    plain = {i for i, kind in enumerate(kinds) if kind == USER_DEFINED} - special
+    own = {i for i, kind in enumerate(kinds) if kind in (Kind.CONTROL, Kind.UNKNOWN)}
+    special = own | set(vocabulary.special.values())
+    plain = {i for i, kind in enumerate(kinds) if kind == Kind.USER} - special
     names = list(vocabulary.words())
     backend.add_special_tokens([AddedToken(names[i], normalized=False, special=True) for i in sorted(special)])
     spelled = vocabulary.model == "llama" and not _begins_with_space(vocabulary)

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.errors import CorruptFileError, several
-
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
-"""Kinds of a token, as the file numbers them."""
+from pellucid.text.spm import Kind
 
 _ROLES = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding", "cls": "cls", "mask": "mask",
@@ -34,7 +32,7 @@ class Vocabulary:
     source: the file, for messages.
     model: "gpt2" (byte-level BPE), "llama" (SentencePiece's BPE) or "bert" (WordPiece).
     split: the file's name for how texts are split first.  tokens: as the file has them.
-    kinds, scores: one for each token, or none.
+    kinds, scores: one for each token, or none; kinds are numbered as `Kind` numbers sentencepiece's.
     merges: "left right", the strongest first.  special: the ids of roles ("bos", "pad" ...).
     flags: add_bos_token, add_eos_token, add_space_prefix, normalizer.lowercase and normalizer.strip_accents, where the
         file says them.
@@ -57,7 +55,7 @@ class Vocabulary:
 
     def typed(self) -> Iterator[tuple[str, int]]:
         """The tokens in order, each with its kind: normal ones where the file has no kinds."""
-        return zip(self.words(), self.kinds or itertools.repeat(NORMAL))
+        return zip(self.words(), self.kinds or itertools.repeat(Kind.NORMAL))
 
     def role(self, name: str) -> str | None:
         """The token that plays a role."""
@@ -133,7 +131,7 @@ def _usual(model: str, kinds: Sequence[int], metadata: Mapping[str, Any]) -> dic
         for role, token in _USUAL.get(model, {}).items()
         if f"tokenizer.ggml.{_ROLES[role]}_token_id" not in metadata
         and token < len(kinds)
-        and kinds[token] in (UNKNOWN, CONTROL)
+        and kinds[token] in (Kind.UNKNOWN, Kind.CONTROL)
     }
 
 

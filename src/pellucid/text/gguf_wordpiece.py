@@ -7,8 +7,9 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from pellucid.errors import several
-from pellucid.text.gguf_vocabulary import CONTROL, NORMAL, UNKNOWN, Vocabulary
+from pellucid.text.gguf_vocabulary import Vocabulary
 from pellucid.text.pieces import SPACE
+from pellucid.text.spm import Kind
 
 log = logging.getLogger("pellucid")
 
@@ -21,7 +22,7 @@ def as_bert_writes(vocabulary: Vocabulary) -> list[str]:
 def _as_bert_writes(token: str, kind: int) -> str:
     if token.startswith(SPACE):
         return token[1:]
-    whole = kind in (CONTROL, UNKNOWN) or (token.startswith("[") and token.endswith("]"))
+    whole = kind in (Kind.CONTROL, Kind.UNKNOWN) or (token.startswith("[") and token.endswith("]"))
     return token if whole else f"##{token}"
 
 
@@ -43,7 +44,7 @@ def _casing(vocabulary: Vocabulary) -> tuple[bool, bool]:
     learned from texts without accents has none. Else lowercased texts lose their accents, as BERT's and llama.cpp's do.
     """
     lowercase, strip = (vocabulary.flags.get(f"normalizer.{name}") for name in ("lowercase", "strip_accents"))
-    words = [word for word, kind in vocabulary.typed() if kind == NORMAL and not word.startswith("[")]
+    words = [word for word, kind in vocabulary.typed() if kind == Kind.NORMAL and not word.startswith("[")]
     if lowercase is None:
         capitals = [word for word in words if word != word.lower()]
         lowercase = not capitals
