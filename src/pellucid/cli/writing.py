@@ -60,7 +60,7 @@ def opened(model: str, dtype: str) -> "pellucid.Model":
 
 def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, by the library's names: a sampling option means to sample, and temperature 0 not to."""
-    from pellucid.generation.rules import OPTIONS
+    from pellucid.generation.settings import SAMPLING
 
     found = {name: value for name, value in given.items() if value not in (None, ())}
     temperature = found.get("temperature", 1.0)
@@ -70,8 +70,7 @@ def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     greedy = temperature == 0
     if greedy:
         del found["temperature"]
-    sampling = [*(name for name in OPTIONS if OPTIONS[name].sampling), "seed"]
-    drawing = [f"--{name.replace('_', '-')}" for name in sampling if name in found]
+    drawing = [f"--{name.replace('_', '-')}" for name in (*SAMPLING, "seed") if name in found]
     if drawing and (greedy or found.get("num_beams", 1) > 1):
         other = "--temperature 0" if greedy else "--beams"
         raise click.UsageError(f"{drawing[0]} samples, and {other} does not: leave one of them out")

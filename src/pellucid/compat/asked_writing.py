@@ -14,9 +14,8 @@ from pellucid.compat.said import Unfollowed
 from pellucid.compat.writing import DEFAULT_LENGTH, REFERENCE_TOP_K, TORCH, agreeing, useful
 from pellucid.config.checks import count
 from pellucid.errors import InputError
-from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import REFERENCE_LENGTH, started
-from pellucid.generation.settings import APART
+from pellucid.generation.settings import APART, SAMPLING
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.model import Model
 from pellucid.tasks.told import params_of, prefix_of
@@ -101,7 +100,7 @@ class Written(Asked, ABC):
         plain = {name: said[name] for name in names_of_writing() if said.get(name) is not None}
         plain["keep_stop"] = self.said.get("stop") is None  # which is pellucid's own name
         if not said.get("do_sample"):
-            plain = {name: value for name, value in plain.items() if name not in OPTIONS or not OPTIONS[name].sampling}
+            plain = {name: value for name, value in plain.items() if name not in SAMPLING}
         if (stop := self.said.get("stop_sequence")) is not None:  # in place of the model's own end tokens
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")

@@ -17,9 +17,8 @@ from pellucid.config.positions import Learned, Sinusoidal
 from pellucid.errors import InputError, counted, several
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
-from pellucid.generation.rules import OPTIONS
 from pellucid.generation.said import settings_of, started
-from pellucid.generation.settings import Settings, check_kinds
+from pellucid.generation.settings import SAMPLING, Settings, check_kinds
 from pellucid.models import check_ids
 
 log = logging.getLogger("pellucid")
@@ -193,8 +192,7 @@ def _streamed(steps: Iterable[Step], streamer: Any, begun: list[Any], texts: int
 
 def useful(asked: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """The options without those that mean nothing beside the others; as in the reference, a note is all they are."""
-    drawing = {"seed", *(name for name in OPTIONS if OPTIONS[name].sampling)}
-    idle = set() if asked.get("do_sample", said.get("do_sample")) else drawing
+    idle = set() if asked.get("do_sample", said.get("do_sample")) else {"seed", *SAMPLING}
     idle |= {"length_penalty", "early_stopping"} if asked.get("num_beams", said.get("num_beams", 1)) == 1 else set()
     if found := idle & asked.keys():
         log.warning("%s: neither drawn nor searched by, and left out", several(sorted(found)))

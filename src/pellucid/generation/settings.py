@@ -100,6 +100,9 @@ class Settings:
             )
 
 
+SAMPLING = tuple(name for name, option in OPTIONS.items() if option.sampling)
+"""Options of rules that mean something only where the next token is drawn, in the order of the chain."""
+
 _LISTS = {"stop": "texts", "stop_token_ids": "ids of tokens", "rules": "rules"}
 _OWN = {field.name for field in dataclasses.fields(Settings)}
 _BEAMS = ("length_penalty", "early_stopping")
@@ -194,7 +197,7 @@ def _agreeing(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         log.warning("the checkpoint says num_return_sequences %d, and this call gives at most %d", texts, most)
         said["num_return_sequences"] = most
     if not draws:
-        said = {name: value for name, value in said.items() if name not in OPTIONS or not OPTIONS[name].sampling}
+        said = {name: value for name, value in said.items() if name not in SAMPLING}
     return said
 
 
