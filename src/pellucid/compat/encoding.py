@@ -29,7 +29,7 @@ _CUTS = (True, False, None, "longest_first", "only_first", "only_second", "do_no
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Request:
     """What one call asks for, of texts and of targets alike; the arguments of `AutoTokenizer.__call__` by their names.
 
     padding_side: "left" or "right".  columns: the further columns that are asked for, or not wanted.
@@ -59,7 +59,7 @@ class Asked:
                 count(name, plain_number(value), least=0)
 
 
-def encoded(tokenizer: Tokenizer, text: Any, pair: Any, asked: Asked) -> BatchEncoding:
+def encoded(tokenizer: Tokenizer, text: Any, pair: Any, asked: Request) -> BatchEncoding:
     """Texts, or pairs of texts, as the batch that was asked for."""
     single = isinstance(text, str) or (asked.is_split_into_words and are_words(text))
     if single and isinstance(pair, str | list | tuple) and not pair:  # to the reference it is none; in a list it is one
@@ -114,7 +114,7 @@ def check_side(name: str, value: Any) -> str:
     return value
 
 
-def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Asked) -> Iterable[tuple[Any, Any]]:
+def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Request) -> Iterable[tuple[Any, Any]]:
     """Each text, or pair, without special tokens around it."""
     if asked.is_split_into_words:
         firsts = tokenizer.raw_words([text] if single else text or [])
@@ -136,7 +136,7 @@ def _paired(firsts: list[Any], seconds: list[Any]) -> Iterable[tuple[Any, Any]]:
     return zip(firsts, seconds)
 
 
-def _rows(tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], asked: Asked) -> tuple[list[Any], list[int]]:
+def _rows(tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], asked: Request) -> tuple[list[Any], list[int]]:
     """Rows that fit, with their special tokens, and the number of the text that each is of."""
     said, most, special = asked.truncation, asked.max_length, asked.add_special_tokens
     cut = most is not None and asked.padding is False if said is None else said

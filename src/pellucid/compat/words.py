@@ -8,7 +8,7 @@ from typing import Any
 
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
-from pellucid.compat.encoding import Asked, encoded, pad
+from pellucid.compat.encoding import Request, encoded, pad
 from pellucid.compat.said import PLACE, accepted, lacking, where_of
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
 from pellucid.config.checks import is_several, truth
@@ -76,7 +76,7 @@ class AutoTokenizer(Vocabulary):
         padding_side: in place of the tokenizer's own.  verbose: changes nothing.
         asked: `return_offsets_mapping=True` and its kin: further columns.
         """
-        how = Asked(
+        how = Request(
             add_special_tokens=add_special_tokens,
             padding=padding,
             truncation=truncation,

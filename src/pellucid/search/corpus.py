@@ -17,7 +17,7 @@ from pellucid.search.ids import checked_id
 from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
 from pellucid.text.frames import rows_of_frame
-from pellucid.text.lines import encoding_named, facts
+from pellucid.text.lines import encoding_named, size_and_time
 from pellucid.text.rows import OBJECTS, TABLES, as_named, bare, check_column, is_missing, read_rows
 
 Cut = Callable[[str, int], list[tuple[int, int]]]
@@ -80,7 +80,7 @@ class Corpus:
         if not paths:
             raise InputError(f"{self.source} holds no files", self._left_out())
         if len(paths) == 1:
-            facts(paths[0])  # that there is none is said before anything else of it
+            size_and_time(paths[0])  # that there is none is said before anything else of it
         tables = [path for path in paths if path.suffix.lower() in (*TABLES, *OBJECTS)]
         named = self.id_column if self.column is None else self.column
         if tables and (named is not None or len(tables) == len(paths)):
@@ -135,7 +135,7 @@ class Corpus:
             raise InputError(
                 f"{path} is a table: name the column with the texts (", Argument("column", Blank("NAME")), ")"
             )
-        before = facts(path)
+        before = size_and_time(path)
         rows = read_rows(path, encoding=self.encoding, skip_bad=self.skip_bad)
         self.delimiter = rows.delimiter
         for name in (self.column, self.id_column):
@@ -156,7 +156,7 @@ class Corpus:
         """Raises InputError for a file that was written while it was read: nobody ever had such rows together."""
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if facts(path) != before:
+        if size_and_time(path) != before:
             raise InputError(f"{path} was changed while it was read: run this again once nobody writes it")
         self.digests[whole_characters(str(path))] = digest
 

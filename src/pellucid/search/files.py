@@ -10,7 +10,7 @@ from pellucid.errors import InputError
 from pellucid.files import name_of
 from pellucid.search.generations import is_index
 from pellucid.text.cut import MOST_CHARACTERS
-from pellucid.text.lines import facts, lines
+from pellucid.text.lines import lines, size_and_time
 
 
 def found(name: str | Path) -> tuple[list[Path], list[Path]]:
@@ -55,7 +55,7 @@ def _beside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Pa
 
 def whole(path: Path, encoding: str) -> str:
     """A file as one text."""
-    size, _ = facts(path)
+    size, _ = size_and_time(path)
     if size > 4 * MOST_CHARACTERS:
         raise InputError(f"{path} has {size:,} bytes, expected at most {4 * MOST_CHARACTERS:,} of one text: split it")
     text = "".join(lines(path, encoding))

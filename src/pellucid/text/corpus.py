@@ -11,7 +11,7 @@ from pellucid.config.checks import is_several, listed, names_of, unwrapped
 from pellucid.errors import InputError, several
 from pellucid.files import path_of
 from pellucid.text.cut import clean_text
-from pellucid.text.lines import facts, lines
+from pellucid.text.lines import lines, size_and_time
 from pellucid.text.rows import check_column, read_rows
 
 PART = 2**16
@@ -90,5 +90,5 @@ def corpus_of(files: Given, texts: Iterable[str] | None, column: str | Sequence[
         raise InputError("files is empty: there is nothing to learn from")
     for path in found:
         check_column(path, columns[0] if columns else None)
-        facts(path)  # refuses what has no end
+        size_and_time(path)  # refuses what has no end
     return Corpus(several(map(str, found), 3), found, columns, encoding=encoding)

@@ -82,7 +82,7 @@ def no_file(path: Path) -> NotFoundError:
     return NotFoundError(f"there is no file {str(path)[:200]!r}{near(path.name, beside)}")
 
 
-def facts(path: Path) -> tuple[int, int]:
+def size_and_time(path: Path) -> tuple[int, int]:
     """Size and time of change of a file that can be read to its end. Raises InputError for anything else."""
     try:
         found = path.stat()

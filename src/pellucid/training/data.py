@@ -15,7 +15,7 @@ from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, Blank, InputError, near, several, short
 from pellucid.files import cannot_read, once, path_of
 from pellucid.text.frames import rows_of_frame
-from pellucid.text.lines import facts, no_file
+from pellucid.text.lines import no_file, size_and_time
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import as_named, bare, is_missing, read_rows
 from pellucid.training.formats import special
@@ -49,7 +49,7 @@ class File:
     @classmethod
     def of(cls, path: Path) -> "File":
         """The file as it is now; raises NotFoundError and InputError where it cannot be read."""
-        facts(path)  # a pipe or a device has no end
+        size_and_time(path)  # a pipe or a device has no end
         try:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
