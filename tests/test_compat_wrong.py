@@ -2,6 +2,7 @@
 
 import inspect
 import pydoc
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -313,6 +314,14 @@ def test_a_name_that_is_elsewhere_is_told_to_who_imports_it(name: str, fragment:
     with pytest.raises(AttributeError, match=fragment):
         getattr(compat, name)
     assert not hasattr(compat, name) and getattr(compat, name, None) is None
+
+
+def test_every_name_is_a_hint_for_one_that_is_nearly_it() -> None:
+    taken = re.findall(r" as (\w+)$", inspect.getsource(compat), re.MULTILINE)
+    assert {"AutoModel", "ModelOutput", "head_view"} <= set(taken)
+    for name in taken:
+        with pytest.raises(AttributeError, match=rf"\(did you mean [^?]*\b{name}\b"):
+            getattr(compat, f"{name}z")
 
 
 def test_a_module_of_names_is_one_among_others() -> None:

@@ -173,8 +173,8 @@ class ReadingModel(PreTrainedModel):
 
 
 _NAMES = (
-    """AutoConfig AutoModel AutoTokenizer BatchEncoding GenerationConfig PreTrainedModel PretrainedConfig head_view
-model_view neuron_view pipeline set_seed""".split()
+    """AutoConfig AutoModel AutoTokenizer BatchEncoding GenerationConfig ModelOutput Page PreTrainedModel
+PretrainedConfig head_view model_view neuron_view pipeline set_seed""".split()
     + [kind.__name__ for kind in AutoModel.__subclasses__()]
 )
 
