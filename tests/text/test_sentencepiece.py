@@ -1,6 +1,7 @@
 """Sentencepiece models without the library: its ids and places to the letter, and no harm from hostile files."""
 
 import itertools
+import os
 import random
 import time
 import tracemalloc
@@ -264,6 +265,13 @@ def test_hostile_files_are_refused(tmp_path: Path, name: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 * len(HOSTILE[name]) + 100_000
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    (path := tmp_path / "spiece.model").write_bytes(UNKNOWN + TAIL)
+    os.truncate(path, 2**25 + 1)
+    with pytest.raises(CorruptFileError, match=r"spiece\.model has 33,554,433 bytes, expected at most 33,554,432$"):
+        open_tokenizer(tmp_path, max_length=None, token_types=False)
 
 
 def test_models_of_words_are_refused(shared: Shared, tmp_path: Path) -> None:

@@ -220,7 +220,13 @@ def test_what_does_not_fit_is_one_sentence(foreign: Path, tmp_path: Path, name: 
 def test_vocabularies_that_do_not_fit(foreign: Path, tmp_path: Path) -> None:
     folder = copied(foreign, tmp_path / "foreign", load_file(foreign / "model.safetensors"))
     words = (folder / "target_vocabulary.txt").read_text(encoding="utf-8")
-    for text, says in ((words + "new\n", "44 tokens"), (words + "a\n", "twice"), ("\xff", "utf-8")):
+    cases = (
+        (words + "new\n", "44 tokens"),
+        (words + "a\n", "twice"),
+        ("\xff", "utf-8"),
+        ("a" * 20_000_001, "at most 20,"),
+    )
+    for text, says in cases:
         (folder / "target_vocabulary.txt").write_bytes(text.encode("latin-1" if text == "\xff" else "utf-8"))
         with pytest.raises(PellucidError, match=f"(?i){says}"):
             convert(folder, tmp_path / "ours", heads=8)
