@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -170,6 +171,16 @@ def digest_of(path: Path) -> str:
     """sha256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_own(about: os.stat_result, *trusted: int) -> bool:
+    """Whether nobody else can have written a file, or in a folder, by who owns it and who may write there.
+
+    trusted: numbers of users who may own it as well. Systems that have no such numbers are not asked.
+    """
+    if os.name != "posix":
+        return True
+    return about.st_uid in (os.getuid(), *trusted) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def cannot_write(target: Path, error: OSError) -> PellucidError:

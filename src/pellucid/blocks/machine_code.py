@@ -19,7 +19,7 @@ from typing import Any
 
 from pellucid.blocks.image import LINKED, NOT_RUN, Image, linked
 from pellucid.errors import InputError, ResourceError
-from pellucid.files import cache, write_whole
+from pellucid.files import cache, is_own, write_whole
 from pellucid.machine import processor
 
 log = logging.getLogger("pellucid")
@@ -118,8 +118,7 @@ def _kept(place: Path) -> bytes | None:
 
 def _own(about: os.stat_result) -> bool:
     """Whether it is a file that nobody else can have written."""
-    closed = not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and closed
+    return stat.S_ISREG(about.st_mode) and is_own(about)
 
 
 def _digest(place: Path, code: bytes) -> bytes:

@@ -3,10 +3,13 @@
 $PELLUCID_CACHE/converted/rampart-9f27d24949b0/     named by what it was made from
     config.json, model.safetensors, tokenizer, licences
     converted.json                                  what was written, file by file; written last
+
+A model says what its maker likes, so nothing is taken that somebody else could have written, but for root.
 """
 
 import json
 import logging
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any
 
 from pellucid.checkpoints.installed import Packaged
 from pellucid.errors import InputError, PellucidError, ResourceError
-from pellucid.files import cache, cannot_write, digest_of
+from pellucid.files import cache, cannot_write, digest_of, is_own
 
 log = logging.getLogger("pellucid")
 
@@ -25,10 +28,16 @@ ACCOUNT = "converted.json"
 PATIENCE = 300
 """Seconds to wait for another process that converts the same."""
 
+ROOT = 0
+"""The user who can write everywhere, and often fills the cache of an image that others run."""
+
+_CLOSED = 0o755
+"""Rights by which only the owner writes."""
+
 
 def place_of(package: Packaged) -> Path:
     """The folder of a converted package, whether it is there or not."""
-    return cache() / "converted" / f"{package.short}-{(package.digest or 'any')[:12]}"
+    return Path(os.path.realpath(cache() / "converted")) / f"{package.short}-{(package.digest or 'any')[:12]}"
 
 
 def at_hand(package: Packaged) -> bool:
@@ -37,6 +46,7 @@ def at_hand(package: Packaged) -> bool:
         folder = place_of(package)
         if _whole(folder):
             return True
+        _check_own(folder.parent)
         with tempfile.TemporaryFile(dir=next(one for one in folder.parents if one.exists())):
             return True  # rights alone do not say it: root has them where a disk is read alone
     except (InputError, OSError):
@@ -46,14 +56,15 @@ def at_hand(package: Packaged) -> bool:
 def converted(package: Packaged, home: Path) -> Path:
     """The folder with the checkpoint, made from the package's files in `home` where it is not there, or broken.
 
-    Two processes at once make it once. Raises what `convert` raises, InputError where the cache cannot be written, and
-    ResourceError where it is full.
+    Two processes at once make it once. Raises what `convert` raises, InputError where the cache cannot be written
+    or others may write there, and ResourceError where it is full.
     """
     folder = place_of(package)
     if _whole(folder):
         return folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=_CLOSED, parents=True, exist_ok=True)
+        _check_own(folder.parent)
         with _lock(folder):
             if not _whole(folder):
                 _make(package, home, folder)
@@ -76,6 +87,8 @@ def _make(package: Packaged, home: Path, folder: Path) -> None:
         convert(home / package.weights, new, progress=False)
         files = {path.name: digest_of(path) for path in sorted(new.iterdir())}
         (new / ACCOUNT).write_text(json.dumps({"version": VERSION, "files": files}, indent=2) + "\n", encoding="utf-8")
+        for path in (new, *new.iterdir()):
+            path.chmod(path.stat().st_mode & _CLOSED)  # whatever the umask lets others write
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
     finally:
@@ -83,14 +96,22 @@ def _make(package: Packaged, home: Path, folder: Path) -> None:
 
 
 def _whole(folder: Path) -> bool:
-    """Whether everything that the account lists is there, bit for bit."""
+    """Whether everything that the account lists is there, bit for bit, and nobody else can have written it."""
     try:
+        if not all(is_own(path.lstat(), ROOT) for path in (folder.parent, folder, *folder.iterdir())):
+            return False
         said: Any = json.loads((folder / ACCOUNT).read_text(encoding="utf-8"))
         if said["version"] != VERSION or "model.safetensors" not in said["files"]:
             return False
         return all(digest_of(folder / name) == wanted for name, wanted in said["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def _check_own(folder: Path) -> None:
+    """Refuses a folder in which somebody else could put a model in the place of ours."""
+    if folder.exists() and not is_own(folder.stat(), ROOT):
+        raise _unwritable(InputError(f"{folder} belongs to others, or they may write there"))
 
 
 def _lock(folder: Path) -> Any:
