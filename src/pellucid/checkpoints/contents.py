@@ -31,15 +31,10 @@ class Contents(ABC):
 
     said_in: Path
 
-    @property
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """As the reference's `config.json` says them."""
-
-    @property
-    @abstractmethod
-    def tensors(self) -> dict[str, Stored]:
-        """By the reference's names; only the heads of the weight files are read."""
+    facts: dict[str, Any]
+    """As the reference's `config.json` says them."""
+    tensors: dict[str, Stored]
+    """By the reference's names; only the heads of the weight files are read."""
 
     @abstractmethod
     def tokenizer(self, config: Config) -> Tokenizer | None:
@@ -121,16 +116,8 @@ class _Folder(Contents):
 
 class _Gguf(Contents):
     def __init__(self, file: Path) -> None:
-        self.said_in, self.held = file, open_gguf(file)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return self.held.raw
-
-    @property
-    def tensors(self) -> dict[str, Stored]:
-        return self.held.tensors
+        opened = open_gguf(file)
+        self.said_in, self.facts, self.tensors, self._words = file, opened.raw, opened.tensors, opened.vocabulary
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        words = self.held.vocabulary
-        return None if words is None else build_tokenizer(words, max_length=config.longest)
+        return None if self._words is None else build_tokenizer(self._words, max_length=config.longest)

@@ -24,20 +24,12 @@ class Gguf:
 
     raw: the facts under the keys of a reference `config.json`.
     tensors: by the reference's names and in its shapes; whatever was quantised becomes float32 when it is read.
-    metadata: the file's own keys and values, as they stand there.
     vocabulary: what a tokenizer is made of (`pellucid.text.from_gguf.build_tokenizer`); None where the file has none.
     """
 
-    path: Path
     raw: dict[str, Any]
     tensors: dict[str, Stored]
-    metadata: dict[str, Any]
     vocabulary: Vocabulary | None
-
-    @property
-    def chat_template(self) -> str | None:
-        """How a conversation becomes one text, as a Jinja template. It is text from a stranger: never just run it."""
-        return None if self.vocabulary is None else self.vocabulary.chat_template
 
 
 def open_gguf(path: Path) -> Gguf:
@@ -55,7 +47,7 @@ def open_gguf(path: Path) -> Gguf:
         )
     vocabulary = read_vocabulary(header.metadata, str(path))
     raw = facts(header, architecture, len(vocabulary.tokens) if vocabulary else 0)
-    return Gguf(path, raw, _tensors(header, NAMINGS[architecture], raw), header.metadata, vocabulary)
+    return Gguf(raw, _tensors(header, NAMINGS[architecture], raw), vocabulary)
 
 
 def _check_whole(header: Header) -> None:
