@@ -1,6 +1,5 @@
 """What an adapter says of the whole model: by whose facts it was learned, which head it has, and how many labels."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from pellucid.checkpoints.families import family_in
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.names import Names, Place, Rows
 from pellucid.checkpoints.page import Family, HeadPage
-from pellucid.checkpoints.tensors import note_in
+from pellucid.checkpoints.tensors import told_in
 from pellucid.checkpoints.weights import Stored, one_file
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, Words
-from pellucid.files import once
 from pellucid.lazy import cached_property
 
 NOTE = "config"
@@ -124,14 +122,8 @@ def _own_words(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
 
 def _noted(path: Path) -> dict[str, Any] | None:
     """What our own files say of the whole model."""
-    note = note_in(path) if path.suffix == ".safetensors" else {}
-    if NOTE not in note:
-        return None
-    try:
-        own = json.loads(note[NOTE], object_pairs_hook=once)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} has a damaged note in its header: {str(error)[:120]}") from error
-    if not isinstance(own, dict):
+    own = told_in(path, NOTE) if path.suffix == ".safetensors" else None
+    if own is not None and not isinstance(own, dict):
         raise CorruptFileError(f"{path} has a note that is a {type(own).__name__}, expected an object")
     return own
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pellucid.checkpoints.moves import AS_IT_IS, Move
@@ -64,13 +64,13 @@ class Names:
         stem, _, last = theirs.rpartition(".")
         known = f"{stem}.{dict(self.renamed).get(last, last)}" if stem else theirs
         found = _forward(known.removeprefix(self.prefix), self._body) or _forward(known, _table(rows))
-        return {ours: Place(theirs, place.move, place.part, place.parts) for ours, place in found.items()}
+        return {ours: replace(place, theirs=theirs) for ours, place in found.items()}
 
     def theirs(self, ours: str, rows: Rows, *, prefixed: bool) -> Place:
         """Where one of our parameters stands in the reference's file."""
         body = _back(ours, self._body)
         if body is not None:
-            return Place((self.prefix if prefixed else "") + body.theirs, body.move, body.part, body.parts)
+            return replace(body, theirs=(self.prefix if prefixed else "") + body.theirs)
         found = _back(ours, _table(rows))
         if found is None:
             raise KeyError(ours)
@@ -93,10 +93,11 @@ def under(theirs: str, ours: str, rows: Rows) -> Rows:
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows by their left side, and by each name of their right side; of several alike the first counts."""
+    """Places as the rows have them, with `{i}`: by our names for each left side, and by each name of a right side; of
+    several alike the first counts."""
 
-    forward: dict[str, tuple[tuple[str, ...], Move]]
-    back: dict[str, tuple[str, Move, int, int]]
+    forward: dict[str, dict[str, Place]]
+    back: dict[str, Place]
 
 
 @functools.cache
@@ -104,26 +105,24 @@ def _table(rows: Rows) -> _Table:
     table = _Table({}, {})
     for left, right, *rest in rows:
         names, move = (right,) if isinstance(right, str) else right, rest[0] if rest else AS_IT_IS
-        table.forward.setdefault(left, (names, move))
-        for part, name in enumerate(names):
-            table.back.setdefault(name, (left, move, part, len(names)))
+        places = {name: Place(left, move, part, len(names)) for part, name in enumerate(names)}
+        table.forward.setdefault(left, places)
+        for name, place in places.items():
+            table.back.setdefault(name, place)
     return table
 
 
 def _forward(theirs: str, table: _Table) -> dict[str, Place]:
     for pattern, number, last in _spellings(theirs):
-        if (row := table.forward.get(pattern)) is not None:
-            names, move = row
-            places = [Place(theirs, move, part, len(names)) for part in range(len(names))]
-            return {name.replace("{i}", number) + last: place for name, place in zip(names, places)}
+        if (places := table.forward.get(pattern)) is not None:
+            return {name.replace("{i}", number) + last: place for name, place in places.items()}
     return {}
 
 
 def _back(ours: str, table: _Table) -> Place | None:
     for pattern, number, last in _spellings(ours):
-        if (row := table.back.get(pattern)) is not None:
-            left, move, part, parts = row
-            return Place(left.replace("{i}", number) + last, move, part, parts)
+        if (place := table.back.get(pattern)) is not None:
+            return replace(place, theirs=place.theirs.replace("{i}", number) + last)
     return None
 
 

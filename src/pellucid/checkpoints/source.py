@@ -70,12 +70,13 @@ def locate(name: str | os.PathLike[str], where: Where = USUAL) -> Source:
 
 def _located(name: str | os.PathLike[str], where: Where) -> Source:
     """What a name stands for, whatever it is: looked at, and with what the cache lacks of it."""
-    found = lying(name := _named(name), where)
-    if found is not None and found.kind in ("folder", "file"):
+    text = _named(name)
+    if (found := _of_path(text)) is not None:
         return found
-    package = installed.find(name)
+    sought, package = _sought(text)
+    found = _at_hand(sought, package, where)
     if found is None:
-        return _fetched(package.name if package else name, package, where)
+        return _fetched(sought, package, where)
     if found.kind == "hub":
         _make_whole(found, package, where)
     elif package is not None:
@@ -86,7 +87,13 @@ def _located(name: str | os.PathLike[str], where: Where) -> Source:
 
 def lying(name: str | os.PathLike[str], where: Where) -> Source | None:
     """What a name stands for as it lies here, which is not looked at; None for one on the hub of which nothing does."""
-    folder = _path(text := _named(name))
+    text = _named(name)
+    return _of_path(text) or _at_hand(*_sought(text), where)
+
+
+def _of_path(text: str) -> Source | None:
+    """The folder or file at a path; None where nothing is there and the text can be a name on the hub."""
+    folder = _path(text)
     if folder.is_dir():
         return Source(text, folder.resolve(), "folder", file=_gguf_of(folder))
     packed = folder.suffix.lower() == ".gguf"
@@ -97,12 +104,21 @@ def lying(name: str | os.PathLike[str], where: Where) -> Source | None:
     if not hub.is_hub_id(text) or (packed and "/" not in text):
         kind = f"file {text[:200]!r}{hub.near_names(text)}" if packed else f"folder {text[:200]!r}"
         raise NotFoundError(f"there is no {kind}, and it is not a name on the hub (owner/model) either")
-    where.check_revision()
+    return None
+
+
+def _sought(text: str) -> tuple[str, installed.Packaged | None]:
+    """The name on the hub that a text stands for, and the package of it, where one is known."""
     package = installed.find(text)
+    return package.name if package else text, package
+
+
+def _at_hand(name: str, package: installed.Packaged | None, where: Where) -> Source | None:
+    """What goes by a name on the hub as it lies here, installed or in the hub's cache."""
+    where.check_revision()
     if package is not None and where.revision is None and (home := package.path()) is not None:
-        return Source(package.name, home, "package", file=_gguf_of(home))
+        return Source(name, home, "package", file=_gguf_of(home))
     _refuse_foreign(package, where)
-    name = package.name if package else text
     cached = cache.cached(name, where)
     return None if cached is None else _of_hub(name, cached)
 
@@ -112,20 +128,19 @@ def pull(name: str, where: Where = USUAL) -> Source:
     if not hub.is_hub_id(name):
         raise InputError(f"{name[:200]!r} is not a name on the hub, expected owner/model")
     where.check_revision()
-    package = installed.find(name)
+    sought, package = _sought(name)
     if package is not None and where.revision is None and package.path() is not None:
         return locate(name)
     _refuse_foreign(package, where)
     if where.offline:
         switch = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
-    name = package.name if package else name
     asked = time.time_ns()
-    found = _of_hub(name, hub.download(name, package, where, whole=True))
+    found = _of_hub(sought, hub.download(sought, package, where, whole=True))
     adds = form_of_folder(found.folder).kind == "adapter"
     cache.stands_for(where.revision or "main", found.folder, asked, first=adds)
     if adds:  # its base comes with it
-        found = locate(name, replace(where, revision=found.revision))
+        found = locate(sought, replace(where, revision=found.revision))
         cache.stands_for(where.revision or "main", found.folder, asked)
     return found
 

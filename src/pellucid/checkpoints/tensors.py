@@ -92,6 +92,15 @@ def note_in(path: Path) -> dict[str, Any]:
     return note
 
 
+def told_in(path: Path, key: str, default: Any = None) -> Any:
+    """What that note says under a key, whose value is JSON; `default` where it says nothing."""
+    note = note_in(path)
+    try:
+        return json.loads(note[key], object_pairs_hook=once) if key in note else default
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} has a damaged note in its header: {str(error)[:120]}") from error
+
+
 def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
     with path.open("rb") as file:
         first = file.read(512)
@@ -106,7 +115,7 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
         raw = file.read(length)
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=once)
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # bytes that are no text are a ValueError
         raise CorruptFileError(f"{path} has a damaged header: {str(error)[:120]}") from error
     if not isinstance(header, dict):
         raise CorruptFileError(f"{path} has a header that is a {type(header).__name__}, expected an object")

@@ -1,6 +1,5 @@
 """The weights of a folder, whatever form they come in: one file, shards, or PyTorch's `.bin`."""
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from pellucid.blocks.rounding import BLOCK
 from pellucid.checkpoints.cache import brings
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.pickled import read_pickled
-from pellucid.checkpoints.tensors import check_name, note_in, spans
+from pellucid.checkpoints.tensors import check_name, spans, told_in
 from pellucid.checkpoints.wanted import WEIGHTS, form_of_folder
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
 from pellucid.files import read_json
@@ -82,10 +81,7 @@ def untrained_in(folder: Path) -> tuple[str, ...]:
     if not os.path.lexists(folder / name):
         return ()
     path = _there(folder, name)
-    try:
-        parts = json.loads(note_in(path).get(UNTRAINED, "[]"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} has a damaged note in its header: {str(error)[:120]}") from error
+    parts = told_in(path, UNTRAINED, [])
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise CorruptFileError(f"{path} has a damaged note in its header: {UNTRAINED} is no list of names")
     return tuple(parts)
