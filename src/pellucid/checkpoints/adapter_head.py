@@ -7,6 +7,7 @@ from typing import Any
 from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, numbers_of, read_adapter_facts
 from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.families import family_in
+from pellucid.checkpoints.labels import without_labels
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.names import Names, Place, Rows
 from pellucid.checkpoints.page import Family, HeadPage
@@ -148,4 +149,4 @@ def _with_labels(said: dict[str, Any], number: int) -> dict[str, Any]:
     named = said.get("id2label")
     if isinstance(named, dict) and len(named) == number:
         return said
-    return {key: value for key, value in said.items() if key not in ("id2label", "label2id")} | {"num_labels": number}
+    return without_labels(said) | {"num_labels": number}

@@ -1,24 +1,21 @@
 """`config.json` as a witness: every key is read, known to change nothing, or named out loud."""
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.generation import LEGACY
+from pellucid.checkpoints.labels import labels_of, tell_of_numbers, without_bad_labels
 from pellucid.config import Config, Head
-from pellucid.config.checks import ACTIVATIONS, count
+from pellucid.config.checks import ACTIVATIONS
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, blaming, near, several, short
 
 log = logging.getLogger("pellucid")
 
 MOST_LAYERS = 1_000
 """Each layer is built before its weights are looked for; a file must not be able to ask for a million."""
-
-MOST_LABELS = 100_000
-"""Each gets a name, and a file of a few bytes must not be able to ask for millions."""
 
 INERT = frozenset(
     """_name_or_path _num_labels architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
@@ -51,9 +48,6 @@ _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_
 
 _LEFT_OPEN = ("sliding_window", "num_key_value_heads")
 """Numbers that may be null also in a family whose default is a number."""
-
-_UNNAMED = re.compile(r"LABEL_\d+")
-"""What the reference calls a label that nobody has named."""
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
 
@@ -111,10 +105,10 @@ class Keys:
             self._report({key: raw[key] for key in raw.keys() - known - set(self.inert)}, standard | changes, path)
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
             head = _head(raw, heads)
-            raw = _without_bad_labels(raw, head, path)
-            config = defaults.replace(**changes, head=head, **_labels(raw), inert=kept)
+            raw = without_bad_labels(raw, head, path)
+            config = defaults.replace(**changes, head=head, labels=labels_of(raw), inert=kept)
             check_depth(config)
-            _check_numbers_of_labels(raw, config.labels, path)
+            tell_of_numbers(raw, config.labels, path)
             return config
 
     def write(self, config: Config, model_type: str, architecture: str) -> dict[str, Any]:
@@ -251,45 +245,3 @@ def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> Head | None:
     if name not in heads:
         log.warning("architecture %r is not known%s; its body is read without a head", name[:80], near(name, heads))
     return heads.get(name)
-
-
-def _without_bad_labels(raw: dict[str, Any], head: Head | None, path: Path) -> dict[str, Any]:
-    """The facts of a file, without names of labels that are none where its own head has no labels; it says so."""
-    named = raw.get("id2label")
-    if named is None or (head is not None and head.answers == "labels"):
-        return raw
-    if _counts_up(named) and 0 < len(named) == len(set(map(str, named.values()))):
-        return raw
-    wrong = f"{ascii(named)[:80]}, expected names for the numbers from 0, no two alike"
-    log.warning(
-        "%s: id2label is %s; it is left alone, and a head with labels calls them LABEL_0 and so on", path, wrong
-    )
-    rest = {key: value for key, value in raw.items() if key not in ("id2label", "label2id")}
-    return ({"num_labels": len(named)} if isinstance(named, dict) and named else {}) | rest
-
-
-def _counts_up(named: Any) -> bool:
-    return isinstance(named, dict) and sorted(named) == sorted(str(i) for i in range(len(named)))
-
-
-def _labels(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    named = raw.get("id2label")
-    if named is None:
-        number = raw.get("num_labels", 2)
-        count("num_labels", number, most=MOST_LABELS)
-        return {"labels": tuple(f"LABEL_{i}" for i in range(number))}
-    if not _counts_up(named):
-        raise InputError(f"id2label is {ascii(named)[:80]}, expected names for the numbers from 0")
-    return {"labels": tuple(str(named[str(i)]) for i in range(len(named)))}
-
-
-def _check_numbers_of_labels(raw: dict[str, Any], labels: tuple[str, ...], path: Path) -> None:
-    """Says where a file gives a label two numbers; the reference's zero-shot classification would follow the other."""
-    numbers = raw.get("label2id") if raw.get("id2label") is not None else None
-    held = {name: str(i) for i, name in enumerate(labels)}
-    told = {str(name): str(number) for name, number in (numbers if isinstance(numbers, dict) else {}).items()}
-    told = {name: one for name, one in told.items() if name in held or not _UNNAMED.fullmatch(name)}
-    other = told and [name for name in {**held, **told} if held.get(name) != told.get(name)]
-    if other:
-        shown = several(ascii(name)[:60] for name in other)
-        log.warning("%s: id2label and label2id disagree about %s; id2label is followed: correct the other", path, shown)
