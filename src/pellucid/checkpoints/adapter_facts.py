@@ -93,7 +93,7 @@ def read_adapter_facts(folder: Path) -> AdapterFacts:
     raw = read_json(path)
     if (kind := raw.get("peft_type")) != KIND:
         raise CheckpointMismatchError(
-            f"{path}: peft_type is {ascii(kind)[:60]}, and adapters of kind {KIND} alone are read; merge it into its "
+            f"{path}: peft_type is {short(ascii(kind))}, and adapters of kind {KIND} alone are read; merge it into its "
             "base with the library that made it"
         )
     with blaming(path, CheckpointMismatchError):
@@ -111,24 +111,26 @@ def _refuse(raw: dict[str, Any]) -> None:
     if changing := sorted(key for key in _CHANGING & raw.keys() if raw[key] not in _NOTHING):
         raise InputError(f"{several(changing)} would change the numbers in a way that pellucid does not read")
     if (bias := raw.get("bias", "none")) != "none":
-        raise InputError(f"bias is {ascii(bias)[:40]}, and only 'none' is read: its biases would be half an adapter")
+        raise InputError(f"bias is {short(ascii(bias))}, and only 'none' is read: its biases would be half an adapter")
     start = raw.get("init_lora_weights", True)
     if start not in _HARMLESS_STARTS:
         raise InputError(
-            f"init_lora_weights is {ascii(start)[:40]}, which changes the base as well; save it as a plain adapter"
+            f"init_lora_weights is {short(ascii(start))}, which changes the base as well; save it as a plain adapter"
         )
 
 
 def _facts(raw: dict[str, Any]) -> AdapterFacts:
     base = raw.get("base_model_name_or_path")
     if not isinstance(base, str) or not base.strip():
-        raise InputError(f"base_model_name_or_path is {ascii(base)[:60]}, expected the name of the model it belongs to")
+        raise InputError(
+            f"base_model_name_or_path is {short(ascii(base))}, expected the name of the model it belongs to"
+        )
     revision = raw.get("revision")
     if revision is not None and (not isinstance(revision, str) or not revision.strip()):
-        raise InputError(f"revision is {ascii(revision)[:60]}, expected a branch, a tag or a commit of its base")
+        raise InputError(f"revision is {short(ascii(revision))}, expected a branch, a tag or a commit of its base")
     task = raw.get("task_type")
     if task is not None and (not isinstance(task, str) or task not in TASKS):
-        raise InputError(f"task_type is {ascii(task)[:60]}, expected one of {', '.join(TASKS)}")
+        raise InputError(f"task_type is {short(ascii(task))}, expected one of {', '.join(TASKS)}")
     rank, alpha, rooted = raw.get("r", 8), raw.get("lora_alpha", 8), raw.get("use_rslora", False)
     count("r", rank, most=MOST_RANK)
     within("lora_alpha", alpha, most=1e9, least=-1e9)
@@ -142,7 +144,7 @@ def _facts(raw: dict[str, Any]) -> AdapterFacts:
         within(f"the alpha of {short(module)}", one, most=1e9, least=-1e9)
     whole = raw.get("modules_to_save") or []
     if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
-        raise InputError(f"modules_to_save is {ascii(whole)[:60]}, expected a list of names")
+        raise InputError(f"modules_to_save is {short(ascii(whole))}, expected a list of names")
     targets = read_targets(raw)
     return AdapterFacts(base, revision, task, rank, alpha, ranks, alphas, rooted, tuple(whole), tied, targets)
 
@@ -150,12 +152,12 @@ def _facts(raw: dict[str, Any]) -> AdapterFacts:
 def _pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
     found = raw.get(key) or {}
     if not isinstance(found, dict):
-        raise InputError(f"{key} is {ascii(found)[:60]}, expected modules with a number each")
+        raise InputError(f"{key} is {short(ascii(found))}, expected modules with a number each")
     for module in found:
         if not all(part.replace("_", "a").isalnum() for part in module.removeprefix("^").split(".")):
             raise InputError(
-                f"{key} names {ascii(module)[:80]}, expected a module's path, since expressions are not run: give each "
-                "module an entry of its own, or merge the adapter with the library that made it"
+                f"{key} names {short(ascii(module))}, expected a module's path, since expressions are not run: give "
+                "each module an entry of its own, or merge the adapter with the library that made it"
             )
     return found
 

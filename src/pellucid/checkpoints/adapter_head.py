@@ -13,7 +13,7 @@ from pellucid.checkpoints.names import Names, Place, Rows
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.tensors import told_in
 from pellucid.checkpoints.weights import Stored, one_file
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, Words
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, Words, short
 from pellucid.lazy import cached_property
 
 NOTE = "config"
@@ -136,7 +136,7 @@ def _compare(adapter: Adapter, own: dict[str, Any]) -> None:
     for key, default in defaults.items():
         was, here = own.get(key), adapter.base.facts.get(key, default)
         if was != here and None not in (was, here) and not _of_no_account(key):
-            raise adapter.stranger(f"its {key} was {ascii(was)[:40]}, and here it is {ascii(here)[:40]}")
+            raise adapter.stranger(f"its {key} was {short(ascii(was))}, and here it is {short(ascii(here))}")
 
 
 def _of_no_account(key: str) -> bool:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, short
 
 KEYS = ("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern")
 
@@ -56,7 +56,7 @@ def read_targets(raw: dict[str, Any]) -> Targets:
     said = raw.get("layers_to_transform")
     layers = said if isinstance(said, list) else [] if said is None else [said]
     if not all(type(one) is int for one in layers):
-        raise InputError(f"layers_to_transform is {ascii(said)[:60]}, expected the numbers of layers")
+        raise InputError(f"layers_to_transform is {short(ascii(said))}, expected the numbers of layers")
     before = (lists,) if isinstance(lists, str) and lists else tuple(lists or ())
     return Targets(
         None if named is None or isinstance(named, str) else frozenset(named),
@@ -71,5 +71,5 @@ def _names(raw: dict[str, Any], key: str) -> list[str] | str | None:
     if found is None or isinstance(found, str):
         return found
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise InputError(f"{key} is {ascii(found)[:60]}, expected a list of names, or one expression")
+        raise InputError(f"{key} is {short(ascii(found))}, expected a list of names, or one expression")
     return found

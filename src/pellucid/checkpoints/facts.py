@@ -134,7 +134,7 @@ class Keys:
             if key not in said:
                 raw[key] = value
             elif raw.pop(alias) != said[key]:  # the reference would follow the alias; whoever wrote the key would not
-                both = f"{key} is {repr(said[key])[:60]} and {alias}, the same fact, is {repr(value)[:60]}"
+                both = f"{key} is {short(ascii(said[key]))} and {alias}, the same fact, is {short(ascii(value))}"
                 raise CheckpointMismatchError(f"{path}: {both}; correct the one that is wrong")
         return raw
 
@@ -142,7 +142,7 @@ class Keys:
         """Keys of which one value alone is understood."""
         for key, value in self.only.items():
             if raw.get(key, value) != value:
-                found = repr(raw[key])[:60]
+                found = short(ascii(raw[key]))
                 raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
 
     def _report(self, unknown: dict[str, Any], facts: dict[str, Any], path: Path) -> None:
@@ -186,7 +186,7 @@ def _says_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
 def left_alone(path: Path, keys: Iterable[str]) -> None:
     """Says which keys of a file are not known."""
     if other := sorted(keys):
-        shown = several(ascii(key)[1:-1][:60] for key in other)
+        shown = several(ascii(key)[1:-1] for key in other)
         log.warning("%s: these keys are not known and were left alone: %s", path, shown)
 
 
@@ -215,7 +215,7 @@ def _of_kind(name: str, value: Any, standard: dict[str, Any]) -> Any:
     if isinstance(value, str) and default in ACTIVATIONS:
         value = SPELLINGS.get(value, value)
     if default is not None and type(value) not in kinds:
-        raise InputError(Argument(name), f" is {short(repr(value))}, expected {_KINDS[type(default)]}")
+        raise InputError(Argument(name), f" is {short(ascii(value))}, expected {_KINDS[type(default)]}")
     if type(value) is int and abs(value) >= 2**63:
         raise InputError(Argument(name), f" is {short(str(value))}, expected a smaller number")
     return value
@@ -225,8 +225,8 @@ def _refuse_both_ways(raw: dict[str, Any], defaults: Config, path: Path) -> None
     """A decoder whose tokens see those behind them too, as in many models that make vectors."""
     if defaults.kind != "encoder" and not raw.get("is_causal", True):
         raise CheckpointMismatchError(
-            f"{path}: is_causal is {repr(raw['is_causal'])[:60]}, by which tokens see those behind them as well; here "
-            f"a token of {defaults.family} sees those before it alone, so the numbers would be others"
+            f"{path}: is_causal is {short(ascii(raw['is_causal']))}, by which tokens see those behind them as well; "
+            f"here a token of {defaults.family} sees those before it alone, so the numbers would be others"
         )
 
 
@@ -234,7 +234,7 @@ def named_architecture(raw: Mapping[str, Any]) -> str | None:
     """The class that a `config.json` names; InputError where it names none and something else."""
     architectures = raw.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
-        raise InputError(f"architectures is {short(repr(architectures))}, expected a list of names")
+        raise InputError(f"architectures is {short(ascii(architectures))}, expected a list of names")
     return architectures[0] if architectures else None
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import CorruptFileError
+from pellucid.errors import CorruptFileError, short
 
 FILE = "generation_config.json"
 MOST = 100_000
@@ -77,7 +77,7 @@ def check_generation(said: Mapping[str, Any], path: Path) -> dict[str, Any]:
             raise CorruptFileError(f"{path}: {ascii(key)[1:-1][:80]} holds more than {MOST:,} entries")
         kind = _EXPECTED.get(key)
         if kind is not None and not kind.fits(value):
-            shown = type(value).__name__ if isinstance(value, list | dict) else ascii(value)[:60]
+            shown = type(value).__name__ if isinstance(value, list | dict) else short(ascii(value))
             raise CorruptFileError(f"{path}: {key} is {shown}, expected {kind.expected}")
     return found
 

@@ -12,7 +12,7 @@ from pellucid.checkpoints.links import inside, refuse_links_of_folder
 from pellucid.checkpoints.source import lying
 from pellucid.checkpoints.wanted import form_of_folder, missing_weights
 from pellucid.checkpoints.where import Where
-from pellucid.errors import NotFoundError, PellucidError, UnsafeFileError, several
+from pellucid.errors import NotFoundError, PellucidError, UnsafeFileError, several, short
 from pellucid.files import read_json
 
 
@@ -82,7 +82,7 @@ def _state(folder: Path) -> str:
             return f"incomplete: no {missing}"
     except PellucidError:
         return "incomplete: no readable index of the weights"
-    return "ready" if isinstance(kind, str) and kind in families() else f"family {ascii(kind)[:60]} is not known yet"
+    return "ready" if isinstance(kind, str) and kind in families() else f"family {short(ascii(kind))} is not known yet"
 
 
 def _state_of_adapter(folder: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pellucid.config import Head
 from pellucid.config.checks import count
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, several, short
 
 log = logging.getLogger("pellucid")
 
@@ -25,7 +25,7 @@ def without_bad_labels(raw: dict[str, Any], head: Head | None, path: Path) -> di
         return raw
     if _counts_up(named) and 0 < len(named) == len(set(map(str, named.values()))):
         return raw
-    wrong = f"{ascii(named)[:80]}, expected names for the numbers from 0, no two alike"
+    wrong = f"{short(ascii(named))}, expected names for the numbers from 0, no two alike"
     log.warning(
         "%s: id2label is %s; it is left alone, and a head with labels calls them LABEL_0 and so on", path, wrong
     )
@@ -49,7 +49,7 @@ def labels_of(raw: dict[str, Any]) -> tuple[str, ...]:
         count("num_labels", number, most=MOST_LABELS)
         return tuple(f"LABEL_{i}" for i in range(number))
     if not _counts_up(named):
-        raise InputError(f"id2label is {ascii(named)[:80]}, expected names for the numbers from 0")
+        raise InputError(f"id2label is {short(ascii(named))}, expected names for the numbers from 0")
     return tuple(str(named[str(i)]) for i in range(len(named)))
 
 
@@ -61,5 +61,5 @@ def tell_of_numbers(raw: dict[str, Any], labels: tuple[str, ...], path: Path) ->
     told = {name: one for name, one in told.items() if name in held or not _UNNAMED.fullmatch(name)}
     other = told and [name for name in {**held, **told} if held.get(name) != told.get(name)]
     if other:
-        shown = several(ascii(name)[:60] for name in other)
+        shown = several(map(ascii, other))
         log.warning("%s: id2label and label2id disagree about %s; id2label is followed: correct the other", path, shown)

@@ -15,6 +15,7 @@ from pellucid.errors import (
     UnsafeFileError,
     blaming,
     several,
+    short,
 )
 from pellucid.files import read_any, read_json
 from pellucid.text.cut import whole_characters
@@ -111,7 +112,7 @@ def _place(module: dict[str, Any]) -> Any:
 def _check_place(path: Path, modules: list[dict[str, Any]]) -> None:
     if place := _place(modules[0]):
         raise CheckpointMismatchError(
-            f"{path} says that the Transformer lies in {repr(place)[:80]}, and it is read beside modules.json alone: "
+            f"{path} says that the Transformer lies in {short(repr(place))}, and it is read beside modules.json alone: "
             "move the files of that folder there, and set that path to the empty text"
         )
 
@@ -180,7 +181,7 @@ def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
         return tuple(mode for mode, key in _FLAGS.items() if found.get(key)) or ("mean",)
     modes = tuple(str(name).removesuffix("_tokens") for name in (stated if isinstance(stated, list) else [stated]))
     if not modes or not set(modes) <= set(MODES):
-        raise CorruptFileError(f"{path}: pooling_mode is {repr(stated)[:60]}, expected one of {', '.join(MODES)}")
+        raise CorruptFileError(f"{path}: pooling_mode is {short(repr(stated))}, expected one of {', '.join(MODES)}")
     return modes
 
 
@@ -206,7 +207,7 @@ def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
     for key in SETTINGS:
         said = found.get(key) or {}
         if not isinstance(said, dict):
-            raise CorruptFileError(f"{path}: {key} is {repr(said)[:60]}, expected an object")
+            raise CorruptFileError(f"{path}: {key} is {short(repr(said))}, expected an object")
         if changing := sorted(said.keys() - {*IDLE, "dtype", "torch_dtype"}):
             raise CheckpointMismatchError(
                 f"{path}: {key} sets {several(map(ascii, changing), 3)}, which is not followed here and may change the "
@@ -219,11 +220,11 @@ def _refuse_ways(path: Path, found: dict[str, Any], task: str, output: str) -> N
     """Other ways to an answer: another task, and, since the sixth version, the tokenizer's chat template."""
     said, ways = found.get("transformer_task"), found.get("modality_config") or {}
     if said not in (None, task):
-        raise CheckpointMismatchError(f"{path}: transformer_task is {repr(said)[:60]}, expected {task!r} here")
+        raise CheckpointMismatchError(f"{path}: transformer_task is {short(repr(said))}, expected {task!r} here")
     plain = {"method": "forward", "method_output_name": output}
     if not isinstance(ways, dict) or "message" in ways or ways.get("text", plain) != plain:
         here = f"a text is read without a chat template, for its {output}"
-        wrong = f"{path}: modality_config is {repr(ways)[:200]}, and here {here}"
+        wrong = f"{path}: modality_config is {short(repr(ways), 200)}, and here {here}"
         raise CheckpointMismatchError(f"{wrong}: take it out, if the model was trained on texts as they are")
 
 
@@ -235,7 +236,7 @@ def _stated(path: Path) -> dict[str, Any]:
     similarity, size = found.get("similarity_fn_name"), found.get("truncate_dim")
     if similarity is not None and similarity not in SIMILARITIES:
         raise CorruptFileError(
-            f"{path}: similarity_fn_name is {repr(similarity)[:60]}, expected one of {', '.join(SIMILARITIES)}"
+            f"{path}: similarity_fn_name is {short(repr(similarity))}, expected one of {', '.join(SIMILARITIES)}"
         )
     with blaming(path):
         if size is not None:
@@ -246,12 +247,12 @@ def _stated(path: Path) -> dict[str, Any]:
 def _prompts(path: Path, found: dict[str, Any]) -> dict[str, str]:
     prompts = found.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise CorruptFileError(f"{path}: prompts is {repr(prompts)[:60]}, expected texts by name")
+        raise CorruptFileError(f"{path}: prompts is {short(repr(prompts))}, expected texts by name")
     usual = found.get("default_prompt_name")
     if usual is not None and (not isinstance(usual, str) or usual not in prompts or prompts[usual]):
         raise CheckpointMismatchError(
-            f"{path}: default_prompt_name is {repr(usual)[:60]}, a prompt before every text, and nothing is put before "
-            "texts here: set it to null, and write the prompt before the texts that need it"
+            f"{path}: default_prompt_name is {short(repr(usual))}, a prompt before every text, and nothing is put "
+            "before texts here: set it to null, and write the prompt before the texts that need it"
         )
     return {name: text or "" for name, text in prompts.items()}
 

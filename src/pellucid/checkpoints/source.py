@@ -15,7 +15,15 @@ from pellucid.checkpoints.converted import converted
 from pellucid.checkpoints.links import refuse_links_of_folder
 from pellucid.checkpoints.wanted import form_of_folder, lacks_weights
 from pellucid.checkpoints.where import USUAL, Where
-from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, ResourceError, UnsafeFileError, several
+from pellucid.errors import (
+    CheckpointMismatchError,
+    InputError,
+    NotFoundError,
+    ResourceError,
+    UnsafeFileError,
+    several,
+    short,
+)
 from pellucid.files import digest_of, name_of
 
 log = logging.getLogger("pellucid")
@@ -159,7 +167,7 @@ def _refuse_foreign(package: installed.Packaged | None, where: Where) -> None:
 
 def _named(name: object) -> str:
     if not isinstance(name, str | os.PathLike):
-        raise InputError(f"the model is {repr(name)[:80]}, expected the name of one, a folder or a path")
+        raise InputError(f"the model is {short(repr(name))}, expected the name of one, a folder or a path")
     return name_of(name)
 
 

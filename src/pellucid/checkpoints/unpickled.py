@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import torch
 
 from pellucid.checkpoints.tensors import MOST_DIMENSIONS
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, UnsafeFileError
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, UnsafeFileError, short
 
 _MOST_WORDS = 2_000_000
 _LONGEST_NAME = 1_000
@@ -169,7 +169,7 @@ def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
                 f"{path} holds {_UNREAD[argument]}, expected real numbers of 16, 32 or 64 bits: save it anew as such"
             )
         case _:
-            raise _unsafe(path, ascii(argument)[:80] if word == "GLOBAL" else f"the word {word}")
+            raise _unsafe(path, short(ascii(argument)) if word == "GLOBAL" else f"the word {word}")
 
 
 def _gather(path: Path, word: str, items: list[Any], stack: list[Any]) -> None:

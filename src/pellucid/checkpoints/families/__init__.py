@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.checkpoints.page import Family
 from pellucid.config import Config as Config
 from pellucid.config import register
-from pellucid.errors import InputError, near, several
+from pellucid.errors import InputError, near, several, short
 
 
 @functools.cache
@@ -32,7 +32,7 @@ def family_of(model_type: object, where: str) -> Family:
             f"{where} has no model_type, which names the architecture: add one of {', '.join(sorted(known))}"
         )
     if not isinstance(model_type, str) or model_type not in known:
-        said, hint = repr(model_type)[:80], near(str(model_type)[:80], known)
+        said, hint = short(repr(model_type)), near(str(model_type)[:80], known)
         raise InputError(f"{where}: model_type {said} is not known{hint}; known: {several(sorted(known), 40)}")
     return known[model_type]
 
