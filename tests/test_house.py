@@ -97,6 +97,10 @@ def test_the_path_of_a_module_is_its_name_in_tables_and_traces() -> None:
         torch.testing.assert_close(seen.transpose(1, 2).flatten(2), plain, rtol=0, atol=1e-6)
 
 
+def test_the_page_of_a_family_begins_with_the_model_without_a_head() -> None:
+    assert [name for name, family in families().items() if family.heads[0].head is not None] == []
+
+
 def model_point(model: "pellucid.Model", name: str) -> torch.Tensor:
     from pellucid.trace.record import Recorder
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.adapter_facts import FILE
 from pellucid.checkpoints.adapter_head import Adapter, facts_of, ours_of, standing
-from pellucid.checkpoints.contents import Contents, read_contents
+from pellucid.checkpoints.contents import Contents, read_contents, tokenizer_in
 from pellucid.checkpoints.moves import AS_IT_IS
 from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import HeadPage
@@ -27,7 +27,6 @@ from pellucid.errors import CheckpointMismatchError, near, several
 from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
-from pellucid.text.files import open_tokenizer
 
 _LEARN_OTHER = "one table has no numbers for that; learn an adapter that leaves it out"
 
@@ -116,9 +115,7 @@ class _Over(Contents):
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
         """The adapter's own, where it has one."""
-        said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
-        stated = self.base.facts.get("tokenizer_class")
-        own = open_tokenizer(self.adapter.folder, max_length=config.longest, stated_class=stated, **said)
+        own = tokenizer_in(self.adapter.folder, config, self.base.facts.get("tokenizer_class"))
         return own or self.base.tokenizer(config)
 
     @property

@@ -19,7 +19,6 @@ from pellucid.checkpoints.folder import beside, check_target, write_tensors
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import Place
 from pellucid.checkpoints.sentence import write_pooling
-from pellucid.config import Config
 from pellucid.errors import Argument, InputError, several
 from pellucid.files import path_of
 from pellucid.models import ties
@@ -242,7 +241,7 @@ def _whole(number: float) -> float:
 
 def _noted(loaded: Loaded) -> dict[str, Any]:
     """What the whole model is, without what changes no number of its body."""
-    config: Config = loaded.config
+    config = loaded.config
     return {
         key: value for key, value in loaded.family.write(config).items() if key not in config.inert or key in HEAD_KEYS
     }

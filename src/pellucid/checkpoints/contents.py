@@ -61,6 +61,12 @@ class Contents(ABC):
         return ()
 
 
+def tokenizer_in(folder: Path, config: Config, stated: Any) -> Tokenizer | None:
+    """The tokenizer of a folder, for a model of this config.  stated: the class that its `config.json` names."""
+    said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
+    return open_tokenizer(folder, max_length=config.longest, stated_class=stated, **said)
+
+
 def read_contents(source: Source) -> Contents:
     """The files of a checkpoint that is no adapter."""
     return _Folder(source.folder) if source.file is None else _Gguf(source.file)
@@ -90,9 +96,8 @@ class _Folder(Contents):
         return stored(self.folder)
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
         stated = self.facts.get("tokenizer_class") if self.said_in.is_file() else None  # a tokenizer may stand alone
-        return open_tokenizer(self.folder, max_length=config.longest, stated_class=stated, **said)
+        return tokenizer_in(self.folder, config, stated)
 
     @property
     def untrained(self) -> tuple[str, ...]:

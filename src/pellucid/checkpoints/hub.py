@@ -57,7 +57,8 @@ def download(
         about = api.model_info(name, revision=where.revision, timeout=_PATIENCE, files_metadata=True)
         if not _COMMIT.fullmatch(about.sha or ""):
             raise KeyError("sha")
-    files = [file.rfilename for file in about.siblings or []]
+    every = {file.rfilename: file for file in about.siblings or []}
+    files = list(every)
     form = form_of(files)
     other = _as_gguf(name, form.models, where)
     if form.kind in ("gguf", None) and form.model is None:
@@ -68,7 +69,7 @@ def download(
         raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
     about_it = (file for file in files if file in ABOUT)
     wanted = {*about_it, *([form.model] if form.model else wanted_of(files, there))}
-    repository, every = cache.repository_of(name, where), {file.rfilename: file for file in about.siblings or []}
+    repository = cache.repository_of(name, where)
     folder = repository / "snapshots" / about.sha
     how = {"revision": about.sha, "token": where.token, "cache_dir": where.cache_dir}
     with _asking(name, package, about.sha, described=True):

@@ -53,14 +53,10 @@ class Family:
     defaults: Config
     keys: Keys
     names: Names | Callable[[Config], Names]
-    heads: tuple[HeadPage, ...] = field(default=())
+    heads: tuple[HeadPage, ...]
     told_languages: bool = False
     encoder_alone: bool = False
     ours: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.heads or self.heads[0].head is not None:
-            raise InputError(f"the page of {self.model_type} does not begin with the model without a head")
 
     @property
     def model_type(self) -> str:

@@ -121,7 +121,7 @@ def make_plan(
     tied = {name: first for name, first in same.items() if name in missing}
     zeros = tuple(name for name in missing if name in page.zeros)
     lost = [name for name in missing if name not in tied and name not in zeros]
-    bare = any(name.startswith("head.") for name in lost) and not _any_head(placed)
+    bare = any(name.startswith("head.") for name in lost) and not any(name.startswith("head.") for name in placed)
     if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
         log.warning("%s names %s, but the weights hold no head: opened without", said_in, page.architecture)
         return make_plan(family, config.replace(head=None), tensors, said_in, new_head, misfit)
@@ -155,10 +155,6 @@ def _check_depth(config: Config, tensors: Sized, said_in: Path) -> None:
 def _wanted(config: Config) -> dict[str, tuple[int, ...]]:
     with torch.device("meta"):
         return {name: tuple(p.shape) for name, p in assemble(config).named_parameters()}
-
-
-def _any_head(placed: Iterable[str]) -> bool:
-    return any(name.startswith("head.") for name in placed)
 
 
 def _standing(every: Sequence[Names], tensors: Iterable[str]) -> Names:

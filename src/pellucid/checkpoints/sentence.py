@@ -97,8 +97,8 @@ def read_crossing(folder: Path) -> dict[str, Any]:
 def _is_cross_encoder(folder: Path) -> bool:
     """Whether the files say so, and that the head of labels is what answers."""
     found = read_json(folder / STATED) if (folder / STATED).is_file() else {}
-    read = next((folder / name for name in READ if (folder / name).is_file()), None)
-    task = read_json(read).get("transformer_task") if read else None
+    reading = _reading(folder)
+    task = read_json(reading).get("transformer_task") if reading else None
     return found.get("model_type") == "CrossEncoder" and task in (None, "sequence-classification")
 
 
@@ -185,9 +185,14 @@ def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
     return modes
 
 
+def _reading(folder: Path) -> Path | None:
+    """The file that says how texts are read."""
+    return next((folder / name for name in READ if (folder / name).is_file()), None)
+
+
 def _read(folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state") -> dict[str, Any]:
     """How the module `Transformer` reads a text.  task, output: the only ones that it may name, of a text."""
-    path = next((folder / name for name in READ if (folder / name).is_file()), None)
+    path = _reading(folder)
     if path is None:
         return {}
     inert = ("transformer_task", "module_output_name", "unpad_inputs")
