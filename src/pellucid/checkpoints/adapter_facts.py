@@ -11,12 +11,13 @@ from typing import Any
 
 from pellucid.checkpoints.adapter_targets import KEYS, Targets, read_targets
 from pellucid.checkpoints.facts import left_alone
+from pellucid.checkpoints.wanted import ADAPTER_FACTS, ADAPTER_NUMBERS, ADAPTER_PICKLED
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, blaming, several, short
 from pellucid.files import read_json
 
-FILE = "adapter_config.json"
-NUMBERS = ("adapter_model.safetensors", "adapter_model.bin")
+FILE = ADAPTER_FACTS
+NUMBERS = (ADAPTER_NUMBERS, ADAPTER_PICKLED)
 """The files with the numbers, the better one first."""
 
 KIND = "LORA"

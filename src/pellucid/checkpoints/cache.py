@@ -34,6 +34,11 @@ def _name_of(repository: Path) -> str:
     return repository.name.removeprefix("models--").replace("--", "/")
 
 
+def _repository(folder: Path) -> Path:
+    """The folder of the hub's cache that a snapshot lies in."""
+    return folder.parent.parent
+
+
 def repository_of(name: str, where: Where) -> Path:
     """The folder of the hub's cache for what goes by a name, there or not. Raises InputError where nothing can lie."""
     place = Path(where.cache_dir or client().constants.HF_HUB_CACHE)
@@ -109,7 +114,7 @@ def _listed(folder: Path) -> dict[str, int] | None:
     it did not."""
     if not _is_snapshot(folder):
         return None
-    hub, repository = client(), folder.parent.parent
+    hub, repository = client(), _repository(folder)
     try:
         if not _list_of(folder).is_file():
             return None
@@ -145,7 +150,7 @@ def brings(folder: Path, patterns: tuple[str, ...]) -> str:
     """What brings the files that a snapshot lacks, as the end of a sentence; nothing for a folder of another kind, and
     where its repository has no such file."""
     folder = folder.absolute()
-    listed, repository = _listed(folder), folder.parent.parent
+    listed, repository = _listed(folder), _repository(folder)
     if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
         return ""
     where = Where(None if _leads_to(folder, "main") else folder.name, cache_dir=repository.parent)
@@ -160,12 +165,12 @@ def stands_for(revision: str, folder: Path, asked: int, *, first: bool = False) 
         another process has asked later, and was done before.
     first: only where it stands for nothing yet.
     """
-    ref = folder.parent.parent / "refs" / revision
+    ref = _repository(folder) / "refs" / revision
     if revision == folder.name or _leads_to(folder, revision) or (first and ref.exists()):
         return
     if _asked_later(ref, asked):
         other = "another process has asked the hub later what %s of %s is: it does not lead to %s"
-        log.warning(other, revision, _name_of(folder.parent.parent), folder.name)
+        log.warning(other, revision, _name_of(_repository(folder)), folder.name)
         return
 
     def note(file: IO[bytes]) -> None:
@@ -177,13 +182,13 @@ def stands_for(revision: str, folder: Path, asked: int, *, first: bool = False) 
         ref.parent.mkdir(parents=True, exist_ok=True)
         write_whole(ref, note)
     except (OSError, PellucidError) as error:
-        log.warning("%s of %s cannot be noted in the hub's cache: %s", revision, _name_of(folder.parent.parent), error)
+        log.warning("%s of %s cannot be noted in the hub's cache: %s", revision, _name_of(_repository(folder)), error)
 
 
 def _leads_to(folder: Path, revision: str) -> bool:
     """Whether a branch or a tag stands for a snapshot."""
     try:
-        return (folder.parent.parent / "refs" / revision).read_bytes() == folder.name.encode()
+        return (_repository(folder) / "refs" / revision).read_bytes() == folder.name.encode()
     except OSError:  # there is none, or it cannot be read
         return False
 
@@ -203,7 +208,7 @@ def drop_damaged_list(folder: Path) -> None:
 
 
 def _list_of(folder: Path) -> Path:
-    return folder.parent.parent / "trees" / f"{folder.name}.json"
+    return _repository(folder) / "trees" / f"{folder.name}.json"
 
 
 def open_list(folder: Path) -> None:
@@ -216,5 +221,5 @@ def open_list(folder: Path) -> None:
 
 
 def _is_snapshot(folder: Path) -> bool:
-    commit, models = folder.name.isalnum(), folder.parent.parent.name.startswith("models--")
+    commit, models = folder.name.isalnum(), _repository(folder).name.startswith("models--")
     return commit and models and folder.parent.name == "snapshots"

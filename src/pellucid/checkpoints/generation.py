@@ -7,9 +7,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pellucid.checkpoints.wanted import GENERATION
 from pellucid.errors import CorruptFileError, short
 
-FILE = "generation_config.json"
+FILE = GENERATION
 MOST = 100_000
 """Entries of one list, those of its lists among them."""
 

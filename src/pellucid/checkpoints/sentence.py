@@ -7,6 +7,7 @@ from typing import Any
 
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.links import inside
+from pellucid.checkpoints.wanted import SENTENCE
 from pellucid.config.checks import count, truth
 from pellucid.config.pooling import MODES, SIMILARITIES, Pooling
 from pellucid.errors import (
@@ -32,7 +33,7 @@ _FLAGS = {
 }
 """The keys by which older files name the ways to make one vector of many."""
 
-STATED = "config_sentence_transformers.json"
+STATED = SENTENCE
 READ = [
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")

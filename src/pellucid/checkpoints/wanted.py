@@ -10,7 +10,8 @@ from typing import Literal
 from pellucid.errors import PellucidError, several
 from pellucid.files import read_json
 
-FACTS = ("config.json", "modules.json", "sentence_*_config.json", "config_sentence_transformers.json")
+CONFIG, SENTENCE = "config.json", "config_sentence_transformers.json"
+FACTS = (CONFIG, "modules.json", "sentence_*_config.json", SENTENCE)
 WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
 OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 WRITTEN_WORDS = "target_tokenizer.json"
@@ -22,15 +23,16 @@ WEIGHTS = tuple(name for name in NUMBERS + PICKLED if not name.endswith(".json")
 MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
 VECTORS = ("[0-9]_Pooling/config.json", "[0-9]_Normalize/config.json", "[0-9]_Dense/*")
 NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
-WRITING = ("generation_config.json", "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
+GENERATION = "generation_config.json"
+WRITING = (GENERATION, "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
 ABOUT = ("README.md", *WRITING)
-ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
-ADAPTER_PICKLED = "adapter_model.bin"
+ADAPTER_FACTS = "adapter_config.json"
+ADAPTER_NUMBERS, ADAPTER_PICKLED = "adapter_model.safetensors", "adapter_model.bin"
 """What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
 
 SPEAKING = (
-    *(*FACTS, *VECTORS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED, *ADAPTER),
-    ADAPTER_PICKLED,
+    *(*FACTS, *VECTORS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED),
+    *(ADAPTER_FACTS, ADAPTER_NUMBERS, ADAPTER_PICKLED),
 )
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
@@ -64,10 +66,10 @@ class Form:
 
 def form_of(names: Collection[str]) -> Form:
     """What files of these names are, in a folder or on the hub."""
-    adapter, packed = ADAPTER[0] in names, sorted(name for name in names if name.lower().endswith(".gguf"))
+    adapter, packed = ADAPTER_FACTS in names, sorted(name for name in names if name.lower().endswith(".gguf"))
     models = tuple(name for name in packed if not _BESIDE_MODELS.fullmatch(name))
-    whole = adapter and (ADAPTER[1] in names or ADAPTER_PICKLED in names)
-    kind = "checkpoint" if FACTS[0] in names else "adapter" if whole else "gguf" if models else None
+    whole = adapter and (ADAPTER_NUMBERS in names or ADAPTER_PICKLED in names)
+    kind = "checkpoint" if CONFIG in names else "adapter" if whole else "gguf" if models else None
     return Form(kind, adapter, models)
 
 
@@ -85,11 +87,11 @@ def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:
     """Those files of a repository that make its model. there: a snapshot; weights that it has are not wanted in another
     form."""
     files = list(files)
-    patterns = [*SMALL, ADAPTER[0]]
+    patterns = [*SMALL, ADAPTER_FACTS]
     if there is None or lacks_weights(there):
         patterns += [*NUMBERS, *(() if any_of(files, NUMBERS) else PICKLED)]
-    pickled = ADAPTER[1] not in files or (there is not None and (there / ADAPTER_PICKLED).exists())
-    patterns.append(ADAPTER_PICKLED if pickled else ADAPTER[1])
+    pickled = ADAPTER_NUMBERS not in files or (there is not None and (there / ADAPTER_PICKLED).exists())
+    patterns.append(ADAPTER_PICKLED if pickled else ADAPTER_NUMBERS)
     return [file for file in files if any_of([file], tuple(patterns))]
 
 
