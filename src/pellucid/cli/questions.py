@@ -10,6 +10,7 @@ import rich_click as click
 from pellucid.cli.output import say
 from pellucid.cli.reading import Where, check_lines, file_in, standard_place, standard_text, standard_texts, table_of
 from pellucid.cli.typed import Others, first_typed
+from pellucid.errors import short
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
@@ -197,4 +198,4 @@ def said(item: Any) -> str:
     """An item on one line: of a pair both, of a query with documents the query."""
     parts = [part for part in item.values() if isinstance(part, str)] if isinstance(item, dict) else [item]
     text = " | ".join(" ".join(part.split()) for part in parts)
-    return text if len(text) <= MOST_SAID else f"{text[: MOST_SAID - 1]}…"
+    return short(text, MOST_SAID)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pellucid.errors import counted
+from pellucid.errors import counted, short
 from pellucid.text import Tokenizer, tokens_of
 
 Messages = Sequence[Mapping[str, Any]]
@@ -63,11 +63,10 @@ class Completion:
     sequences: tuple["Completion", ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
-        text = self.text if len(self.text) <= 80 else f"{self.text[:79]}…"
         score = "" if self.score is None else f", score {self.score:.3f}"
         more = f", {len(self.sequences)} sequences" if len(self.sequences) > 1 else ""
         return (
-            f"Completion({text!r}, {counted(len(self.ids), 'token')}, ends by {self.finish_reason!r}, "
+            f"Completion({short(self.text)!r}, {counted(len(self.ids), 'token')}, ends by {self.finish_reason!r}, "
             f"log-probability {sum(self.log_probabilities):.2f}{score}{more})"
         )
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from pellucid.config.checks import all_of
-from pellucid.errors import Argument, InputError, composed
+from pellucid.errors import Argument, InputError, composed, short
 from pellucid.search.dates import dated, is_zoned
 from pellucid.search.metadata import MOST_DIGITS, plain
 from pellucid.text.cut import whole_characters
@@ -241,29 +241,24 @@ def typed(text: str) -> Condition:
     column, value = (text[: sign.start()].strip(), text[sign.end() :].strip()) if sign else ("", "")
     if sign is None or sign[0] not in OPERATORS or not column:
         known = " ".join(OPERATORS)
-        raise InputError(f"cannot read the condition {_short(text)!r}, expected a column, one of {known}, a value")
+        raise InputError(f"cannot read the condition {short(text)!r}, expected a column, one of {known}, a value")
     if value[:1] in ("=", "<", ">", "~"):
         raise InputError(
-            f"cannot read the condition {_short(text)!r}: {sign[0]}{value[0]} is no operator, expected one of "
+            f"cannot read the condition {short(text)!r}: {sign[0]}{value[0]} is no operator, expected one of "
             f"{' '.join(OPERATORS)}"
         )
     if not value and sign[0][0] in "<>":
-        raise InputError(f"cannot read the condition {_short(text)!r}: no value stands behind {sign[0]}")
+        raise InputError(f"cannot read the condition {short(text)!r}: no value stands behind {sign[0]}")
     if more := _MORE.search(value) or (_BETWEEN.search(value) if sign[0][0] in "<>" else None):
         raise InputError(
-            f"the condition {_short(text)!r} holds a second one, {_short(more[1])!r}: give each by itself, all "
-            "must hold"
+            f"the condition {short(text)!r} holds a second one, {short(more[1])!r}: give each by itself, all must hold"
         )
     return Condition(_named(column), sign[0], (value,))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:79]}…"
-
-
 def _named(column: str) -> str:
     if len(column) > MOST_LETTERS:
-        raise InputError(WHERE, f": the name {_short(column)!r} has {len(column):,} letters: expected a column")
+        raise InputError(WHERE, f": the name {short(column)!r} has {len(column):,} letters: expected a column")
     return column
 
 

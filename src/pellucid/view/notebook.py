@@ -5,7 +5,7 @@ import html
 
 import numpy as np
 
-from pellucid.errors import ResourceError
+from pellucid.errors import ResourceError, short
 from pellucid.trace.explain.table import padded, width_of
 from pellucid.view.choice import Choice, choose
 from pellucid.view.data import Data
@@ -111,7 +111,7 @@ def table_of(data: Data, most: int = 8) -> str:
     rows = [(_name(choice.queries, q), _name(choice.keys, k), f"{w:.4f}") for q, k, w in strongest(choice, most)]
     texts = " | ".join(unturned(plain(" ".join(text.split()))) for text in data.manifest["texts"])
     between = " between words" if any(token["kind"] != "special" for token in choice.queries) else ""
-    title = f"{texts if len(texts) <= 100 else texts[:99] + '…'}\nstrongest links{between}, {choice.title}:"
+    title = f"{short(texts, 100)}\nstrongest links{between}, {choice.title}:"
     one, other = (max((width_of(row[i]) for row in rows), default=0) for i in range(2))
     title = f"edited: {unturned(plain(choice.edits))}\n{title}" if choice.edits else title
     lines = [f"  {padded(a, one, right=True)} -> {padded(b, other)}  {weight}" for a, b, weight in rows]

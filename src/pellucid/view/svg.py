@@ -4,6 +4,8 @@ import re
 import unicodedata
 from xml.sax.saxutils import escape, quoteattr
 
+from pellucid.errors import short
+
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', 'Noto Sans', sans-serif"
 LONGEST = 24
 """Longest token that is written out."""
@@ -71,8 +73,7 @@ def label(token: str, longest: int = LONGEST) -> str:
     text = printable(token[: 4 * longest]).replace("\u2581", "·")
     if all(map(_unseen, text)):
         text = "".join("⍽" if unicodedata.category(c)[0] == "Z" else "∅" for c in text) or "∅"
-    text = unturned(text)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return short(unturned(text), longest)
 
 
 def width_of(text: str, size: float = 13) -> float:

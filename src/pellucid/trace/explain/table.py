@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pellucid.errors import short as cut
 from pellucid.text.spelling import written
 
 
@@ -32,5 +33,4 @@ def shown(token: str, by_bytes: bool, most: int = 12) -> str:
 
 def short(word: str, most: int = 12) -> str:
     """A token that fits into a cell, nothing in it that would break the line."""
-    shown = word if word.isprintable() else repr(word)[1:-1]
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+    return cut(word if word.isprintable() else repr(word)[1:-1], most)
