@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator
 
 from pellucid.config import Config, Gated
 from pellucid.errors import InputError, near, several, short
-from pellucid.trace.points import points
+from pellucid.trace.points import depths, points
 
 log = logging.getLogger("pellucid")
 
@@ -192,10 +192,7 @@ def _lens(config: Config) -> Iterator[tuple[str, str]]:
 
 def _stacks(config: Config) -> list[tuple[str, str, int]]:
     """Of each stack our prefix, TransformerLens's, and how many layers there are."""
-    if config.decoder is None:
-        return [("", "blocks.", config.num_hidden_layers)]
-    deep = config.decoder.num_decoder_layers
-    return [("encoder.", "encoder.", config.num_hidden_layers), ("decoder.", "decoder.", deep)]
+    return [(side, side or "blocks.", layers) for side, layers in depths(config).items()]
 
 
 def _reference(config: Config) -> Iterator[tuple[str, str]]:

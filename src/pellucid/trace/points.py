@@ -105,7 +105,7 @@ class Points(Mapping[str, Axes]):
         rows = {re.sub(r"layers\.\d+", "layers.*", name): name for name in reversed(self._axes)}  # the first of each
         long = max(map(len, rows))
         lines = [f"{row:{long}}  {self._shape(name)}" for row, name in reversed(rows.items())]
-        depth = _sides(self.config)
+        depth = depths(self.config)
         said = ", ".join(f"{side}layers.0 to {side}layers.{layers - 1}" for side, layers in depth.items())
         return "\n".join([f"{len(self)} points; * stands for {said}", *lines])
 
@@ -149,7 +149,7 @@ def _logits(config: Config) -> Axes:
 
 
 def _names(config: Config) -> Iterator[str]:
-    for side, layers in _sides(config).items():
+    for side, layers in depths(config).items():
         first = [name for name in _FIRST if _exists(name, config, side)]
         inside = [name for name in _INSIDE if _exists(name, config, side)]
         yield from (f"{side}{name}" for name in first)
@@ -162,7 +162,7 @@ def _names(config: Config) -> Iterator[str]:
         yield "logits"
 
 
-def _sides(config: Config) -> dict[str, int]:
+def depths(config: Config) -> dict[str, int]:
     """How many layers a token runs through on each side."""
     if config.decoder is None:
         return {"": config.num_hidden_layers}

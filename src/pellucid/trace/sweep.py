@@ -65,14 +65,15 @@ def sweep(
     (row,) = read(loaded, text, pair, target, None, None)
     tell_cut([row], None)
     names = _layers(loaded, point or usual)
-    tried = _edits(names, _columns(loaded, names[0], word, row), lambda i: _made(make, word, i))
+    edits = [_made(make, word, i) for i in range(_columns(loaded, names[0], word, row))]
+    tried = [(name, one) for name in names for one in edits]
     size = max(1, min(ROWS, POSITIONS // (len(row.ids) + len(row.target_ids))))
     with bar(over, total=len(tried), unit=" edits", shown=progress) as line:
         found: list[float] = []
         for start in range(0, len(tried), size):
             found += _measured(loaded, row, tried[start : start + size], measure)
             line.update(min(size, len(tried) - start))
-    wide = torch.float64 if loaded.module.dtype == torch.float64 else torch.float32
+    wide = torch.promote_types(loaded.module.dtype, torch.float32)
     return torch.tensor(found, dtype=wide, device="cpu").view(len(names), -1)
 
 
@@ -90,11 +91,6 @@ def _measured(
         entry.check()
     for i in range(len(tried)):
         yield _number(measure(Output({name: tensor[i : i + 1] for name, tensor in output.items()})))
-
-
-def _edits(names: list[str], columns: int, made: Callable[[int], Edit]) -> list[tuple[str, Edit]]:
-    edits = [made(i) for i in range(columns)]
-    return [(name, edit) for name in names for edit in edits]
 
 
 def _made(make: Callable[..., Any], word: str, i: int) -> Edit:

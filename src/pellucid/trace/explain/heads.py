@@ -145,7 +145,7 @@ def _repeated(loaded: Loaded, side: str, length: int, rows: int, seed: int) -> t
             ids, real = module.shifted(ids), torch.cat((torch.zeros_like(real[:, :1]), real[:, :-1]), dim=1)
     else:
         module(given, watch=recorder)
-    wide = torch.float64 if next(iter(recorder.kept.values())).dtype == torch.float64 else torch.float32
+    wide = torch.promote_types(next(iter(recorder.kept.values())).dtype, torch.float32)
     return [kept.to(wide) for kept in recorder.kept.values()], ids, real
 
 

@@ -8,6 +8,7 @@ from pellucid.errors import InputError, short
 from pellucid.machine import no_grad
 from pellucid.trace import Trace
 from pellucid.trace.explain.given import side_of
+from pellucid.trace.points import depths
 
 
 @no_grad()
@@ -41,12 +42,10 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
 
 def weights_of(trace: Trace, side: str) -> list[Tensor]:
     """The attention weights of every layer of a stack, from first to last: Float[Tensor, "batch heads queries keys"]"""
-    facts = trace.config
-    depth = facts.decoder.num_decoder_layers if side == "decoder." and facts.decoder else facts.num_hidden_layers
-    kept = [trace[f"{side}layers.{i}.attention.weights"] for i in range(depth)]
+    kept = [trace[f"{side}layers.{i}.attention.weights"] for i in range(depths(trace.config)[side])]
     if kept[0].shape[-2] != kept[0].shape[-1]:
         raise InputError(
             "this trace goes on behind tokens in a cache, whose rows it lacks: trace the whole text at once"
         )
-    wide = torch.float64 if kept[0].dtype == torch.float64 else torch.float32
+    wide = torch.promote_types(kept[0].dtype, torch.float32)
     return [weights.to(wide) for weights in kept]
