@@ -73,14 +73,15 @@ def deadline(settings: Settings) -> float | None:
     return None if settings.max_time is None else time.monotonic() + settings.max_time
 
 
+def check_no_search(settings: Settings, why: str, more: str = "") -> None:
+    """Refuses several beams.  why: and what is done with one.  more: what else can be done."""
+    if settings.num_beams > 1:
+        raise InputError(Argument("num_beams"), f" is {settings.num_beams}, and {why}", Argument("num_beams", 1), more)
+
+
 def _check_asked(settings: Settings, judge: Judge | None) -> None:
     """Refuses what would be passed over in silence."""
-    if settings.num_beams > 1:
-        raise InputError(
-            Argument("num_beams"),
-            f" is {settings.num_beams}, and a search knows its texts only at the end: write with ",
-            Argument("num_beams", 1),
-        )
+    check_no_search(settings, "a search knows its texts only at the end: write with ")
     if settings.stop and judge is None:
         raise InputError(
             f"stop is {short(repr(settings.stop))}, and ids are no text: say by a judge where one ends, or pass ",

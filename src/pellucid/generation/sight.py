@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError
 from pellucid.generation.answers import Alternative, Messages, named
-from pellucid.generation.loop import write
+from pellucid.generation.loop import check_no_search, write
 from pellucid.generation.prompts import order_one
 from pellucid.generation.said import started
 from pellucid.generation.score import seen
@@ -67,12 +66,7 @@ def trace_writing(
     """What the model writes, and every number on the way. See `Model.trace_writing`."""
     names = kept_names(loaded.config, keep)
     order = order_one(loaded, prompt, one_each(options))
-    if order.settings.num_beams > 1:
-        raise InputError(
-            Argument("num_beams"),
-            f" is {order.settings.num_beams}, and one text is traced: pass ",
-            Argument("num_beams", 1),
-        )
+    check_no_search(order.settings, "one text is traced: pass ")
     recorders: list[Recorder] = []
 
     def watch() -> Recorder:

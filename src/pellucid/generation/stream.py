@@ -7,9 +7,8 @@ import torch
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
-from pellucid.errors import Argument, InputError
 from pellucid.generation.answers import Messages, Piece, named
-from pellucid.generation.loop import Step, write
+from pellucid.generation.loop import Step, check_no_search, write
 from pellucid.generation.prompts import Order, order_one
 from pellucid.generation.score import seen
 from pellucid.generation.stops import Growing
@@ -24,13 +23,8 @@ def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **o
     """
     count("alternatives", alternatives, most=MOST_ALTERNATIVES, least=0)
     order = order_one(loaded, prompt, one_each(options))
-    if order.settings.num_beams > 1:
-        raise InputError(
-            Argument("num_beams"),
-            f" is {order.settings.num_beams}, and a search knows its answer only at the end: stream with ",
-            Argument("num_beams", 1),
-            ", or wait for the whole",
-        )
+    why = "a search knows its answer only at the end: stream with "
+    check_no_search(order.settings, why, ", or wait for the whole")
     return _pieces(order, alternatives)
 
 
