@@ -20,7 +20,6 @@ from pellucid.search.encoder import check_files, encoded, encoder_of, places_to_
 from pellucid.search.entries import write_entries, write_numbered
 from pellucid.search.entry import Entry
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
-from pellucid.search.hits import bits
 from pellucid.search.ids import id_of
 from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
 from pellucid.search.meant import check_deletion
@@ -75,7 +74,7 @@ def created(folder: Path, loaded: Loaded | None, corpus: Corpus, asked: Settings
     corpus.taken = rows.places.__contains__
     builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
     segment = _written(folder, 1, builder, rows.of(corpus), expected(corpus), how.progress)
-    segment = segment.without(bits(segment.rows, rows.replaced))
+    segment = segment.without([row for places in rows.replaced for row in range(*places)])
     _report(corpus, builder, segment, rows.texts)
     said = corpus.said() | {"passage_tokens": how.passage_tokens}
     settings = replace(builder.settings, kind=asked.kind)

@@ -90,13 +90,13 @@ def measured(index: "Index", queries: np.ndarray | None, k: int, efforts: Sequen
     if not rows:
         raise InputError("the index is empty: there is nothing to find")
     asked = _of_the_index(segments) if queries is None else queries
-    way, wide = Asked(k, "dense", ()), index.manifest.encoder.dimension
+    way = Asked(k, "dense", ())
     exact = Segments(replace(segment, vectors=replace(segment.vectors, graph=None)) for segment in segments)
-    true, seconds = _timed(Field(exact, way, 0, wide), asked)
+    true, seconds = _timed(Field(exact, way, 0), asked)
     points = [_point(None, true, true, seconds)]
     graph = any(segment.vectors.graph is not None for segment in segments)
     for effort in reversed(tried if graph else []):
-        found, seconds = _timed(Field(segments, way, effort, wide), asked)
+        found, seconds = _timed(Field(segments, way, effort), asked)
         points.insert(0, _point(effort, found, true, seconds))
     return Curve(k, len(asked), rows, tuple(points), own if graph else None)
 

@@ -81,11 +81,3 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     ranks = np.empty(len(values), np.int64)
     ranks[np.argsort(-values, kind="stable")] = np.arange(len(values))
     return ranks
-
-
-def bits(rows: int, dead: Iterable[tuple[int, int]]) -> np.ndarray:
-    """Bool[ndarray, "rows"]: true in these ranges."""
-    found = np.zeros(rows, bool)
-    for first, last in dead:
-        found[first:last] = True
-    return found

@@ -84,7 +84,7 @@ def seek(
     if texts is None and asked.mode == "words":
         raise InputError("a vector has no words: give the queries as texts, or ask with ", Argument("mode", "dense"))
     judge = None if asked.rerank is None else reader(asked.rerank)
-    field = Field(now.segments, asked, now.manifest.settings.efSearch, now.manifest.encoder.dimension)
+    field = Field(now.segments, asked, now.manifest.settings.efSearch)
     queries = _queries(encode, field, texts, vectors)
     answers = []
     for query, hits in zip(queries, field.answers(queries)):
@@ -103,7 +103,7 @@ def _queries(encode: Encode, field: "Field", texts: list[str] | None, vectors: n
         return [Query(text, vector[None]) for text, vector in zip(texts, encode(texts))]
     words = [understood(text, field.segments.vocabulary) for text in texts]
     if mode == "words":
-        none = np.empty((0, field.dimension), np.float32)
+        none = np.empty((0, 0), np.float32)
         return [Query(text, none, said) for text, said in zip(texts, words)]
     corrected = [(i, said.corrected) for i, said in enumerate(words) if said.corrected is not None]
     made = encode([*texts, *(text for _, text in corrected)])
@@ -118,8 +118,8 @@ class Field:
     effort: how many candidates a graph keeps.
     """
 
-    def __init__(self, segments: Segments, asked: Asked, effort: int, dimension: int) -> None:
-        self.segments, self.asked, self.effort, self.dimension = segments, asked, effort, dimension
+    def __init__(self, segments: Segments, asked: Asked, effort: int) -> None:
+        self.segments, self.asked, self.effort = segments, asked, effort
         self.alive = [segment.alive(asked.conditions) for segment in segments]
         check_columns(segments, asked.conditions, self.alive)
         tell_misread(segments, asked.conditions)
