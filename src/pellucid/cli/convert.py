@@ -4,7 +4,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from pellucid.cli.output import quiet, say
+from pellucid.cli.output import progress, say
 from pellucid.cli.typed import Place
 
 
@@ -29,7 +29,7 @@ def command(source: str, output: Path, heads: int | None, overwrite: bool) -> No
     """
     from pellucid.checkpoints.convert import convert
 
-    done = convert(source, output, heads=heads, overwrite=overwrite, progress=False if quiet() else None)
+    done = convert(source, output, heads=heads, overwrite=overwrite, progress=progress())
     size = (done.folder / "model.safetensors").stat().st_size
     say(f"{done.tensors} tensors, {done.numbers / 1e6:.2f} million numbers, {size / 1e6:.1f} MB")
     click.echo(done.folder)

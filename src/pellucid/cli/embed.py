@@ -5,7 +5,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, json_of, quiet, say
+from pellucid.cli.output import check_place, json_of, progress, say
 from pellucid.cli.reading import TEXT, among, placed, texts_in
 from pellucid.cli.typed import Place
 from pellucid.errors import counted
@@ -64,7 +64,7 @@ def command(
     from pellucid.tasks.embed import embed, in_pieces
 
     how: dict[str, Any] = {"dtype": dtype, "pooling": pooling, "normalize": normalize}
-    shown = False if quiet() else None
+    shown = progress()
     check_place("--output", output, ".npy", reads=texts)
     if output is not None and as_json:
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")

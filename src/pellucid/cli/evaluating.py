@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, clean, draw, in_line, json_of, say
+from pellucid.cli.output import check_place, clean, draw, in_line, json_of, plain_table, say
 from pellucid.cli.reading import placed
 from pellucid.cli.typed import Place, first_typed
 from pellucid.errors import counted
 
 if TYPE_CHECKING:
-    from pellucid.search import Index
     from pellucid.search.curve import Curve
     from pellucid.search.evaluate import Evaluation
 
@@ -79,8 +78,9 @@ def command(
         with placed(labelled.place):
             judged = held.evaluate(list(labelled.answers), list(labelled.answers.values()), depths, **given)
     if labelled is None or plot is not None:
-        curve = _curve(held, labelled, max(depths))
-        drawn = None if plot is None else _draw(curve, plot, theme)  # before anybody can stop reading
+        curve = held.curve(None if labelled is None else list(labelled.answers), k=max(depths))
+        if plot is not None:  # before anybody can stop reading
+            drawn = curve.png(plot, theme) if plot.suffix.lower() == ".png" else curve.svg(plot, theme)
     if as_json:
         click.echo(json_of({name: one.data() for name, one in (("labelled", judged), ("curve", curve)) if one}))
     else:
@@ -158,11 +158,6 @@ def _grade(value: Any, place: str) -> float:
     raise InputError(f"{place}: the grade is {short(repr(value))}, expected a number from 0 to 1e30")
 
 
-def _curve(index: "Index", labelled: _Labelled | None, k: int) -> "Curve":
-    """Recall against time, on the queries that were given."""
-    return index.curve(None if labelled is None else list(labelled.answers), k=k)
-
-
 def _show_evaluation(judged: "Evaluation") -> None:
     from rich.text import Text
 
@@ -190,15 +185,9 @@ def _show_curve(curve: "Curve") -> None:
 
 
 def _table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     for name in names:
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
     return table
-
-
-def _draw(curve: "Curve", path: Path, theme: str) -> Path:
-    return curve.png(path, theme) if path.suffix.lower() == ".png" else curve.svg(path, theme)

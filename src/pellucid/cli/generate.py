@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import json_of, quiet, say_empty
+from pellucid.cli.output import json_of, progress, say_empty
 from pellucid.cli.reading import TEXT, Where, among, file_in, placed, standard_text, texts_in
 from pellucid.cli.writing import as_data, asked, opened, put, show_tokens, writing_options
 
@@ -72,7 +72,7 @@ def command(
         if stream:
             _stream(writer, texts[0], why, as_json, options)
         elif why is None and not as_json:
-            for text in writer.generate(texts, progress=False if quiet() else None, **options):
+            for text in writer.generate(texts, progress=progress(), **options):
                 put(text, end=True)
         else:
             _complete(writer, texts, why, as_json, options)
@@ -94,8 +94,7 @@ def _stream(model: "pellucid.Model", prompt: str, why: int | None, as_json: bool
 def _complete(model: "pellucid.Model", prompts: list[str], why: int | None, as_json: bool, options: Any) -> None:
     from pellucid.generation.words import completions
 
-    show = False if quiet() else None
-    found = completions(model.loaded, prompts, alternatives=_alternatives(why), progress=show, **options)
+    found = completions(model.loaded, prompts, alternatives=_alternatives(why), progress=progress(), **options)
     for prompt, one in zip(prompts, found):
         put(json_of({"prompt": prompt} | as_data(one)) if as_json else one.text, end=True)
         if not as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.evaluating import command as evaluate
-from pellucid.cli.output import json_of, quiet, say, table, tell_more
+from pellucid.cli.output import json_of, progress, say, table, tell_more
 from pellucid.cli.reading import TEXT, placed
 from pellucid.cli.typed import Once, Place, first_typed
 from pellucid.errors import counted
@@ -116,7 +116,7 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
 
     if how["kind"] == "flat" and (option := first_typed("M", "efConstruction", "efSearch")):
         raise click.UsageError(f"{option} is of a graph, and --kind flat builds none: leave one of them out")
-    how |= {"dtype": None if dtype == "float32" else dtype, "progress": False if quiet() else None}
+    how |= {"dtype": None if dtype == "float32" else dtype, "progress": progress()}
     tell_more()
     with placed(_counted):
         pellucid.Index.build(model, _source(sources), output, **how)
@@ -145,7 +145,7 @@ def add(
     held = pellucid.Index.open(index, model=model)
     tell_more()
     with placed(_counted):
-        more = held.add(_source(sources), progress=False if quiet() else None, **how)
+        more = held.add(_source(sources), progress=progress(), **how)
     say(f"{'+' if more >= 0 else ''}{counted(more, 'row')}; {_settled(held)}")
 
 
@@ -214,7 +214,7 @@ def compact(index: Path) -> None:
     import pellucid
 
     held = pellucid.Index.open(index)
-    held.compact(progress=False if quiet() else None)
+    held.compact(progress=progress())
     say(_settled(held))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, quiet, say
+from pellucid.cli.output import check_place, progress, say
 from pellucid.cli.reading import BESIDE, TEXT, one_text
 from pellucid.cli.typed import Place
 from pellucid.errors import counted
@@ -178,8 +178,7 @@ def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]
     read = {"target": given["target"], "max_length": given["max_length"]}
     also = ("*embeddings.output", "*layers.*.residual.post") if given["lens"] or given["view"] == "lens" else ()
     if given["precision"] != "compact" and (serve or is_long(model.loaded, text, given["pair"], **read)):
-        shown = False if quiet() else None
-        trace = record_long(model.loaded, text, given["pair"], also=also, progress=shown, **read)
+        trace = record_long(model.loaded, text, given["pair"], also=also, progress=progress(), **read)
     else:
         keep = [*kept_names(model.config, "view"), *(kept_names(model.config, also) if also else ())]
         trace = model.trace(text, given["pair"], keep=keep, **read)

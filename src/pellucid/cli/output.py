@@ -19,6 +19,7 @@ from pellucid.files import check_ending, target_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What moves a terminal's cursor, names its window, or turns the order of its letters around."""
@@ -67,6 +68,11 @@ def quiet() -> bool:
     return context is not None and bool(context.find_root().params.get("quiet"))
 
 
+def progress() -> bool | None:
+    """What a work is told of its bar: to show one where it is looked at; with `--quiet` none."""
+    return False if quiet() else None
+
+
 def tell_more() -> None:
     """Lets the library say what it does; `--quiet` silences it."""
     log = logging.getLogger("pellucid")
@@ -106,6 +112,13 @@ def table(rows: list[tuple[str, ...]]) -> None:
     widths = [max(map(cell_len, column)) for column in zip(*rows)]
     for row in rows:
         click.echo("  ".join(map(set_cell_size, row, widths)).rstrip())
+
+
+def plain_table() -> "Table":
+    """A table of `rich` without lines, under dim headings, to be filled."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
 
 
 def clean(text: str, *, err: bool = False) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options_of_tasks import options_of_answering
-from pellucid.cli.output import check_place, draw, json_of, quiet, say, say_empty, table
+from pellucid.cli.output import check_place, draw, json_of, progress, say, say_empty, table
 from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.reading import BESIDE, TEXT, among, placed
 from pellucid.cli.shown import shown
@@ -134,7 +134,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
     for_people = output is None and not as_json
     asked, kept = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
     shows = sys.stdout.isatty() and output is None
-    options["progress"] = False if quiet() or shows else None
+    options["progress"] = False if shows else progress()
     typed = questions.texts == ("-",) and sys.stdin.isatty()  # whoever types a line wants to see it answered
     found = (pipe.many([item], **options) for item in asked) if typed else [pipe.many(asked, **options)]
     answers = _counted(itertools.chain.from_iterable(found))

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pellucid.cli.output import plain_table
+
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 def scores_table(scores: Mapping[str, float], beside: Mapping[str, Mapping[str, float]]) -> "Table":
     """A line for each score.  beside: what it is compared with, by the name of its column; empty ones are left out."""
-    from rich.table import Table
-
     others = {title: found for title, found in beside.items() if found}
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("")
     for title in ("score", *others):
         table.add_column(title, justify="right")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import check_place, clean, console, draw, json_of, say
+from pellucid.cli.output import check_place, clean, console, draw, json_of, plain_table, say
 from pellucid.cli.reading import TEXT, among, placed, standard_place, standard_texts
 from pellucid.cli.typed import Place
+from pellucid.errors import short
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
@@ -125,13 +126,12 @@ def _show(hits: "Hits", matches: "list[Match]", several: bool) -> None:
 
 def _table(hits: "Hits") -> "Table":
     """One line for each hit; at a terminal texts are cut where the window ends."""
-    from rich.table import Table
     from rich.text import Text
 
     def cut(text: str, style: str) -> Text:
         return Text(clean(text), style, no_wrap=True, overflow="ellipsis")
 
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = plain_table()
     other = [_other(hit) for hit in hits]
     table.add_column("score", no_wrap=True, min_width=5)
     table.add_column("id", no_wrap=True, overflow="ellipsis", min_width=min(12, max(len(hit["id"]) for hit in hits)))
@@ -171,5 +171,4 @@ def _other(hit: "Hit") -> str:
 
 def _short(text: str) -> str:
     """A text on one line."""
-    line = " ".join(text[: 8 * LONGEST].split())
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return short(" ".join(text[: 8 * LONGEST].split()), LONGEST)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options_of_tasks import learned_task, options_of_learning, settings_of_training
-from pellucid.cli.output import draw, json_of, quiet, say, tell_more
+from pellucid.cli.output import draw, json_of, progress, quiet, say, tell_more
 from pellucid.cli.questions import more, pairs
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
@@ -116,7 +116,7 @@ def command(
         model, data, task,
         out=output, validation=_share(validation), columns=pairs("--column", columns, "COLUMN"),
         encoding=encoding, recipe=recipe, from_scratch=from_scratch, resume=resume, overwrite=overwrite,
-        progress=False if quiet() or not _first() else None, **said,
+        progress=progress() if _first() else False, **said,
     )  # fmt: skip
     if not _first():
         return

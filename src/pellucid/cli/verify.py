@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.errors import FAILED
-from pellucid.cli.output import json_of, quiet, say_to_all
+from pellucid.cli.output import json_of, progress, say_to_all
 from pellucid.cli.reading import TEXT
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
@@ -46,7 +46,7 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
     from pellucid.tasks.verify import TEXTS, verify
 
     checks = []
-    with bar("", shown=False if quiet() else None, bar_format="{desc} ({elapsed})") as line:
+    with bar("", shown=progress(), bar_format="{desc} ({elapsed})") as line:
         for check in verify(
             checkpoint,
             texts=texts or TEXTS,
