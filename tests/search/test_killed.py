@@ -384,7 +384,7 @@ def _laid(content: dict[str, bytes], folder: Path) -> pellucid.Index:
 def test_that_test_can_fail(
     minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.search.generations._to_disk", lambda path: None)
+    monkeypatch.setattr("pellucid.search.generations.to_disk", lambda path: None)
     with pytest.raises((AssertionError, pellucid.errors.PellucidError)):
         test_without_power_at_any_moment_it_is_the_old_or_the_new_one(minilm, vectors, tmp_path, monkeypatch, "update")
 

@@ -192,7 +192,7 @@ class _Writing:
     def _on(self, tokens: Tensor, finished: dict[int, str]) -> None:
         """Reads the chosen tokens; texts that are finished leave."""
         if self.written is not None:
-            self.written = on(self.written, tokens)
+            self.written = replace(self.written, ids=torch.cat((self.written.ids, tokens[:, None]), dim=1))
         if finished:
             stay = [i for i, row in enumerate(self.rows) if row not in finished]
             kept = torch.tensor(stay, dtype=torch.long, device=tokens.device)
@@ -203,11 +203,6 @@ class _Writing:
                 self.reader = self.reader.choose(kept)
         if self.rows:
             self.logits = self.reader.next(tokens)
-
-
-def on(written: Written, tokens: Tensor) -> Written:
-    """The same, one token further."""
-    return replace(written, ids=torch.cat((written.ids, tokens[:, None]), dim=1))
 
 
 def _seeds(settings: Settings, texts: int) -> list[int | None]:

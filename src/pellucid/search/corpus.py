@@ -1,6 +1,5 @@
 """What is to be found: rows of a table, files, or whatever yields texts, each with an id and what else is known."""
 
-import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,7 +9,7 @@ from typing import Any
 
 from pellucid.config.checks import is_several, plain_number, truth, unwrapped
 from pellucid.errors import Argument, Blank, InputError, Item, Words, near, several
-from pellucid.files import name_of
+from pellucid.files import digest_of, name_of
 from pellucid.search.entry import Entry
 from pellucid.search.files import found, whole
 from pellucid.search.ids import checked_id
@@ -154,8 +153,7 @@ class Corpus:
 
     def _unchanged(self, path: Path, before: tuple[int, int]) -> None:
         """Raises InputError for a file that was written while it was read: nobody ever had such rows together."""
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = digest_of(path)
         if size_and_time(path) != before:
             raise InputError(f"{path} was changed while it was read: run this again once nobody writes it")
         self.digests[whole_characters(str(path))] = digest

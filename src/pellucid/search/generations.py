@@ -32,8 +32,7 @@ from pellucid.errors import (
     ResourceError,
     UnsafeFileError,
 )
-from pellucid.files import cannot_read, cannot_write, digest_of, listed, reading, write_whole
-from pellucid.files import to_disk as _to_disk
+from pellucid.files import cannot_read, cannot_write, digest_of, listed, reading, to_disk, write_whole
 from pellucid.lock import alone
 from pellucid.search.dropped import close_dropped
 from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
@@ -198,7 +197,7 @@ def _room(folder: Path) -> bool:
     if strange:
         raise InputError(f"{folder} holds {strange[0].name!r}, which is no part of an index: give a new folder's name")
     if made:
-        _to_disk(folder.parent)
+        to_disk(folder.parent)
     return made
 
 
@@ -231,10 +230,10 @@ def write_segment(folder: Path, number: int, write: Callable[[Path], tuple[int, 
         rows, kind = write(beside)
         files = sorted(beside.iterdir())
         for path in (*files, beside):
-            _to_disk(path)
+            to_disk(path)
         beside.replace(place)
         for path in (place.parent, folder):
-            _to_disk(path)
+            to_disk(path)
         return Segment(name, rows, kind, {path.name: _facts(place / path.name) for path in files})
     except NotFoundError:
         raise  # a file of the corpus, which is nothing that could not be written
@@ -269,7 +268,7 @@ def _most() -> str:
 def commit(folder: Path, manifest: Manifest) -> None:
     """Makes a generation the newest, and then takes away what no generation names any more."""
     write_manifest(manifest, folder)
-    _to_disk(folder)
+    to_disk(folder)
     sweep(folder, manifest)
 
 

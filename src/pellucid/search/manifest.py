@@ -161,10 +161,10 @@ def file_of(generation: int) -> str:
     return f"generation-{generation:06}.json"
 
 
-def write_manifest(manifest: Manifest, folder: Path) -> Path:
+def write_manifest(manifest: Manifest, folder: Path) -> None:
     """Makes a generation the newest: from here on it is what opens."""
     content = sealed(json.loads(json.dumps(asdict(manifest))))
-    return write_whole(folder / file_of(manifest.generation), lambda file: file.write(content))
+    write_whole(folder / file_of(manifest.generation), lambda file: file.write(content))
 
 
 def read_manifest(path: Path) -> Manifest:
