@@ -122,6 +122,9 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
         return
     name, options = _known(task), _options(given)
     if given["top_k"] is not None and "do_sample" in name.task().options():
+        beams = options.get("num_beams")
+        if "do_sample" not in options and isinstance(beams, int) and beams > 1:
+            raise click.UsageError(f"--top-k samples, and -O num_beams={beams} does not: leave one of them out")
         options.setdefault("do_sample", True)  # as `generate --top-k` means to sample
     import pellucid
 
