@@ -16,11 +16,11 @@ from xml.sax.saxutils import quoteattr
 
 from pellucid.config import checks
 from pellucid.errors import InputError, ResourceError, near
-from pellucid.files import check_ending, target_of, write_whole
 from pellucid.view.cells import draw_matrix
 from pellucid.view.choice import choose
 from pellucid.view.colours import theme_of
 from pellucid.view.data import Data
+from pellucid.view.saved import saved
 from pellucid.view.strands import draw_heads
 from pellucid.view.svg import FONT
 
@@ -96,15 +96,11 @@ class Drawing(ABC):
 
     def svg(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
         """Writes the drawing."""
-        check_ending("path", path, ".svg")
-        content = self.text(theme).encode("utf-8")
-        return write_whole(target_of(path), lambda file: file.write(content))
+        return saved(path, ".svg", lambda: self.text(theme).encode("utf-8"))
 
     def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
         """Writes the drawing as pixels; needs the extra `draw`."""
-        check_ending("path", path, ".png")
-        picture = render_png(self.text(theme))
-        return write_whole(target_of(path), lambda file: file.write(picture))
+        return saved(path, ".png", lambda: render_png(self.text(theme)))
 
     def _repr_html_(self) -> str:
         drawing = self.text()

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.files import check_ending, target_of, write_whole
 from pellucid.view.colours import THEMES, signed_ramp, theme_of
 from pellucid.view.notebook import with_still
+from pellucid.view.saved import saved
 from pellucid.view.svg import label, plain, unturned
 
 _STYLE = Path(__file__).with_name("web") / "likeness.css"
@@ -104,9 +104,7 @@ class LikenessView:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page: beside its place first, then moved there. InputError for another ending than .html."""
-        check_ending("path", path, ".html")
-        page = self.html().encode("utf-8", "replace")
-        return write_whole(target_of(path), lambda file: file.write(page))
+        return saved(path, ".html", lambda: self.html().encode("utf-8", "replace"))
 
     def __repr__(self) -> str:
         return f"LikenessView({len(self.parts)} of words); save('why.html') writes the page"

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import InputError, near
-from pellucid.files import check_ending, target_of, write_whole
 from pellucid.lazy import cached_property
 from pellucid.view.data import Data
 from pellucid.view.drawn import draw, render_png
 from pellucid.view.notebook import cell_of
 from pellucid.view.page import render
+from pellucid.view.saved import saved
 
 log = logging.getLogger("pellucid")
 
@@ -44,21 +44,15 @@ class View:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page: beside its place first, then moved there. InputError for another ending than .html."""
-        check_ending("path", path, ".html")
-        page = self.html().encode("utf-8")
-        return write_whole(target_of(path), lambda file: file.write(page))
+        return saved(path, ".html", lambda: self.html().encode("utf-8"))
 
     def svg(self, path: str | os.PathLike[str], **choice: Any) -> Path:
         """Writes one attention as a drawing, without a browser. choice: see `pellucid.view.drawn.draw`."""
-        check_ending("path", path, ".svg")
-        drawing = self._drawn(choice).encode("utf-8")
-        return write_whole(target_of(path), lambda file: file.write(drawing))
+        return saved(path, ".svg", lambda: self._drawn(choice).encode("utf-8"))
 
     def png(self, path: str | os.PathLike[str], **choice: Any) -> Path:
         """The same drawing as a picture of pixels."""
-        check_ending("path", path, ".png")
-        picture = render_png(self._drawn(choice))
-        return write_whole(target_of(path), lambda file: file.write(picture))
+        return saved(path, ".png", lambda: render_png(self._drawn(choice)))
 
     def _drawn(self, choice: dict[str, Any]) -> str:
         known = inspect.signature(draw).parameters
