@@ -77,7 +77,7 @@ class Curve(Drawing):
         )
 
     def text(self, theme: str = "light") -> str:
-        return self.plot().svg(theme)
+        return self.plot().text(theme)
 
 
 def measured(index: "Index", queries: np.ndarray | None, k: int, efforts: Sequence[int] | None) -> Curve:

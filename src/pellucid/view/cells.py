@@ -8,8 +8,8 @@ import numpy as np
 
 from pellucid.view.choice import Choice
 from pellucid.view.colours import ramp, ramp_steps, theme_of
-from pellucid.view.sheet import EDGE, Sheet
-from pellucid.view.svg import label, rectangle, width_of, words
+from pellucid.view.sheet import Sheet
+from pellucid.view.svg import EDGE, label, rectangle, width_of, words
 
 MOST_CELLS = 16_384
 """More cells than this are drawn as blocks of which the largest weight counts, and the drawing says so."""
@@ -54,7 +54,7 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
         notes.append("Empty cells are masked.")
     sheet.say(notes)
     told = f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at"
-    return sheet.svg(told, chosen.weights)
+    return sheet.text(told, chosen.weights)
 
 
 def _one_row(choice: Choice) -> Choice:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from pellucid.errors import short
 from pellucid.view.colours import head_colour, head_dash, theme_of
-from pellucid.view.plot import EDGE, LEFT, SIZE, WIDTH, Axis, ratios
-from pellucid.view.svg import document, rectangle, width_of, words
+from pellucid.view.plot import LEFT, SIZE, WIDTH, Axis, ratios
+from pellucid.view.svg import EDGE, document, heading, rectangle, width_of, words
 
 HEADROOM, BETWEEN = 102.0, 44.0
 """Pixels above the first panel, and from one to the next."""
@@ -50,10 +50,7 @@ class Panel:
 def drawn(title: str, said: str, panels: Sequence[Panel], last: float, theme: str, marked: float | None = None) -> str:
     """The whole drawing. last: the last step.  marked: a step at which a thin line stands in every panel."""
     colours, across = theme_of(theme), steps_axis(last)
-    marks = [
-        words(EDGE, EDGE + 12, title, colours["ink"], font_size=15, font_weight="600"),
-        words(EDGE, EDGE + 30, said, colours["quiet"], font_size=SIZE),
-    ]
+    marks = heading(title, said, colours)
     top = HEADROOM
     for panel in panels:
         marks += _panel(panel, top, across, colours, theme, marked)
@@ -102,9 +99,9 @@ def smoothed(points: Points, span: int) -> Points:
     return found
 
 
-def thinned(points: Points, most: int = int(WIDTH)) -> Points:
-    """At most so many stretches of a line, of each its lowest and its highest point; gaps stay gaps."""
-    size = math.ceil(len(points) / most)
+def thinned(points: Points) -> Points:
+    """At most a stretch of a line for each pixel, of each its lowest and its highest point; gaps stay gaps."""
+    size = math.ceil(len(points) / WIDTH)
     if size < 3:
         return points
     found: list[tuple[float, float | None]] = []

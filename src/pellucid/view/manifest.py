@@ -1,4 +1,4 @@
-"""The manifest of a page (format `pellucid-view`, version 2): what there is to see, and how its numbers are stored."""
+"""The manifest of a page (format `pellucid-view`): what there is to see, and how its numbers are stored."""
 
 from typing import Any
 

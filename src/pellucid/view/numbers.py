@@ -31,11 +31,9 @@ def numbers_of(data: Data, name: str) -> np.ndarray:
 def weights_of(data: Data, entry: dict[str, Any], head: int) -> tuple[np.ndarray, np.ndarray]:
     """What every query of one head gives to every key, and which keys it may see.
 
-    entry: one of `manifest["attentions"]`.
+    entry: one of `manifest["attentions"]` whose numbers were not left out.
     -> Float[ndarray, "queries keys"], where each row adds up to 1 and what is not seen is 0, and Bool of that shape.
     """
-    if entry["weights"] is None and entry["query"] is None:
-        raise InputError(f"the numbers of {entry['name']} were left out of this page, to fit its budget_mb")
     if entry["weights"] is not None:
         stored = numbers_of(data, entry["weights"])[head].astype(np.float64)
         return stored, _seen(entry, *stored.shape).numpy()

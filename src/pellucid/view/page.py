@@ -33,18 +33,13 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: bool = False) -> str:
-    """Write the page.
+    """The page: a whole HTML document that makes no request of any kind.
 
-    Args:
-        manifest: what there is to see (format ``pellucid-view``, version 2); plain JSON values.
-        blocks: the numbers, little-endian and row-major, one entry per name in ``manifest["blocks"]``.
-        served: leave the blocks out; the page asks for each, at ``block/NAME`` below its own address, when it needs it.
+    manifest: what there is to see (format `pellucid-view`); plain JSON values.
+    blocks: the numbers, little-endian and row-major, one entry per name in `manifest["blocks"]`.
+    served: leaves the blocks out; the page asks for each, at `block/NAME` below its own address, when it needs it.
 
-    Returns:
-        A whole HTML document that makes no request of any kind, or, served, none but these.
-
-    Raises:
-        ValueError: a block is missing or has the wrong size, or a module breaks the bundler's convention.
+    Raises ValueError where a block is missing or has the wrong size, or a module breaks the bundler's convention.
     """
     _check(manifest, blocks)
     style = _style()

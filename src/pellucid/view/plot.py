@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 from pellucid.view.colours import head_colour, theme_of
-from pellucid.view.svg import document, rectangle, width_of, words
+from pellucid.view.svg import EDGE, document, heading, rectangle, width_of, words
 
-EDGE = 24
 LEFT, TOP, WIDTH, HEIGHT = 70.0, 100.0, 580.0, 320.0
 """Where the picture begins, and how large it is, in pixels."""
 
@@ -54,13 +53,12 @@ class Plot:
     up: str
     spots: tuple[Spot, ...]
 
-    def svg(self, theme: str = "light") -> str:
-        """The drawing as text, in the colours of "light" or "dark"."""
+    def text(self, theme: str = "light") -> str:
+        """The drawing as SVG, in the colours of "light" or "dark"."""
         colours = theme_of(theme)
         across, upwards = ratios([spot.right for spot in self.spots]), shares([spot.up for spot in self.spots])
         marks = [
-            words(EDGE, EDGE + 12, self.title, colours["ink"], font_size=15, font_weight="600"),
-            words(EDGE, EDGE + 30, self.said, colours["quiet"], font_size=SIZE),
+            *heading(self.title, self.said, colours),
             *_frame(across, upwards, colours),
             words(LEFT + WIDTH, TOP + HEIGHT + 42, self.right, colours["ink"], font_size=12, text_anchor="end"),
             words(EDGE, TOP - 14, self.up, colours["ink"], font_size=12),

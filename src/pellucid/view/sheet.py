@@ -7,15 +7,14 @@ import numpy as np
 from pellucid.errors import short
 from pellucid.view.choice import Choice
 from pellucid.view.colours import theme_of
-from pellucid.view.svg import document, plain, unturned, width_of, words
+from pellucid.view.svg import EDGE, document, heading, plain, unturned, width_of, words
 
-EDGE = 24
 LONGEST = 400
 """Letters of the edits that are written out."""
 
 
 class Sheet:
-    """Collects marks; `svg` closes the drawing.
+    """Collects marks; `text` closes the drawing.
 
     top: where the picture begins, below the title.  width, bottom: set by whoever draws the picture.
     """
@@ -23,10 +22,7 @@ class Sheet:
     def __init__(self, choice: Choice, theme: str) -> None:
         self.choice, self.theme = choice, theme
         colours, model = theme_of(theme), unturned(choice.model)
-        self.marks = [
-            words(EDGE, EDGE + 12, choice.title, colours["ink"], font_size=15, font_weight="600"),
-            words(EDGE, EDGE + 30, model, colours["quiet"], font_size=11),
-        ]
+        self.marks = heading(choice.title, model, colours)
         self.width = 2 * EDGE + max(width_of(choice.title, 16), width_of(model, 11), 360)
         self.top = EDGE + 44.0
         if choice.edits:
@@ -41,8 +37,8 @@ class Sheet:
         """Sentences for the foot of the drawing."""
         self.notes += notes
 
-    def svg(self, description: str, weights: np.ndarray) -> str:
-        """The drawing as text.  weights: those that are in it."""
+    def text(self, description: str, weights: np.ndarray) -> str:
+        """The drawing as SVG.  weights: those that are in it."""
         y = self.bottom + 22
         quiet = theme_of(self.theme)["quiet"]
         notes = [*self.notes, *_missing(weights), _exactness(self.choice)]

@@ -6,9 +6,9 @@ import numpy as np
 
 from pellucid.view.choice import Choice
 from pellucid.view.colours import head_colour, head_dash, mean_colour, theme_of
-from pellucid.view.sheet import EDGE, Sheet, percent
+from pellucid.view.sheet import Sheet, percent
 from pellucid.view.store import MOST_SHARE
-from pellucid.view.svg import label, strand, width_of, words
+from pellucid.view.svg import EDGE, label, strand, width_of, words
 
 MOST_TOKENS = 64
 """More tokens than this are drawn in part, and the drawing says so."""
@@ -51,7 +51,7 @@ def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
     sheet.say(_told(choice, strands, queries, keys, threshold, drawn, every))
     rows = queries if choice.token is None else [choice.token]
     weights = np.stack([one.weights[np.ix_(rows, keys)] for one in strands])
-    return sheet.svg(f"{len(queries)} tokens that look and {len(keys)} that are looked at", weights)
+    return sheet.text(f"{len(queries)} tokens that look and {len(keys)} that are looked at", weights)
 
 
 def _shown(choice: Choice) -> tuple[list[int], list[int]]:

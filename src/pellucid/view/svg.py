@@ -7,6 +7,9 @@ from xml.sax.saxutils import escape, quoteattr
 from pellucid.errors import short
 
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', 'Noto Sans', sans-serif"
+EDGE = 24
+"""Pixels around a drawing."""
+
 LONGEST = 24
 """Longest token that is written out."""
 
@@ -74,6 +77,14 @@ def label(token: str, longest: int = LONGEST) -> str:
     if all(map(_unseen, text)):
         text = "".join("⍽" if unicodedata.category(c)[0] == "Z" else "∅" for c in text) or "∅"
     return short(unturned(text), longest)
+
+
+def heading(title: str, said: str, colours: dict[str, str]) -> list[str]:
+    """What stands above a drawing: its title, and below it, smaller, what it is of."""
+    return [
+        words(EDGE, EDGE + 12, title, colours["ink"], font_size=15, font_weight="600"),
+        words(EDGE, EDGE + 30, said, colours["quiet"], font_size=11),
+    ]
 
 
 def width_of(text: str, size: float = 13) -> float:

@@ -30,11 +30,11 @@ def check_alike(first: Subject, second: Subject) -> None:
 
 
 def most_different(
-    first: Subject, second: Subject, layer: int | None = None, heads: Sequence[int] | None = None
+    first: Subject, second: Subject, layer: int | None, heads: Sequence[int] | None
 ) -> tuple[Look, int] | None:
     """The attention and the head with the largest difference of any weight; None where no weight differs.
 
-    layer, heads: only these. Of long texts, whose weights are not kept, the sampled rows are compared.
+    layer, heads: only these; None for all. Of long texts, whose weights are not kept, the sampled rows are compared.
     """
     most, found = 0.0, None
     for one, two in zip(first.looks, second.looks):
