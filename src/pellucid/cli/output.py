@@ -121,6 +121,11 @@ def plain_table() -> "Table":
     return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
 
 
+def colour_of(share: float) -> str:
+    """The colour in which a probability is written."""
+    return "green" if share > 0.5 else "yellow" if share > 0.1 else "red"
+
+
 def clean(text: str, *, err: bool = False) -> str:
     """Characters for stdout, or for stderr; at a terminal without those that would steer it."""
     return _STEERING.sub("\ufffd", text) if (sys.stderr if err else sys.stdout).isatty() else text

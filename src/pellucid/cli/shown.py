@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pellucid.cli.output import clean, console, in_line
+from pellucid.cli.output import clean, colour_of, console, in_line
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
@@ -101,7 +101,7 @@ def _score(answer: "Answer") -> tuple[str, str]:
 
 
 def _share(score: float) -> tuple[str, str]:
-    return f"{score:.1%}", "green" if score > 0.5 else "yellow" if score > 0.1 else "red"
+    return f"{score:.1%}", colour_of(score)
 
 
 def _last_said(conversation: Any) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.output import clean, draw
+from pellucid.cli.output import clean, colour_of, draw
 from pellucid.cli.reading import TEXT
 from pellucid.tasks.names import SMALL
 
@@ -103,17 +103,13 @@ def show_tokens(
     for token, i, number, likely in tokens:
         others = [one for one in likely if one.id != i][:most]
         instead = "   ".join(f"{spell(one.token, one.id)} {_share(one.log_probability)}" for one in others)
-        table.add_row(Text(spell(token, i)), Text(_share(number), _shade(number)), Text(instead, "dim"))
+        table.add_row(Text(spell(token, i)), Text(_share(number), colour_of(math.exp(number))), Text(instead, "dim"))
     draw(table)
 
 
 def _share(log_probability: float) -> str:
     share = math.exp(log_probability)
     return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
-
-
-def _shade(log_probability: float) -> str:
-    return "green" if log_probability > math.log(0.5) else "yellow" if log_probability > math.log(0.1) else "red"
 
 
 def _plain(value: Any) -> Any:
