@@ -135,7 +135,7 @@ def read_settings(
             raise InputError(f"there is no option {short(repr(name))} of writing{hint}")
     check_kinds(asked)
     given = {name: value for name, value in asked.items() if value is not None}
-    options = _agreeing({name: value for name, value in (said or {}).items() if value not in ([], {}, None)}, given)
+    options = _going_with({name: value for name, value in (said or {}).items() if value not in ([], {}, None)}, given)
     options |= given
     if options.get("num_beams", 1) == 1:
         for name in _BEAMS:
@@ -184,7 +184,7 @@ def _check_lists(given: Mapping[str, Any]) -> None:
         raise InputError("rules hold something that cannot be called, expected functions of logits and what is written")
 
 
-def _agreeing(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _going_with(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What the checkpoint says, without what does not go with what was asked for."""
     if given.get("num_beams", 1) > 1 and "do_sample" not in given and said.pop("do_sample", False):
         log.warning(APART, "the checkpoint says one of them", "searches")
