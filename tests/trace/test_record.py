@@ -121,8 +121,10 @@ def test_what_was_read_is_not_changed_through_its_lists(minilm: "pellucid.Model"
         before = list(held)
         held[1] = "WRONG"
         held.append(held[0])
-        assert getattr(trace, name) == before == getattr(trace.rows[0], name)
-    assert pellucid.open_trace(trace.save(tmp_path / "a.trace")).tokens == ["[CLS]", "time", "flies", "[SEP]"]
+        assert getattr(trace, name) == before == list(getattr(trace.rows[0], name))
+        assert isinstance(getattr(trace.rows[0], name), tuple), "those of a row were lists that the trace has too"
+    opened = pellucid.open_trace(trace.save(tmp_path / "a.trace"))
+    assert opened.tokens == ["[CLS]", "time", "flies", "[SEP]"] and opened.rows == trace.rows
 
 
 def test_strongest_links(trace: "pellucid.trace.Trace") -> None:

@@ -30,11 +30,11 @@ class Reading:
     """
 
     texts: tuple[str, ...]
-    tokens: list[str]
-    ids: list[int]
-    segments: list[int]
-    offsets: list[tuple[int, int]]
-    special: list[bool]
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    segments: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+    special: tuple[bool, ...]
     cut: int = 0
     target_tokens: tuple[str, ...] = ()
     target_ids: tuple[int, ...] = ()
@@ -67,11 +67,11 @@ def read(
         found.append(
             Reading(
                 texts=(texts[i],) if pairs is None else (texts[i], pairs[i]),
-                tokens=row.tokens,
-                ids=row.ids,
-                segments=row.type_ids,
-                offsets=row.offsets,
-                special=[bool(flag) for flag in row.special],
+                tokens=tuple(row.tokens),
+                ids=tuple(row.ids),
+                segments=tuple(row.type_ids),
+                offsets=tuple(row.offsets),
+                special=tuple(bool(flag) for flag in row.special),
                 cut=row.cut,
                 target_tokens=tuple(loaded.target_words.convert_ids_to_tokens(written)),
                 target_ids=tuple(written),
