@@ -31,6 +31,7 @@ from pellucid.training.recipe import Recipe, learned_from, read_recipe, recipe_b
 from pellucid.training.report import Begun, Outcome, Result
 from pellucid.training.said import as_said, asked, options_of
 from pellucid.training.settings import Settings
+from pellucid.training.start import check_numbers
 from pellucid.view.curves import Curves, curves
 
 log = logging.getLogger("pellucid")
@@ -173,6 +174,7 @@ def evaluate(
     learned = {one: told.options[one] for one in name.objective().reading if one in told.options}
     objective, _ = asked(name, as_said(name, learned, f"{told.file}: ") | options)
     _check_head(held, objective)
+    check_numbers(held)
     found = read(data, columns, objective, encoding)
     if said := learned_from(told, found):
         log.warning("%s", said)

@@ -1,6 +1,8 @@
 """A saved checkpoint: others open it, nothing is lost on the way, and a save that fails changes nothing."""
 
 import copy
+import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -49,6 +51,7 @@ from tests.checkpoints.builders import (
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
 from tests.models.test_swift import twice
+from tests.nobody import as_nobody, open_folder
 from tests.parity.reference import tiny as reference
 from tests.search.children import KILLED, ended, start
 from tests.text.making import train_pieces
@@ -708,5 +711,74 @@ def test_a_head_that_was_frozen_is_random_in_the_folder_too(tmp_path: Path, chec
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux has folders in which nobody can make a file")
 def test_a_place_where_nothing_can_be_made_is_not_another_process(tiny: pellucid.Model) -> None:
-    with pytest.raises(InputError, match=r"cannot write /proc/\.here\.lock: No such file"):
+    with pytest.raises(InputError, match=r"cannot write /proc/here: No such file"):
         tiny.save("/proc/here")
+
+
+# -- where a folder may not be made ------------------------------------------------------------------------------------
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_folder_of_ones_own_is_saved_into_where_nothing_can_be_made_beside_it(tiny: pellucid.Model) -> None:
+    def work() -> None:
+        tiny.save(own)
+        tiny.save(own, overwrite=True)
+        assert names(own) == ["config.json", WEIGHTS]
+        before = digests(own)
+        with pytest.MonkeyPatch.context() as patch:
+            broken_off(patch, 2, OSError(errno.EIO, "the power is gone"))
+            with pytest.raises(InputError, match="the power is gone"):
+                tiny.save(own, overwrite=True)
+        assert digests(own) == before and names(own) == ["config.json", WEIGHTS]
+        said = rf"cannot write {place / 'other'}: Permission denied in {place}: choose another folder, or let this user"
+        with pytest.raises(InputError, match=said):
+            tiny.save(place / "other")
+        with pytest.raises(InputError, match=rf"cannot read {place / 'closed'}: Permission denied"):
+            tiny.save(place / "closed")
+        with pytest.raises(InputError, match=rf"cannot write {place / 'read'}: Permission denied in {place / 'read'}"):
+            tiny.save(place / "read")
+
+    with open_folder() as place:
+        (own := place / "own").mkdir()
+        (place / "closed").mkdir(mode=0o700)
+        (place / "read").mkdir()
+        as_nobody(work, own)
+        assert names(place) == ["closed", "own", "read"] and pellucid.load(own).config == tiny.config
+
+
+def test_what_a_link_leads_to_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:
+    (tmp_path / "model").symlink_to(tmp_path / "real", target_is_directory=True)
+    for overwrite in (False, True):
+        tiny.save(tmp_path / "model", overwrite=overwrite)
+        assert names(tmp_path / "real") == ["config.json", WEIGHTS] and names(tmp_path) == ["model", "real"]
+    assert ended(start(lambda: killed(tmp_path / "model", 2))) == KILLED
+    for folder in (tmp_path / "model", tmp_path / "real"):
+        with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was broken off"):
+            pellucid.load(folder)
+
+
+def test_a_volume_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:
+    """A folder of a disk of its own, into which nothing can be moved from beside it."""
+    (volume := tmp_path / "volume").mkdir()
+
+    def work() -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        if library.unshare(0x20000) or library.mount(b"none", b"/", None, 0x44000, None):
+            os._exit(77)
+        if library.mount(b"tmpfs", str(volume).encode(), b"tmpfs", 0, b"size=4m"):
+            os._exit(77)
+        for overwrite in (False, True):
+            tiny.save(volume, overwrite=overwrite)
+            assert names(volume) == ["config.json", WEIGHTS] and names(tmp_path) == ["volume"]
+        assert ended(start(lambda: killed(volume, 2))) == KILLED
+        with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was broken off"):
+            pellucid.load(volume)
+        assert pellucid.load(tiny.save(volume, overwrite=True)).config == tiny.config
+        assert names(volume) == ["config.json", WEIGHTS]
+
+    if (code := ended(start(work))) == 77:
+        pytest.skip("this machine lets nobody mount")
+    assert code == 0

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from pellucid.checkpoints import wanted
 from pellucid.config.checks import truth
-from pellucid.errors import Argument, InputError, Words
-from pellucid.files import cannot_write, to_disk
+from pellucid.errors import Argument, InputError, PellucidError, Words
+from pellucid.files import cannot_write, reading, to_disk
 from pellucid.lock import alone
 
 FACTS = ("config.json", "adapter_config.json")
@@ -38,7 +38,9 @@ def check_target(target: Path, *, overwrite: bool, how: Words = ("pass ", OVERWR
     truth("overwrite", overwrite)
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, expected a folder to write into")
-    if target.is_dir() and any(target.iterdir()) and not overwrite:
+    with reading(target):
+        holds = target.is_dir() and any(target.iterdir())
+    if holds and not overwrite:
         raise InputError(f"{target} already holds files: choose a new folder or ", how)
     if not overwrite and (old := left_of(target)):  # which a save that succeeds takes away
         raise InputError(f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", how)
@@ -52,12 +54,13 @@ def beside(target: Path) -> Iterator[Path]:
     come back where anything goes wrong, Ctrl-C included. Of two processes that write into one folder the second is
     refused: both would leave a part of each model. What killed ones have left goes once the new files are in place.
     """
-    target = target if target.name not in ("", "..") else target.resolve()  # "." has no name to be told apart by
+    target = _named(target)
     around = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target):
-            around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        place = place_of(target)
+        with _alone(target, place):
+            around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
             new = around / NEW
             new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
             yield new
@@ -71,9 +74,53 @@ def beside(target: Path) -> Iterator[Path]:
             shutil.rmtree(around, ignore_errors=True)
 
 
+def _named(target: Path) -> Path:
+    """A folder by the name beside which its new files lie: "." has none, and a link may lead to another disk."""
+    return target.resolve() if target.name in ("", "..") or target.is_symlink() else target
+
+
+def place_of(target: Path) -> Path:
+    """The folder in which the new files of a save lie until they are moved: the one that holds `target`, or `target`
+    itself where it is there and the other may not be written, or is on another disk, as around a volume.
+
+    It is tried. Raises InputError where `target` could not be saved into, and ResourceError where there is no room.
+    """
+    target = _named(target)
+    place, wrong = target.parent, _tried(target.parent, target)
+    if wrong is not None and target.is_dir():
+        place, wrong = target, _tried(target, target)
+    if wrong is None:
+        return place
+    raise cannot_make(target, place, wrong) from wrong
+
+
+def cannot_make(target: Path, place: Path, error: OSError) -> PellucidError:
+    """The error of the system for a `target` for which nothing could be made in the folder `place`, as one of ours."""
+    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return cannot_write(target, error)
+    wrong = f"cannot write {target}: {error.strerror} in {place}"
+    return InputError(f"{wrong}: choose another folder, or let this user write there")
+
+
+def _tried(place: Path, target: Path) -> OSError | None:
+    """What hinders a folder that is made in `place` and moved into `target`, if anything does."""
+    made = None
+    try:
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
+        if target.is_dir():
+            made = made.rename(target / made.name)
+        made.rmdir()
+    except OSError as error:
+        if made is not None:
+            with suppress(OSError):
+                made.rmdir()
+        return error
+    return None
+
+
 @contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    lock = target.with_name(f".{target.name}.lock")
+def _alone(target: Path, place: Path) -> Iterator[None]:
+    lock = place / f".{target.name}.lock"
     with alone(lock, lambda: f"another process saves into {target}: wait until it is done, or choose a new folder"):
         try:
             yield
@@ -83,16 +130,17 @@ def _alone(target: Path) -> Iterator[None]:
 
 
 def _left(target: Path) -> list[Path]:
-    """The folders beside `target` of saves that were broken off by force, or are going on."""
+    """The folders beside `target`, or within it, of saves that were broken off by force, or are going on."""
     named = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # as `tempfile` has it, and no `NAME-else`
-    found = [path for path in target.parent.glob(".*-*") if named.fullmatch(path.name) and not path.is_symlink()]
+    near = (path for place in (target.parent, target) for path in place.glob(".*-*"))
+    found = [path for path in near if named.fullmatch(path.name) and not path.is_symlink()]
     return [path for path in found if path.is_dir() and set() < {one.name for one in path.iterdir()} <= {NEW, OLD}]
 
 
 def left_of(target: Path) -> Path | None:
     """Where the files lie that a folder held before such a save took them out."""
     with suppress(OSError):
-        return next((path / OLD for path in _left(target) if (path / OLD).is_dir()), None)
+        return next((path / OLD for path in _left(_named(target)) if (path / OLD).is_dir()), None)
     return None
 
 

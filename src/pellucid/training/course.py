@@ -10,11 +10,12 @@ from typing import Any
 
 from pellucid.bars import bar
 from pellucid.checkpoints.adapter_save import check_apart
+from pellucid.checkpoints.folder import place_of
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.unchanged import marked
-from pellucid.errors import InputError, Interrupted, Words
+from pellucid.errors import InputError, Interrupted, PellucidError, Words
 from pellucid.files import to_disk
 from pellucid.machine import inference_mode
 from pellucid.training import low_rank
@@ -80,6 +81,8 @@ def learn(
         if folder is not None and ranks.first:
             held.enter_context(hold(folder))
             check_folder(out, resume=resume, overwrite=overwrite)  # again: another one may have ended there meanwhile
+            if out is not None:
+                place_of(out)  # tried now, and not once everything is learned
             if overwrite:
                 clear(folder, (RECIPE,))
         ranks.total(0.0)  # nobody reads before the first is ready
@@ -224,16 +227,24 @@ class _Course:
             folder=out,
         )
         if out is not None and self.state is not None and self.ranks.first:
-            if plan.settings.adapter_only:
-                low_rank.save(found, plan.settings, out, overwrite=True)
-            else:
-                save_checkpoint(plain, out, overwrite=True)
-            self.log.copy(out / LOG)
+            try:
+                self._write(found, plain, out)
+            except PellucidError as error:
+                self._save()
+                kept = (f"; what was learned is kept in {self.folder}: ", RESUME, " only writes it")
+                raise type(error)(error, kept) from error
             self.done(out, result)
             to_disk(out)
             self.state.remove(RECIPE)
         self.ranks.total(0.0)  # when this returns, the folder is whole, whichever process asks
         return replace(result, loaded=replace(result.loaded, source=source and marked(source)))
+
+    def _write(self, found: Loaded, plain: Loaded, out: Path) -> None:
+        if self.plan.settings.adapter_only:
+            low_rank.save(found, self.plan.settings, out, overwrite=True)
+        else:
+            save_checkpoint(plain, out, overwrite=True)
+        self.log.copy(out / LOG)
 
     def _scores(self, plain: Loaded) -> dict[str, float]:
         """Of the numbers that are kept; by what takes long as well, where the objective has such scores."""

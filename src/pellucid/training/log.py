@@ -7,6 +7,7 @@ What is no finite number is null; a step that was not applied says so by `"skipp
 """
 
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from typing import Any
 from pellucid.errors import ResourceError
 from pellucid.files import FULL, cannot_write, reading, write_whole
 from pellucid.training.advice import RESUME
+
+log = logging.getLogger("pellucid")
 
 
 class Log:
@@ -27,6 +30,8 @@ class Log:
 
     def __init__(self, path: Path | None, step: int = 0) -> None:
         self.path, self.lines = path, [] if path is None else _until(path, step)
+        if path is not None and (lacking := step - len({line["step"] for line in self.lines if "loss" in line})):
+            log.warning("%s lacks %s of the first %d steps: it tells of the others alone", path, f"{lacking:,}", step)
         self._handle: int | None = None
         if path is not None:
             write_whole(path, lambda file: file.write(b"".join(map(_written, self.lines))))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
+from pellucid.checkpoints.fill import finite
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.network import check_network
 from pellucid.config import Config, Dropout, Head, SequenceClassification
@@ -32,6 +33,7 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
     given.module.check_learns()
     _check_held(given.module)
     check_network(given, "trained")
+    check_numbers(given)
     config = _config(given, objective, settings)
     for key in _LAYERS_LEFT_OUT:
         if config.inert.get(key):
@@ -51,6 +53,13 @@ def learned(loaded: Loaded) -> Loaded:
     parameters = dict(loaded.module.named_parameters(remove_duplicate=False))
     left = tuple(name for name in loaded.untrained if name in parameters and not parameters[name].requires_grad)
     return replace(loaded, untrained=left)
+
+
+def check_numbers(loaded: Loaded) -> None:
+    """Raises CorruptFileError for a model with numbers that are none, as `load` does for those of a file."""
+    for name, numbers in loaded.module.named_parameters():
+        if not numbers.is_meta:
+            finite(name, numbers.detach())
 
 
 def _check_held(module: Network) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.contents import TRAINING
-from pellucid.checkpoints.folder import OVERWRITE, check_target
+from pellucid.checkpoints.folder import OVERWRITE, cannot_make, check_target
 from pellucid.errors import Argument, Blank, CorruptFileError, InputError, ResourceError
 from pellucid.files import FULL, cannot_write, digest_of, listed, reading, to_disk
 from pellucid.lock import alone
@@ -86,6 +86,8 @@ class State:
     def restore(self, loop: Loop) -> None:
         """Puts the loop where it was. Raises CorruptFileError for a file that was changed since."""
         assert self.manifest is not None
+        for best in self.best.items():  # which nobody else reads before the end
+            self._check(*best)
         (name, facts), *_ = self.manifest.of_kind("state").items()
         held = self._read(name, facts)
         numbers, moments = _part(held, _NUMBERS), _part(held, _MOMENTS)
@@ -134,19 +136,22 @@ class State:
 
     def _read(self, name: str, facts: tuple[int, str]) -> dict[str, Tensor]:
         """The tensors of one file, once its bytes are the ones that were written."""
+        return {one: span.read() for one, span in read_bundle(self._check(name, facts))[0].items()}
+
+    def _check(self, name: str, facts: tuple[int, str]) -> Path:
         path = self.folder / name
         with reading(path):
             if not path.is_file() or path.is_symlink():
                 raise CorruptFileError(f"{path} is missing: restore it, or ", AGAIN)
             if (path.stat().st_size, digest_of(path)) != facts:
                 raise CorruptFileError(f"{path} was changed since it was written: restore it, or ", AGAIN)
-        return {one: span.read() for one, span in read_bundle(path)[0].items()}
+        return path
 
     def sweep(self) -> None:
         """Takes away what no manifest names: older states, and what a process that was killed has left. Where one was
         just put in place and may not be on the disk yet, the files of the one before stay as well."""
         named = {name for one in (self.manifest, read_manifest(self.folder)) if one for name in one.files}
-        for path in listed(self.folder):
+        for path in listed(self.folder.resolve()):  # it may be a link to a larger disk
             if (FILES.fullmatch(path.name) and path.name not in named) or _LEFT.fullmatch(path.name):
                 _away(path)
 
@@ -163,20 +168,21 @@ class State:
 def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
     """Takes away every file that a training keeps, but the one by which it is held."""
     _away(folder / NAME)
-    for path in listed(folder):
+    for path in listed(folder.resolve()):
         if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, *others):
             _away(path)
 
 
 def hold(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Makes the folder, and holds it against a second training. Raises InputError where there is one already."""
+    new: list[Path] = []
     try:
         new = [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for one in new:
             to_disk(one.parent)
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise cannot_make(folder, (new or [folder])[-1].parent, error) from error
     said = f"another process trains in {folder}: wait until it is done, or choose a new folder"
     return alone(folder / LOCK, lambda: said)
 
@@ -201,7 +207,8 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
             ", or ",
             AGAIN,
         )
-    others = out.is_dir() and any(path.name != TRAINING for path in out.iterdir())
+    with reading(out):
+        others = out.is_dir() and any(path.name != TRAINING for path in out.iterdir())
     if resume and others and manifest is None:
         ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was broken off"
         raise InputError(f"{out} holds {ended}: nothing goes on there; choose a new folder, or ", AGAIN)
