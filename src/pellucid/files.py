@@ -9,12 +9,14 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError, ResourceError, short
+from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError, ResourceError, Words, short
 
 MOST_BYTES = 20_000_000
 """Of a JSON file of a checkpoint."""
@@ -65,9 +67,15 @@ def path_of(name: str | os.PathLike[str]) -> Path:
 def target_of(name: str | os.PathLike[str]) -> Path:
     """The file, there or not, that is written where a person names `name`: of a link the one that it leads to.
 
-    Raises InputError as `path_of` does, and for a pipe or a device, whose place a file would take.
+    Raises InputError as `path_of` does, for a pipe or a device, whose place a file would take, and for a link that
+    leads nowhere that can be known.
     """
     path = path_of(name)
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except OSError as error:  # of a link that leads to itself, or into a closed folder
+        raise cannot_write(path, error) from error
     if (path.exists() and not path.is_file() and not path.is_dir()) or _is_descriptor(path):
         raise InputError(f"cannot write {path}: it is a pipe or a device, expected the name of a file")
     return Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -266,3 +274,22 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def listed(folder: Path) -> list[Path]:
     """What lies in a folder, in order; nothing where there is none, and nothing behind a link."""
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+
+
+def temporary(prefix: str, *otherwise: Words) -> Path:
+    """A new folder among temporary files.  otherwise: what helps beside another place.  Raises InputError for none."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    except OSError as error:
+        wrong = f"cannot make a temporary folder ({error.strerror})"
+        raise InputError(f"{wrong}: set TMPDIR to a folder that can be written", *otherwise) from error
+
+
+@contextlib.contextmanager
+def for_a_while() -> Iterator[Path]:
+    """Such a folder, which is gone at the end."""
+    folder = temporary("pellucid-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -81,7 +81,7 @@ def _meant(arguments: tuple[str, ...], column: str | None) -> Path | None:
 def _is_file(argument: str, *, sure: bool) -> bool:
     """Whether an argument is the name of a file.  sure: it can be nothing else."""
     from pellucid.errors import InputError
-    from pellucid.text.lines import no_file
+    from pellucid.text.lines import size_and_time
     from pellucid.text.rows import OBJECTS, PLAIN, TABLES
 
     suffix = Path(argument).suffix
@@ -94,7 +94,7 @@ def _is_file(argument: str, *, sure: bool) -> bool:
             f"{argument!r} is a pipe or a device, expected a file: give what it holds on standard input (-)"
         )
     if sure or (_may_be_a_name(argument) and suffix.lower() in (*TABLES, *OBJECTS, *PLAIN)):
-        raise no_file(Path(argument))
+        size_and_time(Path(argument))  # says that there is none, or why it cannot be read
     return False
 
 

@@ -35,10 +35,11 @@ class Others(click.Option):
 
 
 class Place(click.Path):
-    """A path that was typed; an empty one, which Python takes for the folder that it is in, is none."""
+    """A path that was typed; an empty one, which Python takes for the folder that it is in, is none. That it may not be
+    read is told by who reads it."""
 
     def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
-        super().__init__(file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+        super().__init__(file_okay=file_okay, dir_okay=dir_okay, readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "" and param is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pellucid.config.checks import is_several, plain_number, truth, unwrapped
 from pellucid.errors import Argument, Blank, InputError, Item, Words, near, several
-from pellucid.files import digest_of, name_of
+from pellucid.files import digest_of, name_of, reading
 from pellucid.search.entry import Entry
 from pellucid.search.files import found, whole
 from pellucid.search.ids import checked_id
@@ -153,8 +153,9 @@ class Corpus:
 
     def _unchanged(self, path: Path, before: tuple[int, int]) -> None:
         """Raises InputError for a file that was written while it was read: nobody ever had such rows together."""
-        digest = digest_of(path)
-        if size_and_time(path) != before:
+        with reading(path):
+            digest = digest_of(path) if path.exists() else ""
+        if not digest or size_and_time(path) != before:
             raise InputError(f"{path} was changed while it was read: run this again once nobody writes it")
         self.digests[whole_characters(str(path))] = digest
 
@@ -186,9 +187,9 @@ class Corpus:
             return None
         paths: dict[Path, None] = {}
         for one in given:
-            files, indexes = found(one)
+            files, indexes, closed = found(one)
             paths |= dict.fromkeys(files)
-            self.skipped += [f"{index} is an index" for index in indexes]
+            self.skipped += [*(f"{index} is an index" for index in indexes), *closed]
         return list(paths)
 
     def _files(self, paths: list[Path]) -> Iterator[Entry]:

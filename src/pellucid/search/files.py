@@ -1,5 +1,6 @@
 """Files that hold texts: which there are behind a name, and one of them as a text."""
 
+import errno
 import functools
 import glob
 import itertools
@@ -7,15 +8,19 @@ import os
 from pathlib import Path
 
 from pellucid.errors import InputError
-from pellucid.files import name_of
+from pellucid.files import cannot_read, name_of
 from pellucid.search.generations import is_index
 from pellucid.text.cut import MOST_CHARACTERS
 from pellucid.text.lines import lines, size_and_time
 
 
-def found(name: str | Path) -> tuple[list[Path], list[Path]]:
-    """The files of a pattern or of a folder, in order, and the indexes there, whose own files are no texts. Links to
-    folders are not followed, they may lead in a circle. What is hidden is left out, unless the pattern says a dot."""
+def found(name: str | Path) -> tuple[list[Path], list[Path], list[InputError]]:
+    """The files of a pattern or of a folder, in order; the indexes there, whose own files are no texts; and what may
+    not be read. Links to folders are not followed, they may lead in a circle. What is hidden is left out, unless the
+    pattern says a dot.
+
+    Raises InputError for what can be no path, and for a file or folder that is named alone and may not be read.
+    """
     text = name_of(name)
     try:
         if not text:
@@ -24,16 +29,41 @@ def found(name: str | Path) -> tuple[list[Path], list[Path]]:
         if glob.has_magic(str(path)) and not os.path.lexists(path):
             start = Path(*itertools.takewhile(lambda part: not glob.has_magic(part), path.parts))
             pattern = path.relative_to(start)
-            every = start.glob(str(pattern))
-            every = every if _hidden(pattern) else (one for one in every if not _hidden(one.relative_to(start)))
         elif path.is_dir():
-            start, every = path, (one for one in path.rglob("*") if not _hidden(one.relative_to(path)))
+            start, pattern = path, Path("**", "*")
         else:
-            return [path], []
-        return _beside_indexes(sorted(every), start)
+            return [path], [], []
+        if start.is_dir() and not _is_open(start):
+            raise _forbidden(start)
+        every, closed = _matching(start, pattern)
+        return *_beside_indexes(every, start), closed
+    except PermissionError as error:
+        raise cannot_read(error.filename or text, error) from error
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"{text[:200]!r} is no path, and no pattern of files: {why}") from error
+
+
+def _matching(start: Path, pattern: Path) -> tuple[list[Path], list[InputError]]:
+    """What matches a pattern, in order, and the folders that may not be read, over which `glob` passes in silence."""
+    all_shown = _hidden(pattern)
+    above = [str(Path(*pattern.parts[:end])) for end in range(1, len(pattern.parts))]
+    every, folders = (
+        sorted({one for way in ways for one in start.glob(way) if all_shown or not _hidden(one.relative_to(start))})
+        for ways in ([str(pattern)], above)
+    )
+    closed = {one for one in folders if not _is_open(one)}
+    every, first = ([one for one in several if closed.isdisjoint(one.parents)] for several in (every, sorted(closed)))
+    return every, [cannot_read(one, _forbidden(one)) for one in first]
+
+
+def _is_open(path: Path) -> bool:
+    """Whether a folder may be listed and entered; anything else is."""
+    return not os.path.isdir(path) or os.access(path, os.R_OK | os.X_OK)  # noqa: PTH112 - Path raises where it is barred
+
+
+def _forbidden(path: Path) -> PermissionError:
+    return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def _hidden(path: Path) -> bool:
@@ -48,7 +78,7 @@ def _beside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Pa
         above = index_of(folder.parent) if folder not in (start, folder.parent) else None
         return above or (folder if is_index(folder) else None)
 
-    paths = {path: index_of(path.parent) for path in every if not path.is_dir()}
+    paths = {path: index_of(path.parent) for path in every if not os.path.isdir(path)}  # noqa: PTH112 - as above
     indexes = dict.fromkeys(index for index in paths.values() if index is not None)
     return [path for path, index in paths.items() if index is None], list(indexes)
 

@@ -3,13 +3,12 @@
 import contextlib
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from pellucid.errors import Argument, Interrupted
-from pellucid.files import path_of
+from pellucid.errors import Argument, Blank, Interrupted
+from pellucid.files import path_of, temporary
 
 
 @contextlib.contextmanager
@@ -18,7 +17,7 @@ def place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
     if out is not None:
         yield path_of(out).absolute()
         return
-    folder = Path(tempfile.mkdtemp(prefix="pellucid-index-"))
+    folder = temporary("pellucid-index-", ", or pass ", Argument("out", Blank("FOLDER")))
     try:
         yield folder
     except BaseException as error:

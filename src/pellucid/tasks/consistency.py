@@ -1,9 +1,7 @@
 """Whether a model agrees with itself: every way to the same numbers gives the same numbers. Needs no reference."""
 
 import math
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -13,6 +11,7 @@ from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import counted
+from pellucid.files import for_a_while
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, Encoder, EncoderDecoder, Network, Output, assemble
 from pellucid.tasks.measure import Check, Point, compare, difference, judge
@@ -138,8 +137,8 @@ def _cut(found: Tensor, wanted: Tensor, left: bool) -> Tensor:
 def saved_is_loaded(loaded: Loaded, texts: list[str]) -> Check:
     """Written to a folder and read back: facts, ids of the texts, and every number to the last bit."""
     kind = loaded.module.dtype
-    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-        again = open_checkpoint(save_checkpoint(loaded, Path(folder) / "saved"), dtype=kind)
+    with for_a_while() as folder:
+        again = open_checkpoint(save_checkpoint(loaded, folder / "saved"), dtype=kind)
     apart = {"config": 0.0 if again.config == loaded.config else math.inf}
     if loaded.tokenizer is not None:
         apart["tokenizer"] = 0.0 if _ids(again, texts) == _ids(loaded, texts) else math.inf

@@ -5,7 +5,6 @@ import functools
 import importlib
 import importlib.metadata
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import Rotary
 from pellucid.errors import several, short, was_interrupted
+from pellucid.files import for_a_while
 from pellucid.machine import REAL, no_grad, require_memory
 from pellucid.models import count
 
@@ -65,8 +65,8 @@ def _open_gguf(loaded: Loaded, file: Path) -> Any:
 
 
 def _open_saved(loaded: Loaded) -> Any:
-    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-        return _open(loaded, save_checkpoint(loaded, Path(folder) / "saved"))
+    with for_a_while() as folder:
+        return _open(loaded, save_checkpoint(loaded, folder / "saved"))
 
 
 def _open(loaded: Loaded, folder: Path, **form: str) -> Any:

@@ -1,0 +1,91 @@
+"""Texts that this user may not read: those of a folder are left out and told, one that is named alone is refused."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.search.corpus import Corpus
+from pellucid.search.files import found
+from tests.nobody import as_nobody, open_folder
+
+
+def notes(place: Path) -> Path:
+    """A folder of texts with a closed folder, one that can be listed and not entered, and a link into the first."""
+    for name in ("a.md", "deep/b.md", "closed/c.md", "closed/deeper/d.md", "listed/e.md"):
+        (path := place / "notes" / name).parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"This is {name}.")
+    (place / "notes" / "deep" / "link.md").symlink_to(place / "notes" / "closed" / "c.md")
+    (place / "notes" / "closed").chmod(0o700)
+    (place / "notes" / "listed").chmod(0o744)
+    return place / "notes"
+
+
+def test_what_may_not_be_read_is_left_out_and_told() -> None:
+    def work() -> None:
+        for source in (folder, str(folder / "**" / "*.md"), str(folder / "*" / "*.md")):
+            corpus = Corpus(source)
+            texts = [entry.text for entry in corpus]
+            assert texts == ["This is a.md.", "This is deep/b.md."][-1 if source == str(folder / "*" / "*.md") else 0 :]
+            assert [str(said) for said in corpus.skipped] == [
+                f"cannot read {folder / name}: Permission denied" for name in ("closed", "listed", "deep/link.md")
+            ]
+        corpus = Corpus(str(folder / "*" / "e.md"))
+        with pytest.raises(
+            InputError, match=r"no files \(left out: cannot read .*closed: Permission denied and 1 more"
+        ):
+            list(corpus)
+        assert found(folder / "deep") == ([folder / "deep" / "b.md", folder / "deep" / "link.md"], [], [])
+
+    with open_folder() as place:
+        folder = notes(place)
+        as_nobody(work)
+
+
+def test_what_is_named_alone_and_may_not_be_read_is_refused() -> None:
+    def work() -> None:
+        for name in ("closed", "listed", "closed/c.md", "closed/*.md", "listed/e.md", "closed/deeper"):
+            wrong = folder / name.removesuffix("/*.md")
+            with pytest.raises(InputError) as error:
+                list(Corpus(str(folder / name)))
+            assert str(error.value) == f"cannot read {wrong}: Permission denied"
+
+    with open_folder() as place:
+        folder = notes(place)
+        as_nobody(work)
+
+
+def test_a_table_that_goes_while_it_is_read_was_changed(
+    minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("text\none\ntwo\n")
+    real = pellucid.search.building.prepared
+
+    def late(*given: Any) -> Any:
+        table.unlink(missing_ok=True)
+        return real(*given)
+
+    monkeypatch.setattr("pellucid.search.building.CHUNK", 1)
+    monkeypatch.setattr("pellucid.search.building.prepared", late)
+    with pytest.raises(InputError, match=r"rows\.csv was changed while it was read"):
+        pellucid.Index.build(minilm, table, tmp_path / "a.index", column="text", progress=False)
+
+
+def test_without_a_folder_for_temporary_files_it_says_what_helps(
+    tiny: pellucid.Model, minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pellucid.tasks.consistency import saved_is_loaded
+
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(gone))
+    shutil.rmtree(gone)
+    said = r"cannot make a temporary folder \(No such file or directory\): set TMPDIR to a folder that can be written"
+    with pytest.raises(InputError, match=rf"{said}, or pass out=FOLDER$"):
+        pellucid.Index.build(minilm, ["one"], progress=False)
+    with pytest.raises(InputError, match=rf"{said}$"):
+        saved_is_loaded(tiny.loaded, [])
