@@ -552,6 +552,13 @@ def test_what_a_link_leads_to_is_written(command: Pellucid, tmp_path: Path, word
         assert link.is_symlink() and [path.name for path in (tmp_path / "far").iterdir()] == [words[-1]]
 
 
+def test_no_file_takes_the_place_of_a_link_that_leads_to_itself(command: Pellucid, tmp_path: Path) -> None:
+    (tmp_path / "loop.npy").symlink_to("loop.npy")
+    done = command("embed", "Ada", "-o", "loop.npy")
+    assert done.err == "pellucid: cannot write loop.npy: Too many levels of symbolic links\n" and done.code == 3
+    assert (tmp_path / "loop.npy").is_symlink()
+
+
 def test_letters_that_stdout_does_not_have(typed: Callable[..., int], tmp_path: Path) -> None:
     place = tmp_path / "gęś.npy"
     with io.TextIOWrapper(held := io.BytesIO(), encoding="latin-1", write_through=True) as out:
