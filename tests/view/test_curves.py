@@ -17,7 +17,7 @@ from pellucid.errors import CorruptFileError, InputError, NotFoundError
 from pellucid.view.colours import THEMES
 from pellucid.view.compared import compared
 from pellucid.view.curves import curves
-from pellucid.view.lines import smoothed, steps_axis, thinned, upwards_axis
+from pellucid.view.lines import smoothed, spelled, steps_axis, thinned, upwards_axis
 from pellucid.view.plot import LEFT, WIDTH
 from pellucid.view.svg import width_of
 
@@ -169,6 +169,11 @@ def test_an_axis_holds_its_numbers(values: list[float]) -> None:
     axis = upwards_axis(values)
     assert all(0 <= axis.share(value) <= 1 for value in values)
     assert 2 <= len(axis.ticks) <= 12 and all(-1e-9 <= axis.share(tick) <= 1 + 1e-9 for tick in axis.ticks)
+
+
+def test_numbers_of_an_axis_are_written_alike() -> None:
+    ticks = (0.0, 0.00005, 0.0001, 2.5e-6, 0.3, 1200.0, 1e-12, 1e30)
+    assert [spelled(tick) for tick in ticks] == ["0", "0.00005", "0.0001", "0.0000025", "0.3", "1200", "1e-12", "1e+30"]
 
 
 @pytest.mark.parametrize("last", [0, 1, 2, 7, 99, 5000, 123_456])

@@ -120,6 +120,11 @@ def _step(span: float, most: int) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= most + 1e-9)
 
 
+def spelled(tick: float) -> str:
+    """A number beside an axis; small ones as 0.00005, so that all of an axis are written alike."""
+    return f"{tick:.9f}".rstrip("0") if 1e-9 <= abs(tick) < 1e-4 else f"{tick:.6g}"
+
+
 def _panel(
     panel: Panel, top: float, across: Axis, colours: dict[str, str], theme: str, marked: float | None
 ) -> Iterator[str]:
@@ -128,7 +133,7 @@ def _panel(
     for tick in upwards.ticks:
         y = top + height * (1 - upwards.share(tick))
         yield rectangle(LEFT, y - 0.5, WIDTH, 1, colours["line"])
-        yield words(LEFT - 8, y + 4, f"{tick:.6g}", colours["quiet"], font_size=SIZE, text_anchor="end")
+        yield words(LEFT - 8, y + 4, spelled(tick), colours["quiet"], font_size=SIZE, text_anchor="end")
     for tick in across.ticks:
         yield rectangle(LEFT + WIDTH * across.share(tick) - 0.5, top, 1, height, colours["line"])
     if marked is not None:
