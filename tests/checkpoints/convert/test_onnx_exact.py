@@ -78,6 +78,26 @@ def test_a_mask_in_the_place_of_types_is_refused(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
+@pytest.mark.parametrize("texts", [8, 32])
+def test_many_texts_of_any_length_are_tried_by_shorter_ones(tmp_path: Path, texts: int) -> None:
+    model = tiny_bert("tokens", max_position_embeddings=512, num_attention_heads=16)
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    fixed = onnx.load(folder / "model.onnx")
+    for value in fixed.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = texts
+    onnx.save(fixed, folder / "model.onnx")
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    assert torch.equal(found["classifier.weight"], model.classifier.weight)
+
+
+@pytest.mark.parametrize("head", ["tokens", "answers"])
+def test_weights_of_attention_may_leave_the_graph_beside_a_head(tmp_path: Path, head: str) -> None:
+    model = tiny_bert(head, attn_implementation="eager", output_attentions=True)
+    done = convert(export(model, tmp_path / "foreign", "traced", 17), tmp_path / "ours")
+    name = {"tokens": "classifier.weight", "answers": "qa_outputs.weight"}[head]
+    assert torch.equal(load_file(done.folder / "model.safetensors")[name], model.get_parameter(name))
+
+
 def test_fixed_sizes_that_are_too_large_to_try(tmp_path: Path) -> None:
     model = tiny_bert("tokens", max_position_embeddings=3000, num_attention_heads=4)
     folder = export(model, tmp_path / "foreign", "traced", 17)

@@ -125,6 +125,23 @@ def test_a_window_that_only_long_texts_reach_is_refused(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
+def test_padding_may_see_nothing_at_all(tmp_path: Path) -> None:
+    """Its weights are no numbers, and no other token sees it."""
+
+    class Blind(Seeing):
+        def forward(self, *given: torch.Tensor) -> torch.Tensor:
+            kept = given[1].bool()
+            seen = kept[:, None, :, None] & kept[:, None, None]
+            added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+            return self.inner(given[0], attention_mask=added, token_type_ids=given[2], return_dict=False)[0]
+
+    model = tiny_bert("tokens", attn_implementation="eager")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    traced(Blind(model, lambda words, places: words), folder / "model.onnx", 17)
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    assert torch.equal(found["classifier.weight"], model.classifier.weight)
+
+
 def test_a_mask_by_a_special_word_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)

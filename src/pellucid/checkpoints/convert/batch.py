@@ -35,25 +35,24 @@ def batch_for(steps: Steps, words: str, longest: int, wanted: tuple[int, int], h
     """A batch of the sizes that a file fixes for its inputs.
 
     words: the input of ids.  longest: how many places there are.  wanted: texts and tokens, where the file leaves them
-    free; fewer tokens where there are not so many, or too many scores would be.
+    free; fewer tokens where there are not so many, or all these texts would have too many scores.
     heads: of an attention; 0 for texts that are looked up alone.
     """
-    most = isqrt(_MOST_SCORES // (wanted[0] * heads)) if heads else longest
-    free = (wanted[0], min(wanted[1], longest, most))
-    sizes = steps.graph.sizes.get(words) or free
-    free = (free[0], 2, free[1]) if len(sizes) == 3 else free  # several choices for each text
-    shape = tuple(size or other for size, other in zip(sizes, free, strict=False))
+    sizes = steps.graph.sizes.get(words) or (0, 0)
+    texts = [size or free for size, free in zip(sizes[:-1], (wanted[0], 2))]  # of three axes, two choices for each text
+    most = max(isqrt(_MOST_SCORES // (prod(texts) * heads)), 1) if heads else longest
+    shape = (*texts, sizes[-1] or min(wanted[1], longest, most))
     if (
         words not in steps.graph.inputs
-        or len(sizes) != len(free)
+        or len(sizes) not in (2, 3)
         or shape[-1] > longest
         or not 0 < prod(shape) <= _MOST_TOKENS
     ):
         told = f"its input {shown(words)} is {list(sizes)}" if words else "it has no inputs"
         raise steps.wrong(f"{told}, expected ids of texts of up to {longest} tokens")
-    texts, tokens = prod(shape[:-1]), shape[-1]
-    if texts * tokens**2 * heads > _MOST_SCORES:
-        told = f"it takes {texts} texts of {tokens} tokens and no others"
+    many, tokens = prod(texts), shape[-1]
+    if many * tokens**2 * heads > _MOST_SCORES:
+        told = f"it takes {many} texts of {tokens} tokens and no others"
         raise steps.wrong(f"{told}, which are too many to try; export with free sizes")
-    padded = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(texts)], device="cpu")
-    return Batch(texts, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape, longest)
+    padded = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(many)], device="cpu")
+    return Batch(many, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape, longest)

@@ -104,8 +104,8 @@ def _check_mixed(body: Body, found: Sequence[Linear], out: Linear, softmax: Node
         if softmax is not None and run is body.run:
             _check_scale(body, softmax, query, key, name)
             made = run.of(softmax.outputs[0], f"the weights of {name}")
-            rows = kept[:, None, :, None]
-            if made.shape == weights.shape and not near(made * rows, weights * rows, MIXED_OFF):
+            seen = (torch.where(kept[:, None, :, None], one, 0.0) for one in (made, weights))
+            if made.shape == weights.shape and not near(*seen, MIXED_OFF):
                 raise body.wrong(f"the weights of {name} ({softmax}) are not those of all tokens but padding")
             body.weights.add(softmax.outputs[0])
         what = "the attention of query, key and value, without what is padding"
