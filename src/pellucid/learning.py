@@ -161,7 +161,8 @@ def evaluate(
     options: of the task. Those that say how a text is read, such as its languages, are else as in the recipe beside the
         model.
     A warning says that the rows are those that the model was trained with, as far as a recipe beside it tells.
-    Raises InputError where the model cannot answer the task, or where a part of it was never trained.
+    Raises InputError where the model cannot answer the task, or where a part of it was never trained, and
+    CorruptFileError where its numbers are NaN or infinite.
     """
     use_threads()
     held = (model if isinstance(model, Model) else _opened(model)).loaded

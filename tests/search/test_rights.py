@@ -15,13 +15,15 @@ from tests.nobody import as_nobody, open_folder
 
 
 def notes(place: Path) -> Path:
-    """A folder of texts with a closed folder, one that can be listed and not entered, and a link into the first."""
-    for name in ("a.md", "deep/b.md", "closed/c.md", "closed/deeper/d.md", "listed/e.md"):
+    """A folder of texts with a closed folder, one that can be listed and not entered, one that can be entered and not
+    listed, and a link into the first."""
+    for name in ("a.md", "deep/b.md", "closed/c.md", "closed/deeper/d.md", "listed/e.md", "entered/f.md", ".hid/g.md"):
         (path := place / "notes" / name).parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"This is {name}.")
     (place / "notes" / "deep" / "link.md").symlink_to(place / "notes" / "closed" / "c.md")
     (place / "notes" / "closed").chmod(0o700)
-    (place / "notes" / "listed").chmod(0o744)
+    for name, rights in (("listed", 0o744), ("entered", 0o711), (".hid", 0o700)):
+        (place / "notes" / name).chmod(rights)
     return place / "notes"
 
 
@@ -32,13 +34,16 @@ def test_what_may_not_be_read_is_left_out_and_told() -> None:
             texts = [entry.text for entry in corpus]
             assert texts == ["This is a.md.", "This is deep/b.md."][-1 if source == str(folder / "*" / "*.md") else 0 :]
             assert [str(said) for said in corpus.skipped] == [
-                f"cannot read {folder / name}: Permission denied" for name in ("closed", "listed", "deep/link.md")
+                f"cannot read {folder / name}: Permission denied"
+                for name in ("closed", "entered", "listed", "deep/link.md")
             ]
         corpus = Corpus(str(folder / "*" / "e.md"))
         with pytest.raises(
             InputError, match=r"no files \(left out: cannot read .*closed: Permission denied and 1 more"
         ):
             list(corpus)
+        assert found(str(folder / "ent*" / "f.md")) == ([folder / "entered" / "f.md"], [], [])
+        assert [path.name for path in found(str(folder / "deep" / ".." / "*.md"))[0]] == ["a.md"]
         assert found(folder / "deep") == ([folder / "deep" / "b.md", folder / "deep" / "link.md"], [], [])
 
     with open_folder() as place:

@@ -79,6 +79,19 @@ def test_where_the_model_cannot_be_written_what_was_learned_is_kept(
     assert same(pellucid.load(out).loaded, whole.loaded)
 
 
+def test_where_nothing_can_be_kept_that_is_said(
+    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*given: Any, **named: Any) -> None:
+        raise InputError("cannot write it")
+
+    monkeypatch.setattr("pellucid.training.course.save_checkpoint", closed)
+    monkeypatch.setattr("pellucid.training.state.write_bundle", closed)
+    monkeypatch.setattr("tests.training.test_resume.course", type("Unpaused", (), {"PAUSE": 0.0}))
+    with pytest.raises(InputError, match=rf"cannot write it; nor could what was learned be kept in {tmp_path}/a/train"):
+        study(body, feelings(12), tmp_path / "a")
+
+
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])
 def test_damaged_best_numbers_are_told_before_the_next_step(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, damage: Callable[[Path], object]

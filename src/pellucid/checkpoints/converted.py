@@ -111,7 +111,9 @@ def _whole(folder: Path) -> bool:
 def _check_own(folder: Path) -> None:
     """Refuses a folder in which somebody else could put a model in the place of ours."""
     if folder.exists() and not is_own(folder.stat(), ROOT):
-        raise _unwritable(InputError(f"{folder} belongs to others, or they may write there"))
+        ours = folder.stat().st_uid == os.getuid()
+        wrong = f"others may write in {folder}: chmod go-w takes that from them" if ours else f"{folder} is not yours"
+        raise _unwritable(InputError(wrong))
 
 
 def _lock(folder: Path) -> Any:

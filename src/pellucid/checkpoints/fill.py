@@ -148,7 +148,7 @@ def finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None) -> Tens
         return numbers
     ends = torch.aminmax(numbers)  # one pass; NaN shows in both. A sum in float64 would first make a copy of them all
     if not all(map(math.isfinite, ends)):
-        raise CorruptFileError(f"{name} holds NaN or infinite numbers: the file is damaged or its training had failed")
+        raise CorruptFileError(f"{name} holds NaN or infinite numbers: its file is damaged or its training had failed")
     if dtype is not None and not all(math.isfinite(end.to(dtype)) for end in ends):
         most, kind = max(abs(end.item()) for end in ends), str(dtype).removeprefix("torch.")
         wider = "float64" if dtype == torch.float32 or most > torch.finfo(torch.float32).max else "float32"

@@ -8,7 +8,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -38,12 +38,20 @@ def check_target(target: Path, *, overwrite: bool, how: Words = ("pass ", OVERWR
     truth("overwrite", overwrite)
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, expected a folder to write into")
-    with reading(target):
-        holds = target.is_dir() and any(target.iterdir())
-    if holds and not overwrite:
+    if held_by(target) and not overwrite:
         raise InputError(f"{target} already holds files: choose a new folder or ", how)
     if not overwrite and (old := left_of(target)):  # which a save that succeeds takes away
         raise InputError(f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", how)
+
+
+def held_by(target: Path) -> list[Path]:
+    """What a folder holds, but for what saves into it keep there while they are going on, or have left.
+
+    Raises InputError where it may not be read.
+    """
+    with reading(target):
+        found = list(target.iterdir()) if target.is_dir() else []
+    return [path for path in found if path.name != _lock(target) and not _temporary(target).fullmatch(path.name)]
 
 
 @contextmanager
@@ -59,7 +67,9 @@ def beside(target: Path) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         place = place_of(target)
-        with _alone(target, place):
+        with ExitStack() as held:
+            for where in dict.fromkeys([place, *([target] if target.is_dir() else [])]):
+                held.enter_context(_alone(target, where))  # within too: who may not write beside it holds no other
             around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
             new = around / NEW
             new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
@@ -76,7 +86,7 @@ def beside(target: Path) -> Iterator[Path]:
 
 def _named(target: Path) -> Path:
     """A folder by the name beside which its new files lie: "." has none, and a link may lead to another disk."""
-    return target.resolve() if target.name in ("", "..") or target.is_symlink() else target
+    return Path(os.path.realpath(target)) if target.name in ("", "..") or target.is_symlink() else target
 
 
 def place_of(target: Path) -> Path:
@@ -118,9 +128,19 @@ def _tried(place: Path, target: Path) -> OSError | None:
     return None
 
 
+def _lock(target: Path) -> str:
+    """The name of the file by which one process saves at a time."""
+    return f".{_named(target).name}.lock"
+
+
+def _temporary(target: Path) -> re.Pattern[str]:
+    """What the folders are called in which new files lie until they are moved."""
+    return re.compile(rf"\.{re.escape(_named(target).name)}-[a-z0-9_]{{8}}")  # as `tempfile` has it, and no `NAME-else`
+
+
 @contextmanager
 def _alone(target: Path, place: Path) -> Iterator[None]:
-    lock = place / f".{target.name}.lock"
+    lock = place / _lock(target)
     with alone(lock, lambda: f"another process saves into {target}: wait until it is done, or choose a new folder"):
         try:
             yield
@@ -131,10 +151,17 @@ def _alone(target: Path, place: Path) -> Iterator[None]:
 
 def _left(target: Path) -> list[Path]:
     """The folders beside `target`, or within it, of saves that were broken off by force, or are going on."""
-    named = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # as `tempfile` has it, and no `NAME-else`
+    named = _temporary(target)
     near = (path for place in (target.parent, target) for path in place.glob(".*-*"))
     found = [path for path in near if named.fullmatch(path.name) and not path.is_symlink()]
-    return [path for path in found if path.is_dir() and set() < {one.name for one in path.iterdir()} <= {NEW, OLD}]
+    return [path for path in found if path.is_dir() and set() < _names(path) <= {NEW, OLD}]
+
+
+def _names(folder: Path) -> set[str]:
+    """What lies in a folder; nothing in one that may not be looked into, such as another user's."""
+    with suppress(OSError):
+        return {one.name for one in folder.iterdir()}
+    return set()
 
 
 def left_of(target: Path) -> Path | None:

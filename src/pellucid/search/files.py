@@ -46,20 +46,26 @@ def found(name: str | Path) -> tuple[list[Path], list[Path], list[InputError]]:
 
 def _matching(start: Path, pattern: Path) -> tuple[list[Path], list[InputError]]:
     """What matches a pattern, in order, and the folders that may not be read, over which `glob` passes in silence."""
-    all_shown = _hidden(pattern)
-    above = [str(Path(*pattern.parts[:end])) for end in range(1, len(pattern.parts))]
-    every, folders = (
-        sorted({one for way in ways for one in start.glob(way) if all_shown or not _hidden(one.relative_to(start))})
-        for ways in ([str(pattern)], above)
+    all_shown, parts = _hidden(pattern), pattern.parts
+
+    def matches(several: tuple[str, ...]) -> set[Path]:
+        found = start.glob(str(Path(*several)))
+        return {one for one in found if all_shown or not _hidden(one.relative_to(start))}
+
+    closed = set[Path]()
+    for end in range(1, len(parts)):
+        listed = parts[end - 1] == "**" or glob.has_magic(parts[end])  # else a name alone is looked for in there
+        closed |= {one for one in matches(parts[:end]) if not _is_open(one, listed=listed)}
+    every, first = (
+        sorted(one for one in several if closed.isdisjoint(one.parents)) for several in (matches(parts), closed)
     )
-    closed = {one for one in folders if not _is_open(one)}
-    every, first = ([one for one in several if closed.isdisjoint(one.parents)] for several in (every, sorted(closed)))
     return every, [cannot_read(one, _forbidden(one)) for one in first]
 
 
-def _is_open(path: Path) -> bool:
-    """Whether a folder may be listed and entered; anything else is."""
-    return not os.path.isdir(path) or os.access(path, os.R_OK | os.X_OK)  # noqa: PTH112 - Path raises where it is barred
+def _is_open(path: Path, *, listed: bool = True) -> bool:
+    """Whether a folder may be entered, and listed where it must be; anything else is."""
+    rights = os.R_OK | os.X_OK if listed else os.X_OK
+    return not os.path.isdir(path) or os.access(path, rights)  # noqa: PTH112 - Path raises where it is barred
 
 
 def _forbidden(path: Path) -> PermissionError:
@@ -67,7 +73,7 @@ def _forbidden(path: Path) -> PermissionError:
 
 
 def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    return any(part.startswith(".") and part != ".." for part in path.parts)
 
 
 def _beside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Path]]:

@@ -230,9 +230,8 @@ class _Course:
             try:
                 self._write(found, plain, out)
             except PellucidError as error:
-                self._save()
-                kept = (f"; what was learned is kept in {self.folder}: ", RESUME, " only writes it")
-                raise type(error)(error, kept) from error
+                raise type(error)(error, self._kept_instead()) from error
+            self.log.copy(out / LOG)
             self.done(out, result)
             to_disk(out)
             self.state.remove(RECIPE)
@@ -244,7 +243,14 @@ class _Course:
             low_rank.save(found, self.plan.settings, out, overwrite=True)
         else:
             save_checkpoint(plain, out, overwrite=True)
-        self.log.copy(out / LOG)
+
+    def _kept_instead(self) -> Words:
+        """Keeps the state of a training whose model could not be written; the answer says what is kept."""
+        try:
+            self._save()
+        except PellucidError:
+            return f"; nor could what was learned be kept in {self.folder}"
+        return (f"; what was learned is kept in {self.folder}: ", RESUME, " only writes it")
 
     def _scores(self, plain: Loaded) -> dict[str, float]:
         """Of the numbers that are kept; by what takes long as well, where the objective has such scores."""

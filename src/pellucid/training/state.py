@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.contents import TRAINING
-from pellucid.checkpoints.folder import OVERWRITE, cannot_make, check_target
+from pellucid.checkpoints.folder import OVERWRITE, cannot_make, check_target, held_by
 from pellucid.errors import Argument, Blank, CorruptFileError, InputError, ResourceError
 from pellucid.files import FULL, cannot_write, digest_of, listed, reading, to_disk
 from pellucid.lock import alone
@@ -207,8 +207,7 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
             ", or ",
             AGAIN,
         )
-    with reading(out):
-        others = out.is_dir() and any(path.name != TRAINING for path in out.iterdir())
+    others = any(path.name != TRAINING for path in held_by(out))
     if resume and others and manifest is None:
         ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was broken off"
         raise InputError(f"{out} holds {ended}: nothing goes on there; choose a new folder, or ", AGAIN)

@@ -104,8 +104,8 @@ def _check_mixed(body: Body, found: Sequence[Linear], out: Linear, softmax: Node
         if softmax is not None and run is body.run:
             _check_scale(body, softmax, query, key, name)
             made = run.of(softmax.outputs[0], f"the weights of {name}")
-            seen = (torch.where(kept[:, None, :, None], one, 0.0) for one in (made, weights))
-            if made.shape == weights.shape and not near(*seen, MIXED_OFF):
+            rows = kept[:, None, :, None]
+            if made.shape == weights.shape and not near(_of(rows, made), _of(rows, weights), MIXED_OFF):
                 raise body.wrong(f"the weights of {name} ({softmax}) are not those of all tokens but padding")
             body.weights.add(softmax.outputs[0])
         what = "the attention of query, key and value, without what is padding"
@@ -124,11 +124,16 @@ def _check_scale(body: Body, softmax: Node, query: Tensor, key: Tensor, name: st
     if made.shape != products.shape:
         return
     pairs = kept[:, None, :, None] & kept[:, None, None]
-    one, other = (torch.where(pairs, scores, 0.0) for scores in (made, products))
+    one, other = _of(pairs, made), _of(pairs, products)
     usual, times = query.shape[-1] ** -0.5, float(one.flatten() @ other.flatten() / other.square().sum())
     if abs(times / usual - 1) > SCALE_OFF and near(one, other * times, MIXED_OFF):
         scores = _meeting(body, softmax.input(0))
         raise body.wrong(f"its scores are multiplied by {times:.4g} ({scores}), config.json means {usual:.4g}")
+
+
+def _of(chosen: Tensor, numbers: Tensor) -> Tensor:
+    """Numbers with 0 in place of those that are not chosen, which may be NaN."""
+    return torch.where(chosen, numbers, 0.0)
 
 
 def activated(body: Body, up: Linear, value: str, facts: dict[str, Any]) -> Tensor:
