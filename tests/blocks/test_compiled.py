@@ -43,6 +43,7 @@ from pellucid.generation import read_settings, write
 from pellucid.generation.loop import writer
 from pellucid.machine import processor
 from tests.checkpoints.families import TINY, save
+from tests.quick import few
 from tests.usual import forget_kernels, in_threads
 
 pytest.importorskip("numba")
@@ -610,7 +611,7 @@ def test_an_openmp_of_other_names_ends_no_process(
     assert name in caplog.text
 
 
-@pytest.mark.parametrize("source", [True, False], ids=["with source", "without"])
+@pytest.mark.parametrize("source", few([True, False], [True]))
 def test_a_zipped_package_has_its_kernels(alone: Path, tmp_path: Path, source: bool) -> None:
     package = Path(pellucid.__file__).parent
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:

@@ -84,7 +84,7 @@ def test_two_processes_make_it_once(package: installed.Packaged) -> None:
     assert sum(err.count("converting") for _, err in said) == 1
 
 
-@pytest.mark.parametrize("part", ["", "config.json"])
+@pytest.mark.parametrize("part", few(["", "config.json"], ["config.json"]))
 @pytest.mark.parametrize("by", ["others", "their rights"])
 def test_what_others_may_have_written_is_made_again(package: installed.Packaged, part: str, by: str) -> None:
     """They can write a new digest into the account, too."""
