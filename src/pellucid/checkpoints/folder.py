@@ -68,8 +68,8 @@ def beside(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         place = place_of(target)
         with ExitStack() as held:
-            for where in dict.fromkeys([place, *([target] if target.is_dir() else [])]):
-                held.enter_context(_alone(target, where))  # within too: who may not write beside it holds no other
+            for where in sorted({place, target} if target.is_dir() else {place}):
+                held.enter_context(_alone(target, where))  # within, too: others may have no right to one beside it
             around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
             new = around / NEW
             new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
