@@ -79,6 +79,15 @@ def test_where_the_model_cannot_be_written_what_was_learned_is_kept(
     assert same(pellucid.load(out).loaded, whole.loaded)
 
 
+def test_a_base_that_may_not_be_looked_at_any_more_is_named(body: "pellucid.Model", feelings: Feelings) -> None:
+    with open_folder() as place:
+        (own := place / "own").mkdir()
+        base = pellucid.load(body.save(place / "closed" / "base"))
+        (place / "closed").chmod(0o700)
+        said = rf"cannot read {place / 'closed' / 'base'}: Permission denied"
+        as_nobody(refused_at_once(base, feelings(12), own, said), own)
+
+
 def test_where_nothing_can_be_kept_that_is_said(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

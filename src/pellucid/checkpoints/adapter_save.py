@@ -20,7 +20,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import Place
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.errors import Argument, InputError, several
-from pellucid.files import path_of
+from pellucid.files import path_of, reading
 from pellucid.models import ties
 from pellucid.text.files import write_tokenizer
 
@@ -98,9 +98,12 @@ def check_sayable(loaded: Loaded, changes: Mapping[str, Change], whole: Iterable
 
 
 def check_apart(target: Path, loaded: Loaded, needs: str = "the adapter needs to be there") -> None:
-    """Refuses the folder of the base, whose files would go where the others come.  needs: who needs them, for what."""
+    """Refuses the folder of the base, whose files would go where the others come, and a base that may not be looked at
+    any more.  needs: who needs its files, for what."""
     source = loaded.source
-    if source is not None and target.exists() and source.folder.exists() and target.samefile(source.folder):
+    with reading():
+        same = source is not None and target.exists() and source.folder.exists() and target.samefile(source.folder)
+    if same:
         raise InputError(f"{target} holds the base, which {needs}: choose another folder")
 
 
