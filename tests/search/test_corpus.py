@@ -536,16 +536,20 @@ def test_several_tables_are_numbered_on_and_their_column_is_read(minilm: pelluci
         built(minilm, [tmp_path / "a.csv", tmp_path / "c.md"], column="text")
 
 
-def test_a_file_that_is_written_while_it_is_read_is_refused(
-    minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["grows", "goes"])
+def test_a_file_that_is_changed_while_it_is_read_is_refused(
+    minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     table = tmp_path / "rows.csv"
     table.write_text("text\none\ntwo\n")
     real = pellucid.search.building.prepared
 
     def late(*given: object) -> object:
-        with table.open("a") as file:
-            file.write("three\n")
+        if what == "goes":
+            table.unlink(missing_ok=True)
+        else:
+            with table.open("a") as file:
+                file.write("three\n")
         return real(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr("pellucid.search.building.CHUNK", 1)
@@ -553,6 +557,7 @@ def test_a_file_that_is_written_while_it_is_read_is_refused(
     with pytest.raises(InputError, match="was changed while it was read"):
         built(minilm, table, column="text", out=tmp_path / "a.index")
     monkeypatch.undo()
+    table.write_text("text\none\ntwo\nthree\n")
     assert len(built(minilm, table, column="text", out=tmp_path / "a.index")) > 2
 
 

@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,23 +61,6 @@ def test_what_is_named_alone_and_may_not_be_read_is_refused() -> None:
     with open_folder() as place:
         folder = notes(place)
         as_nobody(work)
-
-
-def test_a_table_that_goes_while_it_is_read_was_changed(
-    minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = tmp_path / "rows.csv"
-    table.write_text("text\none\ntwo\n")
-    real = pellucid.search.building.prepared
-
-    def late(*given: Any) -> Any:
-        table.unlink(missing_ok=True)
-        return real(*given)
-
-    monkeypatch.setattr("pellucid.search.building.CHUNK", 1)
-    monkeypatch.setattr("pellucid.search.building.prepared", late)
-    with pytest.raises(InputError, match=r"rows\.csv was changed while it was read"):
-        pellucid.Index.build(minilm, table, tmp_path / "a.index", column="text", progress=False)
 
 
 def test_without_a_folder_for_temporary_files_it_says_what_helps(

@@ -38,14 +38,15 @@ class Broken(Exception):  # noqa: N818 - it stands for a power cut
 def study(
     model: "pellucid.Model", rows: Rows, out: Path | None, objective: Objective | None = None, **said: Any
 ) -> Result:
-    """One small training. Arguments of `learn`, and settings."""
+    """One small training. Arguments of `learn`, settings, and `pause`: seconds between two states that are kept."""
     given = Given(rows, said.pop("validation", None))
+    pause = said.pop("pause", 0.0)
     own = ("resume", "overwrite", "told", "begun", "done", "progress")
     asked = {name: said.pop(name) for name in own if name in said}
     objective = objective or TextClassification()
     settings = Settings.of(QUICK | said, objective.settings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(course, "PAUSE", 0.0)
+        patch.setattr(course, "PAUSE", pause)
         return learn(model.loaded, given, objective, settings, out=out, **{"progress": False} | asked)
 
 

@@ -9,14 +9,18 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.errors import CorruptFileError, InputError
-from pellucid.training import course
+from pellucid.errors import CorruptFileError, InputError, ResourceError
 from pellucid.training.manifest import read_manifest
 from tests.nobody import as_nobody, open_folder
 from tests.training.courses import Rows, lines, same
 from tests.training.test_resume import broken, study
 
 Feelings = Callable[..., Rows]
+
+
+def closed(*given: Any, **named: Any) -> None:
+    """In place of what writes, where the disk is full."""
+    raise ResourceError("cannot write it")
 
 
 def refused_at_once(body: "pellucid.Model", rows: Rows, out: Path, said: str) -> Callable[[], None]:
@@ -58,17 +62,12 @@ def test_a_folder_that_may_not_be_written_is_told_before_the_first_step(
 def test_where_the_model_cannot_be_written_what_was_learned_is_kept(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def closed(*given: Any, **named: Any) -> None:
-        raise InputError("cannot write it")
-
     out, held = tmp_path / "a", feelings(10, seed=9)
     monkeypatch.setattr("pellucid.training.course.save_checkpoint", closed)
-    monkeypatch.setattr("tests.training.test_resume.course", type("Unpaused", (), {"PAUSE": 0.0}))
-    assert course.PAUSE > 5  # so that no state is kept but for the error
     with pytest.raises(
-        InputError, match=r"cannot write it; what was learned is kept in .*: resume=True only writes it"
+        ResourceError, match=r"cannot write it; what was learned is kept in .*: resume=True only writes it"
     ):
-        study(body, feelings(30), out, validation=held)
+        study(body, feelings(30), out, validation=held, pause=60.0)  # so that no state is kept but for the error
     manifest = read_manifest(out / "training")
     assert manifest is not None and manifest.step == manifest.steps == 15
     monkeypatch.undo()
@@ -91,14 +90,12 @@ def test_a_base_that_may_not_be_looked_at_any_more_is_named(body: "pellucid.Mode
 def test_where_nothing_can_be_kept_that_is_said(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def closed(*given: Any, **named: Any) -> None:
-        raise InputError("cannot write it")
-
     monkeypatch.setattr("pellucid.training.course.save_checkpoint", closed)
     monkeypatch.setattr("pellucid.training.state.write_bundle", closed)
-    monkeypatch.setattr("tests.training.test_resume.course", type("Unpaused", (), {"PAUSE": 0.0}))
-    with pytest.raises(InputError, match=rf"cannot write it; nor could what was learned be kept in {tmp_path}/a/train"):
-        study(body, feelings(12), tmp_path / "a")
+    with pytest.raises(
+        ResourceError, match=rf"cannot write it; nor could what was learned be kept in {tmp_path}/a/train"
+    ):
+        study(body, feelings(12), tmp_path / "a", pause=60.0)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-1])])

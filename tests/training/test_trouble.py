@@ -233,22 +233,6 @@ def test_where_only_the_second_file_has_no_room_the_first_goes_as_well(
     assert names == ["best-00000005.safetensors", "lock", "log.jsonl", "manifest.json", "state-00000005.safetensors"]
 
 
-def test_a_model_without_room_leaves_its_state(
-    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*given: Any, **named: Any) -> None:
-        raise ResourceError("no space left while writing it; what was there before is still there")
-
-    monkeypatch.setattr("pellucid.training.course.save_checkpoint", full)
-    with pytest.raises(ResourceError):
-        study(body, feelings(30), tmp_path / "a")
-    monkeypatch.undo()
-    manifest = read_manifest(tmp_path / "a" / "training")
-    assert manifest is not None and manifest.step == manifest.steps
-    result = study(body, feelings(30), tmp_path / "a", resume=True)
-    assert same(result.loaded, study(body, feelings(30), None).loaded)
-
-
 _SMALL = """
 import ctypes, json, os, sys
 from pathlib import Path

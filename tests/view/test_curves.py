@@ -17,8 +17,8 @@ from pellucid.errors import CorruptFileError, InputError, NotFoundError
 from pellucid.view.colours import THEMES
 from pellucid.view.compared import compared
 from pellucid.view.curves import curves
-from pellucid.view.lines import smoothed, spelled, steps_axis, thinned, upwards_axis
-from pellucid.view.plot import LEFT, WIDTH
+from pellucid.view.lines import smoothed, steps_axis, thinned, upwards_axis
+from pellucid.view.plot import LEFT, WIDTH, spelled
 from pellucid.view.svg import width_of
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pellucid.errors import short
 from pellucid.view.colours import head_colour, head_dash, theme_of
-from pellucid.view.plot import LEFT, SIZE, WIDTH, Axis, ratios
+from pellucid.view.plot import LEFT, SIZE, WIDTH, Axis, ratios, spelled
 from pellucid.view.svg import EDGE, document, heading, rectangle, width_of, words
 
 HEADROOM, BETWEEN = 102.0, 44.0
@@ -118,11 +118,6 @@ def _step(span: float, most: int) -> float:
     """The smallest step of 1, 2 or 5 times a power of ten of which at most `most` fit into a span."""
     power = 10.0 ** math.floor(math.log10(span / most))
     return next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= most + 1e-9)
-
-
-def spelled(tick: float) -> str:
-    """A number beside an axis; small ones as 0.00005, so that all of an axis are written alike."""
-    return f"{tick:.9f}".rstrip("0") if 1e-9 <= abs(tick) < 1e-4 else f"{tick:.6g}"
 
 
 def _panel(

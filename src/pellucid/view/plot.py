@@ -40,6 +40,11 @@ class Axis:
         return math.log(value / self.lowest) / math.log(self.highest / self.lowest)
 
 
+def spelled(tick: float) -> str:
+    """A number beside an axis; small ones as 0.00005, so that all of an axis are written alike."""
+    return f"{tick:.9f}".rstrip("0") if 1e-9 <= abs(tick) < 1e-4 else f"{tick:.6g}"
+
+
 @dataclass(frozen=True)
 class Plot:
     """A drawing of some points; to the right times, on a scale of ratios, and upwards shares.
@@ -98,11 +103,11 @@ def _frame(across: Axis, upwards: Axis, colours: dict[str, str]) -> list[str]:
     for tick in upwards.ticks:
         y = TOP + HEIGHT * (1 - upwards.share(tick))
         marks.append(rectangle(LEFT, y - 0.5, WIDTH, 1, colours["line"]))
-        marks.append(words(LEFT - 8, y + 4, f"{tick:g}", colours["quiet"], font_size=SIZE, text_anchor="end"))
+        marks.append(words(LEFT - 8, y + 4, spelled(tick), colours["quiet"], font_size=SIZE, text_anchor="end"))
     for tick in across.ticks:
         x = LEFT + WIDTH * across.share(tick)
         marks.append(rectangle(x - 0.5, TOP, 1, HEIGHT, colours["line"]))
-        marks.append(words(x, TOP + HEIGHT + 16, f"{tick:g}", colours["quiet"], font_size=SIZE, text_anchor="middle"))
+        marks.append(words(x, TOP + HEIGHT + 16, spelled(tick), colours["quiet"], font_size=SIZE, text_anchor="middle"))
     return marks
 
 
