@@ -112,10 +112,16 @@ class Answer(FixedDict):
             found["window"] = list(self.read.windows[self.window])
         if self.mask is not None:
             found["mask"] = self.mask
-        return found | _beside(self)
+        if self.read.cut:
+            found["cut"] = self.read.cut
+        if self.read.empty:
+            found["empty"] = True
+        if (why := self.why) is not None:
+            found["why"] = {"said": why.said, "method": why.method, "tokens": list(zip(why.tokens, why.scores))}
+        return found
 
     def __reduce__(self) -> Any:
-        return (_answer, (dict(self), vars(self)))
+        return (Answer, (dict(self),), vars(self))
 
 
 class Answers(FixedList):
@@ -140,24 +146,4 @@ class Answers(FixedList):
         return [one.whole() if isinstance(one, Answer) else one for one in self]
 
     def __reduce__(self) -> Any:
-        return (_answers, (list(self), vars(self)))
-
-
-def _beside(told: Answer) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if told.read.cut:
-        found["cut"] = told.read.cut
-    if told.read.empty:
-        found["empty"] = True
-    if told.why is not None:
-        why = told.why
-        found["why"] = {"said": why.said, "method": why.method, "tokens": list(zip(why.tokens, why.scores))}
-    return found
-
-
-def _answer(keys: dict[str, Any], told: dict[str, Any]) -> Answer:
-    return Answer(keys, **told)
-
-
-def _answers(several: list[Any], told: dict[str, Any]) -> Answers:
-    return Answers(several, **told)
+        return (Answers, (list(self),), vars(self))
