@@ -9,7 +9,7 @@ from pellucid.compat.attention import Page, answer, theme
 from pellucid.errors import InputError, several
 from pellucid.machine import no_grad
 from pellucid.model import Model, load
-from pellucid.trace import Trace
+from pellucid.trace import Trace, resolve
 from pellucid.trace.record import kept_names
 from pellucid.view import View, view
 
@@ -46,9 +46,10 @@ def show(
         raise InputError(
             f"model_type is {model_type!r}, and this model is of the family {family!r}: give that, or None"
         )
-    trace = ours.trace(sentence_a, sentence_b or None, keep=[*kept_names(ours.config, "view"), _last(ours)])
+    (last,) = resolve("last_hidden_state", ours.config)
+    trace = ours.trace(sentence_a, sentence_b or None, keep=[*kept_names(ours.config, "view"), last])
     if not isinstance(model, Model | str | os.PathLike):
-        _check_numbers(model, trace, _last(ours))
+        _check_numbers(model, trace, last)
     _check_tokens(tokenizer, trace, sentence_a)
     page = view(trace, layer=layer, heads=[head or 0], show="neuron", theme=theme(display_mode))
     return answer(page, html_action)
@@ -69,13 +70,6 @@ def _opened(model: Any) -> Model:
         )
     kind = str(next(model.parameters()).dtype).removeprefix("torch.")
     return load(name, dtype=kind)
-
-
-def _last(model: Model) -> str:
-    """The name of the last hidden states."""
-    side = "decoder." if model.config.decoder is not None else ""
-    depth = model.config.num_hidden_layers if model.config.decoder is None else model.config.decoder.num_decoder_layers
-    return f"{side}norm.output" if model.config.residual == "pre" else f"{side}layers.{depth - 1}.residual.post"
 
 
 @no_grad()

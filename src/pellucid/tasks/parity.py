@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config import Config
 from pellucid.errors import PellucidError, counted
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, EncoderDecoder
 from pellucid.tasks.consistency import Row, twin
 from pellucid.tasks.measure import Check, Point, compare, judge
 from pellucid.tasks.reference import NoReference, ask, open_reference, version
+from pellucid.trace.aliases import aliases
 from pellucid.trace.record import Recorder
 
 GROUPS = {
@@ -66,7 +68,7 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
     recorder = Recorder(tuple(f"*{ending}" for endings in GROUPS.values() for ending in endings))
     with no_grad():
         twin(loaded, "explicit")(**row, watch=recorder)
-    wanted = _theirs(ask(model, **row, output_hidden_states=True, output_attentions=True), set(recorder.kept))
+    wanted = _theirs(ask(model, **row, output_hidden_states=True, output_attentions=True), loaded.config)
     order = {name: i for i, name in enumerate(recorder.kept)}
     nothing = torch.empty(0, device="cpu")
     return [
@@ -75,29 +77,21 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
     ]
 
 
-def _theirs(out: Any, ours: set[str]) -> dict[str, Tensor]:
-    """The reference's answer under the names of our places.
-
-    ours: the places that we show; a last norm among them means that the reference's last state stands behind it.
-    """
-    pair = "encoder_hidden_states" in out
+def _theirs(out: Any, config: Config) -> dict[str, Tensor]:
+    """The reference's answer under the names of our places; one that we lack stays under its own."""
+    ours = aliases(config)
+    sides = ("encoder_", "decoder_") if config.kind == "encoder-decoder" else ("",)
+    layered = [f"{side}{name}" for side in sides for name in ("hidden_states", "attentions")]
     found: dict[str, Tensor] = {}
-    for side, said in (("encoder.", "encoder_"), ("decoder.", "decoder_")) if pair else (("", ""),):
-        first, *states = out[f"{said}hidden_states"]
-        found[f"{side}embeddings.output"] = first
-        names = [f"{side}layers.{i}.residual.post" for i in range(len(states))]
-        if f"{side}norm.output" in ours:
-            names[-1:] = [f"{side}norm.output"]
-        found |= dict(zip(names, states))
-        weights = out[f"{said}attentions"]
-        found |= {f"{side}layers.{i}.attention.weights": table for i, table in enumerate(weights)}
-    for i, table in enumerate(out.get("cross_attentions") or ()):
-        found[f"decoder.layers.{i}.cross_attention.weights"] = table
+    for name in (*layered, "cross_attentions"):
+        for i, table in enumerate(out.get(name) or ()):
+            place = f"{name}[{i}]"
+            found[ours.get(place, place)] = table
     if "start_logits" in out:
         found["logits"] = torch.stack((out["start_logits"], out["end_logits"]), dim=-1)
     if "logits" in out:
         found["logits"] = out["logits"]
-    if "pooler_output" in out and "pooled" in ours:
+    if "pooler_output" in out and config.pools:
         found["pooled"] = out["pooler_output"]
     return found
 
