@@ -137,7 +137,8 @@ def test_pairs_in_every_form(pipe: Pipe) -> None:
         with pytest.raises(InputError, match=rf"text, text_pair have \[{many}, 2\] entries"):
             ask(["I love glass"] * many, ["a", "b"])
     with pytest.raises(InputError, match=r"item 0 holds list, expected two texts; columns go by name, text=\[...\]"):
-        ask({"text": ["a", "b"]})
+        ask([{"text": ["a", "b"]}])
+    assert alike(ask({"text": ["I love glass"] * 2, "text_pair": ["a house"] * 2}), [wanted] * 2)
     with pytest.raises(InputError, match="item 0 has the keys none, expected text and text_pair"):
         ask({})
     with pytest.raises(InputError, match=r"^text-classification was given text twice, by place and by name: leave"):

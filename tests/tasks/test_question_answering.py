@@ -211,7 +211,7 @@ def test_items_that_cannot_be(reader: Any, items: list[Any], said: str) -> None:
 
 
 CALLS: list[tuple[dict[str, Any], str]] = [
-    ({"question": WHO, "context": None}, r"^context is NoneType, expected a text or a list of texts"),
+    ({"question": WHO, "context": None}, r"^item 0 has no context: give both"),
     ({"question": [WHO], "context": torch.tensor(3)}, r"^context is Tensor, expected a text or a list of texts"),
     ({"question": [WHO], "context": ["a", "b"]}, r"entries, expected as many of each"),
     ({"question": WHO, "context": "a", "top_k": 0}, r"^top_k is 0, expected a whole number from 1"),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, is_several, is_word, truth
+from pellucid.config.checks import choice, count, is_word, truth
 from pellucid.errors import InputError, Item
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer
@@ -66,19 +66,6 @@ class QuestionAnswering(Reader):
         length = options.get("max_length") or min(loaded.longest or REFERENCE_LENGTH, REFERENCE_LENGTH)
         shared = min(length // 2, REFERENCE_STRIDE) if isinstance(length, int) else None
         return {"long": "windows", "max_length": length, "stride": shared} | dict(options)
-
-    @classmethod
-    def gathered(cls, given: Mapping[str, Any]) -> Any:
-        """One question for several contexts, or one each; a dict may hold lists as well."""
-        only = next(iter(given.values()))
-        if len(given) == 1 and isinstance(only, Mapping) and any(isinstance(one, list) for one in only.values()):
-            given = only
-        elif len(given) == 1:
-            return only
-        for name, one in given.items():
-            if not isinstance(one, str) and not is_several(one):
-                raise InputError(f"{name} is {type(one).__name__}, expected a text or a list of texts")
-        return super().gathered(given)
 
     def item(self, given: Any, index: int) -> tuple[str, Sentence]:
         if isinstance(given, Mapping) and (lacks := [name for name in NAMES if given.get(name) is None]):

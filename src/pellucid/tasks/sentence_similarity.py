@@ -1,6 +1,5 @@
 """How alike the meaning of two texts is."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,13 +24,6 @@ class SentenceSimilarity(Comparing):
     name: ClassVar[str] = "sentence-similarity"
     heads: ClassVar[tuple[str | None, ...]] = BODIES
     inputs: ClassVar[tuple[str, ...]] = ("source_sentence", "sentences")
-
-    @classmethod
-    def gathered(cls, given: Mapping[str, Any]) -> Any:
-        alone = next(iter(given.values())) if len(given) == 1 else None
-        if isinstance(alone, Mapping) and set(alone) == set(cls.inputs):
-            return super().gathered(alone)
-        return super().gathered(given)
 
     def item(self, given: Any, index: int) -> tuple[str, str]:
         first, second = text_or_pair(given, index, ("source_sentence", "sentences"))

@@ -104,12 +104,21 @@ class Task(ABC):
 
     @classmethod
     def gathered(cls, given: Mapping[str, Any]) -> Any:
-        """What was given by name, as the items that `single` and `item` understand."""
+        """What was given by name, as the items that `single` and `item` understand.
+
+        Of several names a dict may hold lists as well: it is as many items as these are long.
+        """
         if len(given) == 1:
-            return next(iter(given.values()))
+            only = next(iter(given.values()))
+            if len(cls.inputs) == 1 or not isinstance(only, Mapping) or not any(map(is_several, only.values())):
+                return only
+            given = only
         columns = {name: list(unwrapped(row)) for name, row in given.items() if is_several(row)}
-        if not columns or not all(name in columns or isinstance(row, str) for name, row in given.items()):
+        if not columns:
             return dict(given)
+        for name, row in given.items():
+            if name not in columns and not isinstance(row, str):
+                raise InputError(f"{name} is {type(row).__name__}, expected a text or a list of texts")
         lengths = [len(column) for column in columns.values()]
         if len(set(lengths)) > 1:
             raise InputError(f"{several(columns)} have {lengths} entries, expected as many of each")
