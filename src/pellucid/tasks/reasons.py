@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument
 from pellucid.generation.said import started
@@ -67,11 +68,8 @@ def reason(work: Work, aims: Sequence[Aim]) -> Reason:
     tokens: list[str] = []
     scores: list[float] = []
     for aim in aims:
-        batch = {"input_ids": aim.window.ids}
-        batch |= {"token_type_ids": aim.window.type_ids} if work.loaded.numbers_texts else {}
-        here = _shares(work, {name: ids for name, ids in batch.items() if name in work.loaded.module.reads}, aim.of)
         tokens += aim.window.tokens
-        scores += _by_token(here)
+        scores += _by_token(_shares(work, aim))
     read = _as_text(work.loaded.words, tokens)
     return Reason(aims[0].said + _where(aims), read, tuple(scores), "integrated gradients")
 
@@ -85,19 +83,20 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], answer: Sequence[in
     prompt: what the model read, and of an encoder-decoder what its encoder read.  answer: ids, at least one.
     """
     words, ids = loaded.tokenizer, list(answer)
-    if isinstance(loaded.module, EncoderDecoder):
-        name = "encoder.embeddings.output"
-        batch = {"input_ids": list(prompt), "decoder_input_ids": [started(loaded), *ids[:-1]]}
-    else:
-        name = "embeddings.output"
-        batch = {"input_ids": [*prompt, *ids[:-1]], "logits_to_keep": len(ids)}
 
     def of(output: Output) -> Tensor:
         said = output["logits"][0, -len(ids) :].log_softmax(dim=-1)
         return said[torch.arange(len(ids), device="cpu"), torch.tensor(ids, device="cpu")].sum()
 
     with inference_mode(False):
-        points, gradients = felt(*_asked(loaded, batch), [name], of)
+        batch: dict[str, Any]
+        if isinstance(loaded.module, EncoderDecoder):
+            name = "encoder.embeddings.output"
+            batch = {**as_batch(loaded, [prompt], written=[[started(loaded), *ids[:-1]]])}
+        else:
+            name = "embeddings.output"
+            batch = {**as_batch(loaded, [[*prompt, *ids[:-1]]]), "logits_to_keep": len(ids)}
+        points, gradients = felt(_plain(loaded), batch, [name], of)
     scores = (points[name] * gradients[name])[0, : len(prompt)].sum(dim=-1).cpu().double().tolist()
     read = _as_text(words, tokens_of(words, prompt))
     return Reason("log-probability of what was written", read, tuple(scores), "gradient x input")
@@ -108,23 +107,20 @@ def _as_text(words: Tokenizer | None, tokens: Iterable[str]) -> tuple[str, ...]:
     return tuple(token if words is None else written(token, words.by_bytes) for token in tokens)
 
 
-def _asked(loaded: Loaded, batch: dict[str, Any]) -> tuple[Network, dict[str, Any]]:
-    """The plain module, and what it reads, as tensors."""
-    device = loaded.module.device
-    inputs = {k: torch.tensor([ids], device=device) if isinstance(ids, list) else ids for k, ids in batch.items()}
-    return evaluating(loaded.module.real(Argument("explain", True))), inputs
+def _plain(loaded: Loaded) -> Network:
+    return evaluating(loaded.module.real(Argument("explain", True)))
 
 
-def _shares(work: Work, batch: dict[str, Any], of: Callable[[Output], Tensor]) -> dict[str, Tensor]:
+def _shares(work: Work, aim: Aim) -> dict[str, Tensor]:
     """What each token of one text adds to a number, by the side that read it: Float64[Tensor, "seq"]"""
     loaded, words = work.loaded, work.loaded.words
     with inference_mode(False), no_grad():
-        module, inputs = _asked(loaded, batch)
+        module, inputs = _plain(loaded), as_batch(loaded, [aim.window.ids], [aim.window.type_ids])
 
         def values(points: dict[str, Tensor]) -> Tensor:
             found = answered(loaded, inputs, points)
             rows = len(found["last_hidden_state"])
-            return torch.stack([of(Output({k: v[i : i + 1] for k, v in found.items()})) for i in range(rows)])
+            return torch.stack([aim.of(Output({k: v[i : i + 1] for k, v in found.items()})) for i in range(rows)])
 
         ends = Recorder(("*embeddings.output",))
         module(**inputs, watch=ends)
