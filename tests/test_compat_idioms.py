@@ -92,6 +92,18 @@ def test_tokens_are_added_to_both(tmp_path: Path) -> None:
         )
 
 
+def test_home_is_the_folder_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    reference("bert", "", tmp_path / "one")
+    model, words = ours("", tmp_path / "one"), compat.AutoTokenizer.from_pretrained(WORDS / "mpnet")
+    words.save_pretrained("~/two")
+    model.config.save_pretrained("~/two")
+    compat.AutoTokenizer.from_pretrained(WORDS / "bert").save_pretrained("~/three")
+    assert (tmp_path / "two" / "tokenizer.json").exists() and (tmp_path / "two" / "config.json").exists()
+    with pytest.raises(pellucid.CheckpointMismatchError, match="gives ids up to 599"):  # of the tokenizer there
+        model.save_pretrained("~/three")
+
+
 def test_the_tokenizer_of_a_folder_is_read_for_the_model_that_is_saved(tmp_path: Path) -> None:
     reference("mpnet", "MaskedLM", tmp_path / "one", vocab_size=602)
     model = ours("MaskedLM", tmp_path / "one")

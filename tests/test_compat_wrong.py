@@ -265,7 +265,7 @@ def test_a_text_goes_on_or_begins_anew() -> None:
             "^row 1 .* holds attention_mask, and no 'input_",
         ),
         (lambda t: t.pad([{1: 2}]), "^the rows to be padded hold 1, expected input_ids"),
-        (lambda t: t.save_pretrained("a\0b"), "^cannot write 'a.*: embedded null"),
+        (lambda t: t.save_pretrained("a\0b"), "can be no path here: embedded null"),
         (lambda t: t.pad([]), "^the rows to be padded hold nothing, expected input_ids"),
         (lambda t: t(["one"]).token_to_chars(9, 1), "^there is no text 9 here, 1 were tokenised in this batch"),
         (lambda t: t(["one"]).word_to_tokens(1, 0), "^there is no text 1 here"),

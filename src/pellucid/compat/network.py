@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import torch
@@ -21,6 +20,7 @@ from pellucid.compat.writing import check_mask, written
 from pellucid.config import Config, Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import count, plain_number, truth
 from pellucid.errors import InputError, several
+from pellucid.files import path_of
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
 from pellucid.models import name_once, resize_vocabulary
@@ -259,7 +259,7 @@ class PreTrainedModel(Parts):
                 f"this {type(self).__name__} has numbers that no file of its family holds ({several(own, 3)}): keep "
                 "state_dict()"
             )
-        folder, loaded = Path(save_directory), self.as_set().loaded
+        folder, loaded = path_of(save_directory), self.as_set().loaded
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
         save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
 

@@ -14,7 +14,7 @@ import torch
 from pellucid.checkpoints.where import Where
 from pellucid.config.checks import is_word
 from pellucid.errors import InputError, near
-from pellucid.files import cannot_write, name_of
+from pellucid.files import cannot_write, path_of
 
 log = logging.getLogger("pellucid")
 
@@ -78,14 +78,12 @@ def saving(said: Mapping[str, Any]) -> None:
 @contextmanager
 def writing_into(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder to write into, made where it is missing; the system's errors are ours."""
-    place = Path(name_of(folder))
+    place = path_of(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
         yield place
     except OSError as error:
         raise cannot_write(place, error) from error
-    except ValueError as error:  # a name that Python refuses
-        raise InputError(f"cannot write {str(place)!r}: {error}") from error
 
 
 def followed(said: Mapping[str, Any], unfollowed: Unfollowed) -> dict[str, Any]:
