@@ -48,7 +48,7 @@ class TextClassification(Reader):
 
     def answer(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch]) -> Answer:
         scores = self._scores(work, mean_of(stretches))
-        labels, raw = work.loaded.config.labels, self._function(work) not in ("softmax", "sigmoid")
+        labels, raw = work.loaded.config.labels, self._function(work) == "none"
         told: dict[str, Any] = {"read": what_was_read(stretches), "raw": raw}
         order = scores.argsort(descending=True, stable=True)[: self.top_k].tolist()
         every = [Answer({"label": labels[i], "score": float(scores[i])}, **told) for i in order]
@@ -74,11 +74,8 @@ class TextClassification(Reader):
 
 def function_of(work: Work) -> str:
     """What turns the logits of this checkpoint into scores."""
-    said = work.loaded.config.inert
-    if said.get("problem_type") == "regression":
+    problem = work.loaded.config.inert.get("problem_type")
+    if problem == "regression":
         return "none"
-    if said.get("problem_type") == "multi_label_classification" or work.loaded.config.num_labels == 1:
-        return "sigmoid"
-    if said.get("problem_type") == "single_label_classification" or work.loaded.config.num_labels > 1:
-        return "softmax"
-    return str(said.get("function_to_apply", "none"))
+    several = problem == "multi_label_classification"
+    return "sigmoid" if several or work.loaded.config.num_labels == 1 else "softmax"
