@@ -120,7 +120,9 @@ class Pipeline:
         return self._answers(question, work, items)
 
     def _answers(self, question: Task, work: Work, items: Iterable[Any]) -> Iterator[Answer | Answers]:
-        given = _iterated(items)
+        if not is_several(items):
+            raise InputError(f"{type(items).__name__} was given, expected items: a list, a generator, a column")
+        given = iter(unwrapped(items))
         total = len(items) if isinstance(items, Sized) else None
         with bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
             try:
@@ -166,12 +168,6 @@ class Pipeline:
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task}, {self.model!r})"
-
-
-def _iterated(items: Any) -> Iterator[Any]:
-    if not is_several(items):
-        raise InputError(f"{type(items).__name__} was given, expected items: a list, a generator, a column")
-    return iter(unwrapped(items))
 
 
 def _chunks(items: Iterator[Any], size: int) -> Iterator[tuple[int, list[Any]]]:

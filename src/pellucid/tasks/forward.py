@@ -55,8 +55,13 @@ def _texts(inputs: Any) -> list[str] | None:
 
 def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
     """The module's pass with what it takes; what it does not take, and was given, is refused."""
+    for name, rows in given.items():
+        if rows is not None and name not in loaded.module.reads:
+            raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
+    device = loaded.module.device
+    here = {name: _tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}
     try:
-        return _pass(loaded, watch, given)
+        return loaded.module(**here, watch=watch)
     except (AttributeError, TypeError) as error:
         if (part := _of_others(loaded.module)) is None:
             raise
@@ -73,14 +78,6 @@ def _of_others(module: nn.Module) -> str | None:
         if (path == "head" or path.rpartition(".")[0].endswith("embeddings")) and kind.__module__.startswith("peft."):
             return f"{path} is a {kind.__name__} of PEFT"
     return None
-
-
-def _pass(loaded: Loaded, watch: Watch | None, given: Mapping[str, Tensor | None]) -> Output:
-    device = loaded.module.device
-    for name in [name for name, tensor in given.items() if tensor is not None and name not in loaded.module.reads]:
-        raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
-    here = {name: _tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}
-    return loaded.module(**here, watch=watch)
 
 
 def _read(loaded: Loaded, texts: list[str]) -> dict[str, Tensor]:
