@@ -122,7 +122,7 @@ def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"task_specific_params": [1]}, "task_specific_params is list, expected an object of objects"),
+        ({"task_specific_params": [1]}, "task_specific_params is [1], expected an object of objects"),
         ({"task_specific_params": {"summarization": 3}}, "expected an object of objects"),
         ({"task_specific_params": {"summarization": {"prefix": 7}}}, "prefix is 7, expected a text"),
         ({"task_specific_params": {"summarization": {"prefix": "x" * 10_001}}}, "at most 10,000 characters"),
@@ -130,7 +130,7 @@ def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog:
         ({"task_specific_params": {"summarization": {"num_beams": 0}}}, "num_beams is 0"),
         ({"task_specific_params": {"summarization": {"max_length": 1}}}, "max_new_tokens is 0"),
         ({"task_specific_params": {"summarization": {"repetition_penalty": -1.0}}}, "repetition_penalty is -1.0"),
-        ({"prefix": {"a": 1}}, "prefix is dict, expected a text"),
+        ({"prefix": {"a": 1}}, "prefix is {'a': 1}, expected a text"),
     ],
 )
 def test_a_hostile_file_is_named(tmp_path: Path, facts: dict[str, Any], said: str) -> None:

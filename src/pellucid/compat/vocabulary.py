@@ -8,7 +8,7 @@ from typing import Any
 from pellucid.compat.encoding import check_side
 from pellucid.compat.said import saving, writing_into
 from pellucid.config.checks import truth
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, near, short
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
 from pellucid.text.files import backend_of, with_tokens, write_tokenizer
@@ -138,7 +138,7 @@ class Vocabulary:
         known = [*_TOKENS, *EXTRA]
         if not isinstance(special_tokens_dict, Mapping):
             raise InputError(
-                f"special_tokens_dict is {repr(special_tokens_dict)[:60]}, expected a dict of tokens by their roles, "
+                f"special_tokens_dict is {short(repr(special_tokens_dict))}, expected a dict of tokens by their roles, "
                 "such as {'pad_token': '[PAD]'}; add_tokens takes tokens without one"
             )
         for name, value in special_tokens_dict.items():
@@ -147,7 +147,7 @@ class Vocabulary:
             if name in _TOKENS:
                 _check_token(value, name)
             elif not isinstance(value, list | tuple):
-                raise InputError(f"{name} is {repr(value)[:60]}, expected a list of tokens")
+                raise InputError(f"{name} is {short(repr(value))}, expected a list of tokens")
         new = 0
         for name, value in special_tokens_dict.items():
             new += self.add_tokens(value, special_tokens=True)
@@ -175,14 +175,14 @@ class Vocabulary:
         if number is None:
             return None
         if type(number) is not int:
-            raise InputError(f"{name} is {repr(number)[:60]}, expected the id of a token, or None")
+            raise InputError(f"{name} is {short(repr(number))}, expected the id of a token, or None")
         return self.pellucid.convert_ids_to_tokens([number])[0]
 
     def _give_role(self, name: str, token: Any) -> None:
         """name: such as "pad_token".  token: one of the vocabulary, or None, which empties the role."""
         if token is not None and (not isinstance(token, str) or token not in self.pellucid.vocab):
             adds = f": tokenizer.add_special_tokens({{{name!r}: ...}}) adds it" if isinstance(token, str) else ""
-            raise InputError(f"{name} is {repr(token)[:60]}, and this vocabulary has no such token{adds}")
+            raise InputError(f"{name} is {short(repr(token))}, and this vocabulary has no such token{adds}")
         self._become(with_settings(self.pellucid, {name: token}))
 
     def _become(self, own: Tokenizer) -> None:
@@ -205,11 +205,11 @@ def _check_setting(name: str, value: Any) -> None:
     elif name == "clean_up_tokenization_spaces":
         truth(name, value)
     elif name == "model_max_length" and (type(value) not in (int, float) or not value >= 1):
-        raise InputError(f"{name} is {repr(value)[:60]}, expected a whole number from 1, or None for no limit")
+        raise InputError(f"{name} is {short(repr(value))}, expected a whole number from 1, or None for no limit")
 
 
 def _check_token(token: Any, name: str = "a token to be added") -> None:
     if not isinstance(getattr(token, "content", token), str) or not str(token):
         raise InputError(
-            f"{name} is {repr(token)[:60]}, expected a text of at least one character, or an AddedToken with one"
+            f"{name} is {short(repr(token))}, expected a text of at least one character, or an AddedToken with one"
         )

@@ -14,7 +14,7 @@ from pellucid.compat.said import followed
 from pellucid.config import Config
 from pellucid.config.checks import token
 from pellucid.config.positions import Learned, Sinusoidal
-from pellucid.errors import InputError, counted, several
+from pellucid.errors import InputError, counted, several, short
 from pellucid.generation.beam import search
 from pellucid.generation.loop import Step, room, write
 from pellucid.generation.said import settings_of, started
@@ -44,10 +44,8 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
     _check_streamer(streamer)
     check_kinds(asked)  # some of them decide what else is heard
     loaded = replace(loaded, generation=_said(loaded.generation, options))
-    pad, end = (
-        _listed(asked.pop("pad_token_id", None)),
-        _listed(asked.pop("eos_token_id", loaded.generation.get("eos_token_id"))),
-    )
+    pad = _listed(asked.pop("pad_token_id", None))
+    end = _listed(asked.pop("eos_token_id", loaded.generation.get("eos_token_id")))
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
     loaded = _begun_by(loaded, asked)
     asked, ends = {name: value for name, value in asked.items() if value is not None}, loaded.config.end_tokens
@@ -173,7 +171,7 @@ def _check_streamer(streamer: Any) -> None:
     if streamer is not None and (
         isinstance(streamer, type) or not all(callable(getattr(streamer, name, None)) for name in ("put", "end"))
     ):
-        raise InputError(f"streamer is {repr(streamer)[:60]}, expected an object that has put(ids) and end()")
+        raise InputError(f"streamer is {short(repr(streamer))}, expected an object that has put(ids) and end()")
 
 
 def _streamed(steps: Iterable[Step], streamer: Any, begun: list[Any], texts: int) -> Iterator[Step]:

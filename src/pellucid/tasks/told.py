@@ -13,7 +13,7 @@ from typing import Any
 
 from pellucid.checkpoints.generation import FILE, check_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import CorruptFileError, InputError, several
+from pellucid.errors import CorruptFileError, InputError, several, short
 from pellucid.generation import Settings, read_settings
 from pellucid.generation.said import blamed, file_of, said_by, start_of, with_ends
 from pellucid.generation.settings import check_kinds
@@ -37,7 +37,7 @@ def params_of(loaded: Loaded) -> dict[str, dict[str, Any]]:
         return {}
     if not isinstance(said, dict) or not all(isinstance(one, dict) for one in said.values()):
         raise CorruptFileError(
-            f"{_path(loaded)}: task_specific_params is {_shown(said)}, expected an object of objects"
+            f"{_path(loaded)}: task_specific_params is {short(repr(said))}, expected an object of objects"
         )
     return said
 
@@ -57,7 +57,7 @@ def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
     found = loaded.config.inert.get("prefix") if found is None else found
     if found is not None and (not isinstance(found, str) or len(found) > MOST_PREFIX):
         expected = f"a text of at most {MOST_PREFIX:,} characters"
-        raise CorruptFileError(f"{_path(loaded)}: prefix is {_shown(found)}, expected {expected}")
+        raise CorruptFileError(f"{_path(loaded)}: prefix is {short(repr(found))}, expected {expected}")
     return found
 
 
@@ -121,7 +121,3 @@ def _agreeing(defaults: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str,
 
 def _path(loaded: Loaded) -> Path:
     return loaded.source.folder / "config.json" if loaded.source else Path("config.json")
-
-
-def _shown(value: object) -> str:
-    return ascii(value)[:60] if isinstance(value, int | float | str | None) else type(value).__name__
