@@ -118,17 +118,13 @@ def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Reques
     """Each text, or pair, without special tokens around it."""
     if asked.is_split_into_words:
         firsts = tokenizer.raw_words([text] if single else text or [])
-        if pair is None:
-            return zip(firsts, itertools.repeat(None))
-        seconds = tokenizer.raw_words([pair] if single else listed("text_pair", pair))
-        return _paired(firsts, seconds)
-    firsts, seconds = sides(text, pair)
+        seconds = None if pair is None else tokenizer.raw_words([pair] if single else listed("text_pair", pair))
+    else:
+        texts, others = sides(text, pair)
+        firsts = tokenizer.raw(texts, True, "text")
+        seconds = None if others is None else tokenizer.raw(others, True, "second text")
     if seconds is None:
-        return zip(tokenizer.raw(firsts, True, "text"), itertools.repeat(None))
-    return _paired(tokenizer.raw(firsts, True, "text"), tokenizer.raw(seconds, True, "second text"))
-
-
-def _paired(firsts: list[Any], seconds: list[Any]) -> Iterable[tuple[Any, Any]]:
+        return zip(firsts, itertools.repeat(None))
     if len(firsts) != len(seconds):
         raise InputError(
             f"{counted(len(firsts), 'text')} but {counted(len(seconds), 'second text')}: a pair needs one of each"
