@@ -490,7 +490,10 @@ def test_a_model_is_a_module_among_others(tmp_path: Path) -> None:
             {"output_attention": True},
             r"no argument and no fact 'output_attention' of a BertConfig \(did you mean output_att",
         ),
-        ({"attn_implementation": "quick"}, "attn_implementation is 'quick', expected 'sdpa' or 'eager'"),
+        (
+            {"attn_implementation": "quick"},
+            "attn_implementation is 'quick', expected None, 'sdpa', 'flash_attention_2' or 'eager'",
+        ),
         ({"from_tf": True}, "from_tf is True, which is not understood here"),
         ({"num_hidden_layers": 3}, "missing"),
     ],

@@ -27,8 +27,8 @@ from pellucid.compat.network import PreTrainedModel
 from pellucid.compat.said import accepted, placed, where_of
 from pellucid.compat.words import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
-from pellucid.config.checks import count, is_word, plain_number
-from pellucid.errors import InputError, several, short
+from pellucid.config.checks import among, count, is_word, plain_number
+from pellucid.errors import InputError, several
 from pellucid.files import name_of
 from pellucid.model import Model
 
@@ -67,8 +67,7 @@ def opened(
         if key not in told or key in keys:
             config.change(key, value)
     kernel = own.get("attn_implementation")
-    if not (kernel is None or isinstance(kernel, str)) or kernel not in _KERNELS:
-        raise InputError(f"attn_implementation is {short(repr(kernel))}, expected 'sdpa' or 'eager'")
+    among("attn_implementation", kernel, tuple(_KERNELS))
     dtype = own.get("dtype", own.get("torch_dtype"))
     loaded = open_checkpoint(
         name,
