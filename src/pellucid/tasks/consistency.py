@@ -58,19 +58,18 @@ def packed_is_plain(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
 @no_grad()
 def cached_is_full(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """A decoder that reads token by token and remembers, against one pass over all."""
-    module, points = loaded.module, list[Point]()
-    if not loaded.config.writes:  # such a head judges a whole text, and may look for its end in every piece
+    module, points, names = loaded.module, list[Point](), ["last_hidden_state"]
+    if loaded.config.writes:
+        names.append("logits")
+    else:  # such a head judges a whole text, and may look for its end in every piece
         module = twin(loaded)
         module.head = None
     for row in rows:
-        name = "decoder_input_ids" if "decoder_input_ids" in row else "input_ids"
-        short = row | {name: row[name][:, :STEPS]}
-        if name == "input_ids":
-            short["attention_mask"] = row["attention_mask"][:, :STEPS]
+        written = ("decoder_input_ids",) if "decoder_input_ids" in row else ("input_ids", "attention_mask")
+        short = row | {name: row[name][:, :STEPS] for name in written}
         full = module(**short)
         steps = list(_token_by_token(module, short, full))
-        for answer in _running(loaded):
-            points.append((answer, torch.cat([step[answer] for step in steps], dim=1), full[answer]))
+        points += [(name, torch.cat([step[name] for step in steps], dim=1), full[name]) for name in names]
     return compare("cached = one full pass", points, tolerance)
 
 
@@ -86,11 +85,6 @@ def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]
     cache = module.new_cache(row["input_ids"].shape[1])
     for token in row["input_ids"].split(1, dim=1):
         yield module(token, cache=cache)
-
-
-def _running(loaded: Loaded) -> list[str]:
-    """The answers that arise token by token."""
-    return ["last_hidden_state", *(["logits"] if loaded.config.writes else [])]
 
 
 @no_grad()
@@ -116,8 +110,7 @@ def side_by_side(rows: list[Row], pad: int, longest: int | None, left: bool = Fa
         most = max(row[name].shape[1] for row in rows)
         width = max(most, min(most + 3, longest or most + 3))
         blank = pad if name.endswith("input_ids") else 0
-        filled = [_fill(row[name], width, blank, left) for row in rows]
-        batch[name] = torch.cat(filled)
+        batch[name] = torch.cat([_fill(row[name], width, blank, left) for row in rows])
     return batch
 
 
