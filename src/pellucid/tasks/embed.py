@@ -33,22 +33,13 @@ class _Row(NamedTuple):
     types: "array[int]"
 
 
-def embed(
-    loaded: Loaded,
-    texts: str | Iterable[str],
-    *,
-    pooling: str | None = None,
-    normalize: bool | None = None,
-    dtype: str | torch.dtype | None = None,
-    max_length: int | None = None,
-    progress: bool | Callable[[int], object] | None = None,
-) -> Tensor:
-    """One vector per text. See `Model.embed`. progress: may also be a function that is told how many more are done."""
-    said: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
+def embed(loaded: Loaded, texts: str | Iterable[str], **how: Any) -> Tensor:
+    """One vector per text. See `Model.embed`.  how: the options of `in_pieces`."""
     if isinstance(texts, str):
-        return embed(loaded, [texts], progress=progress, **said)[0]
-    texts = _listed(texts)
-    return next(in_pieces(loaded, texts, len(texts), progress=progress, **said))
+        return embed(loaded, [texts], **how)[0]
+    if (found := all_of(texts)) is None:
+        raise InputError(f"texts are {type(texts).__name__}, expected a string or several strings")
+    return next(in_pieces(loaded, found, len(found), **how))
 
 
 def in_pieces(
@@ -64,7 +55,8 @@ def in_pieces(
 ) -> Iterator[Tensor]:
     """The same vectors, some at a time in the order of the texts: Float32[Tensor, "size width"], the last ones fewer.
 
-    All texts are read before the first is computed; one piece at least is given. progress: of each piece.
+    All texts are read before the first is computed; one piece at least is given. progress: of each piece; may also be a
+    function that is told how many more are done.
     """
     plan = _plan(loaded, pooling, normalize, max_length)
     kind = None if dtype is None else choose_dtype(dtype, loaded.module.dtype, loaded.module.device)
@@ -79,23 +71,17 @@ def in_pieces(
         yield torch.nn.functional.normalize(vectors, dim=-1) if normalize and plan.truncate_dim else vectors
 
 
-def _listed(texts: Iterable[str]) -> list[str]:
-    if (found := all_of(texts)) is None:
-        raise InputError(f"texts are {type(texts).__name__}, expected a string or several strings")
-    return found
-
-
 def _plan(loaded: Loaded, pooling: str | None, normalize: bool | None, max_length: int | None) -> Pooling:
+    plan = loaded.pooling or Pooling()
     if pooling is not None:
         choice("pooling", pooling, MODES)
+        plan = replace(plan, modes=(pooling,))
     if normalize is not None:
         truth("normalize", normalize)
-    own, max_length = loaded.pooling or Pooling(), plain_number(max_length)
-    modes = own.modes if pooling is None else (pooling,)
+        plan = replace(plan, normalize=normalize)
     if max_length is not None:
-        count("max_length", max_length)
-    scaled = own.normalize if normalize is None else normalize
-    return replace(own, modes=modes, normalize=scaled, max_length=loaded.most_pooled(max_length))
+        count("max_length", max_length := plain_number(max_length))
+    return replace(plan, max_length=loaded.most_pooled(max_length))
 
 
 def _rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
