@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from pellucid.compat.asked import UNBOUNDED, Round
 from pellucid.compat.asked_writing import Written
+from pellucid.config.checks import among
 from pellucid.errors import InputError
-from pellucid.tasks.text_generation import shorter
+from pellucid.tasks.text_generation import continued, shorter
 from pellucid.tasks.told import prefix_of
 from pellucid.text.portions import Reading, endings
 
@@ -22,21 +23,16 @@ class Continued(Written):
     )
     defaults: ClassVar[Mapping[str, Any]] = {"do_sample": True, "temperature": 0.7}
     fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "parse_in_messages": True}
-    _ours: ClassVar[tuple[str, ...]] = (
-        *("return_full_text", "prefix", "continue_final_message", "skip_special_tokens", "add_special_tokens"),
-    )
+    _ours = "return_full_text prefix continue_final_message skip_special_tokens add_special_tokens".split()
 
     def options(self) -> dict[str, Any]:
         said = self.said
         own = {name: said[name] for name in self._ours if said.get(name) is not None}
         own["clean_up_tokenization_spaces"] = said.get("clean_up_tokenization_spaces") is not False
-        how = {"truncation": said.get("truncation"), **self.how("tokenizer_encode_kwargs", said)}
+        how = self._how()
         long = self.cut(how["truncation"], how.get("max_length", self.typed.get("max_length")))
+        among("handle_long_generation", said.get("handle_long_generation"), ("hole", None))
         if said.get("handle_long_generation") is not None:
-            if said["handle_long_generation"] != "hole":
-                raise InputError(
-                    f"handle_long_generation is {said['handle_long_generation']!r}, expected 'hole' or None"
-                )
             if self._truncates():
                 raise InputError("handle_long_generation is 'hole' and truncation is asked for too: leave one out")
             long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
@@ -57,8 +53,10 @@ class Continued(Written):
 
     def _truncates(self) -> bool:
         """Whether somebody asks for cutting, and not by a greatest length alone."""
-        how = {"truncation": self.said.get("truncation"), **self.how("tokenizer_encode_kwargs", self.said)}
-        return "long" in self.cut(how["truncation"], None)
+        return "long" in self.cut(self._how()["truncation"], None)
+
+    def _how(self) -> dict[str, Any]:
+        return {"truncation": self.said.get("truncation"), **self.how("tokenizer_encode_kwargs", self.said)}
 
     def single(self, given: list[Any]) -> bool:
         return bool(given) and isinstance(given[0], Mapping)
@@ -66,7 +64,7 @@ class Continued(Written):
     def shape(self, answer: Any, item: Any) -> Any:
         if self.said.get("return_tensors"):
             return [{"generated_token_ids": row} for row in self.rows(self._prompt(item, answer.read.cut), answer)]
-        return [{"generated_text": _with_tail(one["generated_text"], tail)} for one, tail in self.ended(answer)]
+        return [{"generated_text": continued(one["generated_text"], tail)} for one, tail in self.ended(answer)]
 
     def before(self, item: Any) -> int:
         read, options = len(self._prompt(item)), self.options()
@@ -102,10 +100,3 @@ class Continued(Written):
         on = item[-1]["role"] == "assistant" if last is None else last
         how: dict[str, Any] = {"add_generation_prompt": not on, "continue_final_message": on}
         return [int(i) for i in self.words.apply_chat_template(item, tokenize=True, **how)]
-
-
-def _with_tail(text: Any, tail: str) -> Any:
-    """A text, or the last message of a conversation, with some more behind it."""
-    if isinstance(text, str):
-        return text + tail
-    return [*text[:-1], text[-1] | {"content": text[-1]["content"] + tail}]

@@ -70,9 +70,9 @@ class Tagged(Asked):
             raise InputError(f"stride is {stride!r} and nothing is grouped: pass an aggregation_strategy")
         windows = {"long": "windows", "stride": stride, "overlap": "longest"}
         long = self.always_cut() if stride is None else windows
-        words = {name: said[name] for name in ("is_split_into_words", "delimiter") if said.get(name) is not None}
-        ignored = {} if said.get("ignore_labels") is None else {"ignore_labels": said["ignore_labels"]}
-        return {"aggregation_strategy": way, "boundaries": "heuristic", "decoded": True} | long | words | ignored
+        names = ("is_split_into_words", "delimiter", "ignore_labels")
+        own = {name: said[name] for name in names if said.get(name) is not None}
+        return {"aggregation_strategy": way, "boundaries": "heuristic", "decoded": True} | long | own
 
     def _strategy(self) -> str:
         way = "none"

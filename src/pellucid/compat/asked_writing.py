@@ -113,10 +113,9 @@ class Written(Asked, ABC):
         """Every text, and the end tokens and padding that the reference leaves behind it."""
         every, skip = answer.all or [answer], self.said.get("skip_special_tokens") is not False
         kept = [one.ids[:-1] if skip and one.finish_reason == "end" else one.ids for one in every]
-        words, whole = (
-            [self.words.decode(ids, skip_special_tokens=skip) for ids in x] for x in (kept, self.rows([], answer))
-        )
-        return [(one, padded[len(text) :]) for one, text, padded in zip(every, words, whole)]
+        texts = [self.words.decode(ids, skip_special_tokens=skip) for ids in kept]
+        padded = [self.words.decode(ids, skip_special_tokens=skip) for ids in self.rows([], answer)]
+        return [(one, whole[len(text) :]) for one, text, whole in zip(every, texts, padded)]
 
     def rows(self, start: list[int], answer: Any) -> list[list[int]]:
         """The tokens of every text, padded to one length; the reference's beams take a padding token of 0 for none."""

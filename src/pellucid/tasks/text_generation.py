@@ -102,10 +102,8 @@ class TextGeneration(Writer):
 
     def _one(self, work: Work, item: Any, prompt: Prompt, text: Text) -> Answer:
         said: Any = text.text
-        if self.return_full_text and isinstance(item, str):
-            said = item + said
-        elif self.return_full_text and self._goes_on(item):
-            said = [*item[:-1], item[-1] | {"content": item[-1]["content"] + said}]
+        if self.return_full_text and (isinstance(item, str) or self._goes_on(item)):
+            said = continued(item, said)
         elif self.return_full_text:
             said = [*item, {"role": "assistant", "content": said}]
         why = self.why(work, [prompt], [text])
@@ -180,6 +178,13 @@ def _is_conversation(given: Any) -> bool:
     """Whether this is a list of messages."""
     several = isinstance(given, Sequence) and not isinstance(given, str) and bool(given)
     return several and isinstance(given[0], Mapping) and "role" in given[0]
+
+
+def continued(item: str | Messages, said: str) -> str | Messages:
+    """A text, or the last message of a conversation, with some more behind it."""
+    if isinstance(item, str):
+        return item + said
+    return [*item[:-1], item[-1] | {"content": item[-1]["content"] + said}]
 
 
 def shorter(messages: Messages) -> Messages:
