@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pellucid.config import CausalLM, Config, QuestionAnswering, SequenceToSequenceLM
+from pellucid.config.checks import choice
 from pellucid.errors import InputError
 
 
@@ -94,8 +95,7 @@ def problem_of(logits: Tensor, labels: Tensor, said: str | None = None) -> str:
     """What a text's labels are: "regression" or one of two kinds of classes, as is said, or as fits."""
     kinds = ("regression", "single_label_classification", "multi_label_classification")
     problem = said or kinds[0 if logits.shape[-1] == 1 else 2 if labels.is_floating_point() else 1]
-    if problem not in kinds:
-        raise InputError(f"problem_type is {problem!r}, expected one of {', '.join(kinds)}")
+    choice("problem_type", problem, kinds)
     return problem
 
 
