@@ -2,15 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
-
-from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count, is_word, truth
 from pellucid.errors import InputError, Item
-from pellucid.models import Output
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.reader import Reader, Stretch, what_was_read
 from pellucid.tasks.reasons import Aim
@@ -115,9 +111,7 @@ class QuestionAnswering(Reader):
             said = f"logits of start and end of {one['answer']!r}"
             return [Aim(said, first, lambda output: output["logits"][0, start, 0] + output["logits"][0, end, 1])]
         said = f"logits of the start and of the end of {one['answer']!r}"
-        parts = ((first, start, 0), (last, end, 1))
-        return [Aim(said, window, partial(_logit, place, side)) for window, place, side in parts]
-
-
-def _logit(place: int, side: int, output: Output) -> Tensor:
-    return output["logits"][0, place, side]
+        return [
+            Aim(said, first, lambda output: output["logits"][0, start, 0]),
+            Aim(said, last, lambda output: output["logits"][0, end, 1]),
+        ]

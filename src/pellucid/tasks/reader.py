@@ -1,5 +1,6 @@
 """Tasks that read a text once: stretches of all texts, by length, through the model, and what its head says of each."""
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -87,12 +88,9 @@ class Reader(Task):
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
         asked = [self.asked(work, item, first + i) for i, item in enumerate(items)]
         rows = [row for rows in asked for row in rows]
-        kept = dict(self._passes(work, rows))
-        start = 0
+        kept, numbers = dict(self._passes(work, rows)), itertools.count()
         for item, windows_ in zip(items, asked):
-            numbers = range(start, start + len(windows_))
-            yield self._answered(work, item, [Stretch(rows[i], kept.pop(i)) for i in numbers])
-            start += len(windows_)
+            yield self._answered(work, item, [Stretch(window, kept.pop(next(numbers))) for window in windows_])
 
     @no_grad()
     def _answered(self, work: Work, item: Any, stretches: list[Stretch]) -> Found:

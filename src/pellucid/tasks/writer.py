@@ -168,9 +168,8 @@ class Writer(Task):
             return None
         pairs = zip(prompts, texts)
         reasons = [reason_of_writing(work.loaded, prompt.portion.ids, text.draft.ids) for prompt, text in pairs]
-        tokens, scores = (
-            tuple(itertools.chain.from_iterable(one)) for one in zip(*((r.tokens, r.scores) for r in reasons))
-        )
+        tokens = tuple(token for reason in reasons for token in reason.tokens)
+        scores = tuple(score for reason in reasons for score in reason.scores)
         return Reason(reasons[0].said, tokens, scores, reasons[0].method)
 
 

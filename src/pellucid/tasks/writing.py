@@ -42,7 +42,8 @@ class Writing(Writer):
     def prompts(self, work: Work, item: str, index: int) -> list[Prompt]:
         tokenizer = work.loaded.words
         reading = Reading(tokenizer, self.prefix or "", self.parse_special_tokens)
-        portions = sentences(reading, item, index, rule=self.long, limit=self._limit(work.loaded, tokenizer))
+        limit = work.loaded.most(self.max_length or tokenizer.model_max_length)
+        portions = sentences(reading, item, index, rule=self.long, limit=limit)
         check_read(portions[0].ids, Item(index))
         return [Prompt(portion) for portion in portions]
 
@@ -63,9 +64,6 @@ class Writing(Writer):
             (one.finish_reason for one in texts if one.finish_reason in ("length", "time")), texts[-1].finish_reason
         )
         return Answer({self.key: whole}, ids=ids, finish_reason=ends, why=self.why(work, prompts, texts))
-
-    def _limit(self, loaded: Loaded, tokenizer: Tokenizer) -> int | None:
-        return loaded.most(self.max_length or tokenizer.model_max_length)
 
 
 @dataclass(frozen=True, kw_only=True)
