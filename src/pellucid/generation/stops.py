@@ -12,25 +12,28 @@ from pellucid.text import Tokenizer
 
 
 class Stops:
-    """Looks for several texts in one that grows. Each character is looked at once (Knuth, Morris & Pratt, 1977), so it
-    does not matter where tokens end, nor how long the text is: the first that is complete ends it."""
+    """Looks for several texts in one that grows, wherever its parts end: the first that is complete ends it, and of
+    several that are then the longest. Only what may become a stop is looked at again."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = [(text, _borders(text)) for text in texts]
-        self._reached = [0] * len(texts)  # so many of its characters stand at the end of what is written
+        self._texts = texts
+        self._longest = max(map(len, texts), default=1)
         self._held = ""
         self.found = False
 
     def take(self, part: str) -> str:
         """More of the text  ->  what is certain to come before a stop. Nothing more, once one is found."""
-        if not self._texts or self.found:
-            return "" if self.found else part
+        if self.found:
+            return ""
         text = self._held + part
-        for length, character in enumerate(part, len(self._held) + 1):
-            if whole := self._look(character):
-                self.found, self._held = True, ""
-                return text[: length - whole]
-        sure = len(text) - max(self._reached)
+        complete = [(text.find(stop) + len(stop), -len(stop)) for stop in self._texts if stop in text]
+        if complete:
+            end, back = min(complete)
+            self.found, self._held = True, ""
+            return text[: end + back]
+        sure = max(0, len(text) - self._longest + 1)
+        while sure < len(text) and not any(stop.startswith(text[sure:]) for stop in self._texts):
+            sure += 1
         self._held = text[sure:]
         return text[:sure]
 
@@ -38,30 +41,6 @@ class Stops:
         """What was held back, now that nothing more comes."""
         rest, self._held = self._held, ""
         return rest
-
-    def _look(self, character: str) -> int:
-        """The length of the longest stop that ends with this character; 0 where none does."""
-        whole = 0
-        for i, (text, borders) in enumerate(self._texts):
-            reached = self._reached[i]
-            while reached and text[reached] != character:
-                reached = borders[reached - 1]
-            reached += text[reached] == character
-            whole = max(whole, len(text) if reached == len(text) else 0)
-            self._reached[i] = reached
-        return whole
-
-
-def _borders(text: str) -> list[int]:
-    """For each beginning of a text the length of the longest shorter beginning that it ends with."""
-    borders = [0] * len(text)
-    reached = 0
-    for i in range(1, len(text)):
-        while reached and text[i] != text[reached]:
-            reached = borders[reached - 1]
-        reached += text[i] == text[reached]
-        borders[i] = reached
-    return borders
 
 
 class Growing:
