@@ -106,7 +106,7 @@ class KeyValues:
         first, whole = parts[0].memory, cls(parts[0].capacity)
         whole.filled, whole.widths = max(part.filled for part in parts), parts[0].widths
         whole.paired = parts[0].paired
-        rows, room = sum(len(part.memory) for part in parts), max(part.memory.shape[2] for part in parts)
+        rows, room = sum(len(part.memory) for part in parts), max(part.capacity or part.filled for part in parts)
         whole.memory = first.new_zeros(rows, first.shape[1], room, first.shape[3])  # what no text has: still a number
         row = 0
         for part in parts:
@@ -116,14 +116,13 @@ class KeyValues:
         return whole
 
     def apart(self, lengths: Sequence[int], capacity: int) -> "KeyValues":
-        """One row that holds several texts end to end, as a row for each; shorter ones begin further right."""
-        whole = KeyValues(capacity)
-        whole.filled, whole.widths, whole.paired = max(lengths), self.widths, self.paired
-        heads, width = self.memory.shape[1], self.memory.shape[3]
-        whole.memory = self.memory.new_zeros(len(lengths), heads, capacity, width)
-        for row, text in enumerate(self.memory[0, :, : self.filled].split(list(lengths), dim=1)):
-            whole.memory[row, :, whole.filled - text.shape[1] : whole.filled] = text
-        return whole
+        """One row that holds several texts end to end, as a row for each."""
+        texts = []
+        for memory in self.memory[:, :, : self.filled].split(list(lengths), dim=2):
+            text = copy.copy(self)
+            text.memory, text.filled, text.capacity = memory, memory.shape[2], capacity
+            texts.append(text)
+        return KeyValues.together(texts, flush_right=True)
 
     def _place(self, new: Tensor, heads: int, paired: bool) -> Tensor:
         """The next free slots, for as many positions as `new` has."""

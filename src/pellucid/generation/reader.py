@@ -1,11 +1,12 @@
 """Texts that are read on, one token a pass: what a choice of the next token needs of a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from pellucid.blocks import Cache, Watch
 from pellucid.machine import inference_mode
@@ -150,19 +151,15 @@ def _wide(module: Decoder | EncoderDecoder, logits: Tensor) -> Tensor:
 
 def _together(readers: list[Reader]) -> Reader:
     """Readers of texts of different lengths as one."""
-    first = readers[0]
-    cache = Cache.together([reader.cache for reader in readers])
-    if first.memory is None or first.source is None:
-        return replace(first, cache=cache)
-    longest = max(reader.memory.shape[1] for reader in readers if reader.memory is not None)
-    rows = sum(len(reader.memory) for reader in readers if reader.memory is not None)
-    source = first.source.new_zeros(rows, longest)
-    memory = first.memory.new_zeros(rows, longest, first.memory.shape[2])
-    start = 0
-    for reader in readers:
-        if reader.memory is not None and reader.source is not None:
-            count, length = reader.source.shape
-            source[start : start + count, :length] = reader.source
-            memory[start : start + count, :length] = reader.memory
-            start += count
-    return replace(first, cache=cache, source=source, memory=memory)
+    return replace(
+        readers[0],
+        cache=Cache.together([reader.cache for reader in readers]),
+        source=_rows(reader.source for reader in readers),
+        memory=_rows(reader.memory for reader in readers),
+    )
+
+
+def _rows(tables: Iterable[Tensor | None]) -> Tensor | None:
+    """The rows of all tables as one table, with zeros behind the shorter ones; None where there are none."""
+    rows = [row for table in tables if table is not None for row in table]
+    return pad_sequence(rows, batch_first=True) if rows else None
