@@ -162,7 +162,7 @@ def test_what_may_begin_a_stop_is_held_back() -> None:
 
 
 def test_stops_take_no_longer_for_long_texts() -> None:
-    """Many long stops that nearly match everywhere: each character is looked at once."""
+    """Many long stops that nearly match everywhere."""
     looker, part, times = Stops(["a" * 999 + "b", "a" * 500 + "c"]), "a" * 2000, []
     for _ in range(20):
         began = time.process_time()

@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from pellucid.blocks.machine_code import MachineCode
+from pellucid.blocks.machine_code import kernels_in_memory
 
 SMALL = 1 << 14
 """Multiplications that one thread is done with before a second has begun."""
@@ -21,21 +21,16 @@ class Abreast:
     """The machine code of all kernels, and the threads."""
 
     def __init__(self) -> None:
-        """Raises what `MachineCode` raises, and AttributeError where PyTorch's OpenMP is another than that of Linux."""
+        """Raises what `kernels_in_memory` does, and AttributeError where PyTorch's OpenMP is another than that of Linux."""
         # what this process has loaded: PyTorch's threads do this work too, and none wait beside them
         loaded = ctypes.CDLL(None)
         self._abreast = loaded.GOMP_parallel
         for name in WITHIN:  # LLVM ends the process where it does not find one
             getattr(loaded, name)
-        self._code = MachineCode()
+        self.code = kernels_in_memory()
         self._abreast.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         self._abreast.restype = None
-
-        self._begins = {kernel: self.address(kernel) for kernel in SHARED}
-
-    def address(self, kernel: str) -> int:
-        """Where a kernel begins."""
-        return self._code.address(kernel)
+        self._begins = {kernel: self.code.address(kernel) for kernel in SHARED}
 
     def share(self, kernel: str, call: ctypes.Structure, work: int) -> None:
         """Has the threads share it, or does it here and now; work: its multiplications."""

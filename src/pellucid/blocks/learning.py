@@ -233,9 +233,6 @@ class LearningAttention(Attention):
         """What was turned is of the kind of the value again."""
         return super()._mix(query.to(value.dtype), key.to(value.dtype), value, bias, run)
 
-    def _adjoin(self) -> None:
-        """The plain maps lie as they lie."""
-
 
 class LearningLayer(nn.Module):
     """What both kinds of layers have: what is dropped and the sum are one step, and the stream stays float32 where

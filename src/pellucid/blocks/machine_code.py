@@ -34,25 +34,19 @@ ROOM = 1 << 16
 """Bytes that the file will take, and more."""
 
 
-class MachineCode:
-    """All kernels in memory, as long as this object lives.
+def kernels_in_memory() -> "Image | Relinked":
+    """All kernels, in memory as long as what is given lives.
 
     Raises ImportError where what makes or links them is missing, an error of ours where the code may not be run, or can
     be neither read nor made and kept, and whatever these libraries raise where they are broken.
     """
-
-    def __init__(self) -> None:
-        _check_runs()
-        place = _place()
-        code = _kept(place) or _made(place)
-        self._memory = Image(code) if LINKED else _Relinked(code)
-
-    def address(self, kernel: str) -> int:
-        """Where a kernel begins; see `pellucid.blocks.kernels`."""
-        return self._memory.address(kernel)
+    _check_runs()
+    place = _place()
+    code = _kept(place) or _made(place)
+    return Image(code) if LINKED else Relinked(code)
 
 
-class _Relinked:
+class Relinked:
     """Kernels in memory that LLVM links once more: 25 ms and 45 MB for each process."""
 
     def __init__(self, code: bytes) -> None:
@@ -63,6 +57,7 @@ class _Relinked:
         self._engine.finalize_object()
 
     def address(self, kernel: str) -> int:
+        """Where a kernel begins."""
         return self._engine.get_function_address(kernel)
 
 
@@ -81,10 +76,9 @@ def _target() -> Any:
 def _check_runs() -> None:
     """Raises ResourceError where a process may run nothing that it has written itself: LLVM would bring the code into
     memory all the same, and the first call end the process."""
-    readable = mmap.PROT_READ | mmap.PROT_WRITE
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    writes_and_runs = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     try:
-        mmap.mmap(-1, mmap.PAGESIZE, flags=flags, prot=readable | mmap.PROT_EXEC).close()
+        mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=writes_and_runs).close()
     except OSError as error:
         raise ResourceError(NOT_RUN) from error
 

@@ -217,9 +217,6 @@ class PackedCrossAttention(Attention):
     def _heads(self, x: Tensor, width: int | None = None) -> Tensor:
         return super()._heads(x.float(), width)
 
-    def _adjoin(self) -> None:
-        """Query is made from something else than key and value."""
-
 
 class PackedGatedFeedForward(Unheard, GatedFeedForward):
     """Gate and input are one packed product."""

@@ -56,7 +56,9 @@ class Kernels(ManySteps):
         super().__init__()
         # of a few microseconds each, for which Python's lock is kept
         call = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-        self._norm, self._gated, self._remember = (call(self.address(name)) for name in ("norm", "gated", "remember"))
+        self._norm, self._gated, self._remember = (
+            call(self.code.address(name)) for name in ("norm", "gated", "remember")
+        )
 
     def product(self, x: Tensor, tables: Sequence[Plain]) -> Tensor:
         """x by each table, side by side: Float32[Tensor, "few in"]  ->  Float32[Tensor, "few out"]
