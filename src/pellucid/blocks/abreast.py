@@ -21,7 +21,7 @@ class Abreast:
     """The machine code of all kernels, and the threads."""
 
     def __init__(self) -> None:
-        """Raises what `kernels_in_memory` does, and AttributeError where PyTorch's OpenMP is another than that of Linux."""
+        """Raises what `kernels_in_memory` does, and AttributeError where PyTorch has no OpenMP of Linux."""
         # what this process has loaded: PyTorch's threads do this work too, and none wait beside them
         loaded = ctypes.CDLL(None)
         self._abreast = loaded.GOMP_parallel

@@ -195,14 +195,14 @@ class _Writing:
             self.written = replace(self.written, ids=torch.cat((self.written.ids, tokens[:, None]), dim=1))
         if finished:
             stay = [i for i, row in enumerate(self.rows) if row not in finished]
-            kept = torch.tensor(stay, dtype=torch.long, device=tokens.device)
-            self.rows, tokens = [self.rows[i] for i in stay], tokens[kept]
-            if stay and self.written is not None:
+            self.rows = [self.rows[i] for i in stay]
+            if not stay:
+                return
+            kept = torch.tensor(stay, device=tokens.device)
+            tokens, self.reader = tokens[kept], self.reader.choose(kept)
+            if self.written is not None:
                 self.written = replace(self.written, ids=self.written.ids[kept])
-            if stay:
-                self.reader = self.reader.choose(kept)
-        if self.rows:
-            self.logits = self.reader.next(tokens)
+        self.logits = self.reader.next(tokens)
 
 
 def _seeds(settings: Settings, texts: int) -> list[int | None]:

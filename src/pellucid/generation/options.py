@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config.checks import count, token, within
-from pellucid.errors import InputError, Words
+from pellucid.errors import InputError, Words, short
 
 Reading = Callable[[str, Any, int | None], Any]
 """(name of the option, value, size of the vocabulary if it is known)  ->  the value as the rule takes it
@@ -79,20 +79,19 @@ def tokens(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
 
 def words(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
     """[[id, id], [id]]: sequences that must not be completed."""
-    if not isinstance(value, list | tuple) or not value:
-        raise InputError(f"{name} is {_said(value)}, expected a list of lists of token ids that is not empty")
+    _check_some(name, value, list | tuple, "a list of lists of token ids that is not empty")
     return _by_length({_ids(f"{name}[{i}]", ids, vocab_size): -torch.inf for i, ids in enumerate(value)})
 
 
 def sequence_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
     """{(id, id): bias}, or as JSON has it [[[id, id], bias]]."""
-    pairs = list(value.items()) if isinstance(value, Mapping) else value
-    if not isinstance(pairs, list | tuple) or not pairs:
-        raise InputError(f"{name} is {_said(value)}, expected pairs of token ids and their bias, one at least")
+    _check_some(name, value, list | tuple | Mapping, "pairs of token ids and their bias, one at least")
     biases: dict[tuple[int, ...], float] = {}
-    for i, pair in enumerate(pairs):
+    for i, pair in enumerate(value.items() if isinstance(value, Mapping) else value):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise InputError(f"{name}[{i}] is {_said(pair)}, expected a pair of a list of token ids and their bias")
+            raise InputError(
+                f"{name}[{i}] is {short(repr(pair))}, expected a pair of a list of token ids and their bias"
+            )
         ids = _ids(f"the ids of {name}[{i}]", pair[0], vocab_size)
         if ids in biases:
             raise InputError(f"{name} holds {list(ids)} twice, expected one bias for each sequence")
@@ -102,8 +101,7 @@ def sequence_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequ
 
 def token_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
     """{id: bias}; JSON writes the ids as text."""
-    if not isinstance(value, Mapping) or not value:
-        raise InputError(f"{name} is {_said(value)}, expected a mapping from token ids to their bias, one at least")
+    _check_some(name, value, Mapping, "a mapping from token ids to their bias, one at least")
     biases: dict[tuple[int, ...], float] = {}
     for key, bias in value.items():
         plain = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 20
@@ -115,9 +113,13 @@ def token_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequenc
 
 
 def _ids(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
-    if not isinstance(value, list | tuple) or not value:
-        raise InputError(f"{name} is {_said(value)}, expected a list of token ids that is not empty")
+    _check_some(name, value, list | tuple, "a list of token ids that is not empty")
     return tuple(one_token(f"{name}[{i}]", item, vocab_size) for i, item in enumerate(value))
+
+
+def _check_some(name: str, value: Any, kind: Any, expected: str) -> None:
+    if not isinstance(value, kind) or not value:
+        raise InputError(f"{name} is {short(repr(value))}, expected {expected}")
 
 
 def _bias(name: str, value: Any) -> float:
@@ -137,7 +139,3 @@ def _by_length(biases: Mapping[tuple[int, ...], float]) -> tuple[Sequences, ...]
         )
         for _, group in sorted(lengths.items())
     )
-
-
-def _said(value: Any) -> str:
-    return repr(value)[:80]

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from pellucid.config.checks import count, is_word, token, truth, within
+from pellucid.config.checks import count, is_word, truth, within
 from pellucid.errors import Argument, Blank, InputError, near, short
+from pellucid.generation.options import one_token
 from pellucid.generation.rules import OPTIONS, Rule, chain
 
 log = logging.getLogger("pellucid")
@@ -77,12 +78,10 @@ class Settings:
             raise InputError(f"stop holds {len(self.stop)} texts, expected at most {MOST_STOPS}")
         for text in self.stop:
             if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
-                said = f"a text of {len(text):,} characters" if isinstance(text, str) else repr(text)[:80]
+                said = f"a text of {len(text):,} characters" if isinstance(text, str) else short(repr(text))
                 raise InputError(Argument("stop"), f" holds {said}, expected texts of 1 to {LONGEST_STOP:,} characters")
         for stop in self.stop_token_ids:
-            if stop is None:
-                raise InputError("stop_token_ids hold None, expected ids of tokens")
-            token("stop_token_ids", stop)
+            one_token("stop_token_ids", stop, None)
 
     def _check_together(self) -> None:
         if self.do_sample and self.num_beams > 1:
@@ -104,7 +103,7 @@ SAMPLING = tuple(name for name, option in OPTIONS.items() if option.sampling)
 """Options of rules that mean something only where the next token is drawn, in the order of the chain."""
 
 _LISTS = {"stop": "texts", "stop_token_ids": "ids of tokens", "rules": "rules"}
-_OWN = {field.name for field in dataclasses.fields(Settings)}
+_OWN = [field.name for field in dataclasses.fields(Settings)]
 _BEAMS = ("length_penalty", "early_stopping")
 _FOREIGN = {
     **dict.fromkeys(("max_length", "max_tokens"), "max_new_tokens"),
@@ -117,7 +116,7 @@ _FOREIGN = {
 
 def names() -> list[str]:
     """Every option of writing by its name."""
-    return list(dict.fromkeys((*(field.name for field in dataclasses.fields(Settings)), *OPTIONS)))
+    return [*_OWN, *OPTIONS]
 
 
 def read_settings(
@@ -128,10 +127,9 @@ def read_settings(
     None means "as if not asked". vocab_size: where it is given, ids of tokens are checked against it.
     Raises InputError for an unknown name, a value out of range, and options that contradict each other.
     """
-    known = {**dict.fromkeys(_OWN), **OPTIONS}
     for name in asked:
-        if name not in known:
-            hint = f" (did you mean {_FOREIGN[name]}?)" if name in _FOREIGN else near(name, known)
+        if name not in names():
+            hint = f" (did you mean {_FOREIGN[name]}?)" if name in _FOREIGN else near(name, names())
             raise InputError(f"there is no option {short(repr(name))} of writing{hint}")
     check_kinds(asked)
     given = {name: value for name, value in asked.items() if value is not None}
@@ -148,7 +146,7 @@ def read_settings(
     settings = Settings(**own, rules=(*rules, *given.get("rules", ())))
     _check_followed(given, settings)
     for stop in settings.stop_token_ids:
-        token("stop_token_ids", stop, vocab_size or 2**31)
+        one_token("stop_token_ids", stop, vocab_size)
     return settings
 
 
