@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.blocks.calls import GROUP, LANES
-from pellucid.blocks.hooks import Unheard, is_differentiated
-from pellucid.blocks.quantized import OfFewBits
-from pellucid.blocks.rounding import GRID, TINY, codes_of_4_bits, scales_of
+from pellucid.blocks.hooks import is_differentiated
+from pellucid.blocks.quantized import LinearOfFewBits, OfFewBits
+from pellucid.blocks.rounding import TINY, codes_of_4_bits, pairs_of, scales_of
 from pellucid.blocks.usable import usable_kernels
 from pellucid.machine import fastest_dtype, multiplies_bytes
 
@@ -48,8 +48,8 @@ class Grouped(NamedTuple):
     factors: Tensor
 
 
-class GroupedLinear(Unheard, OfFewBits):
-    """A linear map with 4 or 6 bits per number."""
+class GroupedLinear(LinearOfFewBits):
+    """A linear map with 4 or 6 bits per number, whose results are float32."""
 
     def __init__(self, codes: Tensor, scales: Tensor, factors: Tensor, bias: Tensor | None = None) -> None:
         """bias: Float[Tensor, "out"]; all others as `Grouped` says."""
@@ -58,21 +58,14 @@ class GroupedLinear(Unheard, OfFewBits):
         self.out_features, self.in_features = factors.shape[1], codes.shape[1] * GROUP
         self.size, self.bits = self.out_features * self.in_features, codes.shape[2]
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
-        flat = (x if x.dim() == 2 else x.reshape(-1, x.shape[-1])).float().contiguous()
-        steps, rows = usable_kernels(), flat.shape[0]
-        if steps is None or is_differentiated(flat) or (rows >= MANY and self.bits == 4 and _sooner_as_real(x.device)):
-            product = _real_product(flat, Grouped(self.codes, self.scales, self.factors))
-        elif rows <= STRIP:
-            product = steps.coded(flat, self.codes, self.scales, self.factors)
-        else:
-            parts = [steps.coded(some, self.codes, self.scales, self.factors) for some in flat.split(STRIP)]
-            product = torch.cat(parts)
-        product = product if x.dim() == 2 else product.view(*x.shape[:-1], self.out_features)
-        return product if self.bias is None else product + self.bias
-
-    __call__ = forward
+    def product(self, x: Tensor) -> Tensor:
+        x = x.float().contiguous()
+        steps, rows = usable_kernels(), x.shape[0]
+        if steps is None or is_differentiated(x) or (rows >= MANY and self.bits == 4 and _sooner_as_real(x.device)):
+            return _real_product(x, Grouped(self.codes, self.scales, self.factors))
+        if rows <= STRIP:
+            return steps.coded(x, self.codes, self.scales, self.factors)
+        return torch.cat([steps.coded(some, self.codes, self.scales, self.factors) for some in x.split(STRIP)])
 
 
 class GroupedTable(OfFewBits):
@@ -142,14 +135,15 @@ def _numbers(codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
-    """Codes that come in 4 bits stay, and numbers that lie on such a grid get theirs back.
+    """Codes that come in 4 bits (`rounding.GRID`) stay, and numbers that lie on such a grid get theirs back.
 
     blocks: Float[Tensor, "rows width"] or UInt8[Tensor, "rows width/GROUP*GRID"], a multiple of 16 rows at a time
     """
     table, start = _empty(rows, width, 4), 0
     for block in blocks:
         if block.dtype == torch.uint8:
-            codes, scale, zero = _kept(block)
+            codes = pairs_of(block)
+            scale, zero = (one.numpy() for one in scales_of(block).float().unbind(-1))
             turned = scale < 0  # scale (q - 8) + zero = -scale ((15 - q) - 8) + zero - scale
             codes = np.where(turned[..., None], ~codes, codes)
             scales, factors = _told(np.abs(scale), np.where(turned, zero - scale, zero))
@@ -231,12 +225,3 @@ def _lay(table: Grouped, start: int, words: np.ndarray, scales: np.ndarray, fact
         to.numpy()[start // LANES : end // LANES] = np.moveaxis(beside, 1, -1)
     table.factors[:, start:end] = torch.from_numpy(factors)
     return end
-
-
-def _kept(grids: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Groups that come as `rounding.GRID` says: UInt8[Tensor, "rows groups*GRID"]
-    ->  codes UInt8[ndarray, "rows groups 16"], two in each, scale and zero Float32[ndarray, "rows groups"]
-    """
-    codes = grids.numpy().reshape(len(grids), -1, GRID)[:, :, GRID - GROUP // 2 :]
-    scale, zero = scales_of(grids).float().unbind(-1)
-    return codes, scale.numpy(), zero.numpy()

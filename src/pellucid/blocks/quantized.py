@@ -11,6 +11,7 @@ too, two for each number: the second holds what the first leaves. Their results 
 """
 
 import functools
+from abc import abstractmethod
 
 import torch
 import torch.nn.functional as F
@@ -41,8 +42,27 @@ class OfFewBits(nn.Module):
     bias: Tensor | None = None
 
 
-class Int8Linear(Unheard, OfFewBits):
-    """A linear map with 8 bits per number."""
+class LinearOfFewBits(Unheard, OfFewBits):
+    """A linear map by such a table."""
+
+    out_features: int
+    in_features: int
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
+        product = self.product(x if x.dim() == 2 else x.reshape(-1, x.shape[-1]))
+        product = product if x.dim() == 2 else product.view(*x.shape[:-1], self.out_features)
+        return product if self.bias is None else product + self.bias
+
+    @abstractmethod
+    def product(self, x: Tensor) -> Tensor:
+        """By the table alone: Float[Tensor, "rows in"]  ->  Float[Tensor, "rows out"]"""
+
+    __call__ = forward
+
+
+class Int8Linear(LinearOfFewBits):
+    """A linear map with 8 bits per number, whose results are bfloat16 or float32."""
 
     def __init__(self, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
         """codes: Int8[Tensor, "out in"]; scale: BFloat16[Tensor, "out"]; bias: Float[Tensor, "out"]"""
@@ -52,26 +72,19 @@ class Int8Linear(Unheard, OfFewBits):
         self.size = codes.numel()
         self.fine = scale.float() / 254
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], bfloat16 or float32"""
-        flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-        goes_back = is_differentiated(flat)  # whole numbers have no way back
-        enough = flat.numel() * self.out_features >= ENOUGH and not goes_back
-        real = fastest_dtype(x.device) if flat.shape[0] >= MANY_8 or goes_back else None
+    def product(self, x: Tensor) -> Tensor:
+        goes_back = is_differentiated(x)  # whole numbers have no way back
+        enough = x.numel() * self.out_features >= ENOUGH and not goes_back
+        real = fastest_dtype(x.device) if x.shape[0] >= MANY_8 or goes_back else None
         if enough and real != torch.bfloat16 and multiplies_bytes(x.device):
-            product = _whole_product(flat.float(), self.codes, self.fine)
-        elif real is not None:
-            product = F.linear(flat.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
-        else:
-            product = torch._weight_int8pack_mm(flat.to(torch.bfloat16).contiguous(), self.codes, self.scale)
-        product = product if flat is x else product.view(*x.shape[:-1], self.out_features)
-        return product if self.bias is None else product + self.bias
-
-    __call__ = forward
+            return _whole_product(x.float(), self.codes, self.fine)
+        if real is not None:
+            return F.linear(x.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
+        return torch._weight_int8pack_mm(x.to(torch.bfloat16).contiguous(), self.codes, self.scale)
 
 
-class Int4Linear(Unheard, OfFewBits):
-    """A linear map with 4 bits per number."""
+class Int4Linear(LinearOfFewBits):
+    """A linear map with 4 bits per number, whose results are bfloat16, or float32 with a bias."""
 
     def __init__(self, codes: Tensor, scale_and_zero: Tensor, bias: Tensor | None = None) -> None:
         """codes: UInt8[Tensor, "out in/2"], as PyTorch packs them; scale_and_zero: BFloat16[Tensor, "groups out 2"];
@@ -81,26 +94,17 @@ class Int4Linear(Unheard, OfFewBits):
         self.out_features, self.in_features = len(codes), codes.shape[1] * 2
         self.size = codes.numel() * 2
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  BFloat16[Tensor, "... out"], or float32 with a bias"""
-        flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-        if is_differentiated(flat):
-            product = F.linear(flat.float(), self._numbers()).to(torch.bfloat16)
-        elif flat.shape[0] < MANY_4 or self.out_features % BLOCK or not _side_by_side():
-            few = flat.to(torch.bfloat16).contiguous()
-            product = torch._weight_int4pack_mm_for_cpu(few, self.codes, GROUP, self.scale_and_zero)
-        else:
-            real = fastest_dtype(x.device)
-            product = (flat.to(real) @ _real(self.codes, self.scale_and_zero, real)).to(torch.bfloat16)
-        product = product if flat is x else product.view(*x.shape[:-1], self.out_features)
-        return product if self.bias is None else product + self.bias
+    def product(self, x: Tensor) -> Tensor:
+        if is_differentiated(x):  # by what the table stands for, as PyTorch's own product reads it
+            one = torch.eye(self.in_features, dtype=torch.bfloat16, device=self.codes.device)
+            return F.linear(x.float(), self._of_few(one).float().T).to(torch.bfloat16)
+        if x.shape[0] < MANY_4 or self.out_features % BLOCK or not _side_by_side():
+            return self._of_few(x.to(torch.bfloat16).contiguous())
+        real = fastest_dtype(x.device)
+        return (x.to(real) @ _real(self.codes, self.scale_and_zero, real)).to(torch.bfloat16)
 
-    def _numbers(self) -> Tensor:
-        """What the table stands for, as PyTorch's own product reads it: Float32[Tensor, "out in"]"""
-        one = torch.eye(self.in_features, dtype=torch.bfloat16, device=self.codes.device)
-        return torch._weight_int4pack_mm_for_cpu(one, self.codes, GROUP, self.scale_and_zero).float().T
-
-    __call__ = forward
+    def _of_few(self, x: Tensor) -> Tensor:
+        return torch._weight_int4pack_mm_for_cpu(x, self.codes, GROUP, self.scale_and_zero)
 
 
 class Int8Table(OfFewBits):

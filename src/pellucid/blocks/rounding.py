@@ -80,9 +80,14 @@ def scales_of(grids: Tensor) -> Tensor:
     return torch.from_numpy(groups[:, :, :4].copy()).view(torch.bfloat16)
 
 
+def pairs_of(grids: Tensor) -> np.ndarray:
+    """UInt8[Tensor, "rows groups*GRID"]  ->  codes UInt8[ndarray, "rows groups 16"], two in each"""
+    return grids.numpy().reshape(len(grids), -1, GRID)[:, :, 4:]
+
+
 def _kept(grids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """UInt8[Tensor, "rows groups*GRID"]  ->  as `codes_of_4_bits`, with scale and zero in bfloat16"""
-    pairs = grids.numpy().reshape(len(grids), -1, GRID)[:, :, 4:]
+    pairs = pairs_of(grids)
     codes = np.empty((*pairs.shape[:2], 2, GROUP // 2), np.int32)
     np.bitwise_and(pairs, 15, out=codes[:, :, 0])
     np.right_shift(pairs, 4, out=codes[:, :, 1])
