@@ -24,6 +24,9 @@ KERNELS: dict[str, Any] = {}
 FREE = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be formed in any order, as every library forms them; NaN stays NaN."""
 
+part = njit(fastmath=FREE, error_model="numpy")
+"""Declares a part of kernels."""
+
 float32, int8, int32, int64 = types.float32, types.int8, types.int32, types.int64
 
 thread_number = types.ExternalFunction("omp_get_thread_num", types.int32())
@@ -67,13 +70,13 @@ _of_bits = _instruction("bitcast", types.float32, types.int32)
 _bits = _instruction("bitcast", types.int32, types.float32)
 
 
-@njit(fastmath=FREE)
+@part
 def widened(half: Any) -> Any:
     """A number of bfloat16, which is the upper half of a float32."""
     return _of_bits(np.int32(np.uint32(half) << np.uint32(16)))
 
 
-@njit(fastmath=FREE)
+@part
 def narrowed(number: Any) -> Any:
     """The nearest number of bfloat16, of two as near the even one; NaN stays NaN."""
     bits = np.uint32(_bits(number))
@@ -87,7 +90,7 @@ SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(6, -1, -1))
 """Of 2^rest, the last term first: (rest ln 2)^n / n!"""
 
 
-@njit(fastmath=FREE)
+@part
 def exponential(x: Any) -> Any:
     """e^x to the last figures of float32, 2^-126 at least: 2^whole in the exponent, and 2^rest, where |rest| <= 1/2, by
     its series up to n = 6."""

@@ -7,11 +7,10 @@ of them, and what is at hand stays in the processor's own memory. Whatever is gi
 import math
 from typing import Any
 
-from numba import carray, njit
+from numba import carray
 
 from pellucid.blocks.calls import LANES, ROWS, AddNorm, MixAll
 from pellucid.blocks.dialect import (
-    FREE,
     bytes_at,
     float32,
     floats_at,
@@ -19,6 +18,7 @@ from pellucid.blocks.dialect import (
     int64,
     kernel,
     narrowed,
+    part,
     thread_count,
     thread_number,
     widened,
@@ -29,16 +29,14 @@ LINE, AHEAD = 64, 12
 """Bytes that come from memory together, and how many positions before their turn: from one position of a head to the
 next it is a page, and the processor does not see them coming. What lies behind the end is not read."""
 
-_part = njit(fastmath=FREE, error_model="numpy")
 
-
-@_part
+@part
 def _lanes(count: Any) -> Any:
     """The next multiple of `LANES`."""
     return (count + LANES - 1) // LANES * LANES
 
 
-@_part
+@part
 def _read(place: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
     """Numbers x scale from `place` to `out`."""
     real, half = carray(floats_at(place), (count,)), carray(halves_at(place), (count,))
@@ -51,7 +49,7 @@ def _read(place: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
             wide[c] = real[c] * scale
 
 
-@_part
+@part
 def _turn(place: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
     """Numbers from `place` to `out`, where they lie `step` apart."""
     real, half = carray(floats_at(place), (count,)), carray(halves_at(place), (count,))
@@ -64,7 +62,7 @@ def _turn(place: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
             wide[c * step] = real[c]
 
 
-@_part
+@part
 def _write(place: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
     """Numbers x share from `place` to `out`."""
     wide = carray(floats_at(place), (count,))
@@ -77,13 +75,13 @@ def _write(place: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
             real[c] = wide[c] * share
 
 
-@_part
+@part
 def _fetch(place: Any, size: Any) -> None:
     for line in range(0, size, LINE):
         fetch(place + line)
 
 
-@_part
+@part
 def _count(mask: Any, all_seen: Any, row: Any, first: Any, end: Any) -> Any:
     """How many of some positions may be looked at."""
     if all_seen:
@@ -94,7 +92,7 @@ def _count(mask: Any, all_seen: Any, row: Any, first: Any, end: Any) -> Any:
     return found
 
 
-@_part
+@part
 def _fill(place: Any, first: Any, end: Any, number: Any) -> None:
     numbers = carray(floats_at(place), (end,))
     for c in range(first, end):

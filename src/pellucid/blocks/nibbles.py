@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from pellucid.blocks.calls import GROUP, LANES, Coded
 from pellucid.blocks.dialect import (
-    FREE,
     bytes_at,
     float32,
     floats_at,
@@ -35,6 +34,7 @@ from pellucid.blocks.dialect import (
     int32,
     int64,
     kernel,
+    part,
     thread_count,
     thread_number,
     wholes_at,
@@ -181,10 +181,8 @@ def _tile(bits: int, rows: int) -> Any:
 
 _one_of_4, _several_of_4, _one_of_6, _several_of_6 = _tile(4, 1), _tile(4, SEVERAL), _tile(6, 1), _tile(6, SEVERAL)
 
-_part = njit(fastmath=FREE, error_model="numpy")
 
-
-@_part
+@part
 def _real_inputs(x: Any, width: Any, out: Any) -> Any:
     """A row of x and the sum of each group; its unit is 1."""
     given, groups = carray(floats_at(x), (width,)), width // GROUP
@@ -198,7 +196,7 @@ def _real_inputs(x: Any, width: Any, out: Any) -> Any:
     return float32(1.0)
 
 
-@_part
+@part
 def _whole_inputs(x: Any, width: Any, out: Any) -> Any:
     """A row of x as large and small, and the sum of each group of both; a 254th of its unit, NaN where x has one that
     is no number."""
@@ -227,7 +225,7 @@ def _whole_inputs(x: Any, width: Any, out: Any) -> Any:
 _inputs = _whole_inputs if VNNI else _real_inputs
 
 
-@_part
+@part
 def _write(held: Any, some: Any, units: Any, factors: Any, rows: Any, row: Any, out: Any) -> None:
     """What a tile holds of `some` rows of x, x the factors of its rows of the table and their units, to its place."""
     sums, to = carray(floats_at(held), (some, 2, VECTOR)), carray(floats_at(out), (some, rows))

@@ -9,12 +9,12 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from pellucid.blocks.calls import ROWS
-from pellucid.blocks.dialect import FREE, LOG_2_E, SERIES, float32, int64
+from pellucid.blocks.dialect import FREE, LOG_2_E, SERIES, float32, int64, part
 
 VECTOR = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
 """Numbers in one of the processor's vectors, a divisor of `calls.LANES`."""
@@ -128,7 +128,7 @@ def _tile(vectors: int) -> Any:
 _two_vectors, _one_vector = _tile(2), _tile(1)
 
 
-@njit(fastmath=FREE, error_model="numpy")
+@part
 def multiply(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, out: Any) -> None:
     """out = a . b, by their addresses.
 
