@@ -245,10 +245,11 @@ def _looking(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     scores: Float[Tensor, "batch heads seq source"]  ->  the same shape
     """
     least = torch.finfo(scores.dtype).min
-    away = scores.isneginf() if mask is None else scores.isneginf() & mask
-    nowhere = away.all(dim=-1, keepdim=True) if mask is None else (away == mask).all(-1, True) & mask.any(-1, True)
-    held = scores if mask is None else scores.masked_fill(~mask, least)
-    return held.clamp(min=least).softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)
+    allowed = scores.new_ones(1, dtype=torch.bool) if mask is None else mask
+    away = scores.isneginf() & allowed
+    nowhere = (away == allowed).all(dim=-1, keepdim=True) & allowed.any(dim=-1, keepdim=True)
+    held = scores.masked_fill(~allowed, least).clamp(min=least)
+    return held.softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)
 
 
 def _mask(query: Tensor, key: Tensor, run: Pass) -> Tensor | None:

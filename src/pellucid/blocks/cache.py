@@ -50,16 +50,18 @@ class KeyValues:
         key, value: Float[Tensor, "rows heads new head_dim"]  ->  the same with `filled` positions, without a copy
         Raises InputError where what is remembered has other sizes or another order of columns.
         """
-        heads, wide = key.shape[1], key if key.shape[3] >= value.shape[3] else value
-        place = self._place(wide, 2 * heads, paired)
-        self.widths = key.shape[3], value.shape[3]
-        place[:, :heads, :, : self.widths[0]] = key
+        rows, heads, length, width = key.shape
+        self._room(key, (rows, 2 * heads, length, max(width, value.shape[3])), paired)
+        self.widths = width, value.shape[3]
+        place = self.memory.narrow(2, self.filled - length, length)
+        place[:, :heads, :, :width] = key
         place[:, heads:, :, : self.widths[1]] = value
         return self.held()
 
     def extend_both(self, both: Tensor) -> tuple[Tensor, Tensor]:
         """The same for heads of keys, paired, values behind: Float[Tensor, "rows 2*heads new head_dim"]"""
-        self._place(both, both.shape[1], paired=True).copy_(both)
+        self._room(both, both.shape, paired=True)
+        self.memory.narrow(2, self.filled - both.shape[2], both.shape[2]).copy_(both)
         self.widths = both.shape[3], both.shape[3]
         return self.held()
 
@@ -124,13 +126,7 @@ class KeyValues:
             texts.append(text)
         return KeyValues.together(texts, flush_right=True)
 
-    def _place(self, new: Tensor, heads: int, paired: bool) -> Tensor:
-        """The next free slots, for as many positions as `new` has."""
-        rows, _, length, width = new.shape
-        self._room(new, (rows, heads, length, width), paired)
-        return self.memory.narrow(2, self.filled - length, length)
-
-    def _room(self, like: Tensor, new: tuple[int, int, int, int], paired: bool) -> None:
+    def _room(self, like: Tensor, new: Sequence[int], paired: bool) -> None:
         """Takes the next free slots for `new`, out of memory that is set aside the first time. Plain blocks may come
         with another kind of number than before, as they do within `torch.autocast`; packed ones write as it lies."""
         rows, heads, length, width = new

@@ -7,7 +7,7 @@ up to rounding. Nobody can look on at a twin.
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,15 +56,13 @@ class Lesson:
         weights = [linear.weight for linear in linears]
         some = any(linear.bias is not None for linear in linears)
         biases = [offset(linear) for linear in linears] if some else ()
-        found: Any = backward.Product.apply(x, dtype or self.dtype, self.narrow, len(weights), *weights, *biases)
-        return found
+        return backward.Product.apply(x, dtype or self.dtype, self.narrow, len(weights), *weights, *biases)
 
     def added(self, x: Tensor, part: Tensor, share: float) -> Tensor:
         """x + part, some of which is dropped."""
         if share == 0.0:
             return x + part
-        found: Any = backward.Added.apply(x, part, self.kept(part, share))
-        return found
+        return backward.Added.apply(x, part, self.kept(part, share))
 
     def kept(self, x: Tensor, share: float) -> Tensor:
         """A mask for x."""
@@ -92,36 +90,45 @@ class Lesson:
             self.chance.asked = asked
             return layer(x, run)
 
-        found: Any = checkpoint(once, x, use_reentrant=False, preserve_rng_state=False)
-        return found
+        return checkpoint(once, x, use_reentrant=False, preserve_rng_state=False)
 
 
 def learning(module: nn.Module, lesson: Lesson) -> Any:
     """A copy of `module` that learns its parameters; what holds parameters and nothing else is shared."""
 
-    def part(name: str, inner: nn.Module) -> Any:
-        return learning(inner, lesson)
+    def copy(kind: type[nn.Module]) -> Any:
+        twin = copied(module, kind, lambda name, part: learning(part, lesson))
+        twin.lesson = lesson
+        return twin
 
     match module:
         case PostNormLayer():
-            return copied(module, LearningPostNormLayer, part).given(lesson)
+            return copy(LearningPostNormLayer)
         case PreNormLayer():
-            return copied(module, LearningPreNormLayer, part).given(lesson)
+            return copy(LearningPreNormLayer)
         case Attention():
-            return copied(module, LearningAttention, part).given(lesson)
+            return _attention(copy(LearningAttention))
         case FeedForward():
-            return _feed_forward(copied(module, type(module), part))
+            return _feed_forward(copy(type(module)))
         case nn.Linear():
             return LearningLinear(module, lesson)
         case nn.Dropout():
             return LearningDropout(module.p, lesson)
         case RMSNorm() if type(module) is RMSNorm:  # not one whose numbers are computed from others
-            return copied(module, LearningRMSNorm, part)
+            return copy(LearningRMSNorm)
         case nn.LayerNorm() if type(module) is nn.LayerNorm:
-            return copied(module, LearningLayerNorm, part)
+            return copy(LearningLayerNorm)
         case _ if not module._modules:
             return module
-    return copied(module, type(module), part)
+    return copy(type(module))
+
+
+def _attention(twin: Any) -> Any:
+    """What is dropped of its output is dropped by the layer."""
+    twin.share, twin.output_share = twin.dropout.p, twin.output_dropout.p
+    twin.explicit = twin.explicit or twin.share > 0.0
+    twin.output_dropout = nn.Identity()
+    return twin
 
 
 def _feed_forward(twin: Any) -> Any:
@@ -176,8 +183,7 @@ class LearningRMSNorm(RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
-        found: Any = backward.RootMeanSquare.apply(x, self.weight, self.eps)
-        return found
+        return backward.RootMeanSquare.apply(x, self.weight, self.eps)
 
 
 class LearningLayerNorm(nn.LayerNorm):
@@ -190,17 +196,10 @@ class LearningLayerNorm(nn.LayerNorm):
 
 class LearningAttention(Attention):
     """One product for query, key and value, or two where the first position alone asks; and between the maps plain
-    products and softmax, as one step with its way back. What is dropped of its output is dropped by the layer."""
+    products and softmax, as one step with its way back."""
 
     lesson: Lesson
-    output_dropout: Any
-
-    def given(self, lesson: Lesson) -> Self:
-        """Its lesson, and what follows from it."""
-        self.lesson, self.share, self.output_share = lesson, self.dropout.p, self.output_dropout.p
-        self.explicit = self.explicit or self.share > 0.0
-        self.output_dropout = nn.Identity()
-        return self
+    share: float
 
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
@@ -220,11 +219,9 @@ class LearningAttention(Attention):
         if self.share:
             kept = lesson.chance.mask((len(x), self.num_heads, seq, source), self.share).to(own.dtype)
         summand, turn = lesson.summand(run, seq, source, own), None if memory is not None else run.rotation
-        mixed = backward.Mix.apply(own, other, bias, summand, turn, kept, self._form())
+        form = backward.Heads(self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale)
+        mixed = backward.Mix.apply(own, other, bias, summand, turn, kept, form)
         return self.output(run.going_on(mixed))
-
-    def _form(self) -> backward.Heads:
-        return backward.Heads(self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale)
 
     def _product(self, x: Tensor) -> Tensor:
         return self.lesson.product(x, self.query, self.key, self.value)
@@ -242,11 +239,6 @@ class LearningLayer(nn.Module):
     attention: Any
     cross_attention: Any
     feed_forward: Any
-
-    def given(self, lesson: Lesson) -> Self:
-        """Its lesson."""
-        self.lesson = lesson
-        return self
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
