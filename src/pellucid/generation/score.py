@@ -56,21 +56,21 @@ def weigh(
     lengths = [len(first) + len(then) for first, then in zip(given, written)]
     # where somebody hears its pass, logits are held for all places at once
     for group in by_length(lengths) if module.heard else by_length(lengths, *limits(module.device.type)):
-        owners = iter([i for i in group for _ in written[i]])
-        tokens = torch.tensor([token for i in group for token in written[i]], device="cpu")
-        parts = _said(module, [given[i] for i in group], [written[i] for i in group], start)
-        for part, chosen in zip(parts, tokens.split(PIECE)):
-            for one in seen(part, chosen, alternatives):
-                found[next(owners)].append(one)
+        tokens = [(i, token) for i in group for token in written[i]]
+        for part in _said(module, [given[i] for i in group], [written[i] for i in group], start):
+            now, tokens = tokens[: len(part)], tokens[len(part) :]
+            for (i, _), one in zip(now, seen(part, [token for _, token in now], alternatives)):
+                found[i].append(one)
     return found
 
 
-def seen(said: Tensor, chosen: Tensor, alternatives: int = 0) -> list[Seen]:
+def seen(said: Tensor, chosen: Sequence[int], alternatives: int = 0) -> list[Seen]:
     """What is said of the chosen tokens, and of the likeliest `alternatives`, the likeliest first.
 
-    said: log-probabilities, Float[Tensor, "rows vocab"].  chosen: Int[Tensor, "rows"]
+    said: log-probabilities, Float[Tensor, "rows vocab"].  chosen: a token of each row
     """
-    each = said.gather(1, chosen.to(said.device)[:, None]).squeeze(1).tolist()
+    places = torch.tensor(chosen, dtype=torch.long, device=said.device)
+    each = said.gather(1, places[:, None]).squeeze(1).tolist()
     if not alternatives:
         return [Seen(one, []) for one in each]
     values, ids = said.topk(min(alternatives, said.shape[1]), dim=1)

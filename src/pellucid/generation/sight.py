@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.generation.answers import Alternative, Messages, named
 from pellucid.generation.loop import check_no_search, write
@@ -78,7 +76,7 @@ def trace_writing(
     judge = judge_of(order, 1)
     for step in write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True, watch=watch):
         assert step.log_probabilities is not None  # they were asked for
-        (one,) = seen(step.log_probabilities, torch.tensor(step.tokens, device="cpu"), ALTERNATIVES)
+        (one,) = seen(step.log_probabilities, step.tokens, ALTERNATIVES)
         steps.append(
             TracedStep(
                 read=tokens_of(order.words, read),

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.generation.answers import Messages, Piece, named
@@ -45,7 +43,7 @@ def _pieces(order: Order, alternatives: int) -> Iterator[Piece]:
 def _piece(order: Order, step: Step, growing: Growing, alternatives: int) -> Piece:
     assert step.log_probabilities is not None
     (token,), why = step.tokens, step.finished.get(0)
-    (one,) = seen(step.log_probabilities, torch.tensor([token], device="cpu"), alternatives)
+    (one,) = seen(step.log_probabilities, step.tokens, alternatives)
     if why is not None and growing.end():
         why = "stop"
     return Piece(

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
@@ -97,8 +95,7 @@ def written(
         for row, token in zip(step.rows, step.tokens):
             drafts[row].ids.append(token)
         if step.log_probabilities is not None:
-            tokens = torch.tensor(step.tokens, device="cpu")
-            for row, one in zip(step.rows, seen(step.log_probabilities, tokens, alternatives)):
+            for row, one in zip(step.rows, seen(step.log_probabilities, step.tokens, alternatives)):
                 drafts[row].seen.append(one)
         for row, why in step.finished.items():
             drafts[row].why = why
