@@ -90,13 +90,11 @@ class AddNorm(Structure):
 
 
 class Gated(Structure):
-    """both, out: addresses of [rows, 2*width], gate and input side by side, and of [rows, width].
-
-    both_narrow, out_narrow: whether each is bfloat16, and not float32.
-    """
+    """both, out: addresses of [rows, 2*width], gate and input side by side, in bfloat16 where `narrow`, and of [rows,
+    width]."""
 
     __slots__ = ()
-    _fields_ = _whole("rows width both both_narrow out out_narrow")
+    _fields_ = _whole("rows width both narrow out")
 
 
 class Remember(Structure):
@@ -123,11 +121,11 @@ class Mix(Structure):
     wide: address of query, key and value of each row, the query turned and scaled.  memory: of [rows, 2*shared, slots,
     width].  room: of [threads, filled + width], the scores and the sums of each thread.
     mask: of one byte for each slot, 0 where it is hidden; 0 hides none.  mask_differs: whether each row has its own.
-    out: of [rows, heads, width], in bfloat16 where `narrow`.
+    out: of [rows, heads, width].
     """
 
     __slots__ = ()
-    _fields_ = _whole("rows heads shared width slots filled wide memory room mask mask_differs out narrow")
+    _fields_ = _whole("rows heads shared width slots filled wide memory room mask mask_differs out")
 
 
 class MixAll(Structure):

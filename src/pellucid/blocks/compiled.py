@@ -25,7 +25,7 @@ from pellucid.blocks.packed import (
     PackedRMSNorm,
 )
 from pellucid.blocks.packing import Part
-from pellucid.blocks.quantized import Int4Linear, Int8Linear
+from pellucid.blocks.quantized import Int8Linear
 from pellucid.blocks.run import Pass
 from pellucid.blocks.steps import KINDS, Asking, Kernels, Plain
 from pellucid.blocks.usable import installed, usable_kernels
@@ -127,7 +127,7 @@ class CompiledGatedFeedForward(PackedGatedFeedForward):
         steps = _steps_for(both)
         if steps is None or self.activation is not F.silu or both.numel() > MOST * both.shape[-1]:
             return super().gated(both)
-        return steps.gated(both, _taken(self.down))
+        return steps.gated(both)
 
 
 class CompiledAttention(PackedAttention):
@@ -154,7 +154,7 @@ class CompiledAttention(PackedAttention):
             return super().seen(product, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
         asking = Asking(self.num_heads, self.num_key_value_heads, self.head_dim, self.scale, run.rotation, mask)
-        return steps.attend(product, asking, remembered, _taken(self.output))
+        return steps.attend(product, asking, remembered)
 
 
 class CompiledPostNormLayer(PackedPostNormLayer):
@@ -180,11 +180,6 @@ def _add_norm(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
         return norm(x + y)
     alike, steps = x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype, _steps_for(x, y, norm.weight, norm.bias)
     return steps.add_norm(x, y, norm) if alike and steps else norm(x + y)
-
-
-def _taken(linear: nn.Module) -> torch.dtype:
-    """The kind of number that a map multiplies by its table without making it another first."""
-    return torch.bfloat16 if isinstance(linear, Int4Linear) else torch.float32
 
 
 INSTEAD: dict[type[nn.Module], type[nn.Module]] = {

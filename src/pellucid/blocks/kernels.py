@@ -19,7 +19,6 @@ from pellucid.blocks.dialect import (
     halves_at,
     int64,
     kernel,
-    narrowed,
     tables_at,
     thread_count,
     thread_number,
@@ -81,18 +80,14 @@ def norm(call: Any) -> None:
 def gated(call: Any) -> None:
     """silu(gate) x input."""
     said = carray(call, (1,))[0]
-    rows, width, both_narrow, out_narrow = said.rows, said.width, said.both_narrow, said.out_narrow
+    rows, width, narrow = said.rows, said.width, said.narrow
     both, halves = carray(floats_at(said.both), (rows, 2 * width)), carray(halves_at(said.both), (rows, 2 * width))
-    out, out_halves = carray(floats_at(said.out), (rows, width)), carray(halves_at(said.out), (rows, width))
+    out = carray(floats_at(said.out), (rows, width))
     for row in range(rows):
         for c in range(width):
-            gate = widened(halves[row, c]) if both_narrow else both[row, c]
-            given = widened(halves[row, width + c]) if both_narrow else both[row, width + c]
-            hidden = gate / (float32(1.0) + exponential(-gate)) * given
-            if out_narrow:
-                out_halves[row, c] = narrowed(hidden)
-            else:
-                out[row, c] = hidden
+            gate = widened(halves[row, c]) if narrow else both[row, c]
+            given = widened(halves[row, width + c]) if narrow else both[row, width + c]
+            out[row, c] = gate / (float32(1.0) + exponential(-gate)) * given
 
 
 @kernel(Remember)
@@ -105,10 +100,8 @@ def remember(call: Any) -> None:
     rows, asking, shared, width, slot, narrow = said.rows, said.heads, said.shared, said.width, said.slot, said.narrow
     across, turned, apart = (asking + 2 * shared) * width, said.angles != 0, said.angles_differ
     given, halves = carray(floats_at(said.together), (rows, across)), carray(halves_at(said.together), (rows, across))
-    flat, heads = (
-        carray(floats_at(said.wide), (rows, across)),
-        carray(floats_at(said.wide), (rows, across // width, width)),
-    )
+    flat = carray(floats_at(said.wide), (rows, across))
+    heads = carray(floats_at(said.wide), (rows, across // width, width))
     memory = carray(floats_at(said.memory), (rows, 2 * shared, said.slots, width))
     angles, scale = carray(floats_at(said.angles), (rows, width)), said.scale
     for row in range(rows):
@@ -138,8 +131,8 @@ def mix(call: Any) -> None:
     room = carray(floats_at(said.room), (threads, filled + width))[me]
     memory = carray(floats_at(said.memory), (rows, 2 * shared, said.slots, width))
     mask, all_seen, apart = carray(bytes_at(said.mask), (rows, filled)), said.mask == 0, said.mask_differs
-    out, halves = carray(floats_at(said.out), (rows, asking, width)), carray(halves_at(said.out), (rows, asking, width))
-    scores, sums, narrow = room[:filled], room[filled:], said.narrow
+    out = carray(floats_at(said.out), (rows, asking, width))
+    scores, sums = room[:filled], room[filled:]
     for one in range(rows * asking * me // threads, rows * asking * (me + 1) // threads):
         row, head = one // asking, one % asking
         query, near = heads[row, head], head // (asking // shared)
@@ -156,9 +149,8 @@ def mix(call: Any) -> None:
         total = float32(0.0)
         for slot in range(filled):
             if all_seen or mask[row * apart, slot]:
-                weight = exponential(scores[slot] - top) + scores[slot] * float32(
-                    0.0
-                )  # which NaN and infinity make NaN
+                # NaN and infinity x 0 make NaN
+                weight = exponential(scores[slot] - top) + scores[slot] * float32(0.0)
                 total += weight
                 value = memory[row, shared + near, slot]
                 for c in range(width):
@@ -166,7 +158,4 @@ def mix(call: Any) -> None:
         if total == float32(0.0):  # padding that may look nowhere: zeros, as PyTorch gives
             total = float32(1.0)
         for c in range(width):
-            if narrow:
-                halves[row, head, c] = narrowed(sums[c] / total)
-            else:
-                out[row, head, c] = sums[c] / total
+            out[row, head, c] = sums[c] / total

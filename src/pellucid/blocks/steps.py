@@ -151,30 +151,29 @@ class Kernels(ManySteps):
         self._norm(ctypes.byref(norm))
         return out
 
-    def gated(self, both: Tensor, dtype: torch.dtype) -> Tensor:
+    def gated(self, both: Tensor) -> Tensor:
         """silu(gate) x input, which stand side by side, in any kind of number.
 
-        both: Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"] of kind `dtype`
+        both: Float[Tensor, "... 2*inner"]  ->  Float32[Tensor, "... inner"]
         """
         both = _readable(both)
         inner = both.shape[-1] // 2
-        out = both.new_empty(*both.shape[:-1], inner, dtype=dtype)
+        out = both.new_empty(*both.shape[:-1], inner, dtype=torch.float32)
         gated = calls.Gated(
             rows=out.numel() // inner,
             width=inner,
             both=both.data_ptr(),
-            both_narrow=both.dtype == torch.bfloat16,
+            narrow=both.dtype == torch.bfloat16,
             out=out.data_ptr(),
-            out_narrow=dtype == torch.bfloat16,
         )
         self._gated(ctypes.byref(gated))
         return out
 
-    def attend(self, together: Tensor, asking: Asking, remembered: KeyValues, dtype: torch.dtype) -> Tensor:
+    def attend(self, together: Tensor, asking: Asking, remembered: KeyValues) -> Tensor:
         """One new position of each row, beside all that is remembered; it is remembered too.
 
         together: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in any kind
-        ->  Float[Tensor, "rows heads*width"] of kind `dtype`
+        ->  Float32[Tensor, "rows heads*width"]
         Raises InputError where the mask or what is remembered has other sizes: the kernels would read beside it.
         """
         heads, shared, width, scale, rotation, mask = asking
@@ -201,7 +200,7 @@ class Kernels(ManySteps):
             scale=scale,
         )
         self._remember(ctypes.byref(remember))
-        out = wide.new_empty(rows, heads * width, dtype=dtype)
+        out = wide.new_empty(rows, heads * width)
         room = wide.new_empty(torch.get_num_threads(), filled + width)
         mix = calls.Mix(
             rows=rows,
@@ -216,7 +215,6 @@ class Kernels(ManySteps):
             mask=placed(mask),
             mask_differs=mask is not None and mask.shape[0] > 1,
             out=out.data_ptr(),
-            narrow=dtype == torch.bfloat16,
         )
         self.share("mix", mix, rows * heads * filled * width)
         return out
