@@ -36,7 +36,7 @@ from pellucid.blocks import (
     rounding,
 )
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.steps import Asking, Kernels, Plain
+from pellucid.blocks.steps import Kernels, Plain
 from pellucid.blocks.usable import usable_kernels
 from pellucid.errors import InputError
 from pellucid.files import listed, write_whole
@@ -184,8 +184,7 @@ def test_a_position_and_what_it_sees(
             count = 1 if hidden == "alike" else rows
             mask = torch.rand(count, step + 1, generator=torch.Generator().manual_seed(step)) < 0.6
             mask[:, -1] = True
-        asking = Asking(heads, shared, width, 0.3, rotation, mask)
-        found = made.attend(together, asking, remembered)
+        found = made.attend(together, remembered, heads, shared, 0.3, rotation, mask)
         every_key, every_value = (
             torch.stack(one, dim=2).repeat_interleave(heads // shared, dim=1) for one in (keys, values)
         )
@@ -202,11 +201,11 @@ def test_a_position_and_what_it_sees(
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 def test_what_is_no_number_stays_none(made: Kernels, broken: float) -> None:
     together = numbers(1, 3 * 8)
-    asking, remembered = Asking(1, 1, 8, 1.0, None, None), KeyValues(4)
-    assert made.attend(together, asking, remembered).isfinite().all()
+    remembered = KeyValues(4)
+    assert made.attend(together, remembered, 1, 1, 1.0).isfinite().all()
     together = together.clone()
     together[0, 8] = broken  # a number of its key, not of its value
-    assert made.attend(together, asking, remembered).isnan().all()
+    assert made.attend(together, remembered, 1, 1, 1.0).isnan().all()
     x = torch.ones(1, 8)
     x[0, 3] = broken
     assert not made.norm(x, torch.ones(8), 1e-6)[0, 3].isfinite()
@@ -219,37 +218,35 @@ def test_what_another_model_remembers_is_refused(made: Kernels, dtype: torch.dty
     """By its address the kernel would write beside it; before, PyTorch's own steps refused it."""
     remembered = KeyValues(5)
     remembered.extend_both(numbers(*held).to(dtype)[:, :, :3])
-    asking = Asking(2, 2, 8, 1.0, None, None)
     with pytest.raises(InputError, match=r"remembers .*make a new cache"):
-        made.attend(numbers(1, 6 * 8), asking, remembered)
+        made.attend(numbers(1, 6 * 8), remembered, 2, 2, 1.0)
 
 
 def test_memory_of_another_kind_of_number_is_refused(made: Kernels) -> None:
     remembered = KeyValues(5)
     remembered.extend_both(numbers(1, 4, 3, 8).bfloat16())
     with pytest.raises(InputError, match=r"bfloat16\[1, 4, 5, 8\] on cpu, and float32\[1, 4, 5, 8\] on cpu"):
-        made.attend(numbers(1, 6 * 8), Asking(2, 2, 8, 1.0, None, None), remembered)
+        made.attend(numbers(1, 6 * 8), remembered, 2, 2, 1.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (1, 5), (2, 4)])
 def test_a_mask_of_other_slots_is_refused(made: Kernels, shape: tuple[int, int]) -> None:
     remembered = KeyValues(5)
     remembered.extend_both(numbers(3, 4, 3, 8))
-    asking = Asking(2, 2, 8, 1.0, None, torch.ones(shape, dtype=torch.bool))
+    mask = torch.ones(shape, dtype=torch.bool)
     with pytest.raises(InputError, match="this cache holds 3 rows of 4"):
-        made.attend(numbers(3, 6 * 8), asking, remembered)
+        made.attend(numbers(3, 6 * 8), remembered, 2, 2, 1.0, mask=mask)
 
 
 def test_what_does_not_lie_straight_is_read_as_it_is(made: Kernels) -> None:
     both, together = numbers(6, 2).T, numbers(24, 2).T
     close(made.gated(both), F.silu(both.double()[:, :3]) * both.double()[:, 3:])
-    asking = Asking(1, 1, 8, 1.0, None, None)
-    close(made.attend(together, asking, KeyValues(2)), together[:, 16:].double())
+    close(made.attend(together, KeyValues(2), 1, 1, 1.0), together[:, 16:].double())
 
 
 def test_who_may_look_nowhere_hears_nothing(made: Kernels) -> None:
     mask = torch.tensor([[False], [True]])
-    found = made.attend(numbers(2, 3 * 8), Asking(1, 1, 8, 1.0, None, mask), KeyValues(2))
+    found = made.attend(numbers(2, 3 * 8), KeyValues(2), 1, 1, 1.0, mask=mask)
     close(found, torch.stack((torch.zeros(8), numbers(2, 3, 8)[1, 2])).double())
 
 

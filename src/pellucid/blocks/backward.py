@@ -83,9 +83,7 @@ def _one_dnn(x: Tensor, *kinds: torch.dtype) -> bool:
         return False
     if x.device.type != "cpu" or x.dtype not in (kinds or (torch.float32,)) or not torch.backends.mkldnn.is_available():
         return False
-    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and (
-        x.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    return x.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def forth(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

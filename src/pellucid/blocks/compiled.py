@@ -27,7 +27,7 @@ from pellucid.blocks.packed import (
 from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int8Linear
 from pellucid.blocks.run import Pass
-from pellucid.blocks.steps import KINDS, Asking, Kernels, Plain
+from pellucid.blocks.steps import KINDS, Kernels, Plain
 from pellucid.blocks.usable import installed, usable_kernels
 from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import features
@@ -153,8 +153,8 @@ class CompiledAttention(PackedAttention):
         if steps is None or self.num_heads >= ALIKE * self.num_key_value_heads:
             return super().seen(product, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
-        asking = Asking(self.num_heads, self.num_key_value_heads, self.head_dim, self.scale, run.rotation, mask)
-        return steps.attend(product, asking, remembered)
+        heads, shared = self.num_heads, self.num_key_value_heads
+        return steps.attend(product, remembered, heads, shared, self.scale, run.rotation, mask)
 
 
 class CompiledPostNormLayer(PackedPostNormLayer):

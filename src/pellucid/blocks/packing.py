@@ -49,8 +49,8 @@ class Packing:
 
     def fits(self, weight: Tensor) -> bool:
         """Whether this table can be laid out so."""
-        there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        return there and weight.device.type == "cpu" and self.dtype in (torch.float32, torch.bfloat16)
+        there = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
+        return there and self.dtype in (torch.float32, torch.bfloat16)
 
     def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
         """One linear map of several tables, one below the other: Float[Tensor, "out in"], Float[Tensor, "out"]"""

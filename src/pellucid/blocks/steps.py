@@ -33,22 +33,6 @@ class Plain(NamedTuple):
     head: int = 0
 
 
-class Asking(NamedTuple):
-    """How one position asks.
-
-    heads: of query.  shared: of key.  width: of each.  scale: of scores.
-    rotation: of the new position alone; None turns nothing.
-    mask: Bool[Tensor, "rows|1 filled"], True where a slot may be looked at; None where all may.
-    """
-
-    heads: int
-    shared: int
-    width: int
-    scale: float
-    rotation: Rotation | None
-    mask: Tensor | None
-
-
 class Kernels(ManySteps):
     """The compiled steps. Whatever they are given lies without gaps, and is float32 where nothing else is said."""
 
@@ -169,16 +153,28 @@ class Kernels(ManySteps):
         self._gated(ctypes.byref(gated))
         return out
 
-    def attend(self, together: Tensor, asking: Asking, remembered: KeyValues) -> Tensor:
+    def attend(
+        self,
+        together: Tensor,
+        remembered: KeyValues,
+        heads: int,
+        shared: int,
+        scale: float,
+        rotation: Rotation | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
         """One new position of each row, beside all that is remembered; it is remembered too.
 
         together: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in any kind
+        heads: of query.  shared: of key.  scale: of scores.
+        rotation: of the new position alone; None turns nothing.
+        mask: Bool[Tensor, "rows|1 filled"], True where a slot may be looked at; None where all may.
         ->  Float32[Tensor, "rows heads*width"]
         Raises InputError where the mask or what is remembered has other sizes: the kernels would read beside it.
         """
-        heads, shared, width, scale, rotation, mask = asking
-        rows, together = together.shape[0], _readable(together)
-        wide = together.new_empty(rows, (heads + 2 * shared) * width, dtype=torch.float32)
+        together = _readable(together)
+        wide = torch.empty_like(together, dtype=torch.float32)
+        rows, width = together.shape[0], together.shape[1] // (heads + 2 * shared)
         memory = remembered.reserve(2 * shared, width, wide)
         filled, slots = remembered.filled, memory.shape[2]
         if mask is not None and (mask.shape[1] != filled or mask.shape[0] not in (1, rows)):
