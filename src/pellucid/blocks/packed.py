@@ -112,7 +112,8 @@ class PackedAttention(Unheard, Attention):
         rows, seq, _ = x.shape
         shared = self.num_key_value_heads
         together = self.product(x)
-        narrow = seq >= LONG and bias is None and _by_order_alone(run) and self._narrows(together, run)
+        by_order_alone = run.causal and run.mask is None and run.lengths is None and bias is None
+        narrow = seq >= LONG and by_order_alone and self._narrows(together, run)
         if run.rotation is not None:
             together = run.rotation.turn_paired(together.float(), self.num_heads + shared, shared)
         together = together.to(x.dtype if run.cache is None else torch.float32)
@@ -157,10 +158,6 @@ class PackedAttention(Unheard, Attention):
         return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2) if in_pairs(self) else x
 
     __call__ = forward
-
-
-def _by_order_alone(run: Pass) -> bool:
-    return run.causal and run.mask is None and run.lengths is None
 
 
 def _mixed_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

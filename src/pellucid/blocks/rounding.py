@@ -44,14 +44,11 @@ def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
     start = 0
     for block in blocks:
         here = slice(start, start := start + len(block))
-        codes.numpy()[here], scale[here] = _rows_to_8_bits(block.float().numpy())
+        numbers = block.float().numpy()
+        scale[here] = torch.from_numpy(np.abs(numbers).max(axis=1) / 127).clamp(min=TINY)
+        steps = numbers / scale[here].float().numpy()[:, None]
+        codes.numpy()[here] = np.rint(steps, out=steps).clip(-127, 127, out=steps)
     return codes, scale
-
-
-def _rows_to_8_bits(numbers: np.ndarray) -> tuple[np.ndarray, Tensor]:
-    scale = torch.from_numpy(np.abs(numbers).max(axis=1) / 127).clamp(min=TINY).to(torch.bfloat16)
-    steps = numbers / scale.float().numpy()[:, None]
-    return np.rint(steps, out=steps).clip(-127, 127, out=steps).astype(np.int8), scale
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:

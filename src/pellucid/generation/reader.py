@@ -92,12 +92,10 @@ def _groups(module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], 
     apart: those of different lengths are not to be mixed.
     """
     groups: list[list[int]] = []
-    held = 0
+    held, packs = 0, isinstance(module, Decoder) and not apart
     for i in sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i)):
-        length = len(prompts[i])
-        alike = bool(groups) and length == len(prompts[groups[-1][0]])
-        joins = not apart and isinstance(module, Decoder) and length <= PACKED // 4 and held + length <= PACKED
-        if groups and (alike or (joins and len(prompts[groups[-1][0]]) <= PACKED // 4)):
+        length, longest = len(prompts[i]), len(prompts[groups[-1][0]]) if groups else 0
+        if groups and (length == longest or (packs and longest <= PACKED // 4 and held + length <= PACKED)):
             groups[-1].append(i)
             held += length
         else:
