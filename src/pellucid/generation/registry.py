@@ -105,26 +105,23 @@ def follow(rules: Sequence[Rule], logits: Tensor, written: Written) -> tuple[Ten
     ruled = logits
     for one in rules:
         ruled = one(ruled, written)
-        if not _are_logits(ruled, logits):
-            shape = type(ruled).__name__
-            if isinstance(ruled, Tensor):
-                place = "" if _stand_alike(ruled, logits) else f", {ruled.layout}, on {ruled.device}"
-                shape = f"{tuple(ruled.shape)} of {ruled.dtype}{place}"
-            raise InputError(f"the rule {several(_names(one))} gives {shape}, expected logits {tuple(logits.shape)}")
+        if wrong := _no_logits(ruled, logits):
+            raise InputError(f"the rule {several(_names(one))} gives {wrong}, expected logits {tuple(logits.shape)}")
     most = ruled.amax(dim=-1)
     if not bool((most < torch.inf).all()) and (names := _overflowing(rules, logits, written)):
         raise InputError(f"the rule {several(names)} gives NaN or inf after {counted(written.new, 'token')}")
     return ruled, most
 
 
-def _are_logits(ruled: Any, logits: Tensor) -> bool:
-    """Whether a rule gave what it may."""
-    alike = isinstance(ruled, Tensor) and ruled.shape == logits.shape and ruled.is_floating_point()
-    return alike and _stand_alike(ruled, logits)
-
-
-def _stand_alike(one: Tensor, other: Tensor) -> bool:
-    return one.layout == other.layout and one.device == other.device
+def _no_logits(ruled: Any, logits: Tensor) -> str:
+    """What a rule gave in place of logits; "" where it gave such."""
+    if not isinstance(ruled, Tensor):
+        return type(ruled).__name__
+    stands_alike = ruled.layout == logits.layout and ruled.device == logits.device
+    if stands_alike and ruled.shape == logits.shape and ruled.is_floating_point():
+        return ""
+    place = "" if stands_alike else f", {ruled.layout}, on {ruled.device}"
+    return f"{tuple(ruled.shape)} of {ruled.dtype}{place}"
 
 
 def _overflowing(rules: Sequence[Rule], logits: Tensor, written: Written) -> list[str]:

@@ -200,10 +200,9 @@ def _going_with(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 
 
 def _plain(name: str, value: Any) -> Any:
-    if name == "stop" and isinstance(value, str):
-        return (value,)
-    if name == "stop_token_ids" and isinstance(value, int):
-        return (value,)
-    if name not in ("stop", "stop_token_ids") or isinstance(value, str | bytes | bytearray | memoryview):
+    if name not in ("stop", "stop_token_ids"):
         return value
-    return tuple(value) if isinstance(value, Sequence) else value
+    if isinstance(value, str if name == "stop" else int):
+        return (value,)
+    several = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+    return tuple(value) if several else value
