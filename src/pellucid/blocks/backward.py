@@ -3,7 +3,7 @@
 A gradient is called by the name of what it is a gradient of: `by_x` is the slope of the loss by x.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,9 +175,7 @@ class Mix(torch.autograd.Function):
         query, key, value = (form.beside(x).to(kind) for x in (asking, answering, said))
         batch, seq, source = len(own), asking.shape[1], said.shape[1]
         if rotation is not None:
-            query, key = (
-                rotation.turn(x.view(batch, -1, seq, form.width)).to(x.dtype).view(x.shape) for x in (query, key)
-            )
+            query, key = (_turned(x, rotation.turn, batch, seq) for x in (query, key))
         scores = torch.baddbmm(query.new_empty(1), query, key.transpose(1, 2), beta=0, alpha=form.scale)
         seen = scores.view(batch, form.heads, seq, source)
         if bias is not None:
@@ -211,11 +209,7 @@ class Mix(torch.autograd.Function):
         by_query = torch.baddbmm(empty, by_scores, key, beta=0, alpha=form.scale)
         by_key = torch.baddbmm(empty, by_scores.transpose(1, 2), query, beta=0, alpha=form.scale)
         if ctx.rotation is not None:
-            batch, seq = by_mixed.shape[:2]
-            by_query, by_key = (
-                ctx.rotation.turn_back(x.view(batch, -1, seq, form.width)).to(x.dtype).view(x.shape)
-                for x in (by_query, by_key)
-            )
+            by_query, by_key = (_turned(x, ctx.rotation.turn_back, *by_mixed.shape[:2]) for x in (by_query, by_key))
         own, other, bias = ctx.shapes
         by_own = by_mixed.new_empty(own)
         by_other = None if other is None else by_mixed.new_empty(other)
@@ -225,6 +219,11 @@ class Mix(torch.autograd.Function):
         if bias is not None and ctx.needs_input_grad[2]:
             by_bias = by_scores.view(-1, form.heads, own[1], weights.shape[-1]).sum_to_size(bias[0]).to(bias[1])
         return by_own, by_other, by_bias, None, None, None, None
+
+
+def _turned(x: Tensor, turn: Callable[[Tensor], Tensor], batch: int, seq: int) -> Tensor:
+    """Queries or keys, which lie as `Heads.beside` says, by the angles of their places."""
+    return turn(x.view(batch, -1, seq, x.shape[-1])).to(x.dtype).view(x.shape)
 
 
 def _dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
