@@ -31,9 +31,6 @@ FULL = {
 MOST_NAME = 200
 """Bytes of a name to which something comes, such as a number; systems take 255."""
 
-MOST_LINKS = 40
-"""That a system follows from one to the next."""
-
 _DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 """Where Linux shows what a process has open."""
 
@@ -83,11 +80,10 @@ def target_of(name: str | os.PathLike[str]) -> Path:
 
 def _is_descriptor(path: Path) -> bool:
     """Whether this names what a process has open, such as /dev/fd/3: behind it stands a file that others write into."""
-    links = 0
-    while path.is_symlink() and links < MOST_LINKS:
+    while path.is_symlink():
         if _DESCRIPTORS.fullmatch(os.path.realpath(path.parent)):
             return True
-        path, links = path.parent / path.readlink(), links + 1
+        path = path.parent / path.readlink()
     return False
 
 
@@ -99,15 +95,12 @@ def check_ending(name: str, path: str | os.PathLike[str], *endings: str) -> None
 
 def cache() -> Path:
     """Where things lie that can be made again: `PELLUCID_CACHE`, else `pellucid` in `XDG_CACHE_HOME` or in ~/.cache."""
-    stated = os.environ.get("PELLUCID_CACHE")
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pellucid")
+    place = Path(os.environ.get("PELLUCID_CACHE") or usual)
     try:
-        if stated:
-            return Path(stated).expanduser()
-        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pellucid"
+        return place.expanduser()
     except RuntimeError as error:
-        if stated:
-            raise InputError(f"PELLUCID_CACHE is {short(stated)}, in the home of nobody: set it to a folder") from error
-        raise InputError("there is no home folder to keep files in: set PELLUCID_CACHE to a folder") from error
+        raise InputError(f"{short(str(place))} is in the home of nobody: set PELLUCID_CACHE to a folder") from error
 
 
 def write_whole(
@@ -156,9 +149,7 @@ def _link(beside: Path, target: Path) -> None:
     """A file's second name, which nothing has."""
     try:
         os.link(beside, target)
-    except FileExistsError:
-        raise
-    except OSError:  # a disk that knows one name for each file
+    except OSError:  # it is there, or the disk knows one name for each file
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
         beside.replace(target)

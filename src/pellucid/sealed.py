@@ -26,16 +26,14 @@ def unsealed(path: Path, newest: int, most: int, again: Words) -> dict[str, Any]
     try:
         body: dict[str, Any] = json.loads(content, object_pairs_hook=once)
         later = body["format"]
-        if type(later) is int and newest < later < 1_000_000:
-            wrote = f", written by pellucid {str(body['pellucid'])[:20]}" if "pellucid" in body else ""
-            reads = f"this pellucid reads up to {newest}: upgrade pellucid, or "
-            raise InputError(f"{path} is of format {later}{wrote}, and {reads}", again)
-        body.pop("digest")
+        body.pop("digest", None)
         whole = sealed(body) == content
-    except InputError:
-        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, error, again) from error
+    if type(later) is int and newest < later < 1_000_000:
+        wrote = f", written by pellucid {str(body['pellucid'])[:20]}" if "pellucid" in body else ""
+        reads = f"this pellucid reads up to {newest}: upgrade pellucid, or "
+        raise InputError(f"{path} is of format {later}{wrote}, and {reads}", again)
     if not whole:
         raise CorruptFileError(f"{path} was changed, its digest does not fit: restore it, or ", again)
     return body

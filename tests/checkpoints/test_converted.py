@@ -201,5 +201,5 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("PELLUCID_CACHE", "~/mine")
     assert cache() == tmp_path / "mine"
     monkeypatch.setenv("PELLUCID_CACHE", "~nobody-at-all/mine")
-    with pytest.raises(InputError, match=r"^PELLUCID_CACHE is ~nobody-at-all/mine, in the home of nobody: set it to a"):
+    with pytest.raises(InputError, match=r"^~nobody-at-all/mine is in the home of nobody: set PELLUCID_CACHE to a"):
         cache()

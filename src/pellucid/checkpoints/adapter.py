@@ -96,20 +96,23 @@ class _Over(Contents):
         self.least = least
 
     @cached_property
+    def known(self) -> "_Known":
+        page, names = self.adapter.page(self.facts)
+        return _Known(names, page, self.base.tensors)
+
+    @cached_property
     def facts(self) -> dict[str, Any]:
         return facts_of(self.adapter, self._held[1])
 
     @cached_property
     def tensors(self) -> dict[str, Stored]:
         pairs, whole = self._held
-        page, names = self.adapter.page(self.facts)
-        known = _Known(names, page, self.base.tensors)
         tensors = dict(self.base.tensors)
         for name, numbers in whole.items():  # first: beside what is added to a table may stand that table itself
-            tensors[self._replaced(name, known)] = numbers
-        self._check_words(known, tensors)
+            tensors[self._replaced(name)] = numbers
+        self._check_words(tensors)
         for module, pair in pairs.items():
-            theirs, low = self._low(module, pair, known, tensors)
+            theirs, low = self._low(module, pair, tensors)
             tensors[theirs] = low.added_to(tensors[theirs], self.least)
         return tensors
 
@@ -135,8 +138,7 @@ class _Over(Contents):
     @property
     def untrained(self) -> tuple[str, ...]:
         """The base's, but for what the adapter holds."""
-        page, names = self.adapter.page(self.facts)
-        own = {f"{ours}." for theirs in self._held[1] for ours in ours_of(names, theirs, page.rows)}
+        own = {f"{ours}." for theirs in self._held[1] for ours in self.known.places(theirs)}
         return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in own))
 
     # -- what the file holds ------------------------------------------------------------------------------------------
@@ -163,22 +165,21 @@ class _Over(Contents):
                 whole[bare.replace(".base_layer.", ".")] = numbers
         return pairs, whole
 
-    def _check_words(self, known: "_Known", tensors: dict[str, Stored]) -> None:
+    def _check_words(self, tensors: dict[str, Stored]) -> None:
         """Refuses more tokens, or fewer, where the table of the head has as many rows as before."""
         rows = self.facts.get("vocab_size")
         if rows == self.base.facts.get("vocab_size", rows):
             return
         for name, numbers in tensors.items():
-            if _HEAD in known.places(name) and numbers.shape[:1] != (rows,):
+            if _HEAD in self.known.places(name) and numbers.shape[:1] != (rows,):
                 raise self.wrong(
                     f"it has a table of {rows} tokens, and no {name}, which has {[*numbers.shape]} numbers in "
                     f"{self.adapter.base_name}: save it with both (save_embedding_layers=True)"
                 )
 
-    def _low(
-        self, module: str, pair: dict[str, Stored], known: "_Known", tensors: dict[str, Stored]
-    ) -> tuple[str, _Low]:
+    def _low(self, module: str, pair: dict[str, Stored], tensors: dict[str, Stored]) -> tuple[str, _Low]:
         """Which of the tensors a pair changes, and how."""
+        known = self.known
         theirs, place = known.table(module)
         if place is None:
             hint = near(module, known.modules, most=1)
@@ -186,7 +187,7 @@ class _Over(Contents):
         if theirs is None and not known.tied_head(place):
             raise self.wrong(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
         if theirs is None or known.shared(place):
-            raise self._twice(module, self._way_apart(known, place))
+            raise self._twice(module, self._way_apart(place))
         embedding = "embedding_A" in pair or "embedding_B" in pair
         sides = ("embedding_A", "embedding_B") if embedding else ("A", "B")
         if set(pair) != set(sides):
@@ -214,8 +215,9 @@ class _Over(Contents):
             added = f"{[*low.up.shape]} x {[*low.down.shape]}"
             raise self.adapter.stranger(f"at {module} it adds {added} to a table of {[*shape]}")
 
-    def _replaced(self, name: str, known: "_Known") -> str:
+    def _replaced(self, name: str) -> str:
         """The name under which a whole tensor goes: that of the base's, where there is one."""
+        known = self.known
         places = known.places(name)
         if not places:
             raise self.wrong(
@@ -238,10 +240,10 @@ class _Over(Contents):
         paths = [".".join(words[: i + 1]) for i in range(len(words))]
         return any(path.endswith(one) for path in paths for one in self.adapter.facts.whole)
 
-    def _way_apart(self, known: "_Known", place: Place) -> str:
+    def _way_apart(self, place: Place) -> str:
         """What to do about a pair in one place of a table that serves twice. The library adds it there alone, and where
         it merges, in both: other numbers, and no word."""
-        if self.adapter.facts.tied or (known.one_for_both and not known.tied_head(place)):
+        if self.adapter.facts.tied or (self.known.one_for_both and not self.known.tied_head(place)):
             return _LEARN_OTHER
         return (
             "merging would change both places; save that model with a copy of the table as its head and "

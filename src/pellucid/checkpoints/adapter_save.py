@@ -17,7 +17,7 @@ from pellucid.checkpoints.adapter_facts import FILE, NUMBERS, TASKS, AdapterFact
 from pellucid.checkpoints.adapter_head import HEAD_KEYS, NOTE
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.names import Place
+from pellucid.checkpoints.names import Place, gathered
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.errors import Argument, InputError, several
 from pellucid.files import path_of, reading
@@ -158,17 +158,15 @@ class _Tables:
         if "" in modules:
             raise _no_words(f"{modules['']} stands in no module of the file")
         twice = {name for tie in ties(self.config).items() for name in tie}
-        groups: dict[str, dict[int, Tensor]] = {}
-        places: dict[str, Place] = {}
+        held: list[tuple[Place, Tensor]] = []
         for ours, value in self.module.state_dict().items():
             place = self.place(ours)
             around = next((one for one in modules if place.theirs.startswith(f"{one}.")), None)
             if around is not None:
                 if ours in twice:
                     raise _no_words(f"{modules[around]} is written with all of {around}, where a table serves twice")
-                groups.setdefault(place.theirs, {})[place.part] = value
-                places[place.theirs] = place
-        found = {theirs: places[theirs].move.give([part[i] for i in sorted(part)]) for theirs, part in groups.items()}
+                held.append((place, value))
+        found = gathered(held)
         return found | {twin: found[name] for name, twin in self.page.twins.items() if name in found}
 
     def shortened(self, whole: set[str]) -> set[str]:

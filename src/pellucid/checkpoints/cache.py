@@ -100,8 +100,7 @@ def unlike(folder: Path, listed: Mapping[str, int | None]) -> list[str]:
 def lost(folder: Path) -> list[str]:
     """The files of a repository that change what its model makes and are not in its snapshot; not the weights, which
     whoever needs them asks for."""
-    listed = [file for file in _listed(folder) or () if any_of([file], SMALL)]
-    return [file for file in listed if not (folder / file).exists()]
+    return [file for file in _listed(folder) or () if any_of([file], SMALL) and not (folder / file).exists()]
 
 
 def is_known(folder: Path) -> bool:
@@ -129,15 +128,16 @@ def _listed(folder: Path) -> dict[str, int] | None:
 
 def pulls(name: str, where: Where) -> str:
     """The command that brings a repository into the hub's own cache, or into another one."""
-    command = f"pellucid pull --revision {where.revision} {name}" if where.revision else f"pellucid pull {name}"
-    return f"{_into(where)}{command}, with network"
+    return f"{_into(where)}pellucid pull {_at(where)}{name}, with network"
 
 
 def downloads(name: str, file: str, where: Where) -> str:
     """The command of the hub's own client that brings one file."""
-    what = f"{name} {shlex.quote(file)}"
-    command = f"hf download --revision {where.revision} {what}" if where.revision else f"hf download {what}"
-    return f"{_into(where)}{command}"
+    return f"{_into(where)}hf download {_at(where)}{name} {shlex.quote(file)}"
+
+
+def _at(where: Where) -> str:
+    return f"--revision {where.revision} " if where.revision else ""
 
 
 def _into(where: Where) -> str:

@@ -62,10 +62,12 @@ def converted(package: Packaged, home: Path) -> Path:
     folder = place_of(package)
     if _whole(folder):
         return folder
+    from huggingface_hub.utils import WeakFileLock
+
     try:
         folder.parent.mkdir(mode=_CLOSED, parents=True, exist_ok=True)
         _check_own(folder.parent)
-        with _lock(folder):
+        with WeakFileLock(folder.with_name(f"{folder.name}.lock"), timeout=PATIENCE):
             if not _whole(folder):
                 _make(package, home, folder)
     except OSError as error:
@@ -114,12 +116,6 @@ def _check_own(folder: Path) -> None:
         ours = folder.stat().st_uid == os.getuid()
         wrong = f"others may write in {folder}: chmod go-w takes that from them" if ours else f"{folder} is not yours"
         raise _unwritable(InputError(wrong))
-
-
-def _lock(folder: Path) -> Any:
-    from huggingface_hub.utils import WeakFileLock
-
-    return WeakFileLock(folder.with_name(f"{folder.name}.lock"), timeout=PATIENCE)
 
 
 def _unwritable(said: PellucidError) -> PellucidError:

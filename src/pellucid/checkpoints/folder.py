@@ -114,16 +114,11 @@ def cannot_make(target: Path, place: Path, error: OSError) -> PellucidError:
 
 def _tried(place: Path, target: Path) -> OSError | None:
     """What hinders a folder that is made in `place` and moved into `target`, if anything does."""
-    made = None
     try:
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
-        if target.is_dir():
-            made = made.rename(target / made.name)
-        made.rmdir()
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=place) as made:
+            if target.is_dir():
+                Path(made).rename(target / Path(made).name).rename(made)
     except OSError as error:
-        if made is not None:
-            with suppress(OSError):
-                made.rmdir()
         return error
     return None
 

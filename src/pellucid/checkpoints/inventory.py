@@ -39,15 +39,13 @@ def inventory() -> list[Entry]:
 
 def _package(package: installed.Packaged) -> Entry:
     folder = package.path()
-    foreign = package.foreign and folder is not None and (folder / package.weights).is_file()
-    if foreign:
-        state = (
-            "ready"
-            if at_hand(package)
-            else "needs a cache that you can write, and nobody else: PELLUCID_CACHE names one"
-        )
+    if folder is None:
+        state = "not installed"
+    elif not (package.foreign and (folder / package.weights).is_file()):
+        state = _state(folder)
     else:
-        state = _state(folder) if folder else "not installed"
+        lacks = "needs a cache that you can write, and nobody else: PELLUCID_CACHE names one"
+        state = "ready" if at_hand(package) else lacks
     notice = package.notice if folder else f"install it with: {package.install}"
     return Entry(package.name, "package", state, _size(folder), package.licence, notice, folder)
 

@@ -12,7 +12,7 @@ Where several rows have the same right side, the first is the name that is writt
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,16 @@ def _table(rows: Rows) -> _Table:
         for name, place in places.items():
             table.back.setdefault(name, place)
     return table
+
+
+def gathered(held: Iterable[tuple[Place, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of a file by their names there, out of numbers of ours and the places where they stand."""
+    groups: dict[str, dict[int, Tensor]] = {}
+    moves: dict[str, Move] = {}
+    for place, numbers in held:
+        groups.setdefault(place.theirs, {})[place.part] = numbers
+        moves[place.theirs] = place.move
+    return {theirs: moves[theirs].give([parts[i] for i in sorted(parts)]) for theirs, parts in groups.items()}
 
 
 def _forward(theirs: str, table: _Table) -> dict[str, Place]:

@@ -30,29 +30,28 @@ _QUIET = {nn.Dropout.forward, nn.Identity.forward}
 def check_network(loaded: Loaded, done: str) -> None:
     """Refuses a network that is no longer the one that its config describes: nobody could open its files, and what
     learns in its place would be another. done: what cannot be done with it."""
+    if wrong := _unlike_config(loaded):
+        raise InputError(f"this model cannot be {done}: {wrong}")
+
+
+def _unlike_config(loaded: Loaded) -> str | None:
+    """What of a network its config does not describe, and what to do; None where nothing is so."""
     with torch.device("meta"):
         as_said = assemble(loaded.config)
     held, described = loaded.module.state_dict(), as_said.state_dict()
     odd = [name for name in {**held, **described} if name not in held or name not in described]
     odd += [name for name in held if name in described and held[name].shape != described[name].shape]
     if odd:
-        raise InputError(
-            f"this model cannot be {done}: its parts were changed, and {several(sorted(odd), 2)} no longer fit its "
-            "config; put them back, or merge what was hung on them"
-        )
-    if other := _changed(loaded.module, as_said):
-        raise InputError(
-            f"this model cannot be {done}: {other} is not what its config says, and would be lost; put it back"
-        )
+        changed = f"its parts were changed, and {several(sorted(odd), 2)} no longer fit its config"
+        return f"{changed}; put them back, or merge what was hung on them"
+    if fact := _changed(loaded.module, as_said):
+        return f"{fact} is not what its config says, and would be lost; put it back"
     if other := _otherwise(loaded.module, as_said):
-        what, advice = other
-        raise InputError(f"this model cannot be {done}: {what}, which would be lost; {advice}")
+        return f"{other[0]}, which would be lost; {other[1]}"
     for name, source in ties(loaded.config).items():
         if name in held and not torch.equal(held[name], held[source]):
-            raise InputError(
-                f"this model cannot be {done}: {name} and {source} are one table by its config, and their numbers "
-                "differ"
-            )
+            return f"{name} and {source} are one table by its config, and their numbers differ"
+    return None
 
 
 def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) -> str | None:

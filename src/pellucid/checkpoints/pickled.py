@@ -38,16 +38,10 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
     """Every tensor of a `.bin` file by name."""
     check_regular(path)
     with path.open("rb") as file:
-        if file.read(len(OLDEST)) == OLDEST:
+        first = file.read(len(OLDEST))
+        if first == OLDEST:
             return _oldest(path, file)
-    return _zip(path)
-
-
-# -- a zip -------------------------------------------------------------------------------------------------------------
-
-
-def _zip(path: Path) -> dict[str, Tensor]:
-    if not _begins_as_zip(path):
+    if not first.startswith(b"PK\x03\x04"):
         raise UnsafeFileError(
             f"{path} is no zip file: damaged, or a bare pickle, which is never opened; save it again with a newer "
             "PyTorch, best as safetensors"
@@ -57,6 +51,9 @@ def _zip(path: Path) -> dict[str, Tensor]:
             return _entries(path, archive)
     except (zipfile.BadZipFile, OSError, RuntimeError, EOFError, ValueError) as error:  # RuntimeError: encrypted
         raise CorruptFileError(f"{path} is a damaged zip file ({str(error)[:120]}): fetch it again") from error
+
+
+# -- a zip -------------------------------------------------------------------------------------------------------------
 
 
 def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
@@ -91,11 +88,6 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
     return _filled(
         _checked(path, read_words(path, io.BytesIO(archive.read(main[0])))), held, turned=said != sys.byteorder.encode()
     )
-
-
-def _begins_as_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PK\x03\x04"
 
 
 def _plain(entries: list[zipfile.ZipInfo], size: int) -> bool:

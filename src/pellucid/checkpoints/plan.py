@@ -1,6 +1,8 @@
 """The whole account of a checkpoint before a single number is read: which tensor goes where, and what is left over."""
 
 import logging
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,11 +56,10 @@ class Plan:
 
     def dtype(self, tensors: dict[str, Stored]) -> torch.dtype:
         """What most numbers of the file are."""
-        sizes: dict[torch.dtype, int] = {}
-        for theirs in {place.theirs for place in self.placed.values()}:
-            held = tensors[theirs]
-            sizes[held.dtype] = sizes.get(held.dtype, 0) + torch.Size(held.shape).numel()
-        return max(sizes, key=lambda dtype: sizes[dtype])
+        sizes: Counter[torch.dtype] = Counter()
+        for held in (tensors[theirs] for theirs in {place.theirs for place in self.placed.values()}):
+            sizes[held.dtype] += math.prod(held.shape)
+        return max(sizes, key=sizes.__getitem__)
 
 
 def make_plan(

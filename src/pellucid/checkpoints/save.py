@@ -10,8 +10,7 @@ from pellucid.checkpoints.facts import tell_of_states
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
 from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.moves import Move
-from pellucid.checkpoints.names import Names, Rows
+from pellucid.checkpoints.names import Names, Rows, gathered
 from pellucid.checkpoints.network import check_network
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.checkpoints.weights import UNTRAINED
@@ -71,12 +70,8 @@ def _write(loaded: Loaded, folder: Path) -> None:
 def _tensors(loaded: Loaded, names: Names, rows: Rows) -> dict[str, Tensor]:
     """Every tensor of the file by the reference's name; what is one table under two names comes once."""
     module, same = loaded.module, ties(loaded.config)
-    groups: dict[str, dict[int, Tensor]] = {}
-    moves: dict[str, Move] = {}
-    for ours, value in module.state_dict().items():
-        if ours in same and module.get_parameter(same[ours]) is module.get_parameter(ours):
-            continue
-        place = names.theirs(ours, rows, prefixed=loaded.config.head is not None)
-        groups.setdefault(place.theirs, {})[place.part] = value
-        moves[place.theirs] = place.move
-    return {theirs: moves[theirs].give([parts[i] for i in sorted(parts)]) for theirs, parts in groups.items()}
+    return gathered(
+        (names.theirs(ours, rows, prefixed=loaded.config.head is not None), value)
+        for ours, value in module.state_dict().items()
+        if ours not in same or module.get_parameter(same[ours]) is not module.get_parameter(ours)
+    )

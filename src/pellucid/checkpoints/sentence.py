@@ -59,15 +59,19 @@ def read_pooling(folder: Path) -> Pooling | None:
         return None
     modules = _modules(path)
     kinds = [_kind(path, module) for module in modules]
-    if kinds == ORDER[0][:1] and _is_cross_encoder(folder):
-        _check_place(path, modules)
-        return None
-    if kinds not in ORDER:
+    crosses = kinds == ORDER[0][:1] and _is_cross_encoder(folder)
+    if not crosses and kinds not in ORDER:
         found = ", ".join(kinds[:9]) or "none"
         raise CheckpointMismatchError(
             f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
         )
-    _check_place(path, modules)
+    if place := _place(modules[0]):
+        raise CheckpointMismatchError(
+            f"{path} says that the Transformer lies in {short(repr(place))}, and it is read beside modules.json alone: "
+            "move the files of that folder there, and set that path to the empty text"
+        )
+    if crosses:
+        return None
     try:
         place = inside(folder, _place(modules[1]))
     except UnsafeFileError as error:
@@ -108,14 +112,6 @@ def _place(module: dict[str, Any]) -> Any:
     said = module.get("path")
     place = said.removesuffix("/") or said if isinstance(said, str) else said
     return "" if place == "." else place
-
-
-def _check_place(path: Path, modules: list[dict[str, Any]]) -> None:
-    if place := _place(modules[0]):
-        raise CheckpointMismatchError(
-            f"{path} says that the Transformer lies in {short(repr(place))}, and it is read beside modules.json alone: "
-            "move the files of that folder there, and set that path to the empty text"
-        )
 
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:

@@ -134,13 +134,11 @@ def _unsafe(path: Path, what: str) -> UnsafeFileError:
 def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
     """What one word does to the stack of values."""
     match word:
-        case "PROTO" if argument == 2:
-            pass
-        case "PROTO":
+        case "PROTO" if argument != 2:
             raise CheckpointMismatchError(
                 f"{path} is written in pickle protocol {argument}, expected 2: save it again by torch.save's default"
             )
-        case "STOP":
+        case "PROTO" | "STOP":
             pass
         case "NONE" | "NEWTRUE" | "NEWFALSE":
             stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[word])

@@ -43,10 +43,9 @@ class Where:
 
     def check_revision(self) -> None:
         """Refuses what is no revision, where the hub is asked for it: a path has none, whatever a file says."""
-        said = "" if self.revision is None else str(self.revision)
-        known = isinstance(self.revision, str) and _REVISION.fullmatch(said) and ".." not in said
-        if self.revision is not None and not known:
-            raise InputError(f"revision is {said[:80]!r}, expected a branch, a tag or a commit")
+        said = self.revision
+        if said is not None and not (isinstance(said, str) and _REVISION.fullmatch(said) and ".." not in said):
+            raise InputError(f"revision is {str(said)[:80]!r}, expected a branch, a tag or a commit")
 
     @property
     def offline(self) -> bool:
