@@ -68,16 +68,13 @@ def save_adapter(
     numbers |= {f"{PREFIX}{theirs}": one for theirs, one in replaced.items()}
     if dtype is not None:
         numbers = {one: held.to(dtype) for one, held in numbers.items()}
-    ranks, alphas = _ranks({_module(theirs): low for theirs, low in lows.items()})
-    kind, head = (loaded.config.head.name, True) if loaded.config.head else (None, False)
+    head = loaded.config.head
+    kind = head.name if head else None
     facts = AdapterFacts(
         base=base,
         task=next((task for task, one in TASKS.items() if one == kind), None),
-        rank=ranks.pop("", 8),
-        alpha=alphas.pop("", 8),
-        ranks=ranks,
-        alphas=alphas,
         whole=tuple(sorted(tables.shortened(set(replaced)) if head else _outer(map(_module, replaced)))),
+        **_ranks({_module(theirs): low for theirs, low in lows.items()}),
     )
     flipped = any(tables.flipped(theirs) for theirs in lows)
     with beside(target) as folder:
@@ -224,15 +221,18 @@ def _outer(modules: Iterable[str]) -> set[str]:
     return {one for one in every if not any(one.startswith(f"{other}.") for other in every)}
 
 
-def _ranks(lows: dict[str, Change]) -> tuple[dict[str, int], dict[str, float]]:
-    """Rank and alpha of each module that differs from the most; those of the most under ""."""
+def _ranks(lows: dict[str, Change]) -> dict[str, Any]:
+    """Rank and alpha of most modules, and those of each that differs, as `AdapterFacts` has them."""
     said = {path: (low.down.shape[0], _whole(low.scale * low.down.shape[0])) for path, low in lows.items()}
     if not said:
-        return {}, {}
+        return {}
     (rank, alpha), _ = Counter(said.values()).most_common(1)[0]
-    ranks = {path: one for path, (one, _) in said.items() if one != rank}
-    alphas = {path: one for path, (_, one) in said.items() if one != alpha}
-    return {"": rank} | ranks, {"": alpha} | alphas
+    return {
+        "rank": rank,
+        "alpha": alpha,
+        "ranks": {path: one for path, (one, _) in said.items() if one != rank},
+        "alphas": {path: one for path, (_, one) in said.items() if one != alpha},
+    }
 
 
 def _whole(number: float) -> float:

@@ -146,7 +146,7 @@ def _into(where: Where) -> str:
     return "" if other is None or Path(other).resolve() == own else f"HF_HUB_CACHE={shlex.quote(os.fspath(other))} "
 
 
-def brings(folder: Path, patterns: tuple[str, ...]) -> str:
+def brings(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
     """What brings the files that a snapshot lacks, as the end of a sentence; nothing for a folder of another kind, and
     where its repository has no such file."""
     folder = folder.absolute()

@@ -216,7 +216,8 @@ def _in_words(error: BaseException, name: str, described: bool) -> PellucidError
         return ResourceError(f"{FULL[error.errno]} while fetching {name!r} into the hub's cache")
     if isinstance(error, OSError) and error.filename is not None:
         return NotFoundError(f"the hub's cache cannot be read or written: {error}")
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    response: Any = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
     if status == 401 and not described and "Invalid credentials" not in str(error):  # so it answers strangers
         return _unknown(name)
     if status in (401, 403):
@@ -225,8 +226,8 @@ def _in_words(error: BaseException, name: str, described: bool) -> PellucidError
         return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
     if isinstance(error, (*_UNREADABLE, client().errors.FileMetadataError)):
         return _not_fetched(name, "what answers is not the hub")
-    if status is not None:
-        return _not_fetched(name, f"the hub answered {status} to {_asked_for(error)}", "try again later")
+    if status is not None:  # of what was asked for the path alone, since a link that was signed is a secret
+        return _not_fetched(name, f"the hub answered {status} to {response.url.path[:200]}", "try again later")
     return _not_fetched(name, f"the hub could not be reached ({_short(error)})")
 
 
@@ -247,11 +248,6 @@ def _unknown(name: str) -> NotFoundError:
     hint, advice = ("", f"; run: {package.install}") if package else (near_names(name), "")
     check = "check the name (owner/model), or set HF_TOKEN if it is private"
     return NotFoundError(f"the hub does not know {name!r}{hint}: {check}{advice}")
-
-
-def _asked_for(error: Any) -> str:
-    """What an answer of the hub's is to, without what is only meant for it: a link that was signed is a secret."""
-    return error.response.url.path[:200]
 
 
 def _short(error: BaseException) -> str:

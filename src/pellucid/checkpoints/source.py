@@ -1,6 +1,5 @@
 """From a name to a folder of files: a path, an installed package, the hub's cache, the hub, in this order."""
 
-import glob
 import logging
 import math
 import os
@@ -207,7 +206,7 @@ def _make_whole(found: Source, where: Where) -> None:
     asked = (folder, offline or _token(where))
     if _opens(folder) and time.monotonic() - _IN_VAIN.get(asked, -math.inf) < _AGAIN:
         return  # which was said
-    told = []
+    told, wrong = [], []
     try:
         if not offline:
             hub.download(name, replace(where, revision=folder.name), there=folder)
@@ -218,14 +217,12 @@ def _make_whole(found: Source, where: Where) -> None:
         return
     _IN_VAIN[asked] = time.monotonic()
     if lost := cache.lost(folder):
-        lacks = f"{name} is not whole in the hub's cache, which lacks {several(lost)}: it may answer otherwise"
-        told.append(lacks + cache.brings(folder, tuple(map(glob.escape, lost))))
+        wrong.append(f"is not whole in the hub's cache, which lacks {several(lost)}")
     if odd := cache.wrong(folder):
-        other = f"{name} has {several(odd)} in another size than the hub lists: it may answer otherwise"
-        told.append(other + cache.brings(folder, tuple(map(glob.escape, odd))))
+        wrong.append(f"has {several(odd)} in another size than the hub lists")
     if not lost and (offline or told) and not cache.is_known(folder):
-        unknown = f"{name} is in the hub's cache without a list of what belongs to it: it may answer otherwise"
-        told.append(unknown + cache.brings(folder, ()))
+        wrong.append("is in the hub's cache without a list of what belongs to it")
+    told += [f"{name} {what}: it may answer otherwise{cache.brings(folder)}" for what in wrong]
     for line in told:
         log.warning("%s", line)
 
