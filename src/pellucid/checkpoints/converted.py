@@ -70,12 +70,13 @@ def converted(package: Packaged, home: Path) -> Path:
         with WeakFileLock(folder.with_name(f"{folder.name}.lock"), timeout=PATIENCE):
             if not _whole(folder):
                 _make(package, home, folder)
+    except (InputError, ResourceError) as error:  # of which those of a missing file are the system's too
+        reason = error.__cause__  # of a file of the package the cache is not to blame
+        if isinstance(reason, OSError) and not Path(reason.filename or "").is_relative_to(home):
+            raise _unwritable(error) from error
+        raise
     except OSError as error:
         raise _unwritable(cannot_write(folder, error)) from error
-    except (InputError, ResourceError) as error:
-        reason = error.__cause__  # of a file of the package the cache is not to blame
-        written = isinstance(reason, OSError) and not Path(reason.filename or "").is_relative_to(home)
-        raise (_unwritable(error) if written else error) from error
     return folder
 
 
@@ -119,5 +120,4 @@ def _check_own(folder: Path) -> None:
 
 
 def _unwritable(said: PellucidError) -> PellucidError:
-    kind = ResourceError if isinstance(said, ResourceError) else InputError
-    return kind(said, "; PELLUCID_CACHE names another place for what is converted once")
+    return type(said)(said, "; PELLUCID_CACHE names another place for what is converted once")
