@@ -182,7 +182,7 @@ class _Over(Contents):
         known = self.known
         theirs, place = known.table(module)
         if place is None:
-            hint = near(module, known.modules, most=1)
+            hint = near(module, (name.rpartition(".")[0] for name in known.tensors), most=1)
             raise self.wrong(f"{module} is nothing in a {known.page.architecture}{hint}")
         if theirs is None and not known.tied_head(place):
             raise self.wrong(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
@@ -260,10 +260,6 @@ class _Known:
     def __init__(self, names: Names, page: HeadPage, tensors: dict[str, Stored]) -> None:
         self.names, self.page, self.tensors = names, page, tensors
         self.theirs = {frozenset(ours): name for name in tensors if (ours := names.ours(name, page.rows))}
-
-    @property
-    def modules(self) -> list[str]:
-        return [name.rpartition(".")[0] for name in self.tensors]
 
     def places(self, name: str) -> dict[str, Place]:
         return ours_of(self.names, name, self.page.rows)

@@ -69,7 +69,7 @@ class Adapter:
 
     def held(self) -> dict[str, Stored]:
         """Its tensors by the names in its file."""
-        return one_file(self.path, "safetensors" if self.path.suffix == ".safetensors" else "bin")
+        return one_file(self.path)
 
     def page(self, said: dict[str, Any]) -> tuple[HeadPage, Names]:
         """The page of the head that these facts name, and how the tensors of its file are called."""

@@ -14,11 +14,9 @@ from pellucid.checkpoints.cache import brings
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.tensors import check_name, spans, told_in
-from pellucid.checkpoints.wanted import WEIGHTS, form_of_folder
+from pellucid.checkpoints.wanted import NUMBERS, PICKLED, WEIGHTS, form_of_folder
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
 from pellucid.files import read_json
-
-_FORMS = (("model.safetensors", "safetensors"), ("pytorch_model.bin", "bin"))
 
 UNTRAINED = "pellucid.untrained"
 """The note, in the header of weights that we wrote, of the parts whose numbers are random."""
@@ -53,17 +51,15 @@ class Stored:
 
 def stored(folder: Path) -> dict[str, Stored]:
     """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
-    for name, form in _FORMS:
-        index = f"{name}.index.json"
+    for name, _, index in (NUMBERS, PICKLED):
         if os.path.lexists(folder / name):
-            return one_file(_there(folder, name), form)
+            return one_file(_there(folder, name))
         if os.path.lexists(folder / index):
-            return _shards(folder, _there(folder, index), form)
-    for name, form in _FORMS:
-        if shards := sorted(path.name for path in folder.glob(f"{name.partition('.')[0]}-*-of-*.{form}")):
-            index = f"{name}.index.json"
+            return _shards(folder, _there(folder, index), Path(name).suffix)
+    for _, shards, index in (NUMBERS, PICKLED):
+        if found := sorted(path.name for path in folder.glob(shards)):
             advice = brings(folder, (index,)) or ": fetch it too"
-            raise NotFoundError(f"{folder} holds {several(shards, 3)} without {index}, which places them{advice}")
+            raise NotFoundError(f"{folder} holds {several(found, 3)} without {index}, which places them{advice}")
     if packed := form_of_folder(folder).models:
         raise NotFoundError(f"{folder} holds a config.json and no weights but {packed[0]}: give its path")
     others = sorted(path.name for path in folder.glob("*.safetensors*"))
@@ -77,10 +73,9 @@ def stored(folder: Path) -> dict[str, Stored]:
 def untrained_in(folder: Path) -> tuple[str, ...]:
     """The parts whose numbers are random by the weights' own word, as `Loaded.untrained` names them: a tool that trains
     them and writes them anew leaves the note out."""
-    name, _ = _FORMS[0]
-    if not os.path.lexists(folder / name):
+    if not os.path.lexists(folder / NUMBERS[0]):
         return ()
-    path = _there(folder, name)
+    path = _there(folder, NUMBERS[0])
     parts = told_in(path, UNTRAINED, [])
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise CorruptFileError(f"{path} has a damaged note in its header: {UNTRAINED} is no list of names")
@@ -94,9 +89,9 @@ def _there(folder: Path, name: str) -> Path:
     return path
 
 
-def one_file(path: Path, form: str) -> dict[str, Stored]:
-    """Every tensor of one file.  form: "safetensors" or "bin"."""
-    if form == "safetensors":
+def one_file(path: Path) -> dict[str, Stored]:
+    """Every tensor of one file, of safetensors or of PyTorch as its name ends."""
+    if path.suffix == ".safetensors":
         return {name: Stored(span.dtype, span.shape, span.read, span.rows) for name, span in spans(path).items()}
     return {name: _held(tensor) for name, tensor in read_pickled(path).items()}
 
@@ -105,7 +100,7 @@ def _held(tensor: Tensor) -> Stored:
     return Stored(tensor.dtype, tuple(tensor.shape), lambda: tensor)
 
 
-def _shards(folder: Path, index: Path, form: str) -> dict[str, Stored]:
+def _shards(folder: Path, index: Path, ending: str) -> dict[str, Stored]:
     table = read_json(index).get("weight_map")
     if not table or not isinstance(table, Mapping) or not all(isinstance(shard, str) for shard in table.values()):
         raise CorruptFileError(f"{index} has no weight_map of names and files")
@@ -113,8 +108,8 @@ def _shards(folder: Path, index: Path, form: str) -> dict[str, Stored]:
         check_name(index, name)
     shards = sorted(set(table.values()))
     for shard in shards:
-        if not shard.endswith(f".{form}"):
-            raise UnsafeFileError(f"{index} names {shard[:80]!r}, expected files ending in .{form}")
+        if not shard.endswith(ending):
+            raise UnsafeFileError(f"{index} names {shard[:80]!r}, expected files ending in {ending}")
     paths = {shard: inside(folder, shard) for shard in shards}
     missing = [shard for shard, path in paths.items() if not path.exists()]
     if missing:
@@ -123,7 +118,7 @@ def _shards(folder: Path, index: Path, form: str) -> dict[str, Stored]:
         raise NotFoundError(told + brings(folder, WEIGHTS))
     found: dict[str, Stored] = {}
     for shard, path in paths.items():
-        held = one_file(path, form)
+        held = one_file(path)
         strange = [name for name in held if table.get(name) != shard]
         if strange:
             raise CheckpointMismatchError(f"{path} holds {several(strange)}, which {index.name} does not place there")
