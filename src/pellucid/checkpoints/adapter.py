@@ -259,14 +259,14 @@ class _Known:
 
     def __init__(self, names: Names, page: HeadPage, tensors: dict[str, Stored]) -> None:
         self.names, self.page, self.tensors = names, page, tensors
-        self.theirs = {frozenset(ours): name for name in tensors if (ours := names.ours(name, page.rows))}
+        self.theirs = {frozenset(ours): name for name in tensors if (ours := names.ours(name))}
 
     def places(self, name: str) -> dict[str, Place]:
-        return ours_of(self.names, name, self.page.rows)
+        return ours_of(self.names, name)
 
     def own(self, name: str) -> Place | None:
         """Where numbers stand that go by our own name."""
-        return standing(self.names, name, self.page.rows)
+        return standing(self.names, name)
 
     def table(self, module: str) -> tuple[str | None, Place | None]:
         """The base's name of a module's table, and how it lies."""

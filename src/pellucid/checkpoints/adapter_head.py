@@ -9,7 +9,7 @@ from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.families import family_in
 from pellucid.checkpoints.labels import without_labels
 from pellucid.checkpoints.links import inside
-from pellucid.checkpoints.names import Names, Place, Rows
+from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.tensors import told_in
 from pellucid.checkpoints.weights import Stored, one_file
@@ -28,18 +28,18 @@ NETWORK = "network."
 """Stands before our own names in what PEFT writes of a model of `pellucid.compat`."""
 
 
-def ours_of(names: Names, theirs: str, rows: Rows) -> dict[str, Place]:
+def ours_of(names: Names, theirs: str) -> dict[str, Place]:
     """Our parameters that a tensor of an adapter stands for, and where: by a name of the family, or by our own."""
-    place = standing(names, theirs, rows)
-    return names.ours(theirs if place is None else place.theirs, rows)
+    place = standing(names, theirs)
+    return names.ours(theirs if place is None else place.theirs)
 
 
-def standing(names: Names, name: str, rows: Rows) -> Place | None:
+def standing(names: Names, name: str) -> Place | None:
     """Where the numbers of a parameter of ours stand in the files of its family; None for any other name."""
     if not name.startswith(NETWORK):
         return None
     try:
-        return names.theirs(name.removeprefix(NETWORK), rows, prefixed=True)
+        return names.theirs(name.removeprefix(NETWORK), prefixed=True)
     except KeyError:
         return None
 
@@ -107,16 +107,16 @@ def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
     said = base | {"architectures": [page.architecture]}
     _, names = adapter.page(said)
     for name, numbers in whole.items():
-        if "head.classifier.weight" in ours_of(names, name, page.rows) and head.answers == "labels":
+        if "head.classifier.weight" in ours_of(names, name) and head.answers == "labels":
             return _with_labels(said, numbers.shape[0] if numbers.shape else 0)
     return said
 
 
 def _own_words(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
     """How many tokens there are, where the adapter holds a table of them: it may know more than its base."""
-    page, names = adapter.page(adapter.base.facts)
+    _, names = adapter.page(adapter.base.facts)
     for name, numbers in whole.items():
-        if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in ours_of(names, name, page.rows)):
+        if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in ours_of(names, name)):
             return {"vocab_size": numbers.shape[0]}
     return {}
 

@@ -147,7 +147,7 @@ class _Tables:
 
     def place(self, ours: str) -> Place:
         """Where a parameter of ours stands."""
-        return self.names.theirs(ours, self.page.rows, prefixed=self.config.head is not None)
+        return self.names.theirs(ours, prefixed=self.config.head is not None)
 
     def below(self, whole: Iterable[str]) -> dict[str, Tensor]:
         """Every tensor of the file in the modules of these parameters, and below them."""
@@ -175,7 +175,7 @@ class _Tables:
 
     def flipped(self, theirs: str) -> bool:
         """Whether a table of the file is [in, out]."""
-        first = next(iter(self.names.ours(theirs, self.page.rows).values()))
+        first = next(iter(self.names.ours(theirs).values()))
         return first.move.flipped
 
     def joined(self, changes: Mapping[str, Change]) -> dict[str, Change]:
@@ -194,7 +194,7 @@ class _Tables:
         return {theirs: self._joined(theirs, part) for theirs, part in parts.items()}
 
     def _joined(self, theirs: str, parts: dict[str, Change]) -> Change:
-        names = list(self.names.ours(theirs, self.page.rows))
+        names = list(self.names.ours(theirs))
         if len(names) == 1:
             return parts[names[0]]
         held = [parts[name] for name in names if name in parts]

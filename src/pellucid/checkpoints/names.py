@@ -45,7 +45,7 @@ class Place:
 class Names:
     """How a family calls its tensors.
 
-    body: (reference, ours[, move]), module by module.
+    body: (reference, ours[, move]), module by module.  head: the same of one head, whose names have no prefix.
     prefix: stands before the body's names in files saved from a model with a head, and is absent from the others.
     renamed: older spellings of the last word, as (older, newer).
     dropped: patterns of tensors that are known and not needed, each with the reason.
@@ -58,20 +58,21 @@ class Names:
     renamed: tuple[tuple[str, str], ...] = ()
     dropped: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
+    head: Rows = ()
 
-    def ours(self, theirs: str, rows: Rows) -> dict[str, Place]:
+    def ours(self, theirs: str) -> dict[str, Place]:
         """Our parameters that a tensor of a file fills, and how; empty where no row speaks of it."""
         stem, _, last = theirs.rpartition(".")
         known = f"{stem}.{dict(self.renamed).get(last, last)}" if stem else theirs
-        found = _forward(known.removeprefix(self.prefix), self._body) or _forward(known, _table(rows))
+        found = _forward(known.removeprefix(self.prefix), self._body) or _forward(known, self._head)
         return {ours: replace(place, theirs=theirs) for ours, place in found.items()}
 
-    def theirs(self, ours: str, rows: Rows, *, prefixed: bool) -> Place:
+    def theirs(self, ours: str, *, prefixed: bool) -> Place:
         """Where one of our parameters stands in the reference's file."""
         body = _back(ours, self._body)
         if body is not None:
             return replace(body, theirs=(self.prefix if prefixed else "") + body.theirs)
-        found = _back(ours, _table(rows))
+        found = _back(ours, self._head)
         if found is None:
             raise KeyError(ours)
         return found
@@ -84,6 +85,10 @@ class Names:
     @cached_property
     def _body(self) -> _Table:
         return _table(self.body)
+
+    @cached_property
+    def _head(self) -> _Table:
+        return _table(self.head)
 
 
 def under(theirs: str, ours: str, rows: Rows) -> Rows:

@@ -96,7 +96,7 @@ class Family:
     def names_with(self, page: HeadPage, config: Callable[[], Config]) -> Names:
         """How the tensors of a file with this head are called.  config: asked only where the names depend on facts."""
         names = self.names if isinstance(self.names, Names) else self.names(config())
-        return names if page.prefix is None else replace(names, prefix=page.prefix)
+        return replace(names, head=page.rows, prefix=names.prefix if page.prefix is None else page.prefix)
 
     def page(self, head: Head | None) -> HeadPage:
         """The head page of `head`; heads are told apart by kind, not by settings."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from pellucid.checkpoints.names import Names, Place
-from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.weights import Stored
 from pellucid.config import Config
 from pellucid.errors import CheckpointMismatchError, near, several
@@ -74,8 +74,9 @@ def make_plan(
     Raises CheckpointMismatchError, one sentence with all that does not fit.
     """
     page = family.page(config.head)
-    pages = [(other, family.names_with(other, lambda: config)) for other in family.heads if other is not page]
-    names = _standing([family.names_with(page, lambda: config), *(other for _, other in pages)], tensors)
+    own = family.names_with(page, lambda: config)
+    others = {one.architecture: family.names_with(one, lambda: config) for one in family.heads if one is not page}
+    names = replace(own, prefix=_prefix([own, *others.values()], tensors))
     _check_depth(config, tensors, said_in)
     for prefix, wrapper in _WRAPPED.items():
         if tensors and all(theirs.startswith(prefix) for theirs in tensors):
@@ -84,10 +85,10 @@ def make_plan(
     placed: dict[str, Place] = {}
     doubled: list[Doubled] = []
     dropped: dict[str, str] = {}
-    others: dict[str, str] = {}
+    unasked: dict[str, str] = {}
     strange: list[str] = []
     for theirs in tensors:
-        found = names.ours(theirs, page.rows)
+        found = names.ours(theirs)
         if any(ours.startswith("pooler.") for ours in found) and not config.pools:
             dropped[theirs] = "the pooled first token is not read by this head"
         elif found:
@@ -97,8 +98,8 @@ def make_plan(
             placed |= {ours: place for ours, place in found.items() if ours not in again}
         elif (reason := names.drop_reason(theirs)) is not None:
             dropped[theirs] = reason
-        elif (reason := _other_head(pages, theirs)) is not None:
-            others[theirs] = reason
+        elif (other := next((one for one in others if others[one].ours(theirs)), None)) is not None:
+            unasked[theirs] = f"belongs to {other}, which was not asked for"
         else:
             strange.append(theirs)
     if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in placed):
@@ -129,12 +130,12 @@ def make_plan(
     begins_anew = ("head.",) if any(name.startswith("pooler.") for name in placed) else ("head.", "pooler.")
     fresh = tuple(name for name in lost if name.startswith(begins_anew)) if bare else ()
     told = [*placed.items(), *((one.ours, one.place) for one in doubled)]
-    problems = _problems(names, page, wanted, told, tensors, strange, [n for n in lost if n not in fresh])
+    problems = _problems(names, wanted, told, tensors, strange, [n for n in lost if n not in fresh])
     if problems:
         whole, facts = (said_in, "own facts") if said_in.suffix.lower() == ".gguf" else (said_in.parent, said_in.name)
         misfit = misfit or f"{whole} does not fit its {facts}"
         raise CheckpointMismatchError(f"{misfit}: {'; '.join(problems)}")
-    return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped | others, tuple(others))
+    return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped | unasked, tuple(unasked))
 
 
 _WRAPPED = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
@@ -158,24 +159,15 @@ def _wanted(config: Config) -> dict[str, tuple[int, ...]]:
         return {name: tuple(p.shape) for name, p in assemble(config).named_parameters()}
 
 
-def _standing(every: Sequence[Names], tensors: Iterable[str]) -> Names:
-    """The first of these names whose prefix stands in a file: a body that is read alone may have been saved under a
-    head that calls it otherwise. The first of all, where none does."""
-    return next(
-        (names for names in every if names.prefix and any(one.startswith(names.prefix) for one in tensors)), every[0]
-    )
-
-
-def _other_head(pages: list[tuple[HeadPage, Names]], theirs: str) -> str | None:
-    for page, names in pages:
-        if names.ours(theirs, page.rows):
-            return f"belongs to {page.architecture}, which was not asked for"
-    return None
+def _prefix(every: Sequence[Names], tensors: Iterable[str]) -> str:
+    """The first of these prefixes that stands in a file: a body that is read alone may have been saved under a head
+    that calls it otherwise. The first of all, where none does."""
+    said = [names.prefix for names in every]
+    return next((prefix for prefix in said if prefix and any(one.startswith(prefix) for one in tensors)), said[0])
 
 
 def _problems(
     names: Names,
-    page: HeadPage,
     wanted: dict[str, tuple[int, ...]],
     told: list[tuple[str, Place]],
     tensors: dict[str, Stored],
@@ -186,13 +178,13 @@ def _problems(
     prefixed = any(theirs.startswith(names.prefix) for theirs in tensors) if names.prefix else False
     problems = []
     if lost:
-        theirs = list(dict.fromkeys(names.theirs(name, page.rows, prefixed=prefixed).theirs for name in lost))
+        theirs = list(dict.fromkeys(names.theirs(name, prefixed=prefixed).theirs for name in lost))
         side = {name for name in wanted if name.startswith("decoder.layers.")}
         alone = ", and an encoder without its decoder is not read" if side and side <= {*lost} else ""
         problems.append(f"{len(lost)} missing ({several(theirs, 3)}){alone}")
     beyond = list(dict.fromkeys(place.theirs for ours, place in told if ours not in wanted))
     if extra := strange + beyond:
-        expected = [names.theirs(name, page.rows, prefixed=prefixed).theirs for name in wanted]
+        expected = [names.theirs(name, prefixed=prefixed).theirs for name in wanted]
         hint = near(extra[0].rpartition(".")[0] or extra[0], expected, most=1) if lost else ""
         if strange and all(name.startswith("network.") for name in strange):
             hint = ": a state dict of pellucid.compat, whose save_pretrained(folder) writes a checkpoint"

@@ -10,7 +10,7 @@ from pellucid.checkpoints.facts import tell_of_states
 from pellucid.checkpoints.folder import beside, check_target, write_tensors
 from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.names import Names, Rows, gathered
+from pellucid.checkpoints.names import Names, gathered
 from pellucid.checkpoints.network import check_network
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.checkpoints.weights import UNTRAINED
@@ -46,7 +46,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
     config, family = loaded.config, loaded.family
     page = family.page(config.head)
     names = family.names_with(page, lambda: config)
-    tensors = _tensors(loaded, names, page.rows)
+    tensors = _tensors(loaded, names)
     if not config.tie_word_embeddings:  # where they are tied, the reference finds one by the other
         before = names.prefix if config.head is not None else ""
         copies = {f"{before}{copy}": f"{before}{name}" for copy, name in names.copies.items()}
@@ -67,11 +67,11 @@ def _write(loaded: Loaded, folder: Path) -> None:
         write_pooling(loaded.pooling, config.hidden_size, folder)
 
 
-def _tensors(loaded: Loaded, names: Names, rows: Rows) -> dict[str, Tensor]:
+def _tensors(loaded: Loaded, names: Names) -> dict[str, Tensor]:
     """Every tensor of the file by the reference's name; what is one table under two names comes once."""
     module, same = loaded.module, ties(loaded.config)
     return gathered(
-        (names.theirs(ours, rows, prefixed=loaded.config.head is not None), value)
+        (names.theirs(ours, prefixed=loaded.config.head is not None), value)
         for ours, value in module.state_dict().items()
         if ours not in same or module.get_parameter(same[ours]) is not module.get_parameter(ours)
     )

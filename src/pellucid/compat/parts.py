@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 from torch import Tensor, nn
 
 from pellucid.blocks.hooks import is_written_in
-from pellucid.checkpoints.names import Names, Rows
+from pellucid.checkpoints.names import Names
 from pellucid.checkpoints.network import check_network
 from pellucid.compat.facts import PretrainedConfig
 from pellucid.compat.generation_config import IDS, told
@@ -40,21 +40,20 @@ class _Body(nn.ModuleDict):
         )
 
 
-def spoken(model: Model) -> tuple[Names, Rows]:
+def spoken(model: Model) -> Names:
     """How the files of a model's family and head call its tensors."""
-    config = model.config
-    page = model.loaded.family.page(config.head)
-    return model.loaded.family.names_with(page, lambda: config), page.rows
+    config, family = model.config, model.loaded.family
+    return family.names_with(family.page(config.head), lambda: config)
 
 
 def maps_of_head(model: Model) -> dict[str, str]:
     """The linear maps of a head by the reference's names for them, each with its path in the network, such as
     `{"classifier": "head.classifier"}`; only those that stand in no part of the head in the reference."""
-    names, rows = spoken(model)
+    names = spoken(model)
     found: dict[str, str] = {}
     for path, part in model.module.named_modules():
         if path.startswith("head.") and isinstance(part, nn.Linear):
-            theirs = names.theirs(f"{path}.weight", rows, prefixed=True).theirs.removesuffix(".weight")
+            theirs = names.theirs(f"{path}.weight", prefixed=True).theirs.removesuffix(".weight")
             found |= {} if "." in theirs else {theirs: path}
     return found
 
@@ -243,9 +242,9 @@ class Parts(nn.Module):
 
     def _names_of_parts(self) -> set[str]:
         """The parts of the network, and the first words of what the reference calls them."""
-        names, rows = spoken(self.pellucid)
+        names = spoken(self.pellucid)
         known = {name for name, _ in self.network.named_children()}
-        for row in (*names.body, *rows):
+        for row in (*names.body, *names.head):
             known.add(row[0].partition(".")[0])
         return known | {names.prefix.partition(".")[0]}
 
@@ -284,9 +283,9 @@ def read_by_family(model: nn.Module, state: dict[str, Any], prefix: str, *_: Any
     own = [name for name in state if name.startswith(prefix)]
     if any(name.startswith(f"{prefix}network.") for name in own):
         return
-    names, rows = spoken(model.pellucid)
+    names = spoken(model.pellucid)
     for name in own:
-        found = names.ours(name.removeprefix(prefix), rows)
+        found = names.ours(name.removeprefix(prefix))
         if not found or not isinstance(state[name], Tensor):
             continue
         numbers = state.pop(name)
