@@ -107,16 +107,12 @@ def _still(random: Iterable[str], plan: Plan) -> set[str]:
 
 def _tell_of_unread(plan: Plan, family: Family, contents: Contents) -> None:
     """Says what is lost of an architecture with more heads than one, which is read as another with less."""
-    named = named_architecture(contents.facts)
-    page = family.page(plan.config.head).architecture
+    named, read = named_architecture(contents.facts), family.page(plan.config.head).architecture
+    known = any(one.architecture == named and one.head == plan.config.head for one in family.heads)
     lost = [name for name in plan.dropped if name.endswith((".weight", ".bias"))]
-    if (
-        lost
-        and named != page
-        and any(one.architecture == named and one.head == plan.config.head for one in family.heads)
-    ):
+    if lost and known and named != read:
         told = "%s names %s, which is read as %s: %s are not read, nor kept where it is saved"
-        log.warning(told, contents.said_in, named, page, several(sorted(lost), 4))
+        log.warning(told, contents.said_in, named, read, several(sorted(lost), 4))
 
 
 def _numbers(
@@ -130,14 +126,13 @@ def _numbers(
 ) -> Network:
     place = choose_device(device)
     check_holds(place)
-    if not (isinstance(dtype, str) and dtype in BITS):
-        kind = choose_dtype(dtype, plan.dtype(tensors), place, more=BITS)
-        return fill(plan, tensors, place, kind, attention, seed, narrower)
-    if place.type != "cpu":
-        raise InputError(
-            f"dtype is {dtype!r}, which runs on the processor alone: load with ", Argument("device", "cpu")
-        )
-    return fill_packed(plan, tensors, BITS[dtype], attention)
+    if isinstance(dtype, str) and dtype in BITS:
+        if place.type != "cpu":
+            alone = f"dtype is {dtype!r}, which runs on the processor alone: load with "
+            raise InputError(alone, Argument("device", "cpu"))
+        return fill_packed(plan, tensors, BITS[dtype], attention)
+    kind = choose_dtype(dtype, plan.dtype(tensors), place, more=BITS)
+    return fill(plan, tensors, place, kind, attention, seed, narrower)
 
 
 def account(name: str | os.PathLike[str]) -> Plan:

@@ -88,8 +88,9 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
 
 def _as_in_files(module: Network, source: Source) -> bool:
     """Whether a module that was copied, moved or written to still has the numbers of its files."""
-    real = module.dtype
-    kinds = (f"int{module.bits}",) if module.bits else (None, *[real] * (real == torch.float64))  # widened, or read so
+    kinds: list[str | torch.dtype | None] = [f"int{module.bits}" if module.bits else None]
+    if module.dtype == torch.float64 and not module.bits:  # widened, or read so
+        kinds.append(torch.float64)
     return any(_agree(module, open_checkpoint(source, head=None, dtype=kind, narrower={}).module) for kind in kinds)
 
 

@@ -112,9 +112,8 @@ def make_plan(
         same = ties(config)
     for name, first in same.items():  # one table under two names: the second copy must equal the first
         if name in placed and first in placed:
-            doubled.append(
-                Doubled(placed.pop(name), first, tied="tie_word_embeddings" * (name == "head.decoder.weight"))
-            )
+            fact = "tie_word_embeddings" if name == "head.decoder.weight" else ""
+            doubled.append(Doubled(placed.pop(name), first, tied=fact))
         elif name in placed:
             placed[first] = placed.pop(name)
     doubled = [replace(one, ours=same.get(one.ours, one.ours)) for one in doubled]

@@ -116,7 +116,7 @@ def _place(module: dict[str, Any]) -> Any:
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
     """The same folder layout, which sentence-transformers opens.  hidden: numbers of a hidden state."""
-    kinds = ["Transformer", "Pooling"] + ["Normalize"] * pooling.normalize
+    kinds = ORDER[1] if pooling.normalize else ORDER[0]
     paths = ["", "1_Pooling", "2_Normalize"]
     modules = [
         {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"}
