@@ -12,7 +12,7 @@ from typing import Any
 from pellucid.checkpoints.adapter_targets import KEYS, Targets, read_targets
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.wanted import ADAPTER_FACTS, ADAPTER_NUMBERS, ADAPTER_PICKLED
-from pellucid.config.checks import count, truth, within
+from pellucid.config.checks import choice, count, truth, within
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, blaming, several, short
 from pellucid.files import read_json
 
@@ -130,8 +130,8 @@ def _facts(raw: dict[str, Any]) -> AdapterFacts:
     if revision is not None and (not isinstance(revision, str) or not revision.strip()):
         raise InputError(f"revision is {short(ascii(revision))}, expected a branch, a tag or a commit of its base")
     task = raw.get("task_type")
-    if task is not None and (not isinstance(task, str) or task not in TASKS):
-        raise InputError(f"task_type is {short(ascii(task))}, expected one of {', '.join(TASKS)}")
+    if task is not None:
+        choice("task_type", task, tuple(TASKS))
     rank, alpha, rooted = raw.get("r", 8), raw.get("lora_alpha", 8), raw.get("use_rslora", False)
     count("r", rank, most=MOST_RANK)
     within("lora_alpha", alpha, most=1e9, least=-1e9)

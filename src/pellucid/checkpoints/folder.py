@@ -115,9 +115,12 @@ def cannot_make(target: Path, place: Path, error: OSError) -> PellucidError:
 def _tried(place: Path, target: Path) -> OSError | None:
     """What hinders a folder that is made in `place` and moved into `target`, if anything does."""
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=place) as made:
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
+        try:
             if target.is_dir():
-                Path(made).rename(target / Path(made).name).rename(made)
+                made.rename(target / made.name).rename(made)
+        finally:
+            made.rmdir()
     except OSError as error:
         return error
     return None

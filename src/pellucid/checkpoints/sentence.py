@@ -8,7 +8,7 @@ from typing import Any
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.wanted import SENTENCE
-from pellucid.config.checks import count, truth
+from pellucid.config.checks import choice, count, truth
 from pellucid.config.pooling import MODES, SIMILARITIES, Pooling
 from pellucid.errors import (
     CheckpointMismatchError,
@@ -236,11 +236,9 @@ def _stated(path: Path) -> dict[str, Any]:
         return {}
     found = _witness(path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *_IDLE_STATED))
     similarity, size = found.get("similarity_fn_name"), found.get("truncate_dim")
-    if similarity is not None and similarity not in SIMILARITIES:
-        raise CorruptFileError(
-            f"{path}: similarity_fn_name is {short(repr(similarity))}, expected one of {', '.join(SIMILARITIES)}"
-        )
     with blaming(path):
+        if similarity is not None:
+            choice("similarity_fn_name", similarity, SIMILARITIES)
         if size is not None:
             count("truncate_dim", size)
     return {"similarity": similarity or "cosine", "truncate_dim": size, "prompts": _prompts(path, found)}
