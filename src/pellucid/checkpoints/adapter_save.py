@@ -198,17 +198,13 @@ class _Tables:
         if len(names) == 1:
             return parts[names[0]]
         held = [parts[name] for name in names if name in parts]
-        scale, first = held[0].scale, held[0].up
-        rows = [self.module.get_parameter(name).shape[0] for name in names]
-        up = first.new_zeros(sum(rows), sum(one.down.shape[0] for one in held))
-        row = column = 0
-        for name, height in zip(names, rows):
-            if (one := parts.get(name)) is not None:
-                rank = one.down.shape[0]
-                up[row : row + height, column : column + rank] = one.up * (one.scale / scale)
-                column += rank
-            row += height
-        return Change(torch.cat([one.down for one in held]), up, scale)
+        scale, blocks = held[0].scale, []
+        for name in names:
+            if name in parts:
+                blocks.append(parts[name].up * (parts[name].scale / scale))
+            else:
+                blocks.append(held[0].up.new_zeros(self.module.get_parameter(name).shape[0], 0))
+        return Change(torch.cat([one.down for one in held]), torch.block_diag(*blocks), scale)
 
 
 def _module(theirs: str) -> str:

@@ -145,8 +145,8 @@ _FEW_LAYERS = 50
 
 def _check_depth(config: Config, tensors: Sized, said_in: Path) -> None:
     """Every layer is built before its tensors are looked for: refused where there cannot be one for each."""
-    sides = (config.decoder.num_decoder_layers if config.decoder else 0, config.num_hidden_groups)
-    layers = max(sides[0], sides[1] or config.num_hidden_layers)
+    decoder = config.decoder.num_decoder_layers if config.decoder else 0
+    layers = max(decoder, config.num_hidden_groups or config.num_hidden_layers)
     if layers > max(len(tensors), _FEW_LAYERS):
         raise CheckpointMismatchError(
             f"{said_in} speaks of {layers} layers, and the weights hold {len(tensors)} tensors in all"
