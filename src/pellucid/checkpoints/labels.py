@@ -55,11 +55,13 @@ def labels_of(raw: dict[str, Any]) -> tuple[str, ...]:
 
 def tell_of_numbers(raw: dict[str, Any], labels: tuple[str, ...], path: Path) -> None:
     """Says where a file gives a label two numbers; the reference's zero-shot classification would follow the other."""
-    numbers = raw.get("label2id") if raw.get("id2label") is not None else None
+    numbers = raw.get("label2id")
+    if raw.get("id2label") is None or not isinstance(numbers, dict):
+        return
     held = {name: str(i) for i, name in enumerate(labels)}
-    told = {str(name): str(number) for name, number in (numbers if isinstance(numbers, dict) else {}).items()}
+    told = {str(name): str(number) for name, number in numbers.items()}
     told = {name: one for name, one in told.items() if name in held or not _UNNAMED.fullmatch(name)}
-    other = told and [name for name in {**held, **told} if held.get(name) != told.get(name)]
-    if other:
+    other = [name for name in {**held, **told} if held.get(name) != told.get(name)]
+    if told and other:
         shown = several(map(ascii, other))
         log.warning("%s: id2label and label2id disagree about %s; id2label is followed: correct the other", path, shown)

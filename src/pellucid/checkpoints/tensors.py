@@ -62,9 +62,9 @@ class Span:
 
     def rows(self, start: int, stop: int) -> Tensor:
         """The rows from one to another alone."""
-        row = self.bytes // self.shape[0]
-        place = {"start": self.start + start * row, "bytes": (stop - start) * row}
-        return replace(self, shape=(stop - start, *self.shape[1:]), **place).read()
+        rows, row = stop - start, self.bytes // self.shape[0]
+        part = replace(self, shape=(rows, *self.shape[1:]), start=self.start + start * row, bytes=rows * row)
+        return part.read()
 
 
 def check_name(path: Path, name: str) -> None:
