@@ -17,6 +17,7 @@ from pellucid.errors import (
     blaming,
     several,
     short,
+    visible,
 )
 from pellucid.files import read_any, read_json
 from pellucid.text.cut import whole_characters
@@ -61,7 +62,7 @@ def read_pooling(folder: Path) -> Pooling | None:
     kinds = [_kind(path, module) for module in modules]
     crosses = kinds == ORDER[0][:1] and _is_cross_encoder(folder)
     if not crosses and kinds not in ORDER:
-        found = ", ".join(kinds[:9]) or "none"
+        found = several(map(visible, kinds), 9) or "none"
         raise CheckpointMismatchError(
             f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
         )
@@ -144,14 +145,11 @@ def _modules(path: Path) -> list[dict[str, Any]]:
 
 
 def _kind(path: Path, module: dict[str, Any]) -> str:
-    """The last word of a module's type; refused where it is code of others, or unknown."""
+    """The last word of a module's type; refused where it is code of others."""
     named = str(module.get("type"))[:100]
-    kind = named.rpartition(".")[2]
     if not named.startswith("sentence_transformers."):
         raise UnsafeFileError(f"{path} names code of its own, {named!r}; pellucid never runs it")
-    if kind not in ORDER[-1]:
-        raise CheckpointMismatchError(f"{path}: module {kind!r} is not known; Transformer, Pooling, Normalize are")
-    return kind
+    return named.rpartition(".")[2]
 
 
 def _pooled(path: Path) -> dict[str, Any]:
