@@ -47,7 +47,7 @@ class Names:
 
     body: (reference, ours[, move]), module by module.  head: the same of one head, whose names have no prefix.
     prefix: stands before the body's names in files saved from a model with a head, and is absent from the others.
-    renamed: older spellings of the last word, as (older, newer).
+    renamed: older spellings of the last word, as {older: newer}.
     dropped: patterns of tensors that are known and not needed, each with the reason.
     copies: names of the body, each with the one whose numbers it has: of tables that are not tied the reference reads
         each by itself, and makes up what it does not find.
@@ -55,7 +55,7 @@ class Names:
 
     body: Rows
     prefix: str = ""
-    renamed: tuple[tuple[str, str], ...] = ()
+    renamed: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
     head: Rows = ()
@@ -63,7 +63,7 @@ class Names:
     def ours(self, theirs: str) -> dict[str, Place]:
         """Our parameters that a tensor of a file fills, and how; empty where no row speaks of it."""
         stem, _, last = theirs.rpartition(".")
-        known = f"{stem}.{dict(self.renamed).get(last, last)}" if stem else theirs
+        known = f"{stem}.{self.renamed.get(last, last)}" if stem else theirs
         found = _forward(known.removeprefix(self.prefix), self._body) or _forward(known, self._head)
         return {ours: replace(place, theirs=theirs) for ours, place in found.items()}
 

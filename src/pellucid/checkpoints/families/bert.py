@@ -74,7 +74,7 @@ names = Names(
         ("encoder.layer.{i}.output.LayerNorm", "layers.{i}.feed_forward_norm"),
         ("pooler.dense", "pooler.dense"),
     ),
-    renamed=(("gamma", "weight"), ("beta", "bias")),  # as TensorFlow called gain and bias of a norm
+    renamed={"gamma": "weight", "beta": "bias"},  # as TensorFlow called gain and bias of a norm
     dropped={"embeddings.position_ids": "counts 0, 1, 2, ... and holds nothing learned"},
 )
 

@@ -31,7 +31,7 @@ defaults = Config(
 
 keys = Keys(same=(*bert.keys.same, "bos_token_id", "eos_token_id"), only=bert.keys.only)
 
-names = replace(bert.names, prefix="roberta.", renamed=())
+names = replace(bert.names, prefix="roberta.", renamed={})
 
 labels = (("classifier", "head.classifier"),)
 
