@@ -59,8 +59,8 @@ def read_targets(raw: dict[str, Any]) -> Targets:
         raise InputError(f"layers_to_transform is {short(ascii(said))}, expected the numbers of layers")
     before = (lists,) if isinstance(lists, str) and lists else tuple(lists or ())
     return Targets(
-        None if named is None or isinstance(named, str) else frozenset(named),
-        frozenset() if excluded is None or isinstance(excluded, str) else frozenset(excluded),
+        frozenset(named) if isinstance(named, list) else None,
+        frozenset(excluded) if isinstance(excluded, list) else frozenset(),
         frozenset(layers) or None,
         before if all(_PLAIN.fullmatch(one) for one in before) else None,
     )

@@ -128,16 +128,15 @@ def _listed(folder: Path) -> dict[str, int] | None:
 
 def pulls(name: str, where: Where) -> str:
     """The command that brings a repository into the hub's own cache, or into another one."""
-    return f"{_into(where)}pellucid pull {_at(where)}{name}, with network"
+    command = f"pellucid pull --revision {where.revision} {name}" if where.revision else f"pellucid pull {name}"
+    return f"{_into(where)}{command}, with network"
 
 
 def downloads(name: str, file: str, where: Where) -> str:
     """The command of the hub's own client that brings one file."""
-    return f"{_into(where)}hf download {_at(where)}{name} {shlex.quote(file)}"
-
-
-def _at(where: Where) -> str:
-    return f"--revision {where.revision} " if where.revision else ""
+    what = f"{name} {shlex.quote(file)}"
+    command = f"hf download --revision {where.revision} {what}" if where.revision else f"hf download {what}"
+    return f"{_into(where)}{command}"
 
 
 def _into(where: Where) -> str:
