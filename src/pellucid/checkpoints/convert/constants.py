@@ -3,14 +3,12 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.arithmetic import SHAPED
-from pellucid.checkpoints.convert.graph import TYPES, Graph, Node
+from pellucid.checkpoints.convert.arithmetic import SHAPED, Settings
+from pellucid.checkpoints.convert.graph import TYPES, Graph
 from pellucid.errors import CheckpointMismatchError, UnsafeFileError
 
 MOST_BYTES = 2**28
@@ -97,7 +95,7 @@ class Constants:
         if node.kind in _ARITHMETIC and not _fits([part.shape for part in whole]):
             return None
         try:
-            numbers = _STEPS[node.kind](node, [part.numbers for part in whole])
+            numbers = _STEPS[node.kind](node.settings, *(part.numbers for part in whole))
         except (RuntimeError, IndexError, ValueError, KeyError, TypeError) as error:
             raise CheckpointMismatchError(f"{self.graph.path}: {node} does not fit its tables ({error})") from error
         places = {part.numbers.untyped_storage().data_ptr() for part in whole}
@@ -106,12 +104,9 @@ class Constants:
         return Part(numbers, frozenset().union(*(part.sources for part in whole)))
 
 
-def dequantised(node: Node, parts: "list[Tensor | None] | list[Tensor]") -> Tensor:
-    """DequantizeLinear: numbers, scale and perhaps a zero."""
-    numbers, scale, zero = (*parts, None)[:3]
-    if numbers is None or scale is None:
-        raise ValueError("no scale")
-    return dequantise(numbers, scale, zero, node.settings.get("axis", 1), node.settings.get("block_size", 0))
+def dequantised(said: Settings, numbers: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    """DequantizeLinear with its settings."""
+    return dequantise(numbers, scale, zero, said.get("axis", 1), said.get("block_size", 0))
 
 
 def dequantise(numbers: Tensor, scale: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
@@ -139,10 +134,6 @@ def _spread(part: Tensor, numbers: Tensor, axis: int, block: int) -> Tensor:
     return part.reshape([-1 if i == axis else 1 for i in range(numbers.dim())])
 
 
-def _shaped(kind: str) -> Callable[[Node, list[Tensor]], Tensor]:
-    return lambda node, parts: SHAPED[kind](node.settings, *parts)
-
-
 def _fits(shapes: list[tuple[int, ...]]) -> bool:
     """Whether the smaller part goes into the larger, as a scale goes into its table; two vectors could make a giant."""
     one, two = sorted(shapes, key=math.prod) if len(shapes) == 2 else ((), ())
@@ -150,17 +141,17 @@ def _fits(shapes: list[tuple[int, ...]]) -> bool:
     return math.prod(two) > 0 and len(one) <= len(two) and all(a in (1, b) for a, b in zip(one, tail))
 
 
-def _computed(work: Callable[[Tensor, Tensor], Tensor], node: Node, parts: list[Tensor]) -> Tensor:
-    return work(parts[0], parts[1])
-
-
-_ARITHMETIC: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"Mul": torch.mul, "Sub": torch.sub, "Div": torch.div}
-
-_STEPS: dict[str, Callable[[Node, list[Tensor]], Tensor]] = {
-    "Identity": lambda node, parts: parts[0],
-    "Cast": lambda node, parts: parts[0].to(TYPES[node.settings["to"]][1]),
-    **{kind: _shaped(kind) for kind in ("Transpose", "Reshape", "Squeeze", "Unsqueeze")},
-    "DequantizeLinear": dequantised,
-    **{kind: partial(_computed, work) for kind, work in _ARITHMETIC.items()},
+_ARITHMETIC: dict[str, Callable[..., Tensor]] = {
+    "Mul": lambda said, one, other: one * other,
+    "Sub": lambda said, one, other: one - other,
+    "Div": lambda said, one, other: one / other,
 }
-"""What exporters put between a table and its use."""
+
+_STEPS: dict[str, Callable[..., Tensor]] = {
+    "Identity": lambda said, numbers: numbers,
+    "Cast": lambda said, numbers: numbers.to(TYPES[said["to"]][1]),
+    "DequantizeLinear": dequantised,
+    **SHAPED,
+    **_ARITHMETIC,
+}
+"""What exporters put between a table and its use; each takes the settings and inputs of an operation."""

@@ -16,7 +16,7 @@ def looked_up(steps: Steps, node: Node, table: Part) -> tuple[Part, str]:
     if after is None or scale is None:
         return table, output
     zero = steps.constants.get(after.input(2)) if after.input(2) else None
-    numbers = dequantised(after, [table.numbers, scale.numbers, zero.numbers if zero else None])
+    numbers = dequantised(after.settings, table.numbers, scale.numbers, zero.numbers if zero else None)
     return Part(steps.constants.counted(numbers), _sources(table, scale, zero)), after.outputs[0]
 
 
