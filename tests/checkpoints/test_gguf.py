@@ -552,10 +552,10 @@ def test_an_end_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     state = as_llamacpp(numbers(reference_llama()), "llama")
     for key in ("eos_token_id", "eot_token_id", "eom_token_id"):
         path = write(tmp_path / "a.gguf", "llama", LLAMA | {f"tokenizer.ggml.{key}": 96}, state)
-        with pytest.raises(CorruptFileError, match="a text is to end at token 96 of 96"):
+        with pytest.raises(CorruptFileError, match="token_id is 96, expected the number of one of 96 tokens"):
             open_gguf(path)
     path = write(tmp_path / "a.gguf", "llama", LLAMA | {"tokenizer.ggml.bos_token_id": 96}, state)
-    with pytest.raises(CorruptFileError, match="a text is to begin with token 96 of 96"):
+    with pytest.raises(CorruptFileError, match="bos_token_id is 96, expected the number of one of 96 tokens"):
         open_gguf(path)
 
 

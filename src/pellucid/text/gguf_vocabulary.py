@@ -136,18 +136,21 @@ def _usual(model: str, kinds: Sequence[int], metadata: Mapping[str, Any]) -> dic
 
 
 def _special(metadata: Mapping[str, Any], count: int, source: str) -> dict[str, int]:
-    found = {}
-    for role, theirs in _ROLES.items():
-        key = f"tokenizer.ggml.{theirs}_token_id"
-        token = metadata.get(key)
-        if token is None or (type(token) is int and token in _NO_ID):
-            continue
-        if type(token) is not int or not 0 <= token < count:
-            raise CorruptFileError(
-                f"{source}: {key} is {str(token)[:40]}, expected the number of one of {count} tokens"
-            )
-        found[role] = token
+    ids = {role: token_id(metadata, f"{theirs}_token_id", count, source) for role, theirs in _ROLES.items()}
+    found = {role: token for role, token in ids.items() if token is not None}
     if metadata["tokenizer.ggml.model"] == "bert":  # whose files have its two as bos and eos, some as these alone
         begins, ends = found.pop("bos", None), found.pop("eos", None)
         found = {role: i for role, i in (("cls", begins), ("sep", ends)) if i is not None} | found
+    return found
+
+
+def token_id(metadata: Mapping[str, Any], key: str, count: int, source: str) -> int | None:
+    """The id of a token that a file names by a key of its tokenizer, one of `count`; None where it names none."""
+    found = metadata.get(f"tokenizer.ggml.{key}")
+    if found is None or (type(found) is int and found in _NO_ID):
+        return None
+    if type(found) is not int or not 0 <= found < count:
+        raise CorruptFileError(
+            f"{source}: tokenizer.ggml.{key} is {str(found)[:40]}, expected the number of one of {count:,} tokens"
+        )
     return found

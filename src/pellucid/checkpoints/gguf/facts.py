@@ -13,6 +13,7 @@ from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.gguf.dequantise import dtype_of, unpack
 from pellucid.checkpoints.gguf.header import Header
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
+from pellucid.text.gguf_vocabulary import token_id
 
 log = logging.getLogger("pellucid")
 
@@ -48,8 +49,6 @@ _READ_ELSEWHERE = (
 ).split()
 _BY_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 _REAL = ("epsilon", "freq_base", "factor", "scale_linear")
-_NO_ID = 2**32 - 1
-"""Some writers say -1 for a token that the model does not have."""
 
 
 def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
@@ -64,12 +63,9 @@ def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
     raw["tie_word_embeddings"] = "output.weight" not in header.tensors
     if drawn := sorted(key for key in header.metadata if key.startswith(_SAMPLING)):
         log.warning("%s is not followed in how to draw (%s): texts may be others", header.path, several(drawn, 3))
-    ids: dict[str, Any] = {ours: _token_id(header, f"tokenizer.ggml.{theirs}") for theirs, ours in _IDS.items()}
-    ends = [_token_id(header, f"tokenizer.ggml.{theirs}") for theirs in _ENDS]
-    for what, named in (("end at", ends), ("begin with", [ids["bos_token_id"]])):
-        if beyond := [one for one in named if one is not None and one >= raw["vocab_size"] > 0]:
-            raise CorruptFileError(f"{header.path}: a text is to {what} token {beyond[0]} of {raw['vocab_size']:,}")
-    ends = list(dict.fromkeys(end for end in ends if end is not None))
+    named = {key: token_id(header.metadata, key, raw["vocab_size"], str(header.path)) for key in (*_IDS, *_ENDS)}
+    ends = list(dict.fromkeys(named[key] for key in _ENDS if named[key] is not None))
+    ids: dict[str, Any] = {ours: named[theirs] for theirs, ours in _IDS.items()}
     ids["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
     return raw | {name: found for name, found in ids.items() if found is not None}
 
@@ -222,15 +218,3 @@ def _divisors(scaling: dict[str, Any], theta: float, count: int) -> np.ndarray:
     smooth = (scaling["original_max_position_embeddings"] / lengths - low) / (high - low)
     smooth = smooth.clip(0, 1)
     return 1 / ((1 - smooth) / scaling["factor"] + smooth)
-
-
-# -- words -------------------------------------------------------------------------------------------------------------
-
-
-def _token_id(header: Header, key: str) -> int | None:
-    found = header.metadata.get(key)
-    if found is None or (type(found) is int and found in (-1, _NO_ID)):
-        return None
-    if type(found) is not int or not 0 <= found < 2**31:
-        raise CorruptFileError(f"{header.path}: {key} is {str(found)[:40]}, expected the number of a token")
-    return found
