@@ -16,7 +16,7 @@ import tokenizers
 import pellucid
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer, meter
-from pellucid.text.chat import find_template, render_chat
+from pellucid.text.chat import render_chat, template_of
 from pellucid.text.files import open_tokenizer
 from tests.text.making import folder_of, train_pairs, train_pieces, wiki
 from tests.text.templates import TEMPLATES
@@ -284,15 +284,15 @@ def test_a_last_message_that_is_said_twice_holds_no_mark(trim: str) -> None:
 
 def test_named_templates() -> None:
     named = {"chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]}
-    assert (find_template(named), find_template(named, "tool_use")) == ("a", "b")
-    assert (find_template(named, tools=[]), find_template(named, "default", [])) == ("b", "a")
+    assert (template_of(named, None), template_of(named, "tool_use")) == ("a", "b")
+    assert (template_of(named, None, tools=[]), template_of(named, "default", [])) == ("b", "a")
     with pytest.raises(InputError, match="it has default, tool_use"):
-        find_template(named, "rag")
+        template_of(named, "rag")
     with pytest.raises(InputError, match="no chat template"):
-        find_template({})
-    assert find_template({"chat_template": "a"}, "default") == "a"
+        template_of({}, None)
+    assert template_of({"chat_template": "a"}, "default") == "a"
     with pytest.raises(InputError, match="no chat template 'rag': its only one has no name, leave chat_template out"):
-        find_template({"chat_template": "a"}, "rag")
+        template_of({"chat_template": "a"}, "rag")
 
 
 def test_what_is_set_in_a_generation_ends_with_it() -> None:

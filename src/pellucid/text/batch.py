@@ -57,12 +57,6 @@ def collate(
     return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
 
 
-def uncollated(rows: Sequence[Sequence[int]], type_rows: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """What `collate` gives, as lists that are as long as each row is."""
-    masks = [[1] * len(row) for row in rows]
-    return {"input_ids": list(rows), "token_type_ids": list(type_rows), "attention_mask": masks}
-
-
 def listed(name: str, given: Any) -> list[Any]:
     """One text, or several, as a list; InputError for what is neither."""
     if isinstance(given, str):

@@ -19,18 +19,16 @@ _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 
 
 def template_of(settings: Mapping[str, Any], given: str | None, tools: object = None) -> str:
-    """The template that was given, or the tokenizer's own of that name."""
-    if not isinstance(given, str | None):
-        raise InputError(Argument("chat_template"), f" is {short(repr(given))}, expected text")
-    return given if given is not None and "{" in given else find_template(settings, given, tools)
-
-
-def find_template(settings: Mapping[str, Any], name: str | None = None, tools: object = None) -> str:
-    """The template of a tokenizer's settings: the only one, or the one called `name` where several are.
+    """The template that was given, or that of a tokenizer's settings: the only one, or the one of the name that was
+    given where several are.
 
     tools: where they are given and no name is, "tool_use" is taken, else "default", as in the reference.
     Raises InputError where there is none, or none of that name.
     """
+    if not isinstance(given, str | None):
+        raise InputError(Argument("chat_template"), f" is {short(repr(given))}, expected text")
+    if given is not None and "{" in given:
+        return given
     found: Any = settings.get("chat_template")
     if found is None:
         raise InputError(
@@ -40,13 +38,13 @@ def find_template(settings: Mapping[str, Any], name: str | None = None, tools: o
     if isinstance(found, list):
         found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}
     if isinstance(found, dict):
-        wanted = name or ("tool_use" if tools is not None and "tool_use" in found else "default")
+        wanted = given or ("tool_use" if tools is not None and "tool_use" in found else "default")
         if wanted not in found:
             raise InputError(f"this tokenizer has no chat template {wanted!r}; it has {several(map(str, found))}")
         found = found[wanted]
-    elif name not in (None, "default"):
+    elif given not in (None, "default"):
         raise InputError(
-            f"this tokenizer has no chat template {name!r}: its only one has no name, leave ",
+            f"this tokenizer has no chat template {given!r}: its only one has no name, leave ",
             Argument("chat_template"),
             " out",
         )

@@ -16,7 +16,7 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
 from pellucid.text.cut import guarded
 from pellucid.text.gguf_vocabulary import Vocabulary
 from pellucid.text.gguf_wordpiece import as_bert_writes, wordpiece
-from pellucid.text.pieces import SPACE
+from pellucid.text.pieces import SPACE, decoder_of
 from pellucid.text.spm import Kind
 from pellucid.text.tokenizer import Tokenizer
 
@@ -111,8 +111,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     prefix = _begins_with_space(vocabulary)
     blanks = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*blanks, normalizers.Replace(" ", "▁")])
-    strip = [decoders.Strip(" ", 1, 0)] if prefix else []
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    backend.decoder = decoder_of(int(prefix))
     return backend
 
 

@@ -16,14 +16,11 @@ log = logging.getLogger("pellucid")
 
 def as_bert_writes(vocabulary: Vocabulary) -> list[str]:
     """The tokens with `##` before all but beginnings of words, which the file marks by `▁` instead."""
-    return [_as_bert_writes(token, kind) for token, kind in vocabulary.typed()]
-
-
-def _as_bert_writes(token: str, kind: int) -> str:
-    if token.startswith(SPACE):
-        return token[1:]
-    whole = kind in (Kind.CONTROL, Kind.UNKNOWN) or (token.startswith("[") and token.endswith("]"))
-    return token if whole else f"##{token}"
+    written = []
+    for token, kind in vocabulary.typed():
+        whole = kind in (Kind.CONTROL, Kind.UNKNOWN) or (token.startswith("[") and token.endswith("]"))
+        written.append(token[1:] if token.startswith(SPACE) else token if whole else f"##{token}")
+    return written
 
 
 def wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:

@@ -2,8 +2,16 @@
 
 import unicodedata
 
+from tokenizers import decoders
+
 SPACE = "▁"
 """U+2581, which stands for a space inside pieces."""
+
+
+def decoder_of(spaces: int) -> decoders.Sequence:
+    """The decoder of pieces, what is spelled in bytes among them.  spaces: at most so many are no part of the text."""
+    begun = [decoders.Strip(" ", spaces, 0)] if spaces else []
+    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *begun])
 
 
 def tile(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:

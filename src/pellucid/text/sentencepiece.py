@@ -13,7 +13,7 @@ from pellucid.text.cut import guarded
 from pellucid.text.dress import dress, with_roles
 from pellucid.text.given_pieces import held, taken_apart, taken_out
 from pellucid.text.layouts import Layout, layout_of
-from pellucid.text.pieces import SPACE
+from pellucid.text.pieces import SPACE, decoder_of
 from pellucid.text.settings import content
 from pellucid.text.spm import Kind, SentencePieceModel, read_sentencepiece
 
@@ -56,14 +56,13 @@ def open_sentencepiece(
 
 def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:
     """The tokenizer that gives the ids of the sentencepiece library itself, without special tokens."""
-    backend = tokenizers.Tokenizer(_merging(model) if model.merging else _unigram(model))
+    unigram = list(zip(model.pieces, _scores(model))), model.unknown, model.byte_fallback
+    backend = tokenizers.Tokenizer(_merging(model) if model.merging else models.Unigram(*unigram))
     backend.normalizer = _normalizer(model)
     if not any(SPACE in piece[1:] for piece in model.of(Kind.NORMAL, Kind.USER)):
         # No piece reaches over a space, so words can be looked at one by one; the result is the same and soon cached.
         backend.pre_tokenizer = pre_tokenizers.Split(SPACE, behavior="merged_with_next")
-    steps: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    most = _MOST_SPACES if model.remove_spaces else 1 if model.dummy_prefix else 0
-    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", most, 0)] if most else steps)
+    backend.decoder = decoder_of(_MOST_SPACES if model.remove_spaces else int(model.dummy_prefix))
     return backend
 
 
@@ -89,10 +88,6 @@ def _give(backend: tokenizers.Tokenizer, model: SentencePieceModel, plain: bool)
     splits: list[Any] = [taken_out(given), *words, *taken_apart(backend.model, model)]
     backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
     backend.model.ignore_merges = True
-
-
-def _unigram(model: SentencePieceModel) -> models.Unigram:
-    return models.Unigram(list(zip(model.pieces, _scores(model))), model.unknown, model.byte_fallback)
 
 
 def _scores(model: SentencePieceModel) -> list[float]:
@@ -210,5 +205,4 @@ def _as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_typ
     scheme = "never" if not spaced else "always" if legacy else "first"
     backend.normalizer = normalizers.Sequence(before)
     backend.pre_tokenizer = None if before else pre_tokenizers.Metaspace(SPACE, scheme, split=False)
-    decoding: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    backend.decoder = decoders.Sequence([*decoding, decoders.Strip(" ", 1, 0)] if spaced else decoding)
+    backend.decoder = decoder_of(int(spaced))

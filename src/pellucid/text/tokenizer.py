@@ -10,7 +10,7 @@ from tokenizers import Encoding
 from pellucid.config.checks import among, names_of, truth
 from pellucid.errors import Argument, Blank, CorruptFileError, InputError, Item, counted, short
 from pellucid.lazy import cached_property
-from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed, uncollated
+from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed
 from pellucid.text.chat import render_chat, template_of
 from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
 from pellucid.text.encoded import Encoded, input_names, tiled
@@ -188,7 +188,8 @@ class Tokenizer(SpecialTokens, Spelling):
             )
         ids, types = [r.ids for r in rows], [r.type_ids for r in rows]
         if not padded and (kind is None or not rows):
-            columns = uncollated(ids, types)
+            masks = [[1] * len(row) for row in ids]
+            columns = {"input_ids": ids, "token_type_ids": types, "attention_mask": masks}
         else:
             if not padded:
                 check_equally_long(ids)
@@ -292,8 +293,12 @@ class Tokenizer(SpecialTokens, Spelling):
     def _spelled(self) -> frozenset[int]:
         return spelled_bytes(self._backend)
 
-    def to_json(self) -> str:
-        """The whole tokenizer as the text of a `tokenizer.json`."""
+    def backend(self) -> tokenizers.Tokenizer:
+        """The whole tokenizer as the library has it; a copy."""
         whole = tokenizers.Tokenizer.from_str(self._backend.to_str())
         whole.post_processor = self._after
-        return whole.to_str()
+        return whole
+
+    def to_json(self) -> str:
+        """The whole tokenizer as the text of a `tokenizer.json`."""
+        return self.backend().to_str()

@@ -79,18 +79,26 @@ def windows(
     firsts, seconds = read[0].tokens, None if pair is None else read[1].tokens
     limit, excess, step = _limit(tokenizer, max_length), 0, 0
     long = firsts if seconds is None or not side else seconds
-    size, cuts_left = len(long), rule == "truncate" and tokenizer.truncation_side == "left"
+    size, added = len(long), tokenizer.added_tokens(pair=seconds is not None)
     if limit is not None:
-        whole = len(firsts) + (0 if seconds is None else len(seconds))
-        excess = max(whole + tokenizer.added_tokens(pair=seconds is not None) - limit, 0)
-        if excess and side is None and rule == "truncate":
-            added = tokenizer.added_tokens(pair=seconds is not None)
-            cut_pair(firsts, seconds, limit, added, "longest_first", tokenizer.truncation_side)
-        elif excess:
-            if rule == "error" and (len(long) > excess or (seconds is not None and side is None)):
-                raise too_long(index, excess, limit)
-            step = _shorten(long, excess, index, rule, limit, stride, "left" if cuts_left else "right")
-    before = size - len(long) if cuts_left else 0
+        excess = max(sum(len(one.tokens) for one in read) + added - limit, 0)
+    if limit is not None and excess:
+        room, longest_first = size - excess, side is None and rule == "truncate"
+        if rule == "error" and (room > 0 or (seconds is not None and side is None)):
+            raise too_long(index, excess, limit)
+        if room < 1 and not longest_first:
+            raise InputError(
+                called(index, "item"),
+                f": what stands beside the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
+            )
+        if rule == "truncate":
+            strategy = "longest_first" if longest_first else "only_second" if long is seconds else "only_first"
+            cut_pair(firsts, seconds, limit, added, strategy, tokenizer.truncation_side)
+        else:
+            shared = shared_tokens(stride, room)
+            long.truncate(room, stride=shared)
+            step = room - shared
+    before = size - len(long) if rule == "truncate" and tokenizer.truncation_side == "left" else 0
     done = tokenizer.finish(firsts, seconds, True)
     every = [done, *done.overflowing] if rule == "windows" else [done]
     cut = excess if rule == "truncate" else 0
@@ -134,30 +142,6 @@ def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
     if max_length is not None and (type(max_length) is not int or max_length < 1):
         raise InputError(f"max_length is {max_length!r}, expected a whole number from 1")
     return tokenizer.model_max_length if max_length is None else max_length
-
-
-def _shorten(
-    encoding: tokenizers.Encoding,
-    excess: int,
-    index: int | str,
-    rule: str,
-    limit: int,
-    stride: int | None,
-    direction: str,
-) -> int:
-    """Takes so many tokens off an encoding in place; as further stretches, where the rule says so.
-
-    ->  from the beginning of one stretch to that of the next, in tokens
-    """
-    room = len(encoding) - excess
-    if room < 1:
-        raise InputError(
-            called(index, "item"),
-            f": what stands beside the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
-        )
-    shared = shared_tokens(stride, room) if rule == "windows" else 0
-    encoding.truncate(room, stride=shared, direction=direction)
-    return room - shared
 
 
 def _window(
