@@ -87,11 +87,11 @@ def check_account(body: Body) -> None:
     if unread:
         log.warning("%s: no operation reads %s; left out", graph.path.name, several(map(shown, unread)))
     if lost := [f"{shown(name)} {list(graph.held[name].shape)}" for name in strange if name not in unread]:
-        raise body.wrong(f"{len(lost)} tables have no place in it ({several(lost, 4)})")
+        raise body.steps.unlike(f"{len(lost)} tables have no place in it ({several(lost, 4)})")
     for source, names in places.items():
         said = _named(source, body)
         if len(names) == 1 and said not in (None, names[0]) and {said, names[0]} != WORDS:
-            raise body.wrong(f"it uses {shown(source)} as {names[0]}")
+            raise body.steps.unlike(f"it uses {shown(source)} as {names[0]}")
 
 
 def _named(source: str, body: Body) -> str | None:

@@ -31,14 +31,16 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     for i in range(facts["num_hidden_layers"]):
         hidden = _layer(body, hidden, f"encoder.layer.{i}", facts)
     if _after(body, hidden):
-        raise body.wrong(f"it has more layers than the {facts['num_hidden_layers']} of config.json")
+        raise body.steps.unlike(f"it has more layers than the {facts['num_hidden_layers']} of config.json")
     body.last = hidden
     norms = [step for step in body.used if isinstance(step, Norm)]
     half = any(norm.weight.numbers.dtype == torch.float16 for norm in norms)
     allowed = {"rel_tol": 2e-3, "abs_tol": LEAST_OF_HALF if half else 0.0}
     strange = [norm.epsilon for norm in norms if not isclose(norm.epsilon, facts["layer_norm_eps"], **allowed)]
     if strange:
-        raise body.wrong(f"its norms add {strange[0]:.3g}, config.json says layer_norm_eps {facts['layer_norm_eps']}")
+        raise body.steps.unlike(
+            f"its norms add {strange[0]:.3g}, config.json says layer_norm_eps {facts['layer_norm_eps']}"
+        )
     return body
 
 
@@ -57,7 +59,7 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
             run.check(up, run.state(middle), f"{name}.intermediate.dense", "the state behind the attention")
             run.check(down, activated(body, up, down.inputs[0], facts), f"{name}.output.dense", _ACTIVATED, off=ROUNDED)
         case _:
-            raise body.wrong(f"{name} has no two products between its norms ({down.node})")
+            raise body.steps.unlike(f"{name} has no two products between its norms ({down.node})")
     body.place(up, f"{name}.intermediate.dense")
     body.place(down, f"{name}.output.dense")
     _check_sum(run, end, middle, down, f"{name}.output")
@@ -84,5 +86,5 @@ def _after(body: Body, hidden: Norm) -> list[tuple[Norm, Linear]]:
 def _sum(body: Body, hidden: Norm, otherwise: str) -> tuple[Norm, Linear]:
     found = _after(body, hidden)
     if len(found) != 1:
-        raise body.wrong(otherwise)
+        raise body.steps.unlike(otherwise)
     return found[0]

@@ -28,15 +28,15 @@ def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
         if (before := body.steps.before(*norm.inputs)) and all(isinstance(step, Lookup) for step in before)
     ]
     if len(found) != 1:
-        raise body.wrong(f"{len(found)} norms follow looked-up tables, expected one")
+        raise body.steps.unlike(f"{len(found)} norms follow looked-up tables, expected one")
     norm, lookups = found[0]
     roles = {_role(body, lookup, facts): lookup for lookup in lookups if isinstance(lookup, Lookup)}
     if len(roles) < len(lookups):
-        raise body.wrong(f"of {len(lookups)} tables, several are looked up as one of {', '.join(roles)}")
+        raise body.steps.unlike(f"of {len(lookups)} tables, several are looked up as one of {', '.join(roles)}")
     for role in (role for role in _ROLES if role not in roles):
-        raise body.wrong(f"no table is looked up as {role}; export with all inputs and free lengths")
+        raise body.steps.unlike(f"no table is looked up as {role}; export with all inputs and free lengths")
     if norm.width != facts["hidden_size"]:
-        raise body.wrong(f"it is {norm.width} wide, config.json says hidden_size {facts['hidden_size']}")
+        raise body.steps.unlike(f"it is {norm.width} wide, config.json says hidden_size {facts['hidden_size']}")
     _check_every_index(body, roles, facts)
     given, *_ = [_inputs(run, roles, facts["type_vocab_size"]) for run in body.runs]
     for role, lookup in roles.items():
@@ -63,7 +63,9 @@ def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
     rows = lookup.table.shape[0]
     if given := _asked(body.steps, lookup):
         if "mask" in given:
-            raise body.wrong(f"its input {shown(given)} says which rows of a table are looked up ({lookup.node})")
+            raise body.steps.unlike(
+                f"its input {shown(given)} says which rows of a table are looked up ({lookup.node})"
+            )
         others = "position_embeddings" if "position" in given else "token_type_embeddings"
         return "word_embeddings" if given == words_of(body.steps) else others
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:

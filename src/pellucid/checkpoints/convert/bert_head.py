@@ -52,7 +52,6 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
 
 def _last(body: Body) -> Tensor:
     """What stands for the last layer's states, `[texts, tokens, width]`."""
-    assert body.last is not None
     return body.run.state(body.last)
 
 
@@ -91,7 +90,7 @@ def _masked_words(
             body.place(norm, "cls.predictions.transform.LayerNorm")
             body.place(decoder, "cls.predictions.decoder")
         case _:
-            raise body.wrong(f"a norm follows the last layer ({norm.node}) and no head of BERT has that")
+            raise body.steps.unlike(f"a norm follows the last layer ({norm.node}) and no head of BERT has that")
     body.tables["cls.predictions.bias"] = body.tables.pop("cls.predictions.decoder.bias")
     return True
 
@@ -114,7 +113,7 @@ def _classifier(
         body.run.check(step, _last(body), f"{name} (a product for every token)", _STATES)
         body.place(step, name)
         return "BertForQuestionAnswering" if spans else "BertForTokenClassification"
-    raise body.wrong(f"{step.node} follows the last layer and belongs to no head of BERT that is known")
+    raise body.steps.unlike(f"{step.node} follows the last layer and belongs to no head of BERT that is known")
 
 
 def _is_cut(body: Body, step: Linear) -> bool:
@@ -142,9 +141,8 @@ def _known(body: Body, heads: Sequence[Linear], pooled: str, named: str) -> Iter
         yield _Known(numbers, step.output, str(step.node))
         if named == "BertForQuestionAnswering":
             yield from (_Known(numbers[..., i], step.output, f"column {i} of {step.node}", i) for i in range(2))
-    if body.last is not None:
-        yield _Known(_last(body), body.last.output, _STATES)
-        yield _Known(_first(body), body.last.output, _FIRST)
+    yield _Known(_last(body), body.last.output, _STATES)
+    yield _Known(_first(body), body.last.output, _FIRST)
     if pooled:
         yield _Known(run.of(pooled, pooled), pooled, shown(pooled))
     yield from (_Known(run.state(step), step.output, str(step.node)) for step in body.used if isinstance(step, Norm))
@@ -166,14 +164,14 @@ def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, named
         else:
             told.add(found.source)
             columns += [] if found.column is None else [(name, found.column)]
-    if left and (named != PLAIN or body.last is None or body.last.output not in told):
+    if left and (named != PLAIN or body.last.output not in told):
         raise left[0][1]
     for name, _ in left:
         log.warning("%s: its output %s is no part of BERT; left out", body.steps.graph.path.name, shown(name))
     if columns and [column for _, column in columns] != [0, 1]:
-        raise body.wrong(f"its outputs {' and '.join(shown(name) for name, _ in columns)} are no start and end")
+        raise body.steps.unlike(f"its outputs {' and '.join(shown(name) for name, _ in columns)} are no start and end")
     if missing := [step for step in heads if step.output not in told]:
-        raise body.wrong(f"no output is what {missing[0].node} makes")
+        raise body.steps.unlike(f"no output is what {missing[0].node} makes")
 
 
 def _found(body: Body, name: str, known: Sequence[_Known]) -> _Known:

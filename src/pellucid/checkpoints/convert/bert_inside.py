@@ -59,7 +59,7 @@ def attention_of(body: Body, hidden: Norm, out: Linear, name: str, facts: dict[s
         check_query(body.steps, found[0], heads)
     for step, part in zip(found, ("query", "key", "value")):
         if body.steps.before(*step.inputs) != [hidden]:
-            raise body.wrong(f"the {part} of {name} does not read the layer's input")
+            raise body.steps.unlike(f"the {part} of {name} does not read the layer's input")
         body.run.check(step, body.run.state(hidden), f"the {part} of {name}", "the layer's input")
     _check_mixed(body, found, out, softmax, name, heads)
     return found
@@ -71,12 +71,12 @@ def _written_out(body: Body, out: Linear, name: str, heads: int) -> tuple[list[L
     whole = mixed is not None and mixed.kind in ("Attention", "MultiHeadAttention")
     scores = mixed if mixed is None or whole else _meeting(body, mixed.input(0))
     if mixed is None or scores is None:
-        raise body.wrong(f"{name} has no attention before {out.node}")
+        raise body.steps.unlike(f"{name} has no attention before {out.node}")
     values = mixed.inputs[:3] if whole else (scores.input(0), scores.input(1), mixed.input(1))
     sides = [body.steps.before(value) for value in values]
     found = [side[0] for side in sides if len(side) == 1 and isinstance(side[0], Linear)]
     if len(found) != 3:
-        raise body.wrong(f"{name} does not make query, key and value by one product each")
+        raise body.steps.unlike(f"{name} does not make query, key and value by one product each")
     if whole:
         check_settings(body.steps, mixed, heads, (found[0].width // heads) ** -0.5)
         return found, None
@@ -106,7 +106,7 @@ def _check_mixed(body: Body, found: Sequence[Linear], out: Linear, softmax: Node
             made = run.of(softmax.outputs[0], f"the weights of {name}")
             rows = kept[:, None, :, None]
             if made.shape == weights.shape and not near(_of(rows, made), _of(rows, weights), MIXED_OFF):
-                raise body.wrong(f"the weights of {name} ({softmax}) are not those of all tokens but padding")
+                raise body.steps.unlike(f"the weights of {name} ({softmax}) are not those of all tokens but padding")
             body.weights.add(softmax.outputs[0])
         what = "the attention of query, key and value, without what is padding"
         run.check(out, joined(weights @ value), f"{name}.attention.output.dense", what, mixed=True)
@@ -128,7 +128,7 @@ def _check_scale(body: Body, softmax: Node, query: Tensor, key: Tensor, name: st
     usual, times = query.shape[-1] ** -0.5, float(one.flatten() @ other.flatten() / other.square().sum())
     if abs(times / usual - 1) > SCALE_OFF and near(one, other * times, MIXED_OFF):
         scores = _meeting(body, softmax.input(0))
-        raise body.wrong(f"its scores are multiplied by {times:.4g} ({scores}), config.json means {usual:.4g}")
+        raise body.steps.unlike(f"its scores are multiplied by {times:.4g} ({scores}), config.json means {usual:.4g}")
 
 
 def _of(chosen: Tensor, numbers: Tensor) -> Tensor:
@@ -147,9 +147,11 @@ def activated(body: Body, up: Linear, value: str, facts: dict[str, Any]) -> Tens
     said = SPELLINGS.get(facts["hidden_act"], facts["hidden_act"])
     said = ALIKE.get(said, said)
     if said not in ACTIVATIONS:
-        raise body.wrong(f"hidden_act {shown(facts['hidden_act'])} is not converted, {' or '.join(ACTIVATIONS)} is")
+        raise body.steps.unlike(
+            f"hidden_act {shown(facts['hidden_act'])} is not converted, {' or '.join(ACTIVATIONS)} is"
+        )
     if said not in found:
-        raise body.wrong(
+        raise body.steps.unlike(
             f"it uses {several(found) or 'no activation that is known'} where config.json says "
             f"hidden_act {shown(facts['hidden_act'])}"
         )

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pellucid.checkpoints.convert.constants import Part
 from pellucid.checkpoints.convert.run import Run
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
-from pellucid.errors import CheckpointMismatchError
 
 ACTIVE = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
 """Products that an activation may follow within the same operation."""
@@ -26,7 +25,7 @@ class Body:
     tables: dict[str, Part] = field(default_factory=dict)
     used: list[Step] = field(default_factory=list)
     weights: set[str] = field(default_factory=set)
-    last: Norm | None = None
+    last: Norm = field(init=False)
 
     @property
     def runs(self) -> list[Run]:
@@ -37,14 +36,10 @@ class Body:
         """Takes the tables of a step as `name`; a product without a bias adds nothing, which is a bias of zeros."""
         self.used.append(step)
         if step.node.kind == "FusedGemm" and not name.endswith(ACTIVE):
-            raise self.wrong(f"an activation follows {name} ({step.node})")
+            raise self.steps.unlike(f"an activation follows {name} ({step.node})")
         if isinstance(step, Lookup):
             self.tables[f"{name}.weight"] = step.table
             return
         self.tables[f"{name}.weight"] = step.weight
         zeros = Part(step.weight.numbers.new_zeros(step.weight.shape[0]), frozenset())
         self.tables[f"{name}.bias"] = step.bias or zeros
-
-    def wrong(self, what: str) -> CheckpointMismatchError:
-        """The error for a graph that is not BERT's."""
-        return self.steps.unlike(what)

@@ -1,13 +1,15 @@
 """A foreign graph as plain records: nodes, the numbers that lie in the file, and who reads what."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from pellucid.lazy import cached_property
 
 WORDS = ("BOOL", "STRING")
 """Types that nothing learned is kept in."""
@@ -45,7 +47,7 @@ class Node:
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any]
 
     def input(self, place: int) -> str:
         """The name of an input; "" where it was left out."""
@@ -81,18 +83,22 @@ class Graph:
     held: dict[str, Held]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    opset: int = 13
-    makers: dict[str, Node] = field(init=False)
-    readers: dict[str, list[Node]] = field(init=False)
+    sizes: dict[str, tuple[int, ...]]
+    opset: int
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def makers(self) -> dict[str, Node]:
+        """By each value, the operation that makes it."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    @cached_property
+    def readers(self) -> dict[str, list[Node]]:
+        """By each value, the operations that read it."""
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.inputs:
                 readers.setdefault(name, []).append(node)
-        object.__setattr__(self, "makers", {name: node for node in self.nodes for name in node.outputs if name})
-        object.__setattr__(self, "readers", readers)
+        return readers
 
     def reader(self, name: str, kinds: Iterable[str]) -> Node | None:
         """The one node that reads a value, where it is of one of these kinds."""

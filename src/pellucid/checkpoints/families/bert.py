@@ -33,22 +33,10 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=(
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "hidden_act",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "classifier_dropout",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "initializer_range",
-        "layer_norm_eps",
-        "pad_token_id",
-        "tie_word_embeddings",
+    same=tuple(
+        """vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act
+        hidden_dropout_prob attention_probs_dropout_prob classifier_dropout max_position_embeddings
+        type_vocab_size initializer_range layer_norm_eps pad_token_id tie_word_embeddings""".split()
     ),
     only={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
     inert=tuple(  # of the multilingual and the Chinese ones, which TensorFlow wrote

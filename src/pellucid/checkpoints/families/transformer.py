@@ -48,32 +48,12 @@ keys = Keys(
     computed=(
         Computed(("logits_bias",), _logits_bias, lambda c: {"logits_bias": getattr(c.head, "logits_bias", False)}),
     ),
-    same=(
-        "vocab_size",
-        "source_vocab_size",
-        "share_embeddings",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_decoder_layers",
-        "num_attention_heads",
-        "decoder_attention_heads",
-        "intermediate_size",
-        "decoder_intermediate_size",
-        "hidden_act",
-        "residual",
-        "layer_norm_eps",
-        "scale_embedding",
-        "waves",
-        "position_offset",
-        "max_position_embeddings",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "initializer_range",
-        "tie_word_embeddings",
-        "decoder_start_token_id",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
+    same=tuple(
+        """vocab_size source_vocab_size share_embeddings hidden_size num_hidden_layers num_decoder_layers
+        num_attention_heads decoder_attention_heads intermediate_size decoder_intermediate_size hidden_act
+        residual layer_norm_eps scale_embedding waves position_offset max_position_embeddings
+        hidden_dropout_prob attention_probs_dropout_prob initializer_range tie_word_embeddings
+        decoder_start_token_id pad_token_id bos_token_id eos_token_id""".split()
     ),
 )
 

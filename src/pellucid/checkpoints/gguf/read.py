@@ -1,12 +1,9 @@
 """A checkpoint from one GGUF file, in the reference's own words: facts, tensors, vocabulary."""
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from pellucid.checkpoints.gguf.dequantise import dtype_of, grids_of, unpack
 from pellucid.checkpoints.gguf.facts import facts
@@ -76,38 +73,17 @@ def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, S
 
 
 def _stored(name: str, packed: Packed, naming: Naming, raw: dict[str, Any]) -> Stored:
-    dtype, part = dtype_of(packed, name), part_of(name)
+    dtype, part, read, grids = dtype_of(packed, name), part_of(name), partial(unpack, packed), grids_of(packed)
     if part in naming.interleaved:
         heads = raw[naming.interleaved[part]]
         if packed.shape[0] % (2 * heads):
             raise CheckpointMismatchError(
                 f"{packed.path}: {name} has {packed.shape[0]} rows, expected a multiple of 2 × {heads} heads"
             )
-        grids = grids_of(packed)
-        return Stored(
-            dtype,
-            packed.shape,
-            functools.partial(_uninterleaved, heads, functools.partial(unpack, packed)),
-            grids=grids and functools.partial(_uninterleaved, heads, grids),
-        )
-    if part in naming.transposed and len(packed.shape) == 2:
-        return Stored(dtype, packed.shape[::-1], functools.partial(_transposed, packed))
-    return Stored(
-        dtype,
-        packed.shape,
-        functools.partial(unpack, packed),
-        functools.partial(_rows, packed) if len(packed.shape) == 2 else None,
-        grids_of(packed),
-    )
-
-
-def _rows(packed: Packed, start: int, stop: int) -> Tensor:
-    return unpack(packed.rows(start, stop))
-
-
-def _uninterleaved(heads: int, read: Callable[[], Tensor]) -> Tensor:
-    return uninterleave(read(), heads)
-
-
-def _transposed(packed: Packed) -> Tensor:
-    return unpack(packed).t().contiguous()
+        own_grids = grids and (lambda: uninterleave(grids(), heads))
+        return Stored(dtype, packed.shape, lambda: uninterleave(read(), heads), grids=own_grids)
+    if len(packed.shape) != 2:
+        return Stored(dtype, packed.shape, read, grids=grids)
+    if part in naming.transposed:
+        return Stored(dtype, packed.shape[::-1], lambda: read().t().contiguous())
+    return Stored(dtype, packed.shape, read, lambda start, stop: unpack(packed.rows(start, stop)), grids)
