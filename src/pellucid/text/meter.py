@@ -186,19 +186,9 @@ def check_joined(parts: Any, between: Any) -> Any:
     return parts
 
 
-def check_formatted(text: Any, *values: Any, **named: Any) -> None:
-    """The filter that is `%` in other words."""
-    check_format(str(text), *values, named)
-
-
-def check_centered(text: Any, *widths: Any, **named: Any) -> None:
-    """Refuses a width that no conversation needs."""
-    check_widths([*widths, *named.values()])
-
-
 FILTERED: dict[str, Callable[..., None]] = {
-    "center": check_centered,
-    "format": check_formatted,
+    "center": lambda text, *widths, **named: check_widths([*widths, *named.values()]),
+    "format": lambda text, *values, **named: check_format(str(text), *values, named),
     "replace": check_replaced,
     "indent": check_indented,
     "round": check_rounded,

@@ -12,18 +12,9 @@ from pellucid.text.layouts import ROLES
 ENDLESS = 1_000_000_000
 """Files write a huge number where they mean "no limit"."""
 
-_FLAGS = (
-    "do_lower_case",
-    "strip_accents",
-    "tokenize_chinese_chars",
-    "keep_accents",
-    "add_prefix_space",
-    "add_bos_token",
-    "add_eos_token",
-    "trim_offsets",
-    "legacy",
-    "clean_up_tokenization_spaces",
-    "split_special_tokens",
+_FLAGS = tuple(
+    """do_lower_case strip_accents tokenize_chinese_chars keep_accents add_prefix_space add_bos_token add_eos_token
+    trim_offsets legacy clean_up_tokenization_spaces split_special_tokens""".split()
 )
 _SIDES = ("truncation_side", "padding_side")
 _NULLABLE = (*_FLAGS, *_SIDES)
@@ -35,22 +26,18 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """`tokenizer_config.json` with the chat template from wherever it stands, the tokens of `added_tokens.json`, and
     `special_tokens_map.json` over it where it lists no `added_tokens_decoder`: as in the reference, which reads that
     file beside older ones alone."""
-    merged, older = (_said_in(folder / name) for name in ("tokenizer_config.json", "special_tokens_map.json"))
+    said = (folder / name for name in ("tokenizer_config.json", "special_tokens_map.json"))
+    merged, older = (_checked(_object(path), path) for path in said)
     if "added_tokens_decoder" not in merged:
         newer, more = (one.get("extra_special_tokens") for one in (merged, older))
         merged |= older
         if isinstance(newer, list) and isinstance(more, list):
             merged["extra_special_tokens"] = [*newer, *(token for token in more if token not in newer)]
-    if (added := _object(folder / "added_tokens.json")) is not None:
+    if added := _object(folder / "added_tokens.json"):
         merged.setdefault("added_tokens_decoder", _by_id(added, folder / "added_tokens.json"))
-    found = _object(folder / "chat_template.json") or {}  # of models that see or hear: the last to be asked
+    found = _object(folder / "chat_template.json")  # of models that see or hear: the last to be asked
     usual = {"chat_template": found["chat_template"]} if "chat_template" in found else {}
     return usual | merged | _template(folder)
-
-
-def _said_in(path: Path) -> dict[str, Any]:
-    found = _object(path)
-    return {} if found is None else _checked(found, path)
 
 
 def stated_length(settings: dict[str, Any]) -> int | None:
@@ -143,30 +130,28 @@ def _listed(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value or []
 
 
-def _object(path: Path) -> dict[str, Any] | None:
-    return read_json(path) if path.is_file() else None
+def _object(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def _checked(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     """The settings that are read, each of the kind that it must be; null counts as not said."""
+
+    def expect(name: str, fits: bool, wanted: str) -> None:
+        if not fits:
+            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected {wanted}")
+
     for name in _FLAGS:
-        if not isinstance(settings.get(name), bool | None):
-            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected true or false")
+        expect(name, isinstance(settings.get(name), bool | None), "true or false")
     for name in (f"{role}_token" for role in ROLES):
-        token = settings.get(name)
-        if not (token is None or _is_token(token, empty=True)):
-            raise CorruptFileError(f"{path}: {name} is {repr(token)[:60]}, expected a token")
+        expect(name, settings.get(name) is None or _is_token(settings[name], empty=True), "a token")
     for name in EXTRA:
-        if not isinstance(settings.get(name), list | dict | None) or not all(
-            _is_token(token) for token in _listed(settings.get(name))
-        ):
-            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected a list of tokens")
+        held = isinstance(settings.get(name), list | dict | None)
+        expect(name, held and all(map(_is_token, _listed(settings.get(name)))), "a list of tokens")
     count: Any = settings.get("extra_ids", 0)
-    if type(count) is not int or not 0 <= count <= 10_000:
-        raise CorruptFileError(f"{path}: extra_ids is {repr(count)[:60]}, expected a whole number to 10,000")
+    expect("extra_ids", type(count) is int and 0 <= count <= 10_000, "a whole number to 10,000")
     for name in _SIDES:
-        if settings.get(name) not in (None, "left", "right"):
-            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected 'left' or 'right'")
+        expect(name, settings.get(name) in (None, "left", "right"), "'left' or 'right'")
     if "added_tokens_decoder" in settings:
         _by_id(settings["added_tokens_decoder"], path, ids_first=True)
     return {name: value for name, value in settings.items() if value is not None or name not in _NULLABLE}
