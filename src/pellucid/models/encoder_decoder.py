@@ -86,10 +86,8 @@ class EncoderDecoder(Swift):
         stream = self.decoder.states(decoder_input_ids, decoder_attention_mask, run=across, cache=cache)
         answer = {"last_hidden_state": stream, "encoder_last_hidden_state": memory}
         if self.head is not None:
-            ids, mask = (input_ids, attention_mask)
-            if ids is None:
-                ids, mask = (decoder_input_ids, decoder_attention_mask)
-            answer["logits"] = run.see("logits", self._said(stream, ids, mask))
+            given = (decoder_input_ids, decoder_attention_mask) if input_ids is None else (input_ids, attention_mask)
+            answer["logits"] = run.see("logits", self._said(stream, *given))
         if cache is not None:
             cache.finish()
         return Output(answer)

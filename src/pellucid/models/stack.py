@@ -94,7 +94,8 @@ class Stack(Watched):
             raise InputError("first positions alone are computed where all look both ways, without segments or a cache")
         if cache is not None:
             cache.check(self.layers, self.depth, *input_ids.shape)
-        places = self._places(input_ids, attention_mask, cache) if segments is None else self._places_within(segments)
+        places = self._places(input_ids, attention_mask, cache) if segments is None else segment_places(segments)
+        self._check_length(places)
         run = self._pass(run or self.watched(), places, attention_mask, cache, segments, len(input_ids))
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
         for i, layer in enumerate(self.in_order()):
@@ -117,14 +118,7 @@ class Stack(Watched):
             places = (count - 1).where(attention_mask.bool(), places - count.eq(0).sum(dim=1, keepdim=True))
         if cache is not None and cache.filled:
             places = places + cache.next_positions()
-        self._check_length(places)
         return places if cache is None else places.expand(len(input_ids), -1)
-
-    def _places_within(self, segments: Tensor) -> Tensor:
-        """Where each token stands in its segment, -1 for padding: Int[Tensor, "batch seq"]"""
-        places = segment_places(segments)
-        self._check_length(places)
-        return places
 
     def _check_segments(self, attention_mask: Tensor | None, cache: Cache | None) -> None:
         if attention_mask is not None:

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
 from pellucid.text.cut import guarded
 from pellucid.text.gguf_vocabulary import Vocabulary
-from pellucid.text.gguf_wordpiece import as_bert_writes, wordpiece
+from pellucid.text.gguf_wordpiece import as_bert_writes, wordpiece_of
 from pellucid.text.pieces import SPACE, decoder_of
 from pellucid.text.spm import Kind
 from pellucid.text.tokenizer import Tokenizer
@@ -115,7 +115,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     return backend
 
 
-_BUILD = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": wordpiece}
+_BUILD = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": wordpiece_of}
 
 
 def _by_id(tokens: Iterable[str]) -> dict[str, int]:

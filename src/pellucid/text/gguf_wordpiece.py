@@ -4,12 +4,13 @@ import logging
 import unicodedata
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import normalizers
 
 from pellucid.errors import several
 from pellucid.text.gguf_vocabulary import Vocabulary
 from pellucid.text.pieces import SPACE
 from pellucid.text.spm import Kind
+from pellucid.text.wordpiece import wordpiece
 
 log = logging.getLogger("pellucid")
 
@@ -23,15 +24,12 @@ def as_bert_writes(vocabulary: Vocabulary) -> list[str]:
     return written
 
 
-def wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+def wordpiece_of(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """WordPiece (Devlin et al., 2018) of a vocabulary `as_bert_writes`."""
     words = {word: i for i, word in enumerate(vocabulary.words())}
-    backend = tokenizers.Tokenizer(models.WordPiece(words, unk_token=vocabulary.role("unk") or "[UNK]"))
     lowercase, strip_accents = _casing(vocabulary)
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    return backend
+    cleaning = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    return wordpiece(words, vocabulary.role("unk") or "[UNK]", cleaning)
 
 
 def _casing(vocabulary: Vocabulary) -> tuple[bool, bool]:

@@ -72,12 +72,6 @@ def check_size(table: bytes) -> None:
         raise BrokenMessage(f"its normalisation table says {size:,} bytes of {len(table):,}")
 
 
-def longest_replacement(table: bytes) -> int:
-    """Characters of the longest replacement in a table of sentencepiece's: a size, a tree, texts that end in NUL."""
-    texts = table[4 + int.from_bytes(table[:4], "little") :]
-    return max(map(len, texts.decode().split("\0")))
-
-
 def _growth(path: Path, what: str, part: Any) -> float:
     """The most that one character becomes by a part of a tokenizer, and by all that stands in it."""
     left, growth = [] if part is None else [json.loads(part.__getstate__())], 1.0
@@ -103,15 +97,10 @@ def _replaced(step: dict[str, Any]) -> float:
 
 
 def _looked_up(step: dict[str, Any]) -> float:
-    return max(1.0, longest_replacement(base64.b64decode(step["precompiled_charsmap"])))
-
-
-def _begun(step: dict[str, Any]) -> float:
-    return 1.0 + len(step["prepend"])
-
-
-def _in_bytes(step: dict[str, Any]) -> float:
-    return 4.0 + step["add_prefix_space"]
+    """The longest replacement in a table of sentencepiece's: a size, a tree, texts that end in NUL."""
+    table = base64.b64decode(step["precompiled_charsmap"])
+    texts = table[4 + int.from_bytes(table[:4], "little") :]
+    return max(1.0, *map(len, texts.decode().split("\0")))
 
 
 _WITHIN = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
@@ -127,12 +116,12 @@ GROWTH: dict[str, dict[str, float | Callable[[dict[str, Any]], float]]] = {
         "NFKC": 18.0,
         "NFKD": 18.0,
         "Precompiled": _looked_up,
-        "Prepend": _begun,
+        "Prepend": lambda step: 1.0 + len(step["prepend"]),
         "Replace": _replaced,
         **dict.fromkeys(("Nmt", "Strip", "StripAccents"), _AS_LONG),
     },
     "pre_tokenizer": {
-        "ByteLevel": _in_bytes,
+        "ByteLevel": lambda step: 4.0 + step["add_prefix_space"],
         "Metaspace": 2.0,  # a mark before a piece
         **dict.fromkeys(("BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation"), _AS_LONG),
         **dict.fromkeys(("Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit"), _AS_LONG),

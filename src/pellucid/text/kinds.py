@@ -13,6 +13,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from pellucid.errors import Argument, InputError
 from pellucid.text.corpus import Corpus
 from pellucid.text.cut import guarded
+from pellucid.text.wordpiece import wordpiece
 
 log = logging.getLogger("pellucid")
 
@@ -66,10 +67,15 @@ class Wanted:
             backend.normalizer = self.cleaning
         return backend
 
-    def learn(self, backend: tokenizers.Tokenizer, trainer: Any) -> None:
-        """The library reads the texts and learns; what is wrong with a file is said as the file's reader says it."""
+    def learn(self, backend: tokenizers.Tokenizer, trainer: Callable[..., Any], *parts: str, **told: Any) -> None:
+        """The library reads the texts and learns; what is wrong with a file is said as the file's reader says it.
+
+        parts: tokens that are known beforehand, behind the special ones.  told: what this trainer alone is told.
+        """
+        known = [*self.special, *parts]
         with guarded():
-            backend.train_from_iterator(iter(self.corpus), trainer)
+            teacher = trainer(vocab_size=self.many, special_tokens=known, show_progress=False, **told)
+            backend.train_from_iterator(iter(self.corpus), teacher)
 
 
 def pairs(wanted: Wanted) -> tokenizers.Tokenizer:
@@ -80,9 +86,8 @@ def pairs(wanted: Wanted) -> tokenizers.Tokenizer:
     backend = wanted.shell(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    told: dict[str, Any] = {"vocab_size": wanted.many, "min_frequency": wanted.least, "show_progress": False}
-    told |= {"special_tokens": list(wanted.special), "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
-    wanted.learn(backend, trainers.BpeTrainer(**told))
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    wanted.learn(backend, trainers.BpeTrainer, min_frequency=wanted.least, initial_alphabet=letters)
     return backend
 
 
@@ -97,11 +102,8 @@ def words(wanted: Wanted) -> tokenizers.Tokenizer:
     wanted.room_for(len(letters) + len(parts), f"the {len(letters)} characters of these texts, also as parts of words")
     backend = wanted.shell(models.WordPiece(unk_token=wanted.unknown or ""))
     backend.pre_tokenizer = splitter
-    told: dict[str, Any] = {"vocab_size": wanted.many, "min_frequency": wanted.least, "show_progress": False}
-    wanted.learn(backend, trainers.WordPieceTrainer(special_tokens=[*wanted.special, *parts], **told))
-    done = wanted.shell(models.WordPiece(backend.get_vocab(), unk_token=wanted.unknown or ""))
-    done.pre_tokenizer, done.decoder = splitter, decoders.WordPiece(prefix="##")
-    return done
+    wanted.learn(backend, trainers.WordPieceTrainer, *parts, min_frequency=wanted.least)
+    return wordpiece(backend.get_vocab(), wanted.unknown or "", wanted.cleaning)
 
 
 def pieces(wanted: Wanted) -> tokenizers.Tokenizer:
@@ -110,8 +112,7 @@ def pieces(wanted: Wanted) -> tokenizers.Tokenizer:
     wanted.room_for(len(letters) + 1, f"the {len(letters)} characters of these texts and the space")
     backend = wanted.shell(models.Unigram())
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
-    told: dict[str, Any] = {"vocab_size": wanted.many, "unk_token": wanted.unknown, "show_progress": False}
-    wanted.learn(backend, trainers.UnigramTrainer(special_tokens=list(wanted.special), **told))
+    wanted.learn(backend, trainers.UnigramTrainer, unk_token=wanted.unknown)
     done = wanted.shell(models.Unigram(_scored(backend, wanted), wanted.special.index(wanted.unknown or ""), False))
     done.pre_tokenizer, done.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     return done

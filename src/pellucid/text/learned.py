@@ -68,8 +68,11 @@ def train_tokenizer(
     for name, size in (("vocab_size", vocab_size), ("max_length", max_length)):
         if size is not None:
             count(name, size)
-    for name, said in (("add_bos", add_bos), ("add_eos", add_eos)):
+    flags = {"add_bos": add_bos, "add_eos": add_eos, "lowercase": lowercase, "strip_accents": strip_accents}
+    for name, said in flags.items():
         truth(name, said)
+    if normalization is not None:
+        choice("normalization", normalization, FORMS)
     layout = _layout(kind, special_tokens, add_bos=add_bos, add_eos=add_eos)
     extra = _extra(extra_tokens)
     special = tuple(dict.fromkeys((*layout.roles.values(), *extra)))
@@ -125,10 +128,6 @@ def _settings(layout: Layout, extra: Sequence[str]) -> dict[str, Any]:
 
 def _cleaning(kind: str, lowercase: bool, strip_accents: bool, form: str | None) -> Any:
     """What is done to a text first, as a step of the library; None for nothing."""
-    truth("lowercase", lowercase)
-    truth("strip_accents", strip_accents)
-    if form is not None:
-        choice("normalization", form, FORMS)
     steps: list[Any] = [getattr(normalizers, form)()] if form else []
     if kind == "wordpiece":
         steps.append(normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents))

@@ -33,19 +33,7 @@ MAGIC = {
 }
 """How files begin that are often taken for text."""
 
-_WIDE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_ENCODINGS = (
-    "utf-8",
-    "utf-16",
-    "utf-16-le",
-    "utf-16-be",
-    "latin-1",
-    "cp1252",
-    "cp1251",
-    "shift_jis",
-    "gb18030",
-    "big5",
-)
+_ENCODINGS = "utf-8 utf-16 utf-16-le utf-16-be latin-1 cp1252 cp1251 shift_jis gb18030 big5".split()
 
 
 def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
@@ -112,7 +100,7 @@ def _refuse_others(path: Path, start: bytes, encoding: str) -> None:
     for magic, name in MAGIC.items():
         if start.startswith(magic):
             raise InputError(f"{path} looks like {name}, expected text")
-    if encoding == "utf-8" and start[:2] in _WIDE:
+    if encoding == "utf-8" and start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         raise InputError(
             f"{path} is not UTF-8 text: it begins as UTF-16 does (line 1, byte 0x{start[0]:02x}); try ",
             Argument("encoding", "utf-16"),

@@ -31,16 +31,24 @@ def open_wordpiece(
         for role, token in settings.items()
         if not role.endswith("_token") or token not in layout.roles.values() or token in vocabulary
     }
-    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
-    backend.normalizer = normalizers.BertNormalizer(
+    cleaning = normalizers.BertNormalizer(
         lowercase=settings.get("do_lower_case", True),
         strip_accents=settings.get("strip_accents"),
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
     )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
+    backend = wordpiece(vocabulary, unknown, cleaning)
     dress(backend, layout, settings, path)
     return backend, settings
+
+
+def wordpiece(vocabulary: dict[str, int], unknown: str, cleaning: Any) -> tokenizers.Tokenizer:
+    """WordPiece of a vocabulary in which `##` stands before all but beginnings of words; without special tokens."""
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    if cleaning is not None:
+        backend.normalizer = cleaning
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return backend
 
 
 def _vocabulary(path: Path) -> dict[str, int]:
