@@ -11,7 +11,7 @@ from pellucid.config.checks import truth
 from pellucid.errors import InputError, near, short
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
-from pellucid.text.files import with_tokens, write_tokenizer
+from pellucid.text.files import backend_of, with_tokens, write_tokenizer
 from pellucid.text.layouts import AS_ADDED, ROLES
 from pellucid.text.settings import EXTRA, stated_length
 
@@ -79,7 +79,7 @@ class Vocabulary:
     @property
     def backend_tokenizer(self) -> Any:
         """What the library `tokenizers` makes of it; a copy, of which no change is heard here."""
-        return self.pellucid.backend()
+        return backend_of(self.pellucid)
 
     @property
     def added_tokens_decoder(self) -> dict[int, Any]:

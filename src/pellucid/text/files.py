@@ -79,7 +79,7 @@ def open_tokenizer(
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
     """The same tokenizer, which reads every text in lower case."""
-    backend = tokenizer.backend()
+    backend = backend_of(tokenizer)
     lower_first(backend)
     return _around(backend, tokenizer)
 
@@ -88,7 +88,7 @@ def with_tokens(
     tokenizer: Tokenizer, tokens: Sequence[str | tokenizers.AddedToken], *, special: bool
 ) -> tuple[Tokenizer, int]:
     """The same tokenizer, which knows these tokens as well; and how many of them are new to its vocabulary."""
-    backend = tokenizer.backend()
+    backend = backend_of(tokenizer)
     new = (backend.add_special_tokens if special else backend.add_tokens)(list(tokens))
     return _around(backend, tokenizer), new
 
@@ -137,6 +137,11 @@ def open_target_tokenizer(folder: Path) -> Tokenizer | None:
 def write_target_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Writes what `open_target_tokenizer` reads."""
     (folder / TARGET).write_text(tokenizer.to_json(), encoding="utf-8")
+
+
+def backend_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """A tokenizer as the library that it speaks to has it; a copy."""
+    return tokenizers.Tokenizer.from_str(tokenizer.to_json())
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, token_types: bool = True) -> None:

@@ -293,12 +293,8 @@ class Tokenizer(SpecialTokens, Spelling):
     def _spelled(self) -> frozenset[int]:
         return spelled_bytes(self._backend)
 
-    def backend(self) -> tokenizers.Tokenizer:
-        """The whole tokenizer as the library has it; a copy."""
-        whole = tokenizers.Tokenizer.from_str(self._backend.to_str())
-        whole.post_processor = self._after
-        return whole
-
     def to_json(self) -> str:
         """The whole tokenizer as the text of a `tokenizer.json`."""
-        return self.backend().to_str()
+        whole = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        whole.post_processor = self._after
+        return whole.to_str()
