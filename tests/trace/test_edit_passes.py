@@ -52,7 +52,7 @@ def step_by_step(model: pellucid.Model, ids: list[int], steps: int) -> list[int]
 @pytest.mark.parametrize("which", EDITS)
 def test_writing_with_a_cache_is_writing_without_one(model: pellucid.Model, which: str) -> None:
     point, edit = EDITS[which]
-    if edit.where.position == -1:  # which is another one when all is read again
+    if edit.where.chosen.get("position") == -1:  # which is another one when all is read again
         edit = fixed(0.25, neuron=[0, 5, 7], position=slice(6, None))
     ids = model.tokenizer.encode([TEXTS[0]])[0].ids  # 7 tokens
     plain = step_by_step(model, ids, 5)
@@ -336,7 +336,7 @@ def test_a_row_of_what_all_texts_share(minilm: pellucid.Model, family: str, poin
         model = small(family, minilm, dtype="float64", decoder_start_token_id=101)
     source = model.trace(texts[2])
     for edit in (zero(row=1), add(0.5, row=1, position=0), patch(source, row=2)):
-        row = edit.where.row
+        row = edit.where.chosen["row"]
         with model.edit({point: edit}):
             together = model.trace(texts)
         with model.edit({point: replace(edit, where=replace(edit.where, row=None))}):

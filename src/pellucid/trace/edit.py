@@ -17,7 +17,7 @@ from pellucid.trace.axes import is_turned, turned, turned_axes
 from pellucid.trace.edits import Edit, edit_of
 from pellucid.trace.points import Axes, points
 from pellucid.trace.trace import EditSaid
-from pellucid.trace.where import UNIT, Spot, beyond, parts, shown
+from pellucid.trace.where import Spot, beyond, parts, shown
 
 Wanted = Mapping[str, Any]
 """`{"layers.3.attention.weights": zero(head=5)}`: names or globs, ours or another library's (then functions and tensors
@@ -66,14 +66,14 @@ class Entry:
         for word, one in self._missing():
             asked, reach = f"{word} {short(shown(one))}", self.reach[word]
             if beyond(one, reach) is not None:
-                why = f"{asked} does not exist, no pass had more than {reach} {UNIT[word]} there"
+                why = f"{asked} does not exist, no pass had more than {reach} {word}s there"
             else:
-                why = f"{asked} was not among the {UNIT[word]} that were computed there"
+                why = f"{asked} was not among the {word}s that were computed there"
             raise InputError(f"an edit never fired, of {self}: {why}")
 
     def _missing(self) -> list[tuple[str, int | slice]]:
         """What was chosen and has not been met yet."""
-        chosen = self.edit.where.chosen().items()
+        chosen = self.edit.where.chosen.items()
         return [(word, one) for word, some in chosen for one in parts(some) if shown(one) not in self.met.get(word, ())]
 
 
@@ -89,7 +89,7 @@ class Edits:
 
     @property
     def by_row(self) -> bool:
-        return any(entry.edit.where.row is not None for entry in self.entries)
+        return any("row" in entry.edit.where.chosen for entry in self.entries)
 
     def wants(self, name: str) -> bool:
         return name in self.at

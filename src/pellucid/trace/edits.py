@@ -68,7 +68,7 @@ class Edit:
 
     def at_row(self, row: int) -> Self:
         """The same for one text of a batch."""
-        return replace(self, where=replace(self.where, row=row))
+        return replace(self, where=Where.of(self.where.chosen | {"row": row}))
 
     def __str__(self) -> str:
         inner, places = self.said.partition("(")[2].removesuffix(")"), str(self.where)

@@ -1,6 +1,6 @@
 """What is given to an edit, brought to where it goes: its kind, its shape, and its tokens to those of the pass."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
@@ -22,18 +22,18 @@ def moved(given: Tensor, now: Tensor, spot: Spot, axis: str, chosen: Where, begi
     """`given`, whose tokens stand from `begin` on, with them moved to where those of `now` stand, and where there are
     such."""
     place, word = spot.axes.index(axis), "position" if axis == "seq" else "source"
-    asked: int | Sequence[int] | slice = chosen.chosen().get(word, slice(None))
+    asked = chosen.chosen.get(word, slice(None))
     size, end = now.shape[place], begin + given.shape[place]
     for one in parts(asked):
         if not isinstance(one, slice) and not any(i >= begin for i in taken(one, end)):
             has = f"{end - begin}, from position {begin} on" if begin else str(end)
             raise InputError(f"{word} {one} of {spot.title} does not exist in what is patched in, which has {has}")
     wholly = spot.fresh() or (axis == "source" and "cross_attention." in spot.name)
-    meant = None if chosen.row is None else taken(chosen.row, spot.rows(now))
+    meant = taken(chosen.chosen.get("row", slice(None)), spot.rows(now))
     rows, places = [], spot.places(axis)
     for i, row in enumerate(places):
         here, there = taken(asked, length(row)), taken(asked, end)
-        reached = length(row) > begin and (meant is None or i in meant or len(places) == 1)
+        reached = length(row) > begin and (i in meant or len(places) == 1)
         if len(here) != len(there) and wholly and reached and isinstance(asked, slice):
             many = f"{counted(len(there), 'token')} of {spot.title} are to be patched into {len(here)}"
             raise InputError(f"{many}: choose which with ", Argument(word, Blank("...")))

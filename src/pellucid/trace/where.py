@@ -1,7 +1,7 @@
 """Which part of a point an edit reaches: rows, heads, positions, neurons, each by the axis that it chooses from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -14,8 +14,11 @@ from pellucid.models import Standing
 from pellucid.trace.axes import is_turned, turned
 from pellucid.trace.points import Axes
 
-Chosen = int | Sequence[int] | slice | None
-"""One index, several, or a slice, negative ones from the end; None for all."""
+Some = int | Sequence[int] | slice
+"""One index, several, or a slice, negative ones from the end."""
+
+Chosen = Some | None
+"""The same; None for all."""
 
 CHOOSES: dict[str, Axes] = {
     "row": ("batch",),
@@ -25,8 +28,6 @@ CHOOSES: dict[str, Axes] = {
     "neuron": ("inner", "hidden", "width"),
 }
 """The word that chooses, and the axes that it chooses from."""
-
-UNIT = {"row": "rows", "head": "heads", "position": "positions", "source": "sources", "neuron": "neurons"}
 
 
 @dataclass(frozen=True)
@@ -79,43 +80,33 @@ class Spot:
         return f"{kind(value)} ({', '.join(self.axes)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Where:
-    """A choice along axes; what is left None is not chosen from. See `pellucid.edits`."""
+    """A choice along axes. See `pellucid.edits`.
 
-    row: Chosen = None
-    head: Chosen = None
-    position: Chosen = None
-    source: Chosen = None
-    neuron: Chosen = None
+    chosen: what was asked for, by its word, in the order of CHOOSES; what is not there is not chosen from.
+    """
 
-    def __post_init__(self) -> None:
-        for word, chosen in self.chosen().items():
-            object.__setattr__(self, word, _whole(word, chosen))
+    chosen: dict[str, Some]
 
     @classmethod
-    def of(cls, chosen: dict[str, Chosen]) -> Self:
+    def of(cls, asked: Mapping[str, Chosen]) -> Self:
         """What was asked for by words, of which each must be known."""
-        for word in chosen:
+        for word in asked:
             if word not in CHOOSES:
                 said = short(repr(word))
                 raise InputError(f"an edit is placed by {', '.join(CHOOSES)}, and not by {said}{near(word, CHOOSES)}")
-        return cls(**chosen)
-
-    def chosen(self) -> dict[str, int | Sequence[int] | slice]:
-        """What was asked for, by its word."""
-        given = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {word: chosen for word, chosen in given if chosen is not None}
+        return cls({word: _whole(word, asked[word]) for word in CHOOSES if asked.get(word) is not None})
 
     def check(self, name: str, axes: Axes, sizes: dict[str, int]) -> None:
         """Refuses axes that the point does not have, and indices beyond the sizes that are known beforehand."""
-        for word, chosen in self.chosen().items():
+        for word, chosen in self.chosen.items():
             axis = _axis(word, axes)
-            if axis is None:
+            if not axis:
                 said = short(shown(chosen))
-                raise InputError(f"{word}={said}: {name} has no {UNIT[word]}, its axes are {', '.join(axes)}")
+                raise InputError(f"{word}={said}: {name} has no {word}s, its axes are {', '.join(axes)}")
             if axis in sizes and (lost := beyond(chosen, sizes[axis])) is not None:
-                what = f"key and value {UNIT[word]}" if axis == "key_heads" else UNIT[word]
+                what = f"key and value {word}s" if axis == "key_heads" else f"{word}s"
                 raise InputError(f"{word}={short(shown(lost))} does not exist: {name} has {sizes[axis]} {what}")
 
     def mask(self, value: Tensor, spot: Spot) -> Tensor | None:
@@ -124,39 +115,37 @@ class Where:
         Padding is no source, chosen or not: else what is looked at would depend on the texts beside this one.
         """
         mask, sources = None, {"source": slice(None)} if "source" in spot.axes else {}
-        for word, chosen in (sources | self.chosen()).items():
-            part = _part(chosen, _axis(word, spot.axes), value, spot).to(value.device)
+        for word, chosen in (sources | self.chosen).items():
+            part = _part(word, chosen, value, spot).to(value.device)
             mask = part if mask is None else mask & part
         return mask
 
     def reach(self, value: Tensor, spot: Spot) -> dict[str, int]:
         """How far each axis that is chosen from reaches: rows of the batch, tokens of the longest text so far."""
-        return {word: max(size for _, size in _along(_axis(word, spot.axes), value, spot)) for word in self.chosen()}
+        return {word: max(size for _, size in _along(word, value, spot)) for word in self.chosen}
 
     def met(self, value: Tensor, spot: Spot) -> dict[str, set[str]]:
         """Which of the indices that are chosen, as they are shown, stand in `value`."""
         found = {}
-        for word, chosen in self.chosen().items():
-            rows = [(set(places), size) for places, size in _along(_axis(word, spot.axes), value, spot)]
+        for word, chosen in self.chosen.items():
+            rows = [(set(places), size) for places, size in _along(word, value, spot)]
             found[word] = {shown(one) for one in parts(chosen) if any(here & {*taken(one, n)} for here, n in rows)}
         return found
 
     def __str__(self) -> str:
-        return ", ".join(f"{word}={shown(chosen)}" for word, chosen in self.chosen().items())
+        return ", ".join(f"{word}={shown(chosen)}" for word, chosen in self.chosen.items())
 
 
-def beyond(chosen: int | Sequence[int] | slice, size: int) -> int | slice | None:
+def beyond(chosen: Some, size: int) -> int | slice | None:
     """The first that was chosen and does not exist among `size`; a slice where it holds nothing."""
-    if isinstance(chosen, slice):
-        return None if len(range(*chosen.indices(size))) else chosen
-    return next((i for i in _listed(chosen) if not -size <= i < size), None)
+    return next((one for one in parts(chosen) if not taken(one, size)), None)
 
 
-def taken(chosen: int | Sequence[int] | slice, size: int) -> list[int]:
+def taken(chosen: Some, size: int) -> list[int]:
     """The places that are chosen among `size`, counted from 0, in their order; what does not exist left out."""
     if isinstance(chosen, slice):
-        return list(range(*chosen.indices(size)))
-    return [i % size for i in _listed(chosen) if -size <= i < size]
+        return list(range(size)[chosen])
+    return [i % size for i in ([chosen] if isinstance(chosen, int) else chosen) if -size <= i < size]
 
 
 def length(places: Sequence[int]) -> int:
@@ -164,7 +153,7 @@ def length(places: Sequence[int]) -> int:
     return max(places, default=-1) + 1
 
 
-def shown(chosen: int | Sequence[int] | slice) -> str:
+def shown(chosen: Some) -> str:
     """`5`, `[1, 2]` or `1:`"""
     if not isinstance(chosen, slice):
         return str(chosen if isinstance(chosen, int) else list(chosen))
@@ -172,7 +161,7 @@ def shown(chosen: int | Sequence[int] | slice) -> str:
     return ":".join(ends) + ("" if chosen.step is None else f":{chosen.step}")
 
 
-def parts(chosen: int | Sequence[int] | slice) -> Sequence[int | slice]:
+def parts(chosen: Some) -> Sequence[int | slice]:
     """Index by index; a slice is one part."""
     return [chosen] if isinstance(chosen, int | slice) else chosen
 
@@ -185,33 +174,30 @@ def own(given: Any) -> Any:
     return given.clone() if isinstance(given, Tensor) and not given.requires_grad else given
 
 
-def _part(chosen: int | Sequence[int] | slice, axis: str | None, value: Tensor, spot: Spot) -> Tensor:
+def _part(word: str, chosen: Some, value: Tensor, spot: Spot) -> Tensor:
     """True along one axis where it is chosen, of as many dimensions as `value`."""
-    wanted = [(places, set(taken(chosen, size))) for places, size in _along(axis, value, spot)]
+    wanted = [(places, set(taken(chosen, size))) for places, size in _along(word, value, spot)]
     hits = torch.tensor([[i in them for i in places] for places, them in wanted], device="cpu")
-    shape = [1] * value.dim()
+    axis, shape = _axis(word, spot.axes), [1] * value.dim()
     if axis == "batch":
         shape[0] = hits.shape[1]
     else:
-        shape[0], shape[spot.axes.index(str(axis))] = hits.shape
+        shape[0], shape[spot.axes.index(axis)] = hits.shape
     return hits.view(shape)
 
 
-def _along(axis: str | None, value: Tensor, spot: Spot) -> list[tuple[list[int], int]]:
-    """The places along an axis of `value`, and how many there are in the text so far; by row where rows differ."""
-    assert axis is not None  # it was checked
+def _along(word: str, value: Tensor, spot: Spot) -> list[tuple[list[int], int]]:
+    """The places along the axis of a word, and how many there are in the text so far; by row where rows differ."""
+    axis = _axis(word, spot.axes)
     size = spot.rows(value) if axis == "batch" else value.shape[spot.axes.index(axis)]
     if axis in ("seq", "source"):
         return [(row[-size:], length(row)) for row in spot.places(axis)]
     return [(list(range(size)), size)]
 
 
-def _axis(word: str, axes: Axes) -> str | None:
-    return next((axis for axis in CHOOSES[word] if axis in axes), None)
-
-
-def _listed(chosen: int | Sequence[int]) -> Sequence[int]:
-    return [chosen] if isinstance(chosen, int) else chosen
+def _axis(word: str, axes: Axes) -> str:
+    """The axis that a word chooses from; "" where a point has none."""
+    return next((axis for axis in CHOOSES[word] if axis in axes), "")
 
 
 def _whole(word: str, chosen: Any) -> int | list[int] | slice:
