@@ -102,7 +102,7 @@ def why_not(asked: str, config: Config) -> str:
     return "" if reached(asked, config) else _refusal(asked, config)
 
 
-def left_out(asked: str, config: Config, besides: Container[str] = ()) -> str:
+def left_out(asked: str, config: Config, besides: Container[str]) -> str:
     """Of a glob that reaches such names beside others, the same of those; else nothing.
 
     besides: points of ours that are asked for otherwise, too.
@@ -185,19 +185,14 @@ def _lens(config: Config) -> Iterator[tuple[str, str]]:
     inside["mlp.hook_pre_linear" if isinstance(config.feed_forward, Gated) else "mlp.hook_pre"] = "feed_forward.pre"
     if _is_unsettled(config):
         inside = {name: ours for name, ours in inside.items() if name not in _UNSETTLED}
-    for side, theirs, layers in _stacks(config):
+    for side, layers in depths(config).items():
         for i in range(layers):
-            yield from ((f"{theirs}{i}.{name}", f"{side}layers.{i}.{ours}") for name, ours in inside.items())
-
-
-def _stacks(config: Config) -> list[tuple[str, str, int]]:
-    """Of each stack our prefix, TransformerLens's, and how many layers there are."""
-    return [(side, side or "blocks.", layers) for side, layers in depths(config).items()]
+            yield from ((f"{side or 'blocks.'}{i}.{name}", f"{side}layers.{i}.{ours}") for name, ours in inside.items())
 
 
 def _reference(config: Config) -> Iterator[tuple[str, str]]:
     """As the reference's outputs are called: `hidden_states[4]`, `decoder_attentions[-1]`, also with a dot."""
-    for side, _, layers in _stacks(config):
+    for side, layers in depths(config).items():
         said = side.replace(".", "_")
         states = [f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(layers))]
         if config.residual == "pre":

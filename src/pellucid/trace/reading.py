@@ -96,11 +96,6 @@ def batch_of(loaded: Loaded, rows: Sequence[Reading], *, left: bool = False) -> 
     return as_batch(loaded, [row.ids for row in rows], [row.segments for row in rows], written=written, left=left)
 
 
-def batch_before(loaded: Loaded, rows: Sequence[Reading]) -> dict[str, Tensor]:
-    """The same for what was read before: padded on the left, so that the next pass stands behind all of it."""
-    return as_batch(loaded, [row.before_ids for row in rows], left=True)
-
-
 def _several(given: object, what: str, count: int | None = None) -> list[str]:
     texts = list(unwrapped(given)) if is_several(given) else [given]
     if not texts or not all(isinstance(text, str) for text in texts):

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.config.checks import among, is_word, names_of
@@ -17,7 +18,7 @@ from pellucid.trace.aliases import resolve, tell_left_out
 from pellucid.trace.edit import edits_of
 from pellucid.trace.gradients import felt
 from pellucid.trace.points import FOR_A_PAGE, points
-from pellucid.trace.reading import Reading, Texts, batch_before, batch_of, read, tell_cut
+from pellucid.trace.reading import Reading, Texts, batch_of, read, tell_cut
 from pellucid.trace.trace import Trace
 
 
@@ -142,10 +143,11 @@ def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:
 
 @no_grad()
 def _remembered(loaded: Loaded, module: Network, rows: tuple[Reading, ...]) -> dict[str, object]:
-    """A cache that holds what was read before, where anything was."""
+    """A cache that holds what was read before, where anything was; that is padded on the left, so that the next pass
+    stands behind all of it."""
     if not rows[0].before_ids or not isinstance(module, Decoder):
         return {}
     longest = max(len(row.before_ids) for row in rows) + max(len(row.ids) for row in rows)
     cache = module.new_cache(longest)
-    module(**batch_before(loaded, rows), cache=cache)
+    module(**as_batch(loaded, [row.before_ids for row in rows], left=True), cache=cache)
     return {"cache": cache}

@@ -6,7 +6,7 @@ The manifest has a version, and a digest for itself and for every tensor, so tha
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,8 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     path = path_of(path)
     spans, note = read_bundle(path)
     manifest = _manifest(path, note)
-    _same_names(path, spans, manifest["digests"])
+    if strange := sorted(spans.keys() ^ manifest["digests"].keys()):
+        raise CorruptFileError(f"{path}: tensors and manifest do not name the same: {visible(several(strange))}")
     tensors = {name: _read(path, name, spans[name], right) for name, right in manifest["digests"].items()}
     trace = Trace(
         points={name: tensor for name, tensor in tensors.items() if not name.startswith(_GRADIENT)},
@@ -86,8 +87,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         padding=manifest["padding"],
     )
     _check_rows(path, trace)
-    for held in (trace.points, trace.gradients):
-        _check_shapes(path, trace, held)
+    _check_shapes(path, trace)
     return trace
 
 
@@ -146,12 +146,6 @@ def _fields(path: Path, said: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _same_names(path: Path, spans: Iterable[str], named: Iterable[str]) -> None:
-    strange = sorted(set(spans) ^ set(named))
-    if strange:
-        raise CorruptFileError(f"{path}: tensors and manifest do not name the same: {visible(several(strange))}")
-
-
 def _read(path: Path, name: str, span: Span, right: str) -> Tensor:
     tensor = span.read()
     if digest(tensor) != right:
@@ -175,10 +169,10 @@ def _check_rows(path: Path, trace: Trace) -> None:
             raise CorruptFileError(f"{path}: row {i} of the manifest has ids or places that no text has")
 
 
-def _check_shapes(path: Path, trace: Trace, held: Mapping[str, Tensor]) -> None:
+def _check_shapes(path: Path, trace: Trace) -> None:
     """Every tensor must be a point of this model, and as long on every axis as its facts and texts say."""
     known = points(trace.config)
-    for name, tensor in held.items():
+    for name, tensor in [*trace.points.items(), *trace.gradients.items()]:
         if name not in known:
             raise CorruptFileError(f"{path}: a model of these facts has no point {name[:80]!r}")
         axes, sizes = known[name], known.sizes(name)

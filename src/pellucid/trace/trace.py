@@ -110,8 +110,8 @@ class Trace(NamedTensors):
     def row(self, i: int) -> "Trace":
         """The trace of one text of the batch, without its padding: views into the same numbers, `batch` of size 1."""
         i = self._number(i)
-        parts = ({name: self._cut(name, t, i) for name, t in held.items()} for held in (self.points, self.gradients))
-        points, gradients = parts
+        points = {name: self._cut(name, tensor, i) for name, tensor in self.points.items()}
+        gradients = {name: self._cut(name, tensor, i) for name, tensor in self.gradients.items()}
         return replace(self, points=points, gradients=gradients, rows=(self.rows[i],))
 
     def _number(self, i: int) -> int:

@@ -18,8 +18,17 @@ def given(loaded: Loaded, text: str, pair: str | None = None, decoder_text: str 
     """
     if decoder_text is not None and loaded.config.decoder is None:
         raise InputError(f"decoder_text was given, and a model of kind {loaded.config.kind!r} has no decoder beside it")
-    _check_text(loaded, text, pair)
-    return read(loaded, text, pair, decoder_text, None, None)[0]
+    if not isinstance(text, str):
+        raise InputError(f"text is {type(text).__name__}, expected one text")
+    (reading,) = read(loaded, text, pair, decoder_text, None, None)
+    if all(reading.special):
+        raise InputError("the text is empty: there is nothing to explain")
+    if reading.cut:
+        tokens = len(reading.ids) + reading.cut
+        raise InputError(
+            f"the text has {tokens:,} tokens, and this model reads {loaded.longest:,}: explain it in parts"
+        )
+    return reading
 
 
 def traced(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_text: str | None = None) -> Trace:
@@ -110,15 +119,3 @@ def check_head(loaded: Loaded, what: str, *names: str) -> None:
         raise InputError(f"{what} needs a {wanted} head, and this model has {has}")
     if "head" in loaded.untrained:
         raise InputError(f"{what} would explain random numbers: the checkpoint has no {head.name} head; train it")
-
-
-def _check_text(loaded: Loaded, text: str, pair: str | None) -> None:
-    if not isinstance(text, str):
-        raise InputError(f"text is {type(text).__name__}, expected one text")
-    words = loaded.words
-    (row,) = words.encode([text], None if pair is None else [pair])
-    if all(row.special):
-        raise InputError("the text is empty: there is nothing to explain")
-    limit = loaded.longest
-    if limit is not None and len(row.ids) > limit:
-        raise InputError(f"the text has {len(row.ids):,} tokens, and this model reads {limit:,}: explain it in parts")
