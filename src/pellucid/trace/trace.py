@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import choice, count, numbers_of
+from pellucid.config.checks import choice, count, number_of
 from pellucid.errors import InputError, counted
 from pellucid.trace.named import NamedTensors
 from pellucid.trace.points import axes_of, points, sides_of
@@ -116,7 +116,7 @@ class Trace(NamedTensors):
 
     def _number(self, i: int) -> int:
         """The number of a text, from 0; one below 0 counts from the end."""
-        (i,) = numbers_of("row", [i], "the number of a text")
+        i = number_of("row", i, "the number of a text")
         if not -len(self.rows) <= i < len(self.rows):
             raise InputError(f"row {i} is not there: this trace is of {counted(len(self.rows), 'text')}, from row 0 on")
         return i % len(self.rows)
@@ -161,7 +161,7 @@ class Trace(NamedTensors):
         side = "encoder." if self.config.kind == "encoder-decoder" else ""
         every = self[f"{side}layers.{layer}.attention.weights"][0, :, :, len(self.before) :]
         count("most", most)
-        (head,) = numbers_of("head", [head], "the number of a head")
+        head = number_of("head", head, "the number of a head")
         if not 0 <= head < len(every):
             raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")
         weights = every[head].detach().cpu().clone()

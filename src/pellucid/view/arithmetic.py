@@ -1,6 +1,9 @@
-"""The arithmetic of a page's recipe in Python, in float64: what `web/attention.js` does in a browser."""
+"""The blocks and the arithmetic of a page's recipe in Python, in float64: what `web/attention.js` does in a browser."""
 
+import math
+import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +11,21 @@ from torch import Tensor
 
 DTYPES = {"float32": "<f4", "int16": "<i2", "int32": "<i4", "uint8": "u1"}
 """Kinds of numbers in a block, as NumPy calls them: always little-endian."""
+
+
+def unpacked(name: str, fact: dict[str, Any], block: bytes) -> bytes:
+    """The bytes of a block.  fact: what the manifest says of it.
+
+    Raises ValueError where they cannot be unpacked, or its shape needs another number of them.
+    """
+    try:
+        raw = zlib.decompress(block) if fact.get("deflated") else block
+    except zlib.error as error:
+        raise ValueError(f"block {name}: it cannot be unpacked") from error
+    expected = math.prod(fact["shape"]) * np.dtype(DTYPES[fact["dtype"]]).itemsize
+    if len(raw) != expected:
+        raise ValueError(f"block {name}: {len(raw)} bytes, its shape needs {expected}")
+    return raw
 
 
 def scaled(codes: np.ndarray, scales: Sequence[float]) -> np.ndarray:

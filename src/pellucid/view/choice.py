@@ -38,7 +38,7 @@ class Choice:
     @property
     def title(self) -> str:
         """layer 3, heads 1, 5"""
-        what = self.entry.get("label") or _WHAT.get(side_of(self.entry), "")
+        what = _WHAT.get(side_of(self.entry), "")
         heads = f"head {self.heads[0]}" if len(self.heads) == 1 else "heads " + ", ".join(map(str, self.heads))
         if len(self.heads) > 8:
             heads = f"{len(self.heads)} heads"

@@ -64,7 +64,9 @@ def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subj
     extras: (Store) -> {"lens": ..., "tensors": ...}, what is stored beside the attentions.
     other: a second subject and its extras, for the differences.
     """
-    precision = _precision(subject) if wish.precision == "auto" else wish.precision
+    numbers, precision = sum(_numbers(look) for look in subject.looks), wish.precision
+    if precision == "auto":
+        precision = "float32" if 4 * numbers <= MOST_EXACT_BYTES else "int16"
     data = _whole(subject, wish, precision, extras, other)
     if wish.most is not None and data.size > wish.most and wish.precision == "auto" and precision == "float32":
         less = f"numbers are stored as int16, since with float32 they take {data.size / 1e6:.1f} MB"
@@ -102,12 +104,11 @@ def _called(one: Subject, beside: Subject) -> str:
 
 
 def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
-    cells = sum(look.heads * look.shape[0] * look.shape[1] for look in subject.looks)
+    cells = sum(look.cells for look in subject.looks)
     side = 24 if store.precision == "compact" else 32 if cells > 4_000_000 else 64
     entries = []
     for look in subject.looks:
-        size = look.heads * look.shape[0] * look.shape[1]
-        entry = entry_of(look, store.look(look, int(MOST_MEASURED * size / max(cells, 1))))
+        entry = entry_of(look, store.look(look, int(MOST_MEASURED * look.cells / max(cells, 1))))
         pictured = look.weights is not None or look.sample is not None or cells <= MOST_PICTURED
         entry |= store.thumb(look, side) if pictured else {"thumb": None}
         entries.append(entry)
@@ -115,11 +116,6 @@ def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
 
 
 # -- how exactly ------------------------------------------------------------------------------------------------------
-
-
-def _precision(subject: Subject) -> str:
-    """What is taken where none was asked for."""
-    return "float32" if sum(_numbers(look) for look in subject.looks) * 4 <= MOST_EXACT_BYTES else "int16"
 
 
 def _numbers(look: Look) -> int:
@@ -140,7 +136,7 @@ def show_of(subject: Subject, wish: Wish) -> dict[str, Any]:
     if not heads:
         raise InputError("no head was chosen: heads takes their numbers, such as ", Argument("heads", [8]))
     for head in heads:
-        if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < count:
+        if not 0 <= head < count:
             raise InputError(Argument("head"), f" {head!r} is not there: this model has heads 0 to {count - 1}")
     _check_look(wish)
     theme = {} if wish.theme is None else {"theme": wish.theme}

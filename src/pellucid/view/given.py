@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import listed, numbers_of
+from pellucid.config.checks import listed, number_of, numbers_of
 from pellucid.errors import Argument, Blank, InputError, short
 from pellucid.view.subject import Look, Subject, read, seem_bytes
 
@@ -78,25 +78,18 @@ def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) 
 
 
 def _sequences(given: Given, two: list[str]) -> list[dict[str, Any]]:
-    if not two:
-        return [{"name": "", "tokens": _tokens("tokens", given.tokens, given.sentence_b_start)}]
+    """The tokens of the one text, or of each side that is looked from or at; the first may be two texts."""
     needs = {
         "encoder_attention": ["encoder"],
         "decoder_attention": ["decoder"],
         "cross_attention": ["encoder", "decoder"],
     }
-    sides = sorted({side for name in two for side in needs[name]}, reverse=True)
-    if len(sides) == 1:  # only one half is shown
-        return [
-            {
-                "name": sides[0],
-                "tokens": _tokens(f"{sides[0]}_tokens", getattr(given, f"{sides[0]}_tokens"), given.sentence_b_start),
-            }
-        ]
-    return [
-        {"name": "encoder", "tokens": _tokens("encoder_tokens", given.encoder_tokens, given.sentence_b_start)},
-        {"name": "decoder", "tokens": _tokens("decoder_tokens", given.decoder_tokens, None)},
-    ]
+    sides = sorted({side for name in two for side in needs[name]}, reverse=True) or [""]
+    found = []
+    for side in sides:
+        name, second = f"{side}_tokens".removeprefix("_"), given.sentence_b_start if side == sides[0] else None
+        found.append({"name": side, "tokens": _tokens(name, getattr(given, name), second)})
+    return found
 
 
 def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
@@ -111,7 +104,7 @@ def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list
     if not words or isinstance(tokens, str):
         raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
     if second is not None:
-        (second,) = numbers_of("sentence_b_start", [second], "the place of a token")
+        second = number_of("sentence_b_start", second, "the place of a token")
     if second is not None and not 0 < second < len(words):
         raise InputError(f"sentence_b_start is {second}, expected the place of a token from 1 to {len(words) - 1}")
     special = [_SPECIAL.fullmatch(word) is not None for word in words]

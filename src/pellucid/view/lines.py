@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pellucid.errors import short
 from pellucid.view.colours import head_colour, head_dash, theme_of
-from pellucid.view.plot import LEFT, SIZE, WIDTH, Axis, ratios, spelled
+from pellucid.view.plot import LEFT, SIZE, WIDTH, Axis, levels, ratios
 from pellucid.view.svg import EDGE, document, heading, rectangle, width_of, words
 
 HEADROOM, BETWEEN = 102.0, 44.0
@@ -125,10 +125,7 @@ def _panel(
 ) -> Iterator[str]:
     upwards = upwards_axis(_seen(panel), even=panel.even)
     height = panel.height
-    for tick in upwards.ticks:
-        y = top + height * (1 - upwards.share(tick))
-        yield rectangle(LEFT, y - 0.5, WIDTH, 1, colours["line"])
-        yield words(LEFT - 8, y + 4, spelled(tick), colours["quiet"], font_size=SIZE, text_anchor="end")
+    yield from levels(upwards, top, height, colours)
     for tick in across.ticks:
         yield rectangle(LEFT + WIDTH * across.share(tick) - 0.5, top, 1, height, colours["line"])
     if marked is not None:

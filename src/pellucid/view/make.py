@@ -14,7 +14,6 @@ from pellucid.view.extras import Extras
 from pellucid.view.given import Given, subject_of_given
 from pellucid.view.page import scaffold_size
 from pellucid.view.recipe import subject_of
-from pellucid.view.subject import Subject
 from pellucid.view.twins import check_alike, most_different
 from pellucid.view.view import View
 
@@ -67,7 +66,9 @@ def view(
             )
         extras, second = Extras(None, tensors, lens), None
     else:
-        subject = _of_trace(trace, given, include_layers)
+        if _known(given):
+            raise InputError(f"a trace was given, and {next(iter(given))!r} beside it: a page is of one or the other")
+        subject = subject_of(_a_trace(trace), include_layers)
         lens, others = lens if isinstance(lens, tuple | list) and len(lens) == 2 else (lens, None)
         if others is not None and other is None:
             raise InputError("lens is a pair, and there is one trace: give the other trace, or one lens")
@@ -88,12 +89,6 @@ def view(
     show_of(subject, wish)  # what is not there is told now
     beside = None if second is None else (second[0], second[1].check(second[0]))
     return View(functools.partial(data_of, subject, wish, extras.check(subject), beside), repr(short(subject.label)))
-
-
-def _of_trace(trace: Trace, given: dict[str, Any], include_layers: Iterable[int] | None) -> Subject:
-    if _known(given):
-        raise InputError(f"a trace was given, and {next(iter(given))!r} beside it: a page is of one or the other")
-    return subject_of(_a_trace(trace), include_layers)
 
 
 def _a_trace(given: Any) -> Trace:

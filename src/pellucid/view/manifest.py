@@ -35,10 +35,8 @@ def manifest_of(
 
 def entry_of(look: Look, stored: dict[str, Any]) -> dict[str, Any]:
     """One attention: whose tokens look at whose, and from which blocks its weights come."""
-    label = {} if look.label is None else {"label": look.label}
     return {
         "name": look.name,
-        **label,
         "layer": look.layer,
         "kind": look.kind,
         "side": look.side,

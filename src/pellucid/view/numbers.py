@@ -1,31 +1,24 @@
 """The numbers of a page, read back in Python: what a browser computes from the blocks, for drawings without one."""
 
-import zlib
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.errors import CorruptFileError, InputError
-from pellucid.view.arithmetic import DTYPES, scaled, seen_by, weights
+from pellucid.errors import InputError
+from pellucid.view.arithmetic import DTYPES, scaled, seen_by, unpacked, weights
 from pellucid.view.data import Data
 
 
 def numbers_of(data: Data, name: str) -> np.ndarray:
     """One block as numbers: unpacked, in its shape; bytes that stand for shares as shares."""
     fact = data.manifest["blocks"][name]
-    raw = zlib.decompress(data.blocks[name]) if fact.get("deflated") else data.blocks[name]
-    kind = np.dtype(DTYPES[fact["dtype"]])
-    if len(raw) != kind.itemsize * int(np.prod(fact["shape"])):
-        raise CorruptFileError(
-            f"the block {name} has {len(raw)} bytes, and its shape {fact['shape']} needs another size"
-        )
-    numbers = np.frombuffer(raw, kind).reshape(fact["shape"])
-    coding = fact.get("coding")
-    if coding is None:
-        return scaled(numbers, fact["scales"]) if "scales" in fact else numbers
-    return (numbers / 255.0) ** 2 if coding == "sqrt" else numbers / 255.0
+    raw = unpacked(name, fact, data.blocks[name])
+    numbers = np.frombuffer(raw, DTYPES[fact["dtype"]]).reshape(fact["shape"])
+    if fact.get("coding") == "sqrt":
+        return (numbers / 255.0) ** 2
+    return scaled(numbers, fact["scales"]) if "scales" in fact else numbers
 
 
 def weights_of(data: Data, entry: dict[str, Any], head: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,17 +9,14 @@ import base64
 import hashlib
 import html
 import json
-import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pellucid.text.cut import whole_characters
-from pellucid.view.arithmetic import DTYPES
+from pellucid.view.arithmetic import unpacked
 from pellucid.view.svg import unturned
 
 WEB = Path(__file__).with_name("web")
@@ -158,16 +155,4 @@ def _check(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> None:
     for name, fact in manifest["blocks"].items():
         if name not in blocks:
             raise ValueError(f"the manifest names the block {name}, which was not given")
-        if fact["dtype"] not in DTYPES:
-            raise ValueError(f"block {name}: dtype {fact['dtype']} is not one of {', '.join(DTYPES)}")
-        expected = math.prod(fact["shape"]) * np.dtype(DTYPES[fact["dtype"]]).itemsize
-        size = _unpacked(name, blocks[name]) if fact.get("deflated") else len(blocks[name])
-        if size != expected:
-            raise ValueError(f"block {name}: {size} bytes, its shape needs {expected}")
-
-
-def _unpacked(name: str, block: bytes) -> int:
-    try:
-        return len(zlib.decompress(block))
-    except zlib.error as error:
-        raise ValueError(f"block {name}: it cannot be unpacked") from error
+        unpacked(name, fact, blocks[name])

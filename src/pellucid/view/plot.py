@@ -1,6 +1,7 @@
 """A plot of a few points as SVG: one number to the right, one upwards, and every point with its name."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pellucid.view.colours import head_colour, theme_of
@@ -99,16 +100,20 @@ def shares(values: list[float]) -> Axis:
 
 def _frame(across: Axis, upwards: Axis, colours: dict[str, str]) -> list[str]:
     """Rules at the ticks, and their numbers."""
-    marks = []
-    for tick in upwards.ticks:
-        y = TOP + HEIGHT * (1 - upwards.share(tick))
-        marks.append(rectangle(LEFT, y - 0.5, WIDTH, 1, colours["line"]))
-        marks.append(words(LEFT - 8, y + 4, spelled(tick), colours["quiet"], font_size=SIZE, text_anchor="end"))
+    marks = [*levels(upwards, TOP, HEIGHT, colours)]
     for tick in across.ticks:
         x = LEFT + WIDTH * across.share(tick)
         marks.append(rectangle(x - 0.5, TOP, 1, HEIGHT, colours["line"]))
         marks.append(words(x, TOP + HEIGHT + 16, spelled(tick), colours["quiet"], font_size=SIZE, text_anchor="middle"))
     return marks
+
+
+def levels(upwards: Axis, top: float, height: float, colours: dict[str, str]) -> Iterator[str]:
+    """A rule across the picture at each tick of its axis upwards, and its number on the left."""
+    for tick in upwards.ticks:
+        y = top + height * (1 - upwards.share(tick))
+        yield rectangle(LEFT, y - 0.5, WIDTH, 1, colours["line"])
+        yield words(LEFT - 8, y + 4, spelled(tick), colours["quiet"], font_size=SIZE, text_anchor="end")
 
 
 def _drawn(spots: tuple[Spot, ...], places: list[tuple[float, float]], colours: dict[str, str], hue: str) -> list[str]:

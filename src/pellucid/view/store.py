@@ -176,15 +176,11 @@ def all_weights(look: Look) -> Tensor:
 
 def largest_error(look: Look, rows: Tensor, query: Tensor, key: Tensor) -> float | None:
     """The largest difference between the weights that the browser will compute and the model's own; None unknown."""
-    if look.sample is not None:
-        true = look.sample.weights.double()
-        return max(_difference(look.computed(head, rows, query, key), true[head]) for head in range(look.heads))
-    if look.weights is None:
+    true, measured = (look.weights, rows) if look.sample is None else (look.sample.weights, slice(None))
+    if true is None:
         return None
-    return max(
-        _difference(look.computed(head, rows, query, key), look.weights[head, rows].double())
-        for head in range(look.heads)
-    )
+    heads = range(look.heads)
+    return max(_difference(look.computed(head, rows, query, key), true[head, measured].double()) for head in heads)
 
 
 def _difference(found: Tensor, wanted: Tensor) -> float:
@@ -203,7 +199,7 @@ def _smaller_as_weights(look: Look) -> bool:
     """Whether a byte for each weight, of which packing leaves about 0.6, is less than query and key in two bytes."""
     if look.query is None or look.key is None:
         return True
-    return 0.6 * look.heads * look.shape[0] * look.shape[1] <= 2 * (look.query.numel() + look.key.numel())
+    return 0.6 * look.cells <= 2 * (look.query.numel() + look.key.numel())
 
 
 def _told(value: float) -> float | str:

@@ -16,7 +16,7 @@ from pellucid.view.arithmetic import seen_by, weights
 class Look:
     """One attention: who looks at whom.
 
-    name: its path in the model.  layer: its number there.  label: what it is called where it has no number.
+    name: its path in the model.  layer: its number there.
     kind: "self" or "cross".  side: "", "encoder" or "decoder".
     queries, keys: places of their tokens in `Subject.sequences`.
     query: Float[Tensor, "heads queries size"] before rotation; key: Float[Tensor, "key_heads keys size"]; or None.
@@ -35,7 +35,6 @@ class Look:
     weights: Tensor | None
     kind: str = "self"
     side: str = ""
-    label: str | None = None
     scale: float = 1.0
     mask: str = "full"
     window: int | None = None
@@ -61,6 +60,11 @@ class Look:
             return self.query.shape[1], self.key.shape[1]
         assert self.weights is not None  # a look has one or the other
         return self.weights.shape[1], self.weights.shape[2]
+
+    @property
+    def cells(self) -> int:
+        """How many weights it has."""
+        return self.heads * self.shape[0] * self.shape[1]
 
     def computed(self, head: int, rows: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """The weights of some queries of one head as the browser computes them from these query and key, in float64.

@@ -63,7 +63,7 @@ export function layerStepper(page) {
   const draw = (state) => {
     const group = groupOf(attentions[state.layer]);
     const places = groupPlaces(page.manifest, group);
-    if (group !== listed) select.replaceChildren(...places.map((place) => make("option", { value: place }, attentions[place].label ?? String(attentions[place].layer))));
+    if (group !== listed) select.replaceChildren(...places.map((place) => make("option", { value: place }, String(attentions[place].layer))));
     listed = group;
     select.value = String(state.layer);
     mark(back, "aria-disabled", state.layer === places[0]); // a button that is disabled would lose the keyboard

@@ -4,10 +4,10 @@
 /**
  * @typedef {{text: string, id: number, kind: "special"|"word"|"subword", segment: number}} Token
  * @typedef {{scale: number, mask: "full"|"causal"|"window", window?: number, bias?: string, rotation?: string}} Recipe
- * @typedef {{name: string, label?: string, layer: number, kind: "self"|"cross", side: string, queries: number, keys: number, heads: number,
+ * @typedef {{name: string, layer: number, kind: "self"|"cross", side: string, queries: number, keys: number, heads: number,
  *   key_heads: number, query: string|null, key: string|null, weights: string|null, thumb: string|null, beyond?: Record<string, number|string>, recipe: Recipe,
  *   max_error: number|null}} Entry
- * @typedef {{dtype: "float32"|"int16"|"uint8"|"int32", shape: number[], coding?: "sqrt"|"linear", scales?: number[],
+ * @typedef {{dtype: "float32"|"int16"|"uint8"|"int32", shape: number[], coding?: "sqrt", scales?: number[],
  *   deflated?: boolean}} Shape
  * @typedef {{model: any, texts: string[], sequences: {name: string, tokens: Token[]}[], attentions: Entry[], lens: any, tensors: any[],
  *   other: any, blocks: Record<string, Shape>, show: any}} Manifest
@@ -31,11 +31,8 @@ const DTYPES = {
   float32: [4, (bytes) => new Float32Array(bytes.buffer)],
   int16: [2, (bytes, shape) => scaled(new Int16Array(bytes.buffer), shape.scales)],
   int32: [4, (bytes) => new Int32Array(bytes.buffer)],
-  uint8: [1, (bytes, { coding }) => (CODINGS[coding] ? Float32Array.from(bytes, CODINGS[coding]) : bytes)],
+  uint8: [1, (bytes, { coding }) => (coding === "sqrt" ? Float32Array.from(bytes, (byte) => (byte / 255) ** 2) : bytes)],
 };
-
-/** What a byte stands for. */
-const CODINGS = { sqrt: (byte) => (byte / 255) ** 2, linear: (byte) => byte / 255 };
 
 /**
  * Reads the data that stands inside `root` itself, so that several views can share a page.

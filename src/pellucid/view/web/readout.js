@@ -132,6 +132,6 @@ export function truthOf({ entry, dtype, stored, coding }, given = false, edits =
     : `Largest difference from ${whose} in this layer${entry.measured_rows ? `, measured in ${entry.measured_rows} rows of each head` : ""}: ${Number(error.toPrecision(2))}.`;
   const plain = dtype === "int16" ? "in 16 bits each" : `as ${dtype}`;
   if (!stored) return `Weights after softmax, recomputed here from query and key stored ${plain}. ${measured}`;
-  const how = coding ? `in one byte each (${coding === "sqrt" ? "in steps of their square root" : "in even steps"})` : plain;
+  const how = coding ? "in one byte each (in steps of their square root)" : plain;
   return `${given ? "Weights as they were given" : "Weights after softmax"}, stored ${how}, not recomputed. ${measured}`.trim();
 }
