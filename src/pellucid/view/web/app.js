@@ -2,7 +2,7 @@
 import { make, mark } from "./dom.js";
 import { inlineSource, Problem } from "./data.js";
 import { Attention, blocksOf, hasNumbers } from "./attention.js";
-import { createStore, firstState, fromHash, NO_TOKEN, toHash } from "./state.js";
+import { createStore, firstState, fromHash, NO_TOKEN, toHash, tokensOf } from "./state.js";
 import { headChips, layerStepper, pairFilter, sideSwitch, viewSwitch } from "./controls.js";
 import { Legend, Readout } from "./readout.js";
 import { makeHeader } from "./header.js";
@@ -37,9 +37,7 @@ import { diffView } from "./diff.js";
  * @typedef {object} Page what a view may use
  * @property {import("./data.js").Manifest} manifest
  * @property {import("./data.js").Source} source
- * @property {import("./data.js").Token[]} tokens those of the queries
- * @property {() => import("./data.js").Token[]} queryTokens of the chosen attention
- * @property {() => import("./data.js").Token[]} keyTokens of the chosen attention
+ * @property {() => {query: import("./data.js").Token[], key: import("./data.js").Token[]}} tokens of the chosen attention: those that look, and those that are looked at
  * @property {() => {query: number[], key: number[]}} shown the tokens that the pair filter leaves
  * @property {() => import("./state.js").State} state
  * @property {(patch: Partial<import("./state.js").State> & Record<string, any>) => void} set
@@ -212,10 +210,8 @@ function makePage(root, source, store, views) {
     manifest, source, views, entry, state: store.get, set: store.set, settle: store.settle,
     theme: () => root.dataset.theme,
     layerName: () => entry().layer,
-    queryTokens: () => manifest.sequences[entry().queries].tokens,
-    keyTokens: () => manifest.sequences[entry().keys].tokens,
-    get tokens() { return page.queryTokens(); },
-    shown: () => chosenTokens({ query: page.queryTokens(), key: page.keyTokens() }, store.get().pair),
+    tokens: () => tokensOf(entry(), manifest),
+    shown: () => chosenTokens(page.tokens(), store.get().pair),
     blocksOf: (place) => blocksOf(manifest.attentions[place]),
     ready: () => hasNumbers(entry()) && page.blocksOf(store.get().layer).every(source.has),
     attention: () => page.attentionAt(store.get().layer),

@@ -106,9 +106,8 @@ export class Attention {
     return this.kept(`${heads}/mean/to/${key}`, () => meanOf(heads.map((head) => this.column(head, key))));
   }
 
-  /** The scores of one query with every key; what the mask forbids is -Infinity. Null where only weights were stored. */
+  /** The scores of one query with every key; what the mask forbids is -Infinity. */
   scores(head, query) {
-    if (!this.query || !this.key) return null;
     const scores = new Float64Array(this.keys);
     for (let key = 0; key < this.keys; key++) scores[key] = this.score(head, query, key);
     return scores;
@@ -190,15 +189,9 @@ function shapeOf(shapes, entry) {
   return [shapes[entry.query].shape[1], shapes[entry.key].shape[1], shapes[entry.query].shape[2]];
 }
 
-function largestOf(scores) {
-  let largest = -Infinity;
-  for (const score of scores) if (score > largest) largest = score;
-  return largest;
-}
-
 /** In place: exp(score - largest score), divided by the sum. @returns {Norm} */
 function softmax(scores) {
-  const largest = largestOf(scores);
+  const largest = scores.reduce((most, score) => (score > most ? score : most), -Infinity);
   let total = 0;
   for (let key = 0; key < scores.length; key++) total += scores[key] = Math.exp(scores[key] - largest);
   for (let key = 0; key < scores.length; key++) scores[key] /= total;

@@ -1,8 +1,12 @@
 // controls.js: the toolbar. Each control is made once and has a `draw` that follows the state.
 import { button, make, mark } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
+import { stepped } from "./hand.js";
 import { chooseHead, groupOf, groupPlaces, NO_TOKEN, THRESHOLDS, toggleHead } from "./state.js";
 import { hasPair, PAIRS } from "./tokens.js";
+
+/** How colours grow with numbers, in words. */
+export const SCALES = { sqrt: "square root", linear: "linear" };
 
 /** @typedef {{element: HTMLElement, draw: (state: import("./state.js").State) => void}} Control */
 
@@ -14,11 +18,27 @@ import { hasPair, PAIRS } from "./tokens.js";
  * @param {(state: import("./state.js").State) => string} chosen
  * @returns {Control}
  */
-function segments(name, choices, choose, chosen) {
+export function segments(name, choices, choose, chosen) {
   const buttons = Object.entries(choices).map(([value, label]) =>
     button(label, () => choose(value), { class: null, "data-value": value }));
   const element = make("div", { class: "segments", role: "group", "aria-label": name }, ...buttons);
   return { element, draw: (state) => buttons.forEach((button) => mark(button, "aria-pressed", button.dataset.value === chosen(state))) };
+}
+
+/**
+ * The same as a list that opens, behind its name; label: the name for those who do not see where it stands.
+ * @param {string} name
+ * @param {string} label
+ * @param {Record<string, string>} choices value -> words
+ * @param {(value: string) => void} choose
+ * @param {(state: import("./state.js").State) => string} chosen
+ * @returns {Control}
+ */
+export function picker(name, label, choices, choose, chosen) {
+  const select = make("select", { "aria-label": label, onchange: () => choose(select.value) },
+    ...Object.entries(choices).map(([value, words]) => make("option", { value }, words)));
+  const element = make("label", { class: "field" }, make("span", { class: "name" }, name), select);
+  return { element, draw: (state) => (select.value = chosen(state)) };
 }
 
 /** @param {import("./app.js").Page} page @param {import("./app.js").ViewModule[]} views @returns {Control} */
@@ -32,7 +52,7 @@ export function pairFilter(page) {
   const control = segments("pair: which text looks at which", PAIRS, (pair) => page.set({ pair, ...NO_TOKEN }), (state) => state.pair);
   const draw = (state) => {
     const { queries, keys } = page.manifest.attentions[state.layer];
-    control.element.hidden = queries !== keys || !hasPair(page.queryTokens());
+    control.element.hidden = queries !== keys || !hasPair(page.tokens().query);
     control.draw(state);
   };
   return { element: control.element, draw };
@@ -75,7 +95,7 @@ export function layerStepper(page) {
 export function stepLayer(page, by) {
   const { layer } = page.state();
   const places = groupPlaces(page.manifest, groupOf(page.manifest.attentions[layer]));
-  page.set({ layer: places[Math.min(places.length - 1, Math.max(0, places.indexOf(layer) + by))] });
+  page.set({ layer: places[stepped(places.indexOf(layer), by, places.length)] });
 }
 
 /** Weights below the threshold are not drawn as lines; beside it stands what they hold. */
@@ -94,10 +114,7 @@ export function thresholdSlider(page) {
 
 /** How weights become colours. */
 export function scaleSwitch(page) {
-  const pick = make("select", { "aria-label": "colour scale", onchange: () => page.set({ scale: pick.value }) },
-    make("option", { value: "sqrt" }, "square root"), make("option", { value: "linear" }, "linear"));
-  const element = make("label", { class: "field" }, make("span", { class: "name" }, "Colour scale"), pick);
-  return { element, draw: ({ scale }) => (pick.value = scale) };
+  return picker("Colour scale", "colour scale", SCALES, (scale) => page.set({ scale }), ({ scale }) => scale);
 }
 
 /** One chip per head: its number over its line. In a view of one head a click goes to that head. */

@@ -1,7 +1,7 @@
 // diff.js: the diff view. Two runs of a model, this one minus the other: one head as a matrix, all heads at a glance, and the lens.
 import { Problem } from "./data.js";
-import { button, make, mark } from "./dom.js";
-import { scaleSwitch } from "./controls.js";
+import { make } from "./dom.js";
+import { SCALES, scaleSwitch, segments } from "./controls.js";
 import { LensDiff } from "./difflens.js";
 import { DifferenceList } from "./difflist.js";
 import { around, stepped } from "./hand.js";
@@ -41,16 +41,9 @@ class Diff {
     this.element = make("div", { class: "diff" }, runs(manifest), this.weights, this.words);
     this.switch = scaleSwitch(page);
     this.ends = new Ends();
-    this.which = this.whichSwitch();
-    this.controls = [this.which, this.switch.element, this.ends.element];
-  }
-
-  whichSwitch() {
-    const both = Boolean(this.page.manifest.lens && this.page.manifest.other.lens);
-    const one = (of, label) => button(label, () => this.set({ of }), { class: null, "data-value": of });
-    const element = make("div", { class: "segments", role: "group", "aria-label": "what is compared" }, one("weights", "weights"), one("lens", "lens"));
-    element.hidden = !both;
-    return element;
+    this.which = segments("what is compared", { weights: "weights", lens: "lens" }, (of) => this.set({ of }), () => this.hand().of);
+    this.which.element.hidden = !(manifest.lens && manifest.other.lens);
+    this.controls = [this.which.element, this.switch.element, this.ends.element];
   }
 
   /** The lens has no heads. */
@@ -94,7 +87,7 @@ class Diff {
 
   draw() {
     const { of } = this.hand();
-    for (const each of this.which.children) mark(each, "aria-pressed", each.dataset.value === of);
+    this.which.draw(this.page.state());
     this.switch.draw(this.page.state());
     this.weights.hidden = of === "lens";
     this.words.hidden = of !== "lens";
@@ -140,7 +133,7 @@ class Diff {
       const larger = (best, value) => (Number.isFinite(value) ? Math.max(best, Math.abs(value)) : best);
       this.largest = this.rows.reduce((most, row) => row.reduce(larger, most), 0);
       this.broken = this.rows.some((row) => !row.every(Number.isFinite));
-      this.list.fill(this.twins, state.head, this.rows, (side) => this.tokens(side));
+      this.list.fill(this.twins, state.head, this.rows, this.page.tokens());
     }
     this.ends.element.hidden = !this.largest;
     this.ends.draw(this.largest, true, this.page.theme());
@@ -155,12 +148,8 @@ class Diff {
 
   /** The token of this run, and that of the other where it is another. */
   name(side, index) {
-    const [own, theirs] = [this.tokens(side)[index], this.others(side)[index]];
+    const [own, theirs] = [this.page.tokens()[side][index], this.others(side)[index]];
     return own.text === theirs.text ? tokenLabel(own) : make("span", {}, tokenLabel(own), " | ", tokenLabel(theirs));
-  }
-
-  tokens(side) {
-    return side === "query" ? this.page.queryTokens() : this.page.keyTokens();
   }
 
   others(side) {
@@ -169,7 +158,7 @@ class Diff {
   }
 
   inWords({ query, key, head }) {
-    const pair = query === null || key === null ? null : [inWords(this.tokens("query"), query), inWords(this.tokens("key"), key)];
+    const pair = query === null || key === null ? null : [inWords(this.page.tokens().query, query), inWords(this.page.tokens().key, key)];
     const cell = pair ? `: ${pair.join(" to ")} ${this.rows[query][key].toPrecision(3)}` : "";
     return `difference of weights, ${layerWords(this.page.entry())}, head ${head}${cell}`;
   }
@@ -186,7 +175,7 @@ class Diff {
     if (state.query === null || state.key === null) return { words: [place, "point at a cell to read its difference"] };
     const [mine, theirs] = [this.twins.one, this.twins.other].map((each) => each.row(state.head, state.query)[state.key]);
     return {
-      words: [place, ...inNodes(this.tokens("query"), state.query), " → ", ...inNodes(this.tokens("key"), state.key)],
+      words: [place, ...inNodes(this.page.tokens().query, state.query), " → ", ...inNodes(this.page.tokens().key, state.key)],
       value: exact(mine - theirs), note: `${exact(mine)} here, ${exact(theirs)} there${seen(state.query, state.key)}${state.pinned ? " · pinned" : ""}`,
     };
   }
@@ -196,7 +185,7 @@ class Diff {
     if (this.hand().of === "lens") return this.lens.legend();
     if (this.twins.fault()) return [this.overview.legend()];
     const end = exact(this.largest);
-    const scale = `on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`;
+    const scale = `on a ${SCALES[this.page.state().scale]} scale.`;
     return [
       this.largest ? `This run minus the other: orange is more here, blue is more there, from −${end} to ${end} ${scale}` : "",
       this.heat.pooling(),

@@ -2,6 +2,7 @@
 import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { ramp } from "./colour.js";
+import { SCALES } from "./controls.js";
 import { LensNumbers, placeName } from "./lens.js";
 import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
@@ -91,7 +92,7 @@ export class LensDiff {
         ? `The likeliest word differs in ${this.differ} of ${cells} cells, marked ≠; there this run’s word stands first.`
         : `The likeliest word is the same in all ${cells} cells.`,
       "The shade says by how much the probability of this run’s word differs,"
-        + ` from 0 to 100 % on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale; where it is not among the`
+        + ` from 0 to 100 % on a ${SCALES[this.page.state().scale]} scale; where it is not among the`
         + " words kept of the other run, the least likely of those stands in for it.",
       this.grid.leftOut(),
     ].filter(Boolean);

@@ -16,13 +16,13 @@ export class DifferenceList {
    * @param {import("./twins.js").Twins} twins
    * @param {number} head
    * @param {Float64Array[]} rows the differences, one row for each query
-   * @param {(side: "query"|"key") => import("./data.js").Token[]} tokens
+   * @param {{query: import("./data.js").Token[], key: import("./data.js").Token[]}} tokens
    */
   fill(twins, head, rows, tokens) {
     const item = ({ query, key, value }, place) => {
       const [mine, theirs] = [twins.one, twins.other].map((each) => each.row(head, query)[key].toPrecision(4));
       const line = button("", () => this.go(query, key), { class: "plain", tabindex: place ? -1 : 0 });
-      line.append(make("b", {}, signed(value)), " ", make("span", {}, ...inNodes(tokens("query"), query), " → ", ...inNodes(tokens("key"), key),
+      line.append(make("b", {}, signed(value)), " ", make("span", {}, ...inNodes(tokens.query, query), " → ", ...inNodes(tokens.key, key),
         make("small", {}, ` ${mine} here, ${theirs} there`)));
       return make("li", {}, line);
     };

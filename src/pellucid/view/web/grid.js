@@ -3,8 +3,9 @@
 import { lift, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { hasNumbers } from "./attention.js";
-import { scaleSwitch } from "./controls.js";
+import { picker, SCALES, scaleSwitch } from "./controls.js";
 import { covered } from "./dialogs.js";
+import { stepped } from "./hand.js";
 import { before, onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
 import { chooseHead, groupOf, groupPlaces } from "./state.js";
@@ -45,10 +46,9 @@ class Grid {
       "aria-label": "all heads of all layers; arrow keys go from head to head, Enter opens one",
       onscroll: () => this.draw() }, this.body);
     document.addEventListener("keydown", (event) => this.press(event));
-    this.ends = make("select", { "aria-label": "where the colours end", onchange: () => this.page.set({ ends: this.ends.value }) },
-      ...Object.entries(ENDS).map(([value, label]) => make("option", { value }, label)));
+    this.ends = picker("up to", "where the colours end", ENDS, (ends) => this.page.set({ ends }), (state) => state.ends);
     this.switch = scaleSwitch(page);
-    this.controls = [this.switch.element, make("label", { class: "field" }, make("span", { class: "name" }, "up to"), this.ends)];
+    this.controls = [this.switch.element, this.ends.element];
     this.common = ["side", "layer", "heads"];
     this.tokenless = true;
     /** @type {{place: number, head: number}|null} the cell under the pointer */
@@ -61,7 +61,7 @@ class Grid {
 
   draw() {
     const state = this.page.state();
-    this.ends.value = state.ends;
+    this.ends.draw(state);
     const look = [this.element.clientWidth, this.page.theme(), state.scale, state.ends, window.devicePixelRatio].join();
     if (look !== this.look) this.layOut(state);
     this.look = look;
@@ -171,10 +171,10 @@ class Grid {
   /** What the legend says about the picture. */
   legend() {
     const patches = this.entries.find((entry) => entry.thumb && this.page.manifest.sequences[entry.keys].tokens.length > this.page.manifest.blocks[entry.thumb].shape[2]);
-    const masked = this.entries.some(({ recipe }) => recipe && recipe.mask !== "full");
+    const masked = this.entries.some(({ recipe }) => recipe.mask !== "full");
     return [
       "A row is a layer, a picture is one head: a line of it is a query, a column a key.",
-      `Colour runs from 0 to ${this.page.state().ends === "one" ? "1" : "the largest weight of each head"} on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+      `Colour runs from 0 to ${this.page.state().ends === "one" ? "1" : "the largest weight of each head"} on a ${SCALES[this.page.state().scale]} scale.`,
       this.entries.some(({ beyond }) => beyond) ? "Weights that are NaN or above 1 are drawn as 1, those below 0 as 0." : "",
       patches ? "Each dot is the largest weight of a patch of tokens." : "", masked ? "Empty parts are masked." : "",
       onSheet(this.element, ...this.inSight()),
@@ -255,9 +255,8 @@ class Grid {
   /** Arrow keys go from head to head and from layer to layer. */
   move(right, down) {
     const { layer, head } = this.page.state();
-    const at = Math.min(this.order.length - 1, Math.max(0, this.order.indexOf(layer) + down));
-    const place = this.order[at];
-    const next = Math.min(this.entries[place].heads - 1, Math.max(0, head + right));
+    const place = this.order[stepped(this.order.indexOf(layer), down, this.order.length)];
+    const next = stepped(head, right, this.entries[place].heads);
     this.page.set({ layer: place, ...chooseHead(this.page.state(), next) });
     this.hover = null;
     this.show(place, next);

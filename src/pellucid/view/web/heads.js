@@ -3,7 +3,7 @@ import { lift, make, mark, pen } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
 import { Column, layOut } from "./column.js";
 import { thresholdSlider } from "./controls.js";
-import { toEnds } from "./hand.js";
+import { stepped, toEnds } from "./hand.js";
 import { drawLines } from "./lines.js";
 import { onSheet } from "./paper.js";
 import { isMean, strandsOf } from "./strands.js";
@@ -46,7 +46,7 @@ class Heads {
     const state = this.page.state();
     const { queries, keys } = this.page.entry();
     const text = [queries, keys].join();
-    if (this.text !== text) this.word = broadest(this.tokens(), this.element);
+    if (this.text !== text) this.word = broadest(this.page.tokens(), this.element);
     this.text = text;
     const choice = [text, state.pair, this.room()].join();
     if (this.choice !== choice) this.choose();
@@ -85,13 +85,9 @@ class Heads {
     return left < LINES + 2 * NUMBER ? "stacked" : left < BARRED_LINES + 2 * BARRED ? "close" : "wide";
   }
 
-  tokens() {
-    return { query: this.page.queryTokens(), key: this.page.keyTokens() };
-  }
-
   /** Another pair filter, or an attention between other texts: other tokens, other places. */
   choose() {
-    const tokens = this.tokens();
+    const tokens = this.page.tokens();
     const { manifest } = this.page;
     const { queries, keys } = this.page.entry();
     const across = queries !== keys;
@@ -151,7 +147,7 @@ class Heads {
     };
     this.mass = drawLines(this.canvas, strandsOf(state, this.page.attention(), this.page.theme()), frame);
     this.partial = token === null && onScreen.length < this.shown.query.length;
-    const of = token === null ? "" : ` ${state.side === "query" ? "from" : "to"} ${inWords(this.tokens()[state.side], token)}`;
+    const of = token === null ? "" : ` ${state.side === "query" ? "from" : "to"} ${inWords(this.page.tokens()[state.side], token)}`;
     const heads = `attention of layer ${this.page.layerName()}, heads ${state.heads.join(", ")}`;
     mark(this.canvas, "aria-label", `${this.mass.lines} lines${of}: ${heads}`);
   }
@@ -201,7 +197,7 @@ class Heads {
     const side = right > 0 ? "key" : right < 0 ? "query" : here;
     const list = this.shown[side];
     const place = state[side] !== null ? list.indexOf(state[side]) : right ? this.level(side, state) : down > 0 ? -1 : list.length;
-    const index = list[Math.min(list.length - 1, Math.max(0, place + down))];
+    const index = list[stepped(place, down, list.length)];
     if (state.pinned && side !== state.side) this.page.set({ [side]: index });
     else this.page.set({ side, [side]: index, [OTHER[side]]: null });
     this.reveal(side, index);

@@ -23,7 +23,7 @@ export class KeyList {
   /** @param {{press: (key: number) => void, point: (key: number|null, place: number|null) => void, ready: () => boolean}} hand */
   constructor(hand) {
     this.hand = hand;
-    /** @type {Map<number, {element: HTMLElement, key: HTMLCanvasElement, product: HTMLCanvasElement, score: HTMLElement, weight: HTMLElement}>} */
+    /** @type {Map<number, HTMLElement>} */
     this.rows = new Map();
     const name = (text) => make("span", {}, text);
     this.body = make("div", { class: "keylist-body", role: "listbox", "aria-label": "keys: tokens that are looked at",
@@ -47,15 +47,14 @@ export class KeyList {
     const [first, last] = [Math.floor(top / ROW) - 3, Math.ceil((top + height) / ROW) + 3];
     const reachable = picture.keys.includes(picture.active) ? picture.active : picture.keys[0];
     const shown = new Set(picture.keys.slice(Math.max(0, first), last)).add(reachable);
-    for (const [key, { element }] of this.rows) if (!shown.has(key)) this.rows.delete(key), element.remove();
+    for (const [key, element] of this.rows) if (!shown.has(key)) this.rows.delete(key), element.remove();
     const width = this.stripWidth();
     let before;
     picture.keys.forEach((key, at) => {
       if (!shown.has(key)) return;
-      const row = this.rows.get(key) ?? this.makeRow(key, at, width, before);
-      before = row.element;
-      mark(row.element, "tabindex", key === reachable ? 0 : -1);
-      mark(row.element, "aria-selected", key === picture.active);
+      before = this.rows.get(key) ?? this.makeRow(key, at, width, before);
+      mark(before, "tabindex", key === reachable ? 0 : -1);
+      mark(before, "aria-selected", key === picture.active);
     });
   }
 
@@ -94,9 +93,9 @@ export class KeyList {
       make("span", { class: "keylist-token" }, tokenLabel(tokens[key]), make("small", {}, String(key))), vector, product, score, weight);
     mark(element, "data-masked", !numbers.seen);
     element.style.top = `${at * ROW}px`;
-    this.rows.set(key, { element, key: vector, product, score, weight });
+    this.rows.set(key, element);
     putBehind(this.body, element, before);
-    return this.rows.get(key);
+    return element;
   }
 
   /** Which key and which of its numbers are under the pointer? */
@@ -119,7 +118,7 @@ export class KeyList {
     if (at + ROW > top + height) this.element.scrollTop = Math.ceil(at + ROW - height) + 2;
     if (!focus) return;
     lift(this.element, at + this.names.offsetHeight, at + this.names.offsetHeight + ROW);
-    requestAnimationFrame(() => this.rows.get(key)?.element.focus({ preventScroll: true }));
+    requestAnimationFrame(() => this.rows.get(key)?.focus({ preventScroll: true }));
   }
 }
 

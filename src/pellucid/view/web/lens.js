@@ -2,7 +2,7 @@
 // A column is a token of the text, a row is a place; deeper is further down.
 import { make } from "./dom.js";
 import { ramp } from "./colour.js";
-import { scaleSwitch } from "./controls.js";
+import { SCALES, scaleSwitch } from "./controls.js";
 import { stepped } from "./hand.js";
 import { paintRamp } from "./heatmap.js";
 import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
@@ -175,7 +175,7 @@ class Lens {
     return [
       `Each cell is the likeliest word for ${guess}, read from the numbers after that layer through the model’s own last norm`
         + " and output table; its shade is the probability,"
-        + ` from 0 to 100 % on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+        + ` from 0 to 100 % on a ${SCALES[this.page.state().scale]} scale.`,
       `✓ is a word that the text really holds: ${this.hits.right} of ${this.hits.all} after the last layer.`,
       "Middle layers were not trained to be read this way.",
       this.grid.leftOut(),

@@ -1,7 +1,8 @@
 // matrix.js: the matrix view. All weights of one head as a heat map: a row is a query, a column is a key.
 import { liftCell, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
-import { scaleSwitch } from "./controls.js";
+import { SCALES, scaleSwitch } from "./controls.js";
+import { stepped } from "./hand.js";
 import { paintCells, paintRamp } from "./heatmap.js";
 import { onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
@@ -82,15 +83,11 @@ class Matrix {
 
   /** A broad gap between the two texts, a fine one between large cells. */
   gaps(indices, axis) {
-    const tokens = this.tokens(axis);
+    const tokens = this.page.tokens()[axis];
     return indices.map((index, place) => {
       if (!place) return 0;
       return tokens[indices[place - 1]].segment !== tokens[index].segment ? 3 : this.side >= 14 ? 1 : 0;
     });
-  }
-
-  tokens(axis) {
-    return axis === "query" ? this.page.queryTokens() : this.page.keyTokens();
   }
 
   writeLabels(axis) {
@@ -100,8 +97,8 @@ class Matrix {
   }
 
   label(index, place, axis) {
-    const attributes = { class: "label", "data-place": place, title: tokenTitle(this.tokens(axis), index) };
-    const element = make("div", attributes, tokenLabel(this.tokens(axis)[index]));
+    const attributes = { class: "label", "data-place": place, title: tokenTitle(this.page.tokens()[axis], index) };
+    const element = make("div", attributes, tokenLabel(this.page.tokens()[axis][index]));
     element.style[axis === "query" ? "top" : "left"] = `${(place + 0.5) * this.side}px`;
     return element;
   }
@@ -116,7 +113,7 @@ class Matrix {
     this.sum.hidden = !row;
     if (row) this.drawSum(row, this.shown.query.indexOf(query));
     const cell = row && key !== null
-      ? `: ${inWords(this.tokens("query"), query)} to ${inWords(this.tokens("key"), key)} ${row[key].toPrecision(3)}` : "";
+      ? `: ${inWords(this.page.tokens().query, query)} to ${inWords(this.page.tokens().key, key)} ${row[key].toPrecision(3)}` : "";
     mark(this.canvas, "aria-label", `weights of layer ${this.page.layerName()}, head ${head}${cell}`);
   }
 
@@ -143,7 +140,7 @@ class Matrix {
     const { scale, head, pair } = this.page.state();
     return [
       this.largest ? `Colour runs from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
-        + ` on a ${scale === "sqrt" ? "square root" : "linear"} scale.` : `No finite weight shown of head ${head} is above 0.`,
+        + ` on a ${SCALES[scale]} scale.` : `No finite weight shown of head ${head} is above 0.`,
       pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
       this.page.attention().stored || this.broken || pair !== "all" ? "" : "Each row adds up to 1.",
       maskInWords(this.page.entry().recipe),
@@ -190,7 +187,7 @@ class Matrix {
   move(right, down) {
     if (!this.shown) return;
     const state = this.page.state();
-    const step = (list, token, by) => list[Math.min(list.length - 1, Math.max(0, token === null ? 0 : list.indexOf(token) + by))];
+    const step = (list, token, by) => list[stepped(token === null ? null : list.indexOf(token), by, list.length)];
     const [query, key] = [step(this.shown.query, state.query, down), step(this.shown.key, state.key, right)];
     this.page.set({ side: "query", query, key });
     this.plot.focus({ preventScroll: true });

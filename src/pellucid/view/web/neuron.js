@@ -5,8 +5,9 @@ import { hasNumbers, leftOut, strongest } from "./attention.js";
 import { Chain } from "./chain.js";
 import { headColour } from "./colour.js";
 import { Column, layOut } from "./column.js";
-import { scaleSwitch } from "./controls.js";
+import { picker, SCALES, scaleSwitch } from "./controls.js";
 import { Problem } from "./data.js";
+import { stepped } from "./hand.js";
 import { endsOf, sharing, turnsOf } from "./headfacts.js";
 import { KeyList } from "./keylist.js";
 import { onSheet } from "./paper.js";
@@ -18,6 +19,9 @@ import { Vectors } from "./vectors.js";
 const WHY = "This page holds the weights of this layer, but not the queries and keys that they come from: only weights were given, or the page is a compact"
   + " one, or queries and keys do not make these weights (an edited pass, or one behind a cache). So a weight cannot be taken apart here; Heads and Matrix"
   + " show it as it is.";
+
+/** In which order the keys of a query are listed. */
+const ORDERS = { text: "as in the text", weight: "strongest first" };
 
 /** @type {import("./app.js").ViewModule} */
 export const neuronView = { name: "neuron", label: "Neuron", key: "n", create: (page) => new Neuron(page) };
@@ -40,10 +44,9 @@ class Neuron {
       this.title, this.shared, this.vectors.element, this.told, this.chain.element, this.list.element));
     this.element = make("div", { class: "neuron" }, this.why, this.body);
     this.find = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that hold these letters", oninput: () => this.page.set({}) });
-    this.order = make("select", { "aria-label": "order of the keys", onchange: () => this.page.set({ order: this.order.value }) },
-      make("option", { value: "text" }, "as in the text"), make("option", { value: "weight" }, "strongest first"));
+    this.order = picker("Keys", "order of the keys", ORDERS, (order) => this.page.set({ order }), (state) => state.order);
     this.switch = scaleSwitch(page);
-    this.controls = [this.switch.element, make("label", { class: "field" }, make("span", { class: "name" }, "Keys"), this.order), this.find];
+    this.controls = [this.switch.element, this.order.element, this.find];
     this.kept = {};
   }
 
@@ -53,9 +56,9 @@ class Neuron {
     [this.why.hidden, this.body.hidden] = [this.whole, !this.whole];
     const state = this.page.state();
     this.switch.draw(state);
-    this.order.value = state.order;
+    this.order.draw(state);
     if (!this.whole) return;
-    this.tokens = { query: this.page.queryTokens(), key: this.page.keyTokens() };
+    this.tokens = this.page.tokens();
     this.shown = this.keep("shown", `${this.page.entry().name} ${state.pair}`, () => this.page.shown());
     this.pair = this.pairOf(state, attention);
     this.element.style.setProperty("--hue", headColour(state.head, this.page.theme()));
@@ -199,7 +202,7 @@ class Neuron {
     if (!list.length) return;
     const place = list.indexOf(this.pair[side]);
     this.side = side;
-    this.press(side, list[place < 0 ? 0 : Math.min(list.length - 1, Math.max(0, place + down))]);
+    this.press(side, list[stepped(place < 0 ? null : place, down, list.length)]);
     this.page.settle();
     this.reveal(side, this.pair[side], !this.vectors.focused());
   }
@@ -242,7 +245,7 @@ class Neuron {
     const listed = this.kept.keys.value.length;
     return [
       "Blue is a number below zero, orange one above, the background is zero; every strip says how far its colours go,"
-        + ` on a ${this.page.state().scale === "sqrt" ? "square root" : "linear"} scale.`,
+        + ` on a ${SCALES[this.page.state().scale]} scale.`,
       listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that hold “${this.find.value.trim()}”.` : "",
       this.page.state().pair === "all" ? "" : "Weights are those over both texts; only a part of the keys is listed.",
       onSheet(this.element, this.kept.column.value.inSight(this.queries, "queries"), this.list.inSight()),

@@ -55,9 +55,9 @@ export class Readout {
 
   about(cell) {
     const { page } = this;
-    const state = page.state();
+    const [state, tokens] = [page.state(), page.tokens()];
     return {
-      words: [`${placeOf(page)} · `, ...inNodes(page.queryTokens(), cell.query), " → ", ...inNodes(page.keyTokens(), cell.key)],
+      words: [`${placeOf(page)} · `, ...inNodes(tokens.query, cell.query), " → ", ...inNodes(tokens.key, cell.key)],
       value: exact(page.attention().row(state.head, cell.query)[cell.key]),
       note: [cell.note, state.pinned && "pinned"].filter(Boolean).join(" · "),
     };

@@ -23,7 +23,7 @@ export function openSearch(root, page) {
 class Search {
   /** @param {import("./data.js").Token[]|null} [own] those of the view, which keeps a token of its own; else the queries */
   constructor(root, page, own) {
-    [this.page, this.tokens, this.own, this.name] = [page, own ?? page.queryTokens(), Boolean(own), `pellucid-search-${(count += 1)}`];
+    [this.page, this.tokens, this.own, this.name] = [page, own ?? page.tokens().query, Boolean(own), `pellucid-search-${(count += 1)}`];
     this.list = make("ul", { id: this.name, role: "listbox", "aria-label": "tokens found", onclick: (event) => this.take(event.target.closest("li")) });
     this.said = make("p", { class: "quiet", role: "status" });
     this.input = make("input", { type: "search", role: "combobox", "aria-controls": this.name, "aria-autocomplete": "list",

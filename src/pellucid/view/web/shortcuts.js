@@ -64,6 +64,6 @@ function head(page, by) {
   const view = page.view();
   if (view.stepHead) return view.stepHead(by);
   const { layer: place, head: now } = page.state();
-  const count = page.manifest.attentions[place].heads ?? page.manifest.model.num_attention_heads;
+  const count = page.manifest.attentions[place].heads;
   return page.set(chooseHead(page.state(), (now + by + count) % count));
 }

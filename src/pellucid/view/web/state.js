@@ -95,7 +95,7 @@ function inSight({ layer, pair, query, key }, manifest) {
 }
 
 /** The tokens that look, and those that are looked at. */
-function tokensOf({ queries, keys }, { sequences }) {
+export function tokensOf({ queries, keys }, { sequences }) {
   return { query: sequences[queries].tokens, key: sequences[keys].tokens };
 }
 

@@ -4,7 +4,7 @@ import { make } from "./dom.js";
 import { Problem } from "./data.js";
 import { copyButton, csv } from "./copy.js";
 import { openSheet } from "./dialogs.js";
-import { chosenTokens, exact, inNodes, inWords, tokenLabel } from "./tokens.js";
+import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
 
 /** Up to this many tokens the table holds a whole head, beyond it one row of it. */
 const WHOLE_HEAD = 32;
@@ -54,23 +54,19 @@ export function asCsv({ columns, rows, corner = "" }) {
 /** @returns {Promise<Table>} */
 async function attentionTable(page) {
   if (!page.ready()) await page.source.load(page.blocksOf(page.state().layer));
-  const { head, pair, query } = page.state();
-  const shown = chosenTokens(sides(page), pair);
+  const { head, query } = page.state();
+  const shown = page.shown();
   const whole = shown.query.length <= WHOLE_HEAD && shown.key.length <= WHOLE_HEAD;
   const title = `Layer ${page.layerName()} · head ${head}`;
   return { title, ...(whole ? headTable(page, shown, head) : rowTable(page, shown, head, query ?? shown.query[0])) };
 }
 
-/** The tokens that look, and those that are looked at. */
-function sides(page) {
-  return { query: page.queryTokens(), key: page.keyTokens() };
-}
-
 function headTable(page, shown, head) {
-  const name = (tokens) => (index) => make("span", {}, tokenLabel(tokens[index]), make("small", {}, ` ${index}`));
+  const tokens = page.tokens();
+  const name = (side) => (index) => make("span", {}, tokenLabel(tokens[side][index]), make("small", {}, ` ${index}`));
   return {
-    caption: ["A row is a query, a column is a key."], columns: shown.key.map(name(page.keyTokens())),
-    rows: shown.query.map((query) => ({ name: name(page.queryTokens())(query), cells: shown.key.map((key) => exact(page.attention().row(head, query)[key])) })),
+    caption: ["A row is a query, a column is a key."], columns: shown.key.map(name("key")),
+    rows: shown.query.map((query) => ({ name: name("query")(query), cells: shown.key.map((key) => exact(page.attention().row(head, query)[key])) })),
   };
 }
 
@@ -80,8 +76,8 @@ function rowTable(page, shown, head, query) {
   const keys = [...shown.key].sort((a, b) => row[b] - row[a]).slice(0, MOST_ROWS);
   const left = shown.key.length - keys.length;
   return {
-    caption: ["From ", ...inNodes(page.queryTokens(), query), `, strongest first${left ? `; ${left} smaller ones are left out` : ""}.`
+    caption: ["From ", ...inNodes(page.tokens().query, query), `, strongest first${left ? `; ${left} smaller ones are left out` : ""}.`
       + " Other tokens have tables of their own."],
-    corner: "looks at", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, inWords(page.keyTokens(), key)), cells: [exact(row[key])] })),
+    corner: "looks at", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, inWords(page.tokens().key, key)), cells: [exact(row[key])] })),
   };
 }

@@ -1,6 +1,6 @@
 // tensor.js: the tensor view. Any recorded tensor: two of its axes are drawn, the others are fixed by steppers.
 import { make } from "./dom.js";
-import { scaleSwitch } from "./controls.js";
+import { SCALES, scaleSwitch } from "./controls.js";
 import { copyButton, csv } from "./copy.js";
 import { AxisPicker } from "./axes.js";
 import { FactsBox } from "./facts.js";
@@ -175,7 +175,7 @@ class TensorView {
     const signed = this.said.least < 0;
     const end = shortest(Number(this.largest.toPrecision(7)));
     const { count, nan, infinite } = this.whole;
-    const scale = this.page.state().scale === "sqrt" ? "square root" : "linear";
+    const scale = SCALES[this.page.state().scale];
     const odd = `${nan ? `, ${nan.toLocaleString("en")} NaN` : ""}${infinite ? `, ${infinite.toLocaleString("en")} infinite` : ""}`;
     return [
       `Colour runs from ${signed ? `−${end} (blue) over 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,

@@ -28,7 +28,7 @@ import { rampStep } from "./colour.js";
 export function thumbsOf({ manifest, block }, entry) {
   const [heads, rows, columns] = manifest.blocks[entry.thumb].shape;
   const [queries, keys] = [entry.queries, entry.keys].map((side) => manifest.sequences[side].tokens.length);
-  const { mask, window = 0 } = entry.recipe ?? {};
+  const { mask, window = 0 } = entry.recipe;
   const masked = (row, column) => {
     const [firstQuery, lastQuery] = patch(row, queries / rows);
     const [firstKey, lastKey] = patch(column, keys / columns);

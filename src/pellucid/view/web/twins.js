@@ -57,10 +57,6 @@ export class Twins {
     return this.one.sees(query, key) || this.other.sees(query, key);
   }
 
-  at(head, query, key) {
-    return this.one.row(head, query)[key] - this.other.row(head, query)[key];
-  }
-
   row(head, query) {
     const [one, other] = [this.one.row(head, query), this.other.row(head, query)];
     return one.map((weight, key) => weight - other[key]);

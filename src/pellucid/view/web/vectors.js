@@ -2,6 +2,7 @@
 // what is multiplied stands in one column. Below them, the numbers of one such column.
 import { make, mark, pen } from "./dom.js";
 import { meanColour, signedRamp, signedStep } from "./colour.js";
+import { stepped } from "./hand.js";
 import { exact } from "./tokens.js";
 
 /** Pixels: height of a strip, and the least width of a cell that is set apart from the next. */
@@ -102,7 +103,7 @@ export class Vectors {
 
   /** @param {number} by */
   move(by) {
-    const last = this.parts[0].numbers.length - 1;
-    this.point(this.place === null ? (by > 0 ? 0 : last) : Math.min(last, Math.max(0, this.place + by)));
+    const count = this.parts[0].numbers.length;
+    this.point(stepped(this.place, by, count, by > 0 ? 0 : count - 1));
   }
 }
