@@ -178,7 +178,7 @@ def _check_shapes(path: Path, trace: Trace) -> None:
         axes, sizes = known[name], known.sizes(name)
         expected = [sizes.get(axis) or _length(trace, name, axis) for axis in axes]
         shape = list(tensor.shape)
-        shared = bool(axes) and len(shape) == len(axes) and shape[0] == 1  # one for all texts
+        shared = len(shape) == len(axes) and shape[0] == 1  # one for all texts
         if shape != expected and not (shared and shape[1:] == expected[1:]):
             raise CorruptFileError(f"{path}: {name} has shape {shape}, and its texts and model need {expected}")
 

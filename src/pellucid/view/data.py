@@ -1,6 +1,6 @@
 """What a page holds: one manifest, and blocks of numbers beside it, as exact and as large as was asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,10 @@ class Data:
         return data_size(self.manifest, self.blocks)
 
 
+Extras = Callable[[Store], dict[str, Any]]
+"""What stores "lens" and "tensors", what a page holds beside attentions."""
+
+
 @dataclass(frozen=True)
 class Wish:
     """What a page is to show first, and how exactly it stores its numbers.
@@ -49,19 +53,18 @@ class Wish:
     path of the one that is meant; None for the first.
     """
 
-    layer: int = 0
-    heads: Sequence[int] | None = None
-    precision: str = "auto"
-    most: int | None = None
-    view: str = "heads"
-    theme: str | None = None
-    name: str | None = None
+    layer: int
+    heads: Sequence[int] | None
+    precision: str
+    most: int | None
+    view: str
+    theme: str | None
+    name: str | None
 
 
-def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subject, Any] | None" = None) -> Data:
+def data_of(subject: Subject, wish: Wish, extras: Extras, other: tuple[Subject, Extras] | None) -> Data:
     """Everything that a page needs.
 
-    extras: (Store) -> {"lens": ..., "tensors": ...}, what is stored beside the attentions.
     other: a second subject and its extras, for the differences.
     """
     numbers, precision = sum(_numbers(look) for look in subject.looks), wish.precision
@@ -77,7 +80,7 @@ def data_of(subject: Subject, wish: Wish, extras: Any = None, other: "tuple[Subj
     return data
 
 
-def _whole(subject: Subject, wish: Wish, precision: str, extras: Any, other: "tuple[Subject, Any] | None") -> Data:
+def _whole(subject: Subject, wish: Wish, precision: str, extras: Extras, other: tuple[Subject, Extras] | None) -> Data:
     """All of it in one precision, however large."""
     store = Store(precision)
     parts = _stored(subject, store, extras)
@@ -103,7 +106,7 @@ def _called(one: Subject, beside: Subject) -> str:
     return f"{one.model['name']} ({one.model['family']}){edits}"
 
 
-def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
+def _stored(subject: Subject, store: Store, extras: Extras) -> dict[str, Any]:
     cells = sum(look.cells for look in subject.looks)
     side = 24 if store.precision == "compact" else 32 if cells > 4_000_000 else 64
     entries = []
@@ -112,7 +115,7 @@ def _stored(subject: Subject, store: Store, extras: Any) -> dict[str, Any]:
         pictured = look.weights is not None or look.sample is not None or cells <= MOST_PICTURED
         entry |= store.thumb(look, side) if pictured else {"thumb": None}
         entries.append(entry)
-    return {"attentions": entries, "lens": None, "tensors": [], **(extras(store) if extras else {})}
+    return {"attentions": entries, **extras(store)}
 
 
 # -- how exactly ------------------------------------------------------------------------------------------------------

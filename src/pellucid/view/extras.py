@@ -1,9 +1,7 @@
 """What a page may hold beside attention: the words after each layer (a lens), and recorded tensors as they are."""
 
 import fnmatch
-import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +12,7 @@ from pellucid.errors import InputError, counted, near
 from pellucid.text.spelling import written
 from pellucid.trace import Trace, axes_of
 from pellucid.trace.aliases import reached, tell_left_out, why_not
+from pellucid.trace.points import Axes
 from pellucid.view.store import Store
 from pellucid.view.subject import Subject
 
@@ -24,70 +23,73 @@ _FIRST = ("*residual.*", "*embeddings.*", "*norm.output", "pooled", "*feed_forwa
 """The order in which tensors are taken while they fit; weights and scores are drawn elsewhere."""
 
 
-@dataclass(frozen=True)
-class Extras:
-    """trace: where tensors come from.  tensors: names, globs or "auto".  lens: an answer of the logit lens, or None."""
+def extras_of(
+    subject: Subject, trace: Trace | None, tensors: str | Sequence[str], lens: Any
+) -> Callable[[Store], dict[str, Any]]:
+    """What stores the tensors and the lens of a page; InputError for what is not there, before anything is stored.
 
-    trace: Trace | None
-    tensors: str | Sequence[str]
-    lens: Any
+    trace: where tensors come from; None where weights were given.  tensors: names, globs or "auto".
+    lens: an answer of the logit lens, or None.
+    """
+    wanted = names_of("tensors", tensors, "names of recorded numbers, or patterns")
+    if wanted and trace is None:
+        raise InputError("tensors come from a trace, and weights of attention were given in its place")
+    chosen = (
+        [] if trace is None else [(name, trace[name], axes_of(name, trace.config)) for name in _names(trace, wanted)]
+    )
+    if lens is not None:
+        _check_lens(lens, len(subject.sequences[-1]["tokens"]))
+    if lens is not None and trace is not None:
+        _check_tokens(lens, trace)
 
-    def check(self, subject: Subject) -> Callable[[Store], dict[str, Any]]:
-        """The same, with everything looked up; raises InputError for what is not there, before anything is stored."""
-        names = self._names()
-        lens = None if self.lens is None else _checked(self.lens, len(subject.sequences[-1]["tokens"]))
-        if lens is not None and self.trace is not None:
-            _check_tokens(lens, self.trace)
-        return functools.partial(self._store, names, lens)
+    def stored(store: Store) -> dict[str, Any]:
+        kept = [_tensor(store, name, tensor, axes) for name, tensor, axes in chosen]
+        return {"tensors": kept, "lens": None if lens is None else _lens(store, lens)}
 
-    def _store(self, names: list[str], lens: Any, store: Store) -> dict[str, Any]:
-        tensors = [self._tensor(store, name) for name in names]
-        return {"tensors": tensors, "lens": None if lens is None else _lens(store, lens)}
-
-    def _names(self) -> list[str]:
-        wanted = names_of("tensors", self.tensors, "names of recorded numbers, or patterns")
-        if not wanted:
-            return []
-        if self.trace is None:
-            raise InputError("tensors come from a trace, and weights of attention were given in its place")
-        if wanted == ("auto",):
-            return self._fitting(self.trace)
-        config = self.trace.config
-        found: dict[str, None] = {}
-        for pattern in wanted:
-            hits = [name for name in reached(pattern, config) if name in self.trace.points]
-            if not hits:
-                has = f"this trace has no {pattern!r}{near(pattern, self.trace)}; names() lists what it has"
-                raise InputError(why_not(pattern, config) or has)
-            found |= dict.fromkeys(hits)
-        for pattern in wanted:
-            tell_left_out(pattern, config, found)
-        return list(found)
-
-    def _fitting(self, trace: Trace) -> list[str]:
-        """As many as fit, whole kinds first; in the order of the trace."""
-        left, taken = AUTO_BYTES, set()
-        for pattern in _FIRST:
-            for name in trace:
-                size = trace[name].numel() * 4
-                drawn = name.endswith((".weights", ".scores"))
-                if not drawn and name not in taken and fnmatch.fnmatchcase(name, pattern) and size <= left:
-                    left -= size
-                    taken.add(name)
-        return [name for name in trace if name in taken]
-
-    def _tensor(self, store: Store, name: str) -> dict[str, Any]:
-        assert self.trace is not None  # its names came from there
-        tensor = self.trace[name].detach().cpu()
-        axes = list(axes_of(name, self.trace.config))
-        if axes and axes[0] == "batch" and tensor.shape[0] == 1:
-            tensor, axes = tensor[0], axes[1:]
-        block = store.add(f"tensor/{name}", tensor.float().numpy(), "float32", deflate=True)
-        return {"name": name, "axes": axes, "block": block}
+    return stored
 
 
-def _checked(lens: Any, tokens: int) -> Any:
-    """An answer of the lens fits the page: the same tokens, and every field of it."""
+def _names(trace: Trace, wanted: Sequence[str]) -> list[str]:
+    """The names of the trace that are meant by names and patterns."""
+    if wanted == ("auto",):
+        return _fitting(trace)
+    found: dict[str, None] = {}
+    for pattern in wanted:
+        hits = [name for name in reached(pattern, trace.config) if name in trace.points]
+        if not hits:
+            has = f"this trace has no {pattern!r}{near(pattern, trace)}; names() lists what it has"
+            raise InputError(why_not(pattern, trace.config) or has)
+        found |= dict.fromkeys(hits)
+    for pattern in wanted:
+        tell_left_out(pattern, trace.config, found)
+    return list(found)
+
+
+def _fitting(trace: Trace) -> list[str]:
+    """As many as fit, whole kinds first; in the order of the trace."""
+    left, taken = AUTO_BYTES, set()
+    for pattern in _FIRST:
+        for name in trace:
+            size = trace[name].numel() * 4
+            drawn = name.endswith((".weights", ".scores"))
+            if not drawn and name not in taken and fnmatch.fnmatchcase(name, pattern) and size <= left:
+                left -= size
+                taken.add(name)
+    return [name for name in trace if name in taken]
+
+
+def _tensor(store: Store, name: str, tensor: Tensor, axes: Axes) -> dict[str, Any]:
+    """Stores the numbers of the one text of a trace."""
+    numbers = tensor[0].detach().cpu().float().numpy()
+    return {
+        "name": name,
+        "axes": list(axes[1:]),
+        "block": store.add(f"tensor/{name}", numbers, "float32", deflate=True),
+    }
+
+
+def _check_lens(lens: Any, tokens: int) -> None:
+    """Refuses what is no answer of the lens, and one of another number of tokens."""
     fields = ("kind", "places", "ids", "log_probabilities", "words", "by_bytes")
     lacking = [name for name in fields if not hasattr(lens, name)]
     if lacking:
@@ -100,7 +102,6 @@ def _checked(lens: Any, tokens: int) -> Any:
         raise InputError(
             f"lens is of {counted(lens.ids.shape[1], 'token')}, and the page of {tokens}: give the lens the same text"
         )
-    return lens
 
 
 def _check_tokens(lens: Any, trace: Trace) -> None:

@@ -10,7 +10,7 @@ from pellucid.errors import InputError, near, short
 from pellucid.generation.sight import TracedStep, TracedText
 from pellucid.trace import Trace
 from pellucid.view.data import Wish, data_of, show_of
-from pellucid.view.extras import Extras
+from pellucid.view.extras import extras_of
 from pellucid.view.given import Given, subject_of_given
 from pellucid.view.page import scaffold_size
 from pellucid.view.recipe import subject_of
@@ -64,7 +64,7 @@ def view(
             raise InputError(
                 "weights of attention were given, and 'other' beside them: a page of two runs is of two traces"
             )
-        extras, second = Extras(None, tensors, lens), None
+        second = others = None
     else:
         if _known(given):
             raise InputError(f"a trace was given, and {next(iter(given))!r} beside it: a page is of one or the other")
@@ -72,23 +72,21 @@ def view(
         lens, others = lens if isinstance(lens, tuple | list) and len(lens) == 2 else (lens, None)
         if others is not None and other is None:
             raise InputError("lens is a pair, and there is one trace: give the other trace, or one lens")
-        extras = Extras(trace, tensors, lens)
-        second = None
-        if other is not None:
-            second = subject_of(_a_trace(other), include_layers), Extras(other, (), others)
+        second = None if other is None else subject_of(_a_trace(other), include_layers)
     shown = None if heads is None else numbers_of("heads", heads, "the numbers of heads")
     first, name = None if layer is None else number_of("layer", layer, "the number of a layer"), None
     if second is not None:
-        check_alike(subject, second[0])
-        most = most_different(subject, second[0], first, shown)
+        check_alike(subject, second)
+        most = most_different(subject, second, first, shown)
         if most is not None:
             first, name, shown = most[0].layer, most[0].name, [most[1]] if shown is None else shown
     first = subject.looks[0].layer if first is None else first
     show = show if show is not None else "heads" if second is None else "diff"
     wish = Wish(first, shown, precision, None if budget_mb is None else _bytes(budget_mb), show, theme, name)
     show_of(subject, wish)  # what is not there is told now
-    beside = None if second is None else (second[0], second[1].check(second[0]))
-    return View(functools.partial(data_of, subject, wish, extras.check(subject), beside), repr(short(subject.label)))
+    beside = None if second is None else (second, extras_of(second, other, (), others))
+    extras = extras_of(subject, trace, tensors, lens)
+    return View(functools.partial(data_of, subject, wish, extras, beside), repr(short(subject.label)))
 
 
 def _a_trace(given: Any) -> Trace:

@@ -239,7 +239,7 @@ def test_what_a_real_model_refuses(smollm: pellucid.Model) -> None:
         smollm.explain.integrated_gradients("The sky is", " blue", baseline="mask")
     with pytest.raises(InputError, match=r"target ' the sky' is 2 tokens \('Ġthe', 'Ġsky'\)"):
         smollm.explain.gradient_x_input("The sky is", " the sky")
-    with pytest.raises(InputError, match="the text is empty"):
+    with pytest.raises(InputError, match="text 0 has no tokens"):
         smollm.explain.gradient_x_input("", " blue")
     few = pellucid.load("SmolLM2-135M-Instruct", dtype="int4")
     with pytest.raises(InputError, match="gradient x input needs float weights, and this model has 4-bit ones"):

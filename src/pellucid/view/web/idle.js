@@ -1,10 +1,10 @@
 // idle.js: works ahead while the page has nothing to do, so that pointing at a key of a long text never waits.
 
-/** Milliseconds of work at a time, and of rest after it. */
+/** Milliseconds of work at a time, and of rest before it. */
 const [WORK, REST] = [6, 12];
 
 /** More numbers than this are left to be computed when they are looked at. */
-const MOST = 3e7;
+export const MOST_AHEAD = 3e7;
 
 /**
  * Makes a function that computes all rows of some heads; a new call makes it forget the last one.
@@ -14,19 +14,30 @@ export function makeWarmer() {
   let wanted = "";
   return (attention, heads) => {
     const name = `${attention.entry.name} ${heads}`;
-    if (name === wanted || heads.length * attention.queries * attention.keys > MOST) return;
+    if (name === wanted || heads.length * attention.queries * attention.keys > MOST_AHEAD) return;
     wanted = name;
-    const rowsOf = (head) => Array.from({ length: attention.queries }, (_, query) => ({ head, query }));
-    const left = heads.flatMap(rowsOf);
-    const step = () => {
-      if (name !== wanted) return;
-      const end = performance.now() + WORK;
-      while (left.length && performance.now() < end) {
-        const { head, query } = left.pop();
-        attention.row(head, query);
-      }
-      if (left.length) setTimeout(step, REST);
-    };
-    setTimeout(step, 20 * REST);
+    const still = () => name === wanted;
+    setTimeout(() => ofEachRow(attention, heads, (head, query) => attention.row(head, query), still), 20 * REST);
   };
+}
+
+/**
+ * Acts for every query of some heads, a little at a time, so that the page answers meanwhile.
+ * @param {import("./attention.js").Attention} attention
+ * @param {Iterable<number>} heads
+ * @param {(head: number, query: number) => void} act
+ * @param {() => boolean} [still] is it still wanted?
+ */
+export async function ofEachRow({ queries }, heads, act, still = () => true) {
+  let until = 0;
+  for (const head of heads) {
+    for (let query = 0; query < queries; query++) {
+      if (performance.now() >= until) {
+        await new Promise((go) => setTimeout(go, REST));
+        until = performance.now() + WORK;
+      }
+      if (!still()) return;
+      act(head, query);
+    }
+  }
 }

@@ -2,12 +2,10 @@
 import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { Ends, Heat } from "./heat.js";
+import { MOST_AHEAD, ofEachRow } from "./idle.js";
 import { groupOf } from "./state.js";
 import { exact } from "./tokens.js";
 import { twinBlocks, Twins } from "./twins.js";
-
-/** Milliseconds of work at a time, and of rest after it; more numbers than this are not worked out ahead. */
-const [WORK, REST, MOST] = [6, 12, 3e7];
 
 /** The largest difference of every head, worked out layer by layer while the page has nothing to do. */
 export class Overview {
@@ -25,7 +23,7 @@ export class Overview {
     /** @type {Map<number, Float64Array|null>} one number per head, by place, NaN where weights are not finite; null where no comparison is possible */
     this.done = new Map();
     this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
-    this.ahead = this.cells <= MOST;
+    this.ahead = this.cells <= MOST_AHEAD;
   }
 
   /** Goes on until all is done; the layer in hand comes first. Of long texts only the layers in hand are worked out. */
@@ -47,13 +45,12 @@ export class Overview {
     const twins = await this.load(place);
     const most = !twins || twins.fault() ? null : new Float64Array(twins.one.heads);
     if (most) {
-      for (const [head, query] of cellsOf(twins.one)) {
-        if (performance.now() > this.until || !this.until) await this.rest();
+      await ofEachRow(twins.one, most.keys(), (head, query) => {
         for (const value of twins.row(head, query)) {
           if (!Number.isFinite(value)) most[head] = NaN;
           else if (Math.abs(value) > most[head]) most[head] = Math.abs(value);
         }
-      }
+      });
     }
     this.done.set(place, most);
     this.page.set({});
@@ -117,15 +114,6 @@ export class Overview {
     const rest = this.ahead ? " so far" : "; of texts this long a layer is worked out when it is opened";
     return `${this.done.size} of ${count} layers of the overview are worked out${rest}.`;
   }
-
-  async rest() {
-    await new Promise((go) => setTimeout(go, REST));
-    this.until = performance.now() + WORK;
-  }
-}
-
-function* cellsOf({ heads, queries }) {
-  for (let head = 0; head < heads; head++) for (let query = 0; query < queries; query++) yield [head, query];
 }
 
 /** layer 3, or of an encoder-decoder: cross layer 3 */
