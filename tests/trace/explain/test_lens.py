@@ -102,7 +102,7 @@ def test_what_it_refuses(minilm: pellucid.Model, tmp_path: object) -> None:
         model.explain.logit_lens(["one", "two"])
     with pytest.raises(InputError, match="the text is empty"):
         model.explain.logit_lens("")
-    with pytest.raises(InputError, match=r"k is 0, expected 1 to 30522"):
+    with pytest.raises(InputError, match=r"k is 0, expected a whole number from 1 to 30,522"):
         model.explain.logit_lens(TEXT, k=0)
     with pytest.raises(InputError, match="decoder_text was given, and a model of kind 'decoder'"):
         model.explain.gradient_x_input(TEXT, decoder_text="x")

@@ -36,7 +36,7 @@ def test_it_is_the_product_of_the_layers(minilm: pellucid.Model) -> None:
 
 
 def test_what_it_refuses(minilm: pellucid.Model) -> None:
-    with pytest.raises(InputError, match="residual is 2, expected a number from 0 to 1"):
+    with pytest.raises(InputError, match="residual is 2, expected at least 0 and at most 1"):
         minilm.explain.attention_rollout(TEXT, residual=2)
     with pytest.raises(InputError, match="side is 'decoder', and this model is of kind 'encoder'"):
         minilm.explain.attention_rollout(TEXT, side="decoder")

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
-from pellucid.errors import InputError, short
 from pellucid.machine import inference_mode
 from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared, value_of
 from pellucid.trace.explain.table import shown, table
@@ -113,8 +112,7 @@ def integrated_gradients(
     Raises InputError for a model without a head, or with one that alone is random, and for a baseline that its
     tokenizer lacks.
     """
-    if not isinstance(steps, int) or isinstance(steps, bool) or not NODES <= steps <= 100_000:
-        raise InputError(f"steps is {short(repr(steps))}, expected a whole number from {NODES} to 100,000")
+    count("steps", steps, least=NODES, most=100_000)
     question = Question(text, target, against, position, pair, decoder_text)
     work = prepared(loaded, question, "integrated gradients")
     found = _way(loaded, work, baseline).walk(steps, progress)

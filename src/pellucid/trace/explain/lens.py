@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import OF_TOKENS
-from pellucid.errors import InputError, short
+from pellucid.config.checks import count
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, sound
 from pellucid.text import tokens_of
@@ -77,9 +77,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     Raises InputError for a model without a head over the vocabulary, or with one that alone is random.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)
-    rows = loaded.config.vocab_size
-    if type(k) is not int or not 1 <= k <= rows:
-        raise InputError(f"k is {short(repr(k))}, expected 1 to {rows}")
+    count("k", k, most=loaded.config.vocab_size)
     side = side_of(loaded, None, "decoder")
     stack = loaded.module.decoder if isinstance(loaded.module, EncoderDecoder) else loaded.module
     places = (f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(stack.depth)))

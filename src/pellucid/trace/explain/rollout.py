@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import plain_number
-from pellucid.errors import InputError, short
+from pellucid.config.checks import plain_number, within
+from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.trace import Trace
 from pellucid.trace.explain.given import side_of
@@ -27,8 +27,7 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
     Raises InputError where the trace lacks a layer, or rows because of a cache.
     """
     residual = plain_number(residual)
-    if isinstance(residual, bool) or not isinstance(residual, int | float) or not 0 <= residual <= 1:
-        raise InputError(f"residual is {short(repr(residual))}, expected a number from 0 to 1")
+    within("residual", residual, least=0, most=1)
     if not trace.tokens:  # of several texts this asks for one
         raise InputError("this trace has no tokens: there is nothing to explain")
     found = torch.stack([layer.mean(dim=1)[0] for layer in weights_of(trace, side_of(trace, side, "encoder"))])

@@ -24,7 +24,7 @@ import { diffView } from "./diff.js";
  *
  * @typedef {object} View
  * @property {HTMLElement} element shown while the view is chosen
- * @property {HTMLElement[]} controls its own part of the toolbar
+ * @property {import("./controls.js").Control[]} controls its own part of the toolbar
  * @property {() => void} draw follows page.state(); called at most once per frame, when its blocks are loaded
  * @property {() => string[]} legend what is drawn and what is left out, after drawing
  * @property {(right: number, down: number) => void} move an arrow key
@@ -160,7 +160,9 @@ function start(root, source) {
       control.draw(state);
       mark(control.element, "data-unused", Boolean(view.common) && !view.common.includes(control.name));
     }
-    if (own.firstChild !== view.controls[0]) own.replaceChildren(...view.controls);
+    for (const control of view.controls) control.draw?.(state);
+    const elements = view.controls.map(({ element }) => element);
+    if (own.firstChild !== elements[0]) own.replaceChildren(...elements);
   }
 
   function fail(error) {

@@ -8,7 +8,7 @@ import { hasPair, PAIRS } from "./tokens.js";
 /** How colours grow with numbers, in words. */
 export const SCALES = { sqrt: "square root", linear: "linear" };
 
-/** @typedef {{element: HTMLElement, draw: (state: import("./state.js").State) => void}} Control */
+/** @typedef {{element: HTMLElement, draw?: (state: import("./state.js").State) => void}} Control what has no `draw` is drawn by its view */
 
 /**
  * A row of buttons of which one is chosen.

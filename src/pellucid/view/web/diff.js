@@ -39,11 +39,10 @@ class Diff {
         make("div", { class: "tensor-scroll" }, this.heat.element), make("h3", {}, "Largest differences"), this.list.element));
     this.words = make("div", {});
     this.element = make("div", { class: "diff" }, runs(manifest), this.weights, this.words);
-    this.switch = scaleSwitch(page);
     this.ends = new Ends();
-    this.which = segments("what is compared", { weights: "weights", lens: "lens" }, (of) => this.set({ of }), () => this.hand().of);
-    this.which.element.hidden = !(manifest.lens && manifest.other.lens);
-    this.controls = [this.which.element, this.switch.element, this.ends.element];
+    const which = segments("what is compared", { weights: "weights", lens: "lens" }, (of) => this.set({ of }), () => this.hand().of);
+    which.element.hidden = !(manifest.lens && manifest.other.lens);
+    this.controls = [which, scaleSwitch(page), { element: this.ends.element }];
   }
 
   /** The lens has no heads. */
@@ -87,8 +86,6 @@ class Diff {
 
   draw() {
     const { of } = this.hand();
-    this.which.draw(this.page.state());
-    this.switch.draw(this.page.state());
     this.weights.hidden = of === "lens";
     this.words.hidden = of !== "lens";
     this.ends.element.hidden = true;

@@ -46,9 +46,8 @@ class Grid {
       "aria-label": "all heads of all layers; arrow keys go from head to head, Enter opens one",
       onscroll: () => this.draw() }, this.body);
     document.addEventListener("keydown", (event) => this.press(event));
-    this.ends = picker("up to", "where the colours end", ENDS, (ends) => this.page.set({ ends }), (state) => state.ends);
-    this.switch = scaleSwitch(page);
-    this.controls = [this.switch.element, this.ends.element];
+    const ends = picker("up to", "where the colours end", ENDS, (end) => this.page.set({ ends: end }), (state) => state.ends);
+    this.controls = [scaleSwitch(page), ends];
     this.common = ["side", "layer", "heads"];
     this.tokenless = true;
     /** @type {{place: number, head: number}|null} the cell under the pointer */
@@ -61,11 +60,9 @@ class Grid {
 
   draw() {
     const state = this.page.state();
-    this.ends.draw(state);
     const look = [this.element.clientWidth, this.page.theme(), state.scale, state.ends, window.devicePixelRatio].join();
     if (look !== this.look) this.layOut(state);
     this.look = look;
-    this.switch.draw(state);
     if (this.layer !== state.layer) this.show(state.layer, state.head);
     this.layer = state.layer;
     const { scrollTop: top, clientHeight: height } = this.element;

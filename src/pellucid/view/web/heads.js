@@ -34,7 +34,7 @@ class Heads {
       make("div", { class: "columns names", "aria-hidden": "true" }, name("query", "looks from"), make("div"), name("key", "looks at")),
       this.scroller, this.strip.canvas, this.key);
     this.slider = thresholdSlider(page);
-    this.controls = [this.slider.element];
+    this.controls = [{ element: this.slider.element }];
   }
 
   /** What the controls say of a layer of which nothing can be drawn. */

@@ -65,8 +65,7 @@ class Lens {
     this.detail = make("aside", { class: "lens-detail", "aria-label": "the likeliest words of the cell in hand" });
     this.element = make("div", { class: "lens" });
     this.ramp = make("canvas", { class: "ramp", "aria-hidden": "true" });
-    this.switch = scaleSwitch(page);
-    this.controls = [this.switch.element, make("div", { class: "field" }, "0", this.ramp, make("span", { class: "end" }, "100 %"))];
+    this.controls = [scaleSwitch(page), { element: make("div", { class: "field" }, "0", this.ramp, make("span", { class: "end" }, "100 %")) }];
   }
 
   needs() {
@@ -88,7 +87,6 @@ class Lens {
       this.colours = ramp(this.theme);
       paintRamp(this.ramp, this.colours);
     }
-    this.switch.draw(this.page.state());
     this.grid.draw({ row: place, column: token, pinned, colours: this.colours, scale });
     this.drawDetail(place ?? this.numbers.places.length - 1, token ?? this.numbers.tokens.length - 1);
   }

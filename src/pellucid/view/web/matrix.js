@@ -33,9 +33,8 @@ class Matrix {
     this.element = make("div", { class: "matrix" }, this.sheet);
     this.ramp = make("canvas", { class: "ramp" });
     this.end = make("span", { class: "end" });
-    this.switch = scaleSwitch(page);
     this.ends = make("div", { class: "field", hidden: true }, "0", this.ramp, this.end);
-    this.controls = [this.switch.element, this.ends];
+    this.controls = [scaleSwitch(page), { element: this.ends }];
   }
 
   /** What the controls say of a layer of which nothing can be drawn. */
@@ -45,7 +44,6 @@ class Matrix {
 
   draw() {
     const state = this.page.state();
-    this.switch.draw(state);
     this.shown = this.page.shown();
     const room = this.element.clientWidth - this.labels.query.offsetWidth - 72;
     const most = Math.min(CELL.most, Math.max(CELL.label, CELL.tall / this.shown.query.length));

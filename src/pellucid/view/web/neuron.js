@@ -44,9 +44,8 @@ class Neuron {
       this.title, this.shared, this.vectors.element, this.told, this.chain.element, this.list.element));
     this.element = make("div", { class: "neuron" }, this.why, this.body);
     this.find = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that hold these letters", oninput: () => this.page.set({}) });
-    this.order = picker("Keys", "order of the keys", ORDERS, (order) => this.page.set({ order }), (state) => state.order);
-    this.switch = scaleSwitch(page);
-    this.controls = [this.switch.element, this.order.element, this.find];
+    const order = picker("Keys", "order of the keys", ORDERS, (chosen) => this.page.set({ order: chosen }), (state) => state.order);
+    this.controls = [scaleSwitch(page), order, { element: this.find }];
     this.kept = {};
   }
 
@@ -55,8 +54,6 @@ class Neuron {
     this.whole = Boolean(attention.query && attention.key);
     [this.why.hidden, this.body.hidden] = [this.whole, !this.whole];
     const state = this.page.state();
-    this.switch.draw(state);
-    this.order.draw(state);
     if (!this.whole) return;
     this.tokens = this.page.tokens();
     this.shown = this.keep("shown", `${this.page.entry().name} ${state.pair}`, () => this.page.shown());

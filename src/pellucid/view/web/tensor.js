@@ -44,9 +44,8 @@ class TensorView {
     this.main = make("div", { class: "tensor-main" }, this.heading, this.axes.element,
       make("div", { class: "tensor-scroll" }, this.heat.element), this.facts.element, this.copies);
     this.element = make("div", { class: "tensor" }, this.list.element, this.main);
-    this.switch = scaleSwitch(page);
     this.ends = new Ends();
-    this.controls = [this.switch.element, this.ends.element];
+    this.controls = [scaleSwitch(page), { element: this.ends.element }];
   }
 
   /** The tensor, the cut through it (null for the first) and the cell in hand. */
@@ -89,7 +88,6 @@ class TensorView {
     const { scale } = this.page.state();
     this.cutOut(hand);
     this.list.draw(hand.name);
-    this.switch.draw(this.page.state());
     this.axes.draw(this.tensor.axes, this.slice);
     const signed = this.said.least < 0;
     const largest = Math.max(Math.abs(this.said.least), Math.abs(this.said.most));
