@@ -34,12 +34,9 @@ class NamedTensors(Mapping[str, Tensor]):
                 f"a {self.called} is asked by name, and not by {short(repr(name))}; names() lists what it has"
             )
         found = self._ours(name)
-        if found not in self.points and (why := why_not(name, self.config)):
-            raise InputError(why)
         if found not in self.points:
-            raise InputError(
-                f"this {self.called} has no {short(repr(name))}{near(found, self.points)}; names() lists what it has"
-            )
+            has = f"this {self.called} has no {short(repr(name))}{near(found, self.points)}; names() lists what it has"
+            raise InputError(why_not(name, self.config) or has)
         return self._as_asked(name, found)
 
     def __contains__(self, name: object) -> bool:

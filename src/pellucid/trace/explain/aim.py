@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import is_word
-from pellucid.errors import Argument, Blank, InputError, near, short
+from pellucid.errors import Argument, Blank, InputError, near, several, short
 from pellucid.trace.explain.given import place, token_id, token_of
 from pellucid.trace.reading import Reading
 
@@ -95,8 +95,8 @@ def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
             raise InputError(f"{what} is label {given}, expected 0 to {size - 1}")
         return given
     if not is_word(given, *labels):
-        known = ", ".join(labels[:12]) + (", ..." if len(labels) > 12 else "")
-        raise InputError(f"{what} {given!r} is no label of this model{near(str(given), labels)}: it has {known}")
+        hint = near(str(given), labels)
+        raise InputError(f"{what} {given!r} is no label of this model{hint}: it has {several(labels, 12)}")
     return labels.index(given)
 
 

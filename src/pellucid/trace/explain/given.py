@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import among
-from pellucid.errors import InputError, counted, short
+from pellucid.errors import InputError, counted, several, short
 from pellucid.text import tokens_of
 from pellucid.text.spelling import written
 from pellucid.trace import Trace, record
@@ -87,7 +87,7 @@ def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
         return known
     if len(row.ids) < 2:
         raise InputError(f"{what} {short(repr(token))} is not in this vocabulary of {len(words):,} tokens")
-    parts = ", ".join(short(repr(one)) for one in row.tokens[:6]) + (", ..." if len(row.tokens) > 6 else "")
+    parts = several(map(repr, row.tokens))
     raise InputError(f"{what} {short(repr(token))} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
 
 

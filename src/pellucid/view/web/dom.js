@@ -58,6 +58,19 @@ export function putBehind(list, element, before) {
 }
 
 /**
+ * Scrolls a list or a sheet just so far that a box in it is in sight.
+ * @param {Element} scroller
+ * @param {{top: number, bottom: number, left?: number, right?: number}} box pixels of what is scrolled
+ */
+export function bring(scroller, { top, bottom, left, right }) {
+  const { scrollTop, scrollLeft, clientHeight, clientWidth } = scroller;
+  if (top < scrollTop) scroller.scrollTop = top;
+  if (bottom > scrollTop + clientHeight) scroller.scrollTop = bottom - clientHeight;
+  if (left < scrollLeft) scroller.scrollLeft = left;
+  if (right > scrollLeft + clientWidth) scroller.scrollLeft = right - clientWidth;
+}
+
+/**
  * Scrolls the page itself where a line that has its place in a scroller stands below the window, or behind the readout, which
  * stays at its top; a notebook stays.
  * @param {Element} scroller

@@ -1,6 +1,6 @@
 // grid.js: the model grid. Every head of every layer as a small picture of its matrix, so that a whole model is seen at once.
 // Only the stored pictures are needed, no arithmetic; only the layers on screen exist as elements.
-import { lift, make, mark } from "./dom.js";
+import { bring, lift, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { hasNumbers } from "./attention.js";
 import { picker, SCALES, scaleSwitch } from "./controls.js";
@@ -266,10 +266,6 @@ class Grid {
   show(place, head) {
     const { top, height } = this.places.get(place);
     const left = SIZE.side + head * this.step;
-    const { scrollTop, scrollLeft, clientHeight, clientWidth } = this.element;
-    if (top - SIZE.head - SIZE.title < scrollTop) this.element.scrollTop = top - SIZE.head - SIZE.title;
-    if (top + height + SIZE.gap > scrollTop + clientHeight) this.element.scrollTop = top + height + SIZE.gap - clientHeight;
-    if (left - SIZE.side < scrollLeft) this.element.scrollLeft = left - SIZE.side;
-    if (left + this.step > scrollLeft + clientWidth) this.element.scrollLeft = left + this.step - clientWidth;
+    bring(this.element, { top: top - SIZE.head - SIZE.title, bottom: top + height + SIZE.gap, left: left - SIZE.side, right: left + this.step });
   }
 }

@@ -1,5 +1,5 @@
 // heads.js: the heads view. Two columns of tokens, queries on the left and keys on the right, and lines between them.
-import { lift, make, mark, pen } from "./dom.js";
+import { bring, lift, make, mark, pen } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
 import { Column, layOut } from "./column.js";
 import { thresholdSlider } from "./controls.js";
@@ -225,9 +225,8 @@ class Heads {
   }
 
   scrollTo(side, index) {
-    const [place, { scrollTop: top, clientHeight: height }] = [this.places[side].get(index), this.scroller];
-    if (place < top + 30) this.scroller.scrollTop = place - 30;
-    if (place > top + height - 30) this.scroller.scrollTop = place - height + 30;
+    const place = this.places[side].get(index);
+    bring(this.scroller, { top: place - 30, bottom: place + 30 });
     this.lift(side, place);
   }
 

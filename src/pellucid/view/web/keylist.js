@@ -1,6 +1,6 @@
 // keylist.js: every key of one query as a row: its vector, the products with the query, score and weight.
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
-import { lift, make, mark, putBehind } from "./dom.js";
+import { bring, lift, make, mark, putBehind } from "./dom.js";
 import { minus, tokenLabel, tokenTitle } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
@@ -111,13 +111,12 @@ export class KeyList {
 
   /** Scrolls a key into the window and gives it the keyboard. */
   reveal(key, focus = true) {
-    const at = this.picture.keys.indexOf(key) * ROW;
-    const [top, height] = [this.element.scrollTop, this.element.clientHeight - this.names.offsetHeight];
-    if (at < 0) return;
-    if (at < top) this.element.scrollTop = at;
-    if (at + ROW > top + height) this.element.scrollTop = Math.ceil(at + ROW - height) + 2;
+    const top = this.picture.keys.indexOf(key) * ROW;
+    if (top < 0) return;
+    const below = top + this.names.offsetHeight;
+    bring(this.element, { top, bottom: below + ROW + 2 });
     if (!focus) return;
-    lift(this.element, at + this.names.offsetHeight, at + this.names.offsetHeight + ROW);
+    lift(this.element, below, below + ROW);
     requestAnimationFrame(() => this.rows.get(key)?.focus({ preventScroll: true }));
   }
 }

@@ -4,7 +4,7 @@ import { make } from "./dom.js";
 import { ramp } from "./colour.js";
 import { SCALES, scaleSwitch } from "./controls.js";
 import { stepped } from "./hand.js";
-import { paintRamp } from "./heatmap.js";
+import { Ends } from "./heat.js";
 import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
 
@@ -64,8 +64,8 @@ class Lens {
     this.common = [];
     this.detail = make("aside", { class: "lens-detail", "aria-label": "the likeliest words of the cell in hand" });
     this.element = make("div", { class: "lens" });
-    this.ramp = make("canvas", { class: "ramp", "aria-hidden": "true" });
-    this.controls = [scaleSwitch(page), { element: make("div", { class: "field" }, "0", this.ramp, make("span", { class: "end" }, "100 %")) }];
+    this.ends = new Ends();
+    this.controls = [scaleSwitch(page), { element: this.ends.element }];
   }
 
   needs() {
@@ -85,7 +85,7 @@ class Lens {
     if (this.theme !== this.page.theme()) {
       this.theme = this.page.theme();
       this.colours = ramp(this.theme);
-      paintRamp(this.ramp, this.colours);
+      this.ends.draw(100, false, this.theme, " %");
     }
     this.grid.draw({ row: place, column: token, pinned, colours: this.colours, scale });
     this.drawDetail(place ?? this.numbers.places.length - 1, token ?? this.numbers.tokens.length - 1);

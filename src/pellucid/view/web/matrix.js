@@ -3,7 +3,8 @@ import { liftCell, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { SCALES, scaleSwitch } from "./controls.js";
 import { stepped } from "./hand.js";
-import { paintCells, paintRamp } from "./heatmap.js";
+import { Ends } from "./heat.js";
+import { paintCells } from "./heatmap.js";
 import { onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
 import { exact, inWords, tokenLabel, tokenTitle } from "./tokens.js";
@@ -31,15 +32,14 @@ class Matrix {
     this.sheet = make("div", { class: "sheet" }, make("div", { class: "axes" }, name("looks at", "key", " →"), name("looks from", "query", " ↓")),
       this.labels.key, this.labels.query, this.plot, this.current.key, this.current.query);
     this.element = make("div", { class: "matrix" }, this.sheet);
-    this.ramp = make("canvas", { class: "ramp" });
-    this.end = make("span", { class: "end" });
-    this.ends = make("div", { class: "field", hidden: true }, "0", this.ramp, this.end);
-    this.controls = [scaleSwitch(page), { element: this.ends }];
+    this.ends = new Ends();
+    this.blank();
+    this.controls = [scaleSwitch(page), { element: this.ends.element }];
   }
 
   /** What the controls say of a layer of which nothing can be drawn. */
   blank() {
-    this.ends.hidden = true;
+    this.ends.element.hidden = true;
   }
 
   draw() {
@@ -52,7 +52,7 @@ class Matrix {
     if (picture !== this.picture) this.paint(state, side);
     if (!this.picture && state.pinned) this.lift(state); // the address has named it
     this.picture = picture;
-    this.ends.hidden = !this.largest;
+    this.ends.element.hidden = !this.largest;
     this.drawCross(state);
   }
 
@@ -75,8 +75,7 @@ class Matrix {
       this.sides[axis].textContent = queries === keys ? "" : ` ${this.page.manifest.sequences[place[axis]].name}`;
       this.writeLabels(axis);
     }
-    paintRamp(this.ramp, colours);
-    this.end.textContent = String(Number(this.largest.toPrecision(4)));
+    this.ends.draw(this.largest, false, this.page.theme());
   }
 
   /** A broad gap between the two texts, a fine one between large cells. */

@@ -1,6 +1,6 @@
 // neuron.js: the neuron view. One query and its keys taken apart: which numbers of the two vectors make a score, and how the
 // score becomes a weight.
-import { lift, make } from "./dom.js";
+import { bring, lift, make } from "./dom.js";
 import { hasNumbers, leftOut, strongest } from "./attention.js";
 import { Chain } from "./chain.js";
 import { headColour } from "./colour.js";
@@ -208,10 +208,9 @@ class Neuron {
   reveal(side, index, focus = true) {
     if (!this.whole) return;
     if (side === "key") return this.list.reveal(index, focus);
-    const [column, { scrollTop: top, clientHeight: height }] = [this.kept.column.value, this.queries];
-    const place = column.layout.tops[column.indices.indexOf(index)];
-    if (place < top) this.queries.scrollTop = place;
-    if (place > top + height - 60) this.queries.scrollTop = place - height + 60;
+    const column = this.kept.column.value;
+    const top = column.layout.tops[column.indices.indexOf(index)];
+    bring(this.queries, { top, bottom: top + 60 });
     if (!focus) return;
     this.lift(index);
     requestAnimationFrame(() => column.focus(index));

@@ -1,6 +1,6 @@
 // wordgrid.js: a grid of words, as the lens needs it. Rows and columns have names, a cell is a word on a shade.
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
-import { lift, make, mark, putBehind } from "./dom.js";
+import { bring, lift, make, mark, putBehind } from "./dom.js";
 import { rampStep } from "./colour.js";
 import { onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
@@ -129,12 +129,8 @@ export class WordGrid {
 
   /** Scrolls a cell into the window and gives it the keyboard. */
   reveal(row, column, focus = true) {
-    const { scrollLeft, clientWidth, scrollTop, clientHeight } = this.element;
     const [left, top] = [column * WIDTH, row * HEIGHT];
-    if (left < scrollLeft) this.element.scrollLeft = left;
-    if (left + WIDTH + NAMES > scrollLeft + clientWidth) this.element.scrollLeft = left + WIDTH + NAMES - clientWidth;
-    if (top < scrollTop) this.element.scrollTop = top;
-    if (top + 2 * HEIGHT > scrollTop + clientHeight) this.element.scrollTop = top + 2 * HEIGHT - clientHeight;
+    bring(this.element, { top, bottom: top + 2 * HEIGHT, left, right: left + WIDTH + NAMES });
     lift(this.element, top + HEIGHT, top + 2 * HEIGHT);
     if (focus) requestAnimationFrame(() => this.rows[row].querySelector(`[data-column="${column}"]`)?.focus({ preventScroll: true }));
   }
