@@ -101,11 +101,11 @@ def token_of(loaded: Loaded, number: int) -> str:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def place(position: int, tokens: int, what: str = "position") -> int:
+def place(position: int, tokens: int) -> int:
     """A place among so many tokens, counted from 0; -1 is the last."""
     if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
         raise InputError(
-            f"{what} is {short(repr(position))}, expected -{tokens} to {tokens - 1} among {counted(tokens, 'token')}"
+            f"position is {short(repr(position))}, expected -{tokens} to {tokens - 1} among {counted(tokens, 'token')}"
         )
     return position % tokens
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pellucid.errors import short as cut
+from pellucid.errors import short
 from pellucid.text.spelling import written
 
 
@@ -28,9 +28,5 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
 
 def shown(token: str, by_bytes: bool, most: int = 12) -> str:
     """A token of a vocabulary in a cell: `·the` for " the". by_bytes: whether its letters stand for bytes."""
-    return short(written(token, by_bytes).replace(" ", "·"), most)
-
-
-def short(word: str, most: int = 12) -> str:
-    """A token that fits into a cell, nothing in it that would break the line."""
-    return cut(word if word.isprintable() else repr(word)[1:-1], most)
+    word = written(token, by_bytes).replace(" ", "·")
+    return short(word if word.isprintable() else repr(word)[1:-1], most)  # nothing in it breaks the line
