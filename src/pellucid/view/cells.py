@@ -44,15 +44,13 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
     for panel in panels:
         _fill(sheet, panel, colours, largest, scale)
     _ramp(sheet, colours, largest)
-    notes = ["A row is a query, a column a key."]
-    notes += [f"Colour runs from 0 to {largest:.4g} on a {'square root' if scale == 'sqrt' else scale} scale."]
+    named = "square root" if scale == "sqrt" else scale
+    sheet.notes += ["A row is a query, a column a key.", f"Colour runs from 0 to {largest:.4g} on a {named} scale."]
     if fold > 1:
-        notes.append(
-            f"Of {len(chosen.queries)} x {len(chosen.keys)} weights each cell is the largest of {fold} x {fold}."
-        )
+        cells = f"{len(chosen.queries)} x {len(chosen.keys)} weights"
+        sheet.notes.append(f"Of {cells} each cell is the largest of {fold} x {fold}.")
     if not chosen.seen.all():
-        notes.append("Empty cells are masked.")
-    sheet.say(notes)
+        sheet.notes.append("Empty cells are masked.")
     told = f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at"
     return sheet.text(told, chosen.weights)
 
@@ -106,7 +104,7 @@ def _lay_out(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: int) 
             _names(sheet, choice, (x, y), side, fold, ("query", "key") if right == 0 else ("key",))
         panels.append(Panel(head, cells, x, y, side))
     if not named:
-        sheet.say(["The names of tokens are left out: draw one head to see them."])
+        sheet.notes.append("The names of tokens are left out: draw one head to see them.")
     sheet.width = max(sheet.width, panels[across - 1].x + columns * side + EDGE)
     sheet.bottom = panels[-1].y + rows * side
     return panels

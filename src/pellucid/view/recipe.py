@@ -83,17 +83,11 @@ def _look(trace: Trace, name: str) -> Look:
     queries, keys = (1, 0) if cross or trace.before else (int(side == "decoder"),) * 2
     whole = _both(trace, name) and not trace.before
     if not whole and weights is None:
-        raise InputError(
-            f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}: record with ",
-            Argument("keep", "view"),
-        )
+        raise _lacking(f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}")
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
     if weights is None and (edit := _edit_of_weights(trace, name)):
-        raise InputError(
-            f"{short(repr(str(edit)))} changed what {name} makes of query and key, and this trace has no "
-            f"{name + '.weights'!r}: record with ",
-            Argument("keep", "view"),
-        )
+        made = f"{short(repr(str(edit)))} changed what {name} makes of query and key"
+        raise _lacking(f"{made}, and this trace has no {name + '.weights'!r}")
     look = Look(name, _number(name), queries, keys, None, None, weights, "cross" if cross else "self", side)
     if not whole:
         return look
@@ -109,14 +103,16 @@ def _look(trace: Trace, name: str) -> Look:
     bias, rotation = (None, None) if cross else (_bias(trace, side), angles(config, seq))
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
         if weights is None:
-            raise InputError(
-                f"this trace has no bias for distances, which {name} needs: record with ", Argument("keep", "view")
-            )
+            raise _lacking(f"this trace has no bias for distances, which {name} needs")
         return look
     scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
     window = window if mask == "window" else None
     tables = {"bias": bias, "rotation": rotation, "sample": sample}
     return replace(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
+
+
+def _lacking(why: str) -> InputError:
+    return InputError(f"{why}: record with ", Argument("keep", "view"))
 
 
 def _edit_of_weights(trace: Trace, name: str) -> EditSaid | None:

@@ -17,6 +17,7 @@ class Sheet:
     """Collects marks; `text` closes the drawing.
 
     top: where the picture begins, below the title.  width, bottom: set by whoever draws the picture.
+    notes: sentences for the foot of the drawing.
     """
 
     def __init__(self, choice: Choice, theme: str) -> None:
@@ -32,10 +33,6 @@ class Sheet:
                 self.top += 15
         self.bottom = self.top
         self.notes: list[str] = []
-
-    def say(self, notes: list[str]) -> None:
-        """Sentences for the foot of the drawing."""
-        self.notes += notes
 
     def text(self, description: str, weights: np.ndarray) -> str:
         """The drawing as SVG.  weights: those that are in it."""

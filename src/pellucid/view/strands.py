@@ -48,7 +48,7 @@ def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
     _names(sheet, choice, ends, strands)
     sheet.width = max(sheet.width, end + broad[1] + 10 + EDGE + (64 if choice.token is not None else 0))
     sheet.bottom = top + max([*left.values(), *right.values()]) + ROW
-    sheet.say(_told(choice, strands, queries, keys, threshold, drawn, every))
+    sheet.notes += _told(choice, strands, queries, keys, threshold, drawn, every)
     rows = queries if choice.token is None else [choice.token]
     weights = np.stack([one.weights[np.ix_(rows, keys)] for one in strands])
     return sheet.text(f"{len(queries)} tokens that look and {len(keys)} that are looked at", weights)
