@@ -44,43 +44,35 @@ Extras = Callable[[Store], dict[str, Any]]
 """What stores "lens" and "tensors", what a page holds beside attentions."""
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What a page is to show first, and how exactly it stores its numbers.
-
-    layer, heads, view: shown first.  precision: one of PRECISIONS.  most: bytes of the data at most, None for any.
-    theme: "light" or "dark"; None for what the reader's browser prefers.  name: of layers with several attentions, the
-    path of the one that is meant; None for the first.
-    """
-
-    layer: int
-    heads: Sequence[int] | None
-    precision: str
-    most: int | None
-    view: str
-    theme: str | None
-    name: str | None
-
-
-def data_of(subject: Subject, wish: Wish, extras: Extras, other: tuple[Subject, Extras] | None) -> Data:
+def data_of(
+    subject: Subject,
+    show: dict[str, Any],
+    precision: str,
+    most: int | None,
+    extras: Extras,
+    other: tuple[Subject, Extras] | None,
+) -> Data:
     """Everything that a page needs.
 
+    show: see `show_of`.  precision: one of PRECISIONS.  most: bytes of the data at most, None for any.
     other: a second subject and its extras, for the differences.
     """
-    numbers, precision = sum(_numbers(look) for look in subject.looks), wish.precision
+    numbers, exact = sum(_numbers(look) for look in subject.looks), precision
     if precision == "auto":
-        precision = "float32" if 4 * numbers <= MOST_EXACT_BYTES else "int16"
-    data = _whole(subject, wish, precision, extras, other)
-    if wish.most is not None and data.size > wish.most and wish.precision == "auto" and precision == "float32":
+        exact = "float32" if 4 * numbers <= MOST_EXACT_BYTES else "int16"
+    data = _whole(subject, show, exact, extras, other)
+    if most is not None and data.size > most and precision == "auto" and exact == "float32":
         less = f"numbers are stored as int16, since with float32 they take {data.size / 1e6:.1f} MB"
-        data = _whole(subject, wish, "int16", extras, other)
+        data = _whole(subject, show, "int16", extras, other)
         data.told.append(less)
-    if wish.most is not None and data.size > wish.most:
-        _leave_out(data, wish.most, wish.precision, data.manifest["show"]["name"])
+    if most is not None and data.size > most:
+        _leave_out(data, most, precision, show["name"])
     return data
 
 
-def _whole(subject: Subject, wish: Wish, precision: str, extras: Extras, other: tuple[Subject, Extras] | None) -> Data:
+def _whole(
+    subject: Subject, show: dict[str, Any], precision: str, extras: Extras, other: tuple[Subject, Extras] | None
+) -> Data:
     """All of it in one precision, however large."""
     store = Store(precision)
     parts = _stored(subject, store, extras)
@@ -94,7 +86,7 @@ def _whole(subject: Subject, wish: Wish, precision: str, extras: Extras, other: 
             "sequences": other[0].sequences,
         }
         second |= _stored(other[0], beside, other[1])
-    return Data(manifest_of(subject, parts, store.facts, show_of(subject, wish), second), store.blocks)
+    return Data(manifest_of(subject, parts, store.facts, show, second), store.blocks)
 
 
 def _called(one: Subject, beside: Subject) -> str:
@@ -126,31 +118,32 @@ def _numbers(look: Look) -> int:
     return sum(part.numel() for part in parts if part is not None)
 
 
-def show_of(subject: Subject, wish: Wish) -> dict[str, Any]:
-    """What is shown first; a layer by its number in the model."""
-    found = [look for look in subject.looks if look.layer == wish.layer and wish.name in (None, look.name)]
+def show_of(
+    subject: Subject, view: str, layer: int, heads: Sequence[int] | None, theme: str | None, name: str | None
+) -> dict[str, Any]:
+    """What is shown first; a layer by its number in the model.
+
+    theme: "light" or "dark"; None for what the reader's browser prefers.  name: of layers with several attentions, the
+    path of the one that is meant; None for the first.
+    """
+    choice("show", view, VIEWS)
+    if theme is not None:
+        choice("theme", theme, ("light", "dark"))
+    found = [look for look in subject.looks if look.layer == layer and name in (None, look.name)]
     if not found:
         layers = sorted({look.layer for look in subject.looks})
         whole = layers == list(range(layers[0], layers[-1] + 1))
         known = f"{layers[0]} to {layers[-1]}" if whole else str(layers)[1:-1]
-        raise InputError(Argument("layer"), f" {wish.layer} is not there: this page has layers {known}")
+        raise InputError(Argument("layer"), f" {layer} is not there: this page has layers {known}")
     count = found[0].heads
-    heads = list(range(count)) if wish.heads is None else list(dict.fromkeys(wish.heads))
+    heads = list(range(count)) if heads is None else list(dict.fromkeys(heads))
     if not heads:
         raise InputError("no head was chosen: heads takes their numbers, such as ", Argument("heads", [8]))
     for head in heads:
         if not 0 <= head < count:
             raise InputError(Argument("head"), f" {head!r} is not there: this model has heads 0 to {count - 1}")
-    _check_look(wish)
-    theme = {} if wish.theme is None else {"theme": wish.theme}
-    return {"view": wish.view, "layer": wish.layer, "name": found[0].name, "heads": heads, **theme}
-
-
-def _check_look(wish: Wish) -> None:
-    choice("show", wish.view, VIEWS)
-    choice("precision", wish.precision, PRECISIONS)
-    if wish.theme is not None:
-        choice("theme", wish.theme, ("light", "dark"))
+    worn = {} if theme is None else {"theme": theme}
+    return {"view": view, "layer": layer, "name": found[0].name, "heads": heads, **worn}
 
 
 def _leave_out(data: Data, most: int, precision: str, shown: str) -> None:

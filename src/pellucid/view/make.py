@@ -5,11 +5,11 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pellucid.config.checks import number_of, numbers_of, within
+from pellucid.config.checks import choice, number_of, numbers_of, within
 from pellucid.errors import InputError, near, short
 from pellucid.generation.sight import TracedStep, TracedText
 from pellucid.trace import Trace
-from pellucid.view.data import Wish, data_of, show_of
+from pellucid.view.data import PRECISIONS, data_of, show_of
 from pellucid.view.extras import extras_of
 from pellucid.view.given import Given, subject_of_given
 from pellucid.view.page import scaffold_size
@@ -77,16 +77,18 @@ def view(
     first, name = None if layer is None else number_of("layer", layer, "the number of a layer"), None
     if second is not None:
         check_alike(subject, second)
-        most = most_different(subject, second, first, shown)
-        if most is not None:
-            first, name, shown = most[0].layer, most[0].name, [most[1]] if shown is None else shown
+        found = most_different(subject, second, first, shown)
+        if found is not None:
+            first, name, shown = found[0].layer, found[0].name, [found[1]] if shown is None else shown
     first = subject.looks[0].layer if first is None else first
     show = show if show is not None else "heads" if second is None else "diff"
-    wish = Wish(first, shown, precision, None if budget_mb is None else _bytes(budget_mb), show, theme, name)
-    show_of(subject, wish)  # what is not there is told now
+    opens = show_of(subject, show, first, shown, theme, name)
+    choice("precision", precision, PRECISIONS)
+    most = None if budget_mb is None else _bytes(budget_mb)
     beside = None if second is None else (second, extras_of(second, other, (), others))
     extras = extras_of(subject, trace, tensors, lens)
-    return View(functools.partial(data_of, subject, wish, extras, beside), repr(short(subject.label)))
+    make = functools.partial(data_of, subject, opens, precision, most, extras, beside)
+    return View(make, repr(short(subject.label)))
 
 
 def _a_trace(given: Any) -> Trace:
