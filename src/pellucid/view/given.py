@@ -95,13 +95,13 @@ def _sequences(given: Given, two: list[str]) -> list[dict[str, Any]]:
 def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
     if tokens is None:
         raise InputError(f"{name} are not there: the page writes them beside the weights")
-    words = [tokens] if isinstance(tokens, str) else listed(name, tokens, "a list of tokens")
+    words = listed(name, tokens, "a list of one token or more")
     for word in words:
         if not isinstance(word, str):
             raise InputError(
                 f"{name} hold {short(repr(word))}, expected text: tokenizer.convert_ids_to_tokens makes it of ids"
             )
-    if not words or isinstance(tokens, str):
+    if not words:
         raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
     if second is not None:
         second = number_of("sentence_b_start", second, "the place of a token")

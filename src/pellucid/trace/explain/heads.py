@@ -81,13 +81,13 @@ def head_scores(
     whether anything later reads it; edit the head to learn that.
     """
     where = side_of(loaded, side, "encoder")
-    given = {"length": length, "rows": rows, "seed": seed}
+    said = {"length": length, "rows": rows, "seed": seed}
+    given = {name: one for name, one in said.items() if one is not None}
     if text is None:
-        drawn = {"length": 32, "rows": 4, "seed": 0} | {name: one for name, one in given.items() if one is not None}
+        drawn = {"length": 32, "rows": 4, "seed": 0} | given
         return _measured(*_repeated(loaded, where, **drawn))
-    for name, one in given.items():
-        if one is not None:
-            raise InputError(f"{name} is for random tokens, and a text was given: leave ", Argument(name), " out")
+    for name in given:
+        raise InputError(f"{name} is for random tokens, and a text was given: leave ", Argument(name), " out")
     trace = traced(loaded, text, (f"{where}layers.*.attention.weights",))
     ids, special = list(trace.ids), list(trace.special)
     if where == "decoder.":
