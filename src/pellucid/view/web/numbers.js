@@ -17,7 +17,6 @@ export class Slice {
    */
   constructor(tensor, shape, values, cut) {
     [this.tensor, this.shape, this.values, this.cut] = [tensor, shape, values, cut];
-    this.batch = tensor.axes[0] === "batch" ? [] : [0]; // the page holds the first text of the batch, the trace the batch itself
     this.strides = shape.map((_, axis) => shape.slice(axis + 1).reduce((product, side) => product * side, 1));
     const size = (axis) => (axis === null ? 1 : shape[axis]);
     [this.rows, this.columns] = [size(cut.rows), size(cut.columns)];
@@ -34,9 +33,9 @@ export class Slice {
     return Array.from({ length: this.columns }, (_, column) => this.at(row, column));
   }
 
-  /** The place of a cell on every axis of the tensor in the trace. */
+  /** The place of a cell on every axis of the tensor in the trace, whose first is the batch: the page holds its one text. */
   places(row, column) {
-    return this.batch.concat(this.shape.map((_, axis) => (axis === this.cut.rows ? row : axis === this.cut.columns ? column : this.cut.fixed[axis])));
+    return [0, ...this.shape.map((_, axis) => (axis === this.cut.rows ? row : axis === this.cut.columns ? column : this.cut.fixed[axis]))];
   }
 
   /**
@@ -48,9 +47,9 @@ export class Slice {
     const { rows, columns, fixed } = this.cut;
     const open = row === null || column === null;
     const place = (axis) => (axis !== rows && axis !== columns ? fixed[axis] : open ? ":" : axis === rows ? row : column);
-    const index = [...this.batch, ...this.shape.map((_, axis) => place(axis))];
+    const index = [0, ...this.shape.map((_, axis) => place(axis))];
     const turned = open && rows !== null && rows > columns ? ".T" : "";
-    return `trace["${this.tensor.name}"]${index.length ? `[${index.join(", ")}]` : ""}${turned}`;
+    return `trace["${this.tensor.name}"][${index.join(", ")}]${turned}`;
   }
 
   /** The cut as np.array(...). */

@@ -45,7 +45,8 @@ export function firstState(manifest) {
 export function createStore(state, manifest, changed) {
   let waiting = false;
   state = { ...state, ...inRange(state, manifest) }; // an address may name a head that is not among its heads
-  const tell = () => {
+  const settle = () => {
+    if (!waiting) return;
     waiting = false;
     changed(state);
   };
@@ -55,7 +56,6 @@ export function createStore(state, manifest, changed) {
     if (!waiting) requestAnimationFrame(settle);
     waiting = true;
   };
-  const settle = () => waiting && tell();
   return { get: () => state, set, settle };
 }
 
