@@ -222,10 +222,7 @@ def test_what_only_counts_as_a_number_is_no_token(checkpoint: Checkpoint) -> Non
         assert words.decode(ids) == words.decode([5])
     judge = pellucid.load(checkpoint("bert-body")).explain
     for said in (True, np.False_, "0.5", float("nan")):
-        refused(
-            "^residual is .*, expected (a finite number|at least 0 and at most 1)",
-            lambda: judge.attention_rollout("a", residual=said),
-        )  # noqa: B023
+        refused("^residual is .*, expected (a|at least 0)", lambda: judge.attention_rollout("a", residual=said))  # noqa: B023
     assert torch.equal(judge.attention_rollout("a", residual=np.float32(0.5)), judge.attention_rollout("a"))
 
 

@@ -1,6 +1,7 @@
 """What a page may hold beside attention: the words after each layer (a lens), and recorded tensors as they are."""
 
 import fnmatch
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,19 +35,18 @@ def extras_of(
     wanted = names_of("tensors", tensors, "names of recorded numbers, or patterns")
     if wanted and trace is None:
         raise InputError("tensors come from a trace, and weights of attention were given in its place")
-    chosen = (
-        [] if trace is None else [(name, trace[name], axes_of(name, trace.config)) for name in _names(trace, wanted)]
-    )
+    names = [] if trace is None else _names(trace, wanted)
+    chosen = [] if trace is None else [(name, trace[name], axes_of(name, trace.config)) for name in names]
     if lens is not None:
         _check_lens(lens, len(subject.sequences[-1]["tokens"]))
     if lens is not None and trace is not None:
         _check_tokens(lens, trace)
+    return functools.partial(_stored, chosen, lens)  # and no function within, since a view is pickled
 
-    def stored(store: Store) -> dict[str, Any]:
-        kept = [_tensor(store, name, tensor, axes) for name, tensor, axes in chosen]
-        return {"tensors": kept, "lens": None if lens is None else _lens(store, lens)}
 
-    return stored
+def _stored(chosen: list[tuple[str, Tensor, Axes]], lens: Any, store: Store) -> dict[str, Any]:
+    tensors = [_tensor(store, name, tensor, axes) for name, tensor, axes in chosen]
+    return {"tensors": tensors, "lens": None if lens is None else _lens(store, lens)}
 
 
 def _names(trace: Trace, wanted: Sequence[str]) -> list[str]:
