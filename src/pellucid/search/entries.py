@@ -203,16 +203,16 @@ class Entries:
         ((found,),) = self._run("SELECT max(many) FROM (SELECT count(*) AS many FROM rows GROUP BY id)")
         return found
 
-    def fitting(self, conditions: Sequence[Condition], many: int) -> np.ndarray:
+    def fitting(self, conditions: Sequence[Condition]) -> np.ndarray:
         """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
-        clauses, values = zip(*(condition.sql(self.forms(condition.column)) for condition in conditions))
-        given = [value for part in values for value in part]
+        given: list[Any] = []
+        clauses = [condition.sql(self.forms(condition.column), given) for condition in conditions]
         if len(given) > (most := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
             raise InputError(
                 WHERE,
                 f" has too many values, {len(given):,} with their columns, and SQLite takes {most:,}: ask for fewer",
             )
-        alive = np.zeros(many, bool)
+        alive = np.zeros(self.rows, bool)
         alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
         return alive
 

@@ -238,7 +238,7 @@ def _with_values(segment: Any, by: str, names: list[str]) -> list[int]:
     found: set[int] = set()
     for start in range(0, len(names), VALUES):
         condition = Condition(by, "=", tuple(names[start : start + VALUES]))
-        found |= set(segment.entries.fitting([condition], segment.segment.rows).nonzero()[0].tolist())
+        found |= set(segment.entries.fitting([condition]).nonzero()[0].tolist())
     return sorted(found)
 
 

@@ -49,7 +49,7 @@ class Opened:
             return self._living
         asked = repr(conditions)  # in letters, since True equals 1
         if (found := self._found.pop(asked, None)) is None:
-            found = self.entries.fitting(conditions, self.segment.rows) & ~self.dead
+            found = self.entries.fitting(conditions) & ~self.dead
             found.flags.writeable = False
         for oldest in list(self._found)[: 1 - KEPT]:
             self._found.pop(oldest, None)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -56,69 +56,64 @@ class Condition:
     operator: str
     values: tuple[Any, ...]
 
-    def sql(self, columns: Iterable[str]) -> tuple[str, list[Any]]:
-        """A clause, and the values that stand for its question marks; no value is ever part of the clause.
+    def sql(self, columns: Iterable[str], given: list[Any]) -> str:
+        """A clause, which says its values by their places among those that are `given`, as ?3: it puts them there, and
+        none is ever part of the clause.
 
         columns: the column as rows call it, in each form of its letters that they have; none where no row has it.
         """
-        found = [self._sql(name) for name in columns]
-        clauses = " OR ".join(clause for clause, _ in found)
-        return f"({clauses or 0})", [one for _, given in found for one in given]
+        return f"({' OR '.join(self._sql(name, given) for name in columns) or 0})"
 
-    def _sql(self, name: str) -> tuple[str, list[Any]]:
-        numbers = [number for value in self.values if (number := number_of(value)) is not None]
-        path = f'$."{name}"'
-        column, kind, place, named = *_EXTRACTED, [path, name, path], path
-        if any(sign in '"\\' or sign < " " for sign in name):
-            column, kind, place, named = *_LOOKED_UP, [name], name
+    def _sql(self, name: str, given: list[Any]) -> str:
+        def bound(*values: Any) -> str:
+            first = len(given) + 1
+            given.extend(values)
+            return ",".join(f"?{place}" for place in range(first, len(given) + 1))
+
+        named = bound(name)
+        value, kind = f"value_in(metadata, {named})", f"kind_in(metadata, {named})"
+        if not any(sign in '"\\' or sign < " " for sign in name):  # which no path of SQLite can say
+            path = bound(f'$."{name}"')
+            found = f"json_extract(metadata, {path})"  # its whole numbers end below 2^63, and a real one has 15 digits
+            value = f"CASE WHEN {NUL} OR typeof({found}) = 'real' THEN {value} ELSE {found} END"
+            kind = f"json_type(metadata, {path})"
         if self.operator == "~":
-            named_or_value = (
-                f"CASE WHEN {kind} IN ('true', 'false') THEN {kind} ELSE {column} END"  # SQLite has 1 and 0
-            )
-            return f"instr({FOLDED}({named_or_value}), ?) > 0", [named, named, *place, folded(str(self.values[0]))]
+            said = f"CASE WHEN {kind} IN ('true', 'false') THEN {kind} ELSE {value} END"  # SQLite has 1 and 0
+            return f"instr(folded({said}), {bound(folded(str(self.values[0])))}) > 0"
         if self.operator in ("=", "!="):
-            marks, texts = ",".join("?" * len(self.values)), [composed(_text(value)) for value in self.values]
-            text = f"CAST({column} AS TEXT)" if "".join(texts).isascii() else f"{COMPOSED}(CAST({column} AS TEXT))"
-            clause, given = f"{text} IN ({marks})", [*place, *texts]
-            if numbers:
-                marks = ",".join("?" * len(numbers))
-                clause, given = f"({clause} OR IFNULL({SPELLED}({column}) IN ({marks}), 0))", [*given, *place]
-                given += [str(spelled(one)) for one in numbers]
-            if truths := [truth for value in self.values if (truth := truth_of(value)) is not None]:
-                marks = ",".join("?" * len(truths))
-                clause = f"({clause} OR {kind} IN ({marks}) OR lower(CAST({column} AS TEXT)) IN ({marks}))"
-                given += [named, *truths, *place, *truths]
-            dates = [date for value in self.values if (date := dated(value)) is not None]
-            for zoned in {is_zoned(date) for date in dates}:
-                alike = [date for date in dates if is_zoned(date) == zoned]
-                clause = f"({clause} OR IFNULL({DATED}({column}, ?) IN ({','.join('?' * len(alike))}), 0))"
-                given += [*place, zoned, *alike]
-            return (clause if self.operator == "=" else f"NOT {clause}"), given
-        if numbers:
-            return f"{COMPARED}({column}, ?) {self.operator} 0", [*place, spelled(numbers[0])]
-        text = f"CAST({column} AS TEXT)"  # of texts that are some, and no numbers: "2005" is not less than "O2000"
-        wanted, given, ordered = str(self.values[0]), place, text
+            return f"{'NOT ' if self.operator == '!=' else ''}({' OR '.join(self._equal(value, kind, bound))})"
+        wanted = self.values[0]
+        if (number := spelled(wanted)) is not None:
+            return f"compared({value}, {bound(number)}) {self.operator} 0"
+        ordered = text = f"CAST({value} AS TEXT)"
+        some = f"{text} != ''"
         if (date := dated(wanted)) is not None:
-            wanted, given, ordered = date, [*place, is_zoned(date), *place], f"IFNULL({DATED}({column}, ?), {text})"
-        some = f"{text} GLOB '[0-9][0-9][0-9][0-9]-*'" if date else f"{text} != ''"
-        clause = f"({ordered} {self.operator} ? AND {some} AND {SPELLED}({column}) IS NULL)"
-        return clause, [*given, wanted, *place, *place]
+            ordered, wanted = f"IFNULL(dated({value}, {bound(is_zoned(date))}), {text})", date
+            some = f"{text} GLOB '[0-9][0-9][0-9][0-9]-*'"
+        # texts that are some, and no numbers: "2005" is not less than "O2000"
+        return f"({ordered} {self.operator} {bound(str(wanted))} AND {some} AND spelled({value}) IS NULL)"
+
+    def _equal(self, value: str, kind: str, bound: Callable[..., str]) -> Iterator[str]:
+        """What may hold where a value is equal: as texts, as numbers, as true or false, as dates."""
+        texts, text = [composed(_text(one)) for one in self.values], f"CAST({value} AS TEXT)"
+        yield f"{text if ''.join(texts).isascii() else f'composed({text})'} IN ({bound(*texts)})"
+        if numbers := _known(map(spelled, self.values)):
+            yield f"IFNULL(spelled({value}) IN ({bound(*numbers)}), 0)"
+        if truths := _known(map(truth_of, self.values)):
+            places = bound(*truths)
+            yield f"{kind} IN ({places}) OR lower({text}) IN ({places})"
+        dates = _known(map(dated, self.values))
+        for zoned in {is_zoned(date) for date in dates}:
+            alike = [date for date in dates if is_zoned(date) == zoned]
+            yield f"IFNULL(dated({value}, {bound(zoned)}) IN ({bound(*alike)}), 0)"
+
+
+def _known(found: Iterable[str | None]) -> list[str]:
+    return [one for one in found if one is not None]
 
 
 NUL = "instr(metadata, '\\u0000')"
 """How SQLite says that a NUL stands in the metadata of a row, as JSON writes it: there its own texts of JSON end."""
-
-_EXTRACTED = (
-    f"CASE WHEN {NUL} OR typeof(json_extract(metadata, ?)) = 'real' THEN value_in(metadata, ?) "
-    "ELSE json_extract(metadata, ?) END",
-    "json_type(metadata, ?)",
-)
-_LOOKED_UP = "value_in(metadata, ?)", "kind_in(metadata, ?)"
-"""How SQLite says the value of a column, and what kind of JSON it is. A path of SQLite cannot say every name, its whole
-numbers end below 2^63, and it writes 15 digits of a real one: there we look ourselves."""
-
-SPELLED, COMPARED, DATED, FOLDED, COMPOSED = "spelled", "compared", "dated", "folded", "composed"
-"""The names by which SQLite calls the functions that it is lent."""
 
 
 def number_of(value: Any) -> int | float | None:
@@ -203,11 +198,11 @@ def folded(value: Any) -> str | None:
 
 
 LENT = {
-    (SPELLED, 1): spelled,
-    (COMPARED, 2): compared,
-    (DATED, 2): dated,
-    (FOLDED, 1): folded,
-    (COMPOSED, 1): lambda value: None if value is None else composed(value),
+    ("spelled", 1): spelled,
+    ("compared", 2): compared,
+    ("dated", 2): dated,
+    ("folded", 1): folded,
+    ("composed", 1): lambda value: None if value is None else composed(value),
     ("value_in", 2): value_in,
     ("kind_in", 2): kind_in,
 }
