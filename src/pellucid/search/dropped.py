@@ -8,24 +8,16 @@ from typing import Any
 
 from pellucid.search.forks import undivided
 
+_owned: dict[int, tuple[weakref.ref[Any], sqlite3.Connection]] = {}
+"""What is not closed yet, by the id of a reference to its owner: of one that nobody has the collector is silent."""
 
-class _Owner(weakref.ref[Any]):
-    """Whom a connection is there for."""
-
-    connection: sqlite3.Connection
-
-
-_owned: dict[int, _Owner] = {}
-"""What is not closed yet, by the id of its connection: of a reference that nobody holds the collector tells nothing."""
-
-_dropped: list[_Owner] = []
+_dropped: list[weakref.ref[Any]] = []
 
 
 def close_after(owner: object, connection: sqlite3.Connection) -> None:
     """Lets a connection live as long as its owner, and until the next `close_dropped`."""
-    held = _Owner(owner, _dropped.append)
-    held.connection = connection
-    _owned[id(connection)] = held
+    held = weakref.ref(owner, _dropped.append)
+    _owned[id(held)] = held, connection
 
 
 def close_dropped() -> None:
@@ -35,13 +27,9 @@ def close_dropped() -> None:
             held = _dropped.pop()
         except IndexError:
             return
-        _close(held)
-
-
-def _close(held: _Owner) -> None:
-    with undivided:
-        held.connection.close()
-    _owned.pop(id(held.connection), None)
+        with undivided:
+            _owned[id(held)][1].close()
+        del _owned[id(held)]
 
 
 atexit.register(close_dropped)  # and no other: threads that end with the process may be reading still
