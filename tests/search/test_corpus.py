@@ -583,7 +583,7 @@ def test_to_delete_by_no_condition_deletes_nothing(minilm: pellucid.Model) -> No
     for where in ({}, []):
         with pytest.raises(InputError, match="where holds no condition"):
             index.delete(where=where)
-    for ids, said in ((5, "ids are int"), (b"2", "ids are bytes"), (None, "say what to delete")):
+    for ids, said in ((5, "ids is 5"), (b"2", "ids is b.2."), (None, "say what to delete")):
         with pytest.raises(InputError, match=said):
             index.delete(ids)  # type: ignore[arg-type]
     assert index.delete([]) == 0 and len(index) == 5

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded, stands
-from pellucid.config.checks import is_several, plain_number, truth, unwrapped
+from pellucid.config.checks import listed, plain_number, truth
 from pellucid.errors import Argument, InputError, counted, several
 from pellucid.files import path_of
 from pellucid.search.change import Building, added, compacted, created, removed
@@ -140,7 +140,7 @@ class Index:
         if isinstance(query := gathered(query), list) and not query:
             return []
         now = self._now  # another thread may change it meanwhile
-        found = seek(now, self.encode, *understood(query, now.manifest), asked)
+        found = seek(now, self.encode, understood(query, now.manifest), asked)
         return found[0] if is_single(query) else found
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -190,8 +190,8 @@ class Index:
 
     def _vectors(self, queries: Any) -> np.ndarray:
         """Several queries as vectors: Float32[ndarray, "queries dimension"]"""
-        texts, vectors = understood(gathered(queries), self.manifest)
-        return self.encode(texts) if texts is not None else np.asarray(vectors)
+        asked = understood(gathered(queries), self.manifest)
+        return asked if isinstance(asked, np.ndarray) else self.encode(asked)
 
     # -- change -------------------------------------------------------------------------------------------------------
 
@@ -218,9 +218,7 @@ class Index:
         """
         if (ids is None) == (where is None):
             raise InputError("say what to delete: ids, or ", Argument("where"), ", and not both")
-        if ids is not None and not isinstance(ids, str) and not is_several(ids):
-            raise InputError(f"ids are {type(ids).__name__}, expected a text or several")
-        wanted = None if ids is None else [ids] if isinstance(ids, str) else list(unwrapped(ids))
+        wanted = None if ids is None else [ids] if isinstance(ids, str) else listed("ids", ids, "a text or several")
         chosen = conditions(where)
         if wanted is None and not chosen:
             raise InputError(Argument("where"), " holds no condition: say which rows to delete")

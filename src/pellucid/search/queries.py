@@ -26,8 +26,8 @@ def is_single(query: Any) -> bool:
     return isinstance(query, str) or np.ndim(query) == 1
 
 
-def understood(query: Any, manifest: Manifest) -> tuple[list[str] | None, np.ndarray | None]:
-    """Queries that were gathered as texts, or as vectors, Float32[ndarray, "queries dimension"]; the other is None.
+def understood(query: Any, manifest: Manifest) -> list[str] | np.ndarray:
+    """Queries that were gathered as texts, or as vectors, Float32[ndarray, "queries dimension"].
 
     Raises InputError for a text that is empty or none, and for vectors that an index of this kind cannot compare.
     """
@@ -36,7 +36,7 @@ def understood(query: Any, manifest: Manifest) -> tuple[list[str] | None, np.nda
         texts = [clean_text(text, i, "query") for i, text in enumerate(given)]
         if empty := [i for i, text in enumerate(texts) if not text.strip()]:
             raise InputError(Item(empty[0], "query"), " is empty")
-        return texts, None
+        return texts
     try:
         vectors = np.asarray(query)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -46,4 +46,4 @@ def understood(query: Any, manifest: Manifest) -> tuple[list[str] | None, np.nda
     vectors = prepared(vectors[None] if is_single(query) else vectors, manifest.settings.metric, "queries")
     if vectors.shape[1] != manifest.encoder.dimension:
         raise InputError(f"queries have {vectors.shape[1]} numbers, expected {manifest.encoder.dimension}")
-    return None, vectors
+    return vectors

@@ -61,31 +61,29 @@ class Query:
 class Order:
     """Rows by their places (see `Segments`), the best first: Int64[ndarray, "rows"], and Float64 for each.
 
-    similar: of the vectors; NaN where none was compared.  worded: BM25; NaN where no word fits, None where none was
-    looked for.
+    similar: of the vectors; NaN where none was compared.  worded: BM25; NaN where no word fits, or none was looked for.
     """
 
     places: np.ndarray
     score: np.ndarray
     similar: np.ndarray
-    worded: np.ndarray | None = None
+    worded: np.ndarray
 
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 """Queries as vectors that are prepared: Float32[ndarray, "texts dimension"]"""
 
 
-def seek(
-    now: Generation, encode: Encode, texts: list[str] | None, vectors: np.ndarray | None, asked: Asked
-) -> list[Hits]:
-    """The hits of each query. texts, vectors: one of both is given; vectors are prepared."""
-    if texts is None and asked.rerank is not None:
+def seek(now: Generation, encode: Encode, given: list[str] | np.ndarray, asked: Asked) -> list[Hits]:
+    """The hits of each query.  given: texts, or vectors that are prepared."""
+    silent = isinstance(given, np.ndarray)
+    if silent and asked.rerank is not None:
         raise InputError("rerank reads texts, and vectors were asked for: give the queries as texts")
-    if texts is None and asked.mode == "words":
+    if silent and asked.mode == "words":
         raise InputError("a vector has no words: give the queries as texts, or ask with ", Argument("mode", "dense"))
     judge = None if asked.rerank is None else reader(asked.rerank)
     field = Field(now.segments, asked, now.manifest.settings.efSearch)
-    queries = _queries(encode, field, texts, vectors)
+    queries = _queries(encode, field, given)
     answers = []
     for query, hits in zip(queries, field.answers(queries)):
         if judge is not None:
@@ -94,22 +92,23 @@ def seek(
     return answers
 
 
-def _queries(encode: Encode, field: "Field", texts: list[str] | None, vectors: np.ndarray | None) -> list[Query]:
+def _queries(encode: Encode, field: "Field", given: list[str] | np.ndarray) -> list[Query]:
     """The queries with their vectors and words, as far as these are looked for."""
     mode = field.asked.mode
-    if vectors is not None or texts is None:
-        return [Query("", vector[None]) for vector in (() if vectors is None else vectors)]
+    if isinstance(given, np.ndarray):
+        return [Query("", vector[None]) for vector in given]
     if mode == "dense":
-        return [Query(text, vector[None]) for text, vector in zip(texts, encode(texts))]
-    words = [understood(text, field.segments.vocabulary) for text in texts]
+        return [Query(text, vector[None]) for text, vector in zip(given, encode(given))]
+    words = [understood(text, field.segments.vocabulary) for text in given]
     if mode == "words":
         none = np.empty((0, 0), np.float32)
-        return [Query(text, none, said) for text, said in zip(texts, words)]
-    corrected = [(i, said.corrected) for i, said in enumerate(words) if said.corrected is not None]
-    made = encode([*texts, *(text for _, text in corrected)])
-    more = {i: vector for (i, _), vector in zip(corrected, made[len(texts) :])}
-    rows = [np.stack([made[i], more[i]]) if i in more else made[i : i + 1] for i in range(len(texts))]
-    return [Query(*one) for one in zip(texts, rows, words)]
+        return [Query(text, none, said) for text, said in zip(given, words)]
+    corrected = {i: said.corrected for i, said in enumerate(words) if said.corrected is not None}
+    made = encode([*given, *corrected.values()])
+    vectors = [row[None] for row in made[: len(given)]]
+    for i, more in zip(corrected, made[len(given) :]):
+        vectors[i] = np.stack([made[i], more])
+    return [Query(*one) for one in zip(given, vectors, words)]
 
 
 class Field:
@@ -149,7 +148,7 @@ class Field:
             start += len(query.vectors)
             if query.words is None:
                 ((places, similar),) = mine
-                found.append(Order(places, similar, similar))
+                found.append(Order(places, similar, similar, np.full(len(places), np.nan)))
             else:
                 found.append(self._with_words(query, mine, depth))
         return found
@@ -228,8 +227,8 @@ class Field:
         hits: dict[str, Hit] = {}
         for start in range(0, len(order.places), k):
             some = slice(start, start + k)
-            places, score, similar = order.places[some].tolist(), order.score[some].tolist(), _told(order.similar[some])
-            worded = [None] * k if order.worded is None else _told(order.worded[some])
+            places, score = order.places[some].tolist(), order.score[some].tolist()
+            similar, worded = _told(order.similar[some]), _told(order.worded[some])
             entries = self._entries(places) if start else known
             for place, total, alike, counted in zip(places, score, similar, worded):
                 entry = entries[place]
