@@ -108,7 +108,6 @@ class Builder:
     found: the vector of a text by its hash, where one is known.  staged: where new ones are kept meanwhile.
     told, told_of_graph: are told how many entries, and how many vertices, were done.
     rows: where the vector of a text stands among those that were written, by its hash; there is no second copy of it.
-    made: the graph that was written, with its vectors; None without one.
     """
 
     settings: Settings
@@ -120,15 +119,12 @@ class Builder:
     told_of_graph: Told = lambda done: None
     embedded: int = 0
     rows: dict[bytes, int] = field(default_factory=dict)
-    made: Vectors | None = None
 
-    def write(self, entries: Iterable[Entry], folder: Path) -> tuple[int, str]:
-        """Writes the files of a segment; how many rows it has, and of which kind it is. `settings` are then those that
-        were settled on."""
+    def write(self, entries: Iterable[Entry], folder: Path) -> tuple[int, Settings, Vectors | None]:
+        """Writes the files of a segment; how many rows it has, and as `write_numbers`."""
         vectors = Growing(np.empty((CHUNK, self.dimension), np.float32))
         write_entries(self._with_vectors(entries, vectors), folder / ENTRIES)
-        self.settings, self.made = write_numbers(vectors.all(), self.settings, folder, self.told_of_graph)
-        return vectors.rows, self.settings.kind
+        return vectors.rows, *write_numbers(vectors.all(), self.settings, folder, self.told_of_graph)
 
     def _with_vectors(self, entries: Iterable[Entry], vectors: Growing) -> Iterator[Entry]:
         for chunk in chunks(entries, FIRST, CHUNK):

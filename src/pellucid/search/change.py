@@ -73,14 +73,14 @@ def created(folder: Path, loaded: Loaded | None, corpus: Corpus, asked: Settings
     rows = Passages(places_to_cut(loaded, how.passage_tokens, encoder.prompt), how.on_duplicate == "keep-last")
     corpus.taken = rows.places.__contains__
     builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
-    segment = _written(folder, 1, builder, rows.of(corpus), expected(corpus), how.progress)
+    segment, settings, made = _written(folder, 1, builder, rows.of(corpus), expected(corpus), how.progress)
     segment = segment.without([row for places in rows.replaced for row in range(*places)])
-    _report(corpus, builder, segment, rows.texts)
+    _report(corpus, builder.embedded, segment, settings, rows.texts, update=False, replaced=0)
     said = corpus.said() | {"passage_tokens": how.passage_tokens}
-    settings = replace(builder.settings, kind=asked.kind)
+    settings = replace(settings, kind=asked.kind)
     manifest = Manifest(1, encoder, settings, (segment,), said, max(rows.texts, corpus.numbered))
     _finish(folder, manifest)
-    return opened(folder, manifest, {segment.digest: builder.made})
+    return opened(folder, manifest, {segment.digest: made})
 
 
 def added(
@@ -101,9 +101,8 @@ def added(
     settings = manifest.settings if manifest.settings.kind == "flat" else replace(manifest.settings, kind="auto")
     builder = _builder(now.folder, loaded, manifest.encoder, settings, None, segments)
     number = manifest.generation + 1
-    segment = _written(now.folder, number, builder, rows.of(corpus), expected(corpus), progress)
-    there = [one.entries.having(rows.places) for one in segments]
-    known = [[row for row in held if not one.dead[row]] for held, one in zip(there, segments)]
+    segment, settled, _ = _written(now.folder, number, builder, rows.of(corpus), expected(corpus), progress)
+    known = [one.having(rows.places) for one in segments]
     if any(known) and not update:
         ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held)}
         raise InputError(
@@ -112,11 +111,11 @@ def added(
             " to replace them",
         )
     filled = [id_ for id_, (start, end) in rows.places.items() if end > start] if any(known) else []
-    replaced = sum(not one.dead[row] for one in segments for row in one.entries.having(filled))
-    _report(corpus, builder, segment, rows.texts, update, replaced)
+    replaced = sum(len(one.having(filled)) for one in segments)
+    _report(corpus, builder.embedded, segment, settled, rows.texts, update, replaced)
     before = [one.without(held) for one, held in zip(manifest.segments, known)]
     numbered = max(manifest.numbered + rows.texts, corpus.numbered)
-    manifest = replace(manifest, numbered=numbered, settings=_tuned(manifest, builder.settings))
+    manifest = replace(manifest, numbered=numbered, settings=_tuned(manifest, settled))
     return _next(now, manifest, (*before, segment))
 
 
@@ -125,7 +124,7 @@ def removed(now: Generation, ids: list[Any] | None, conditions: Sequence[Conditi
     manifest, segments = now.manifest, now.segments
     if ids is not None:
         ids = [id_of(one, segments.has_id) for one in ids]
-        held = [[row for row in one.entries.having(ids) if not one.dead[row]] for one in segments]
+        held = [one.having(ids) for one in segments]
         found = {entry.id for rows, one in zip(held, segments) for entry in one.entries.get(rows)}
         if missing := [one for one in ids if one not in found]:
             raise InputError(f"no text has the id {several(map(repr, missing))}: nothing was deleted")
@@ -185,16 +184,13 @@ def _of_numbers(
 
     number: of the generation that it comes with.  entries: writes what belongs to the vectors.
     """
-    settled: tuple[Settings, Vectors | None] = asked, None
 
-    def write(place: Path) -> tuple[int, str]:
-        nonlocal settled
+    def write(place: Path) -> tuple[int, Settings, Vectors | None]:
         entries(place / ENTRIES)
         with bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
-            settled = write_numbers(vectors, asked, place, graph.update)
-        return len(vectors), settled[0].kind
+            return len(vectors), *write_numbers(vectors, asked, place, graph.update)
 
-    return write_segment(folder, number, write), *settled
+    return write_segment(folder, number, write)
 
 
 def _builder(
@@ -220,7 +216,7 @@ def _builder(
 
 def _written(
     folder: Path, number: int, builder: Builder, entries: Iterable[Entry], many: int | None, progress: bool | None
-) -> Segment:
+) -> tuple[Segment, Settings, Vectors | None]:
     """A segment of these entries, with a bar while they are embedded and one while their graph is built.
 
     many: about so many entries are to be expected.
@@ -237,13 +233,12 @@ def _written(
 
 
 def _report(
-    corpus: Corpus, builder: Builder, segment: Segment, texts: int, update: bool = False, replaced: int = 0
+    corpus: Corpus, embedded: int, segment: Segment, settings: Settings, texts: int, update: bool, replaced: int
 ) -> None:
     """Says what was settled on, what was left out, how much was known already, and how many rows were replaced."""
-    settings = builder.settings
     kind = "exact search" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
     old = f", {counted(replaced, 'row')} replaced" if replaced else ""
-    log.info("%s, %d embedded%s, %s", counted(segment.alive, "row"), builder.embedded, old, kind)
+    log.info("%s, %d embedded%s, %s", counted(segment.alive, "row"), embedded, old, kind)
     if corpus.delimiter is not None:
         log.info("delimiter %r", corpus.delimiter)
     if corpus.empty:

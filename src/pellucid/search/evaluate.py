@@ -224,9 +224,8 @@ def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
     found: set[str] = set()
     columns: set[str] = set()
     for segment in index.segments:
-        rows = segment.entries.having(names) if by is None else _with_values(segment, by, sorted(names))
-        living = [row for row in rows if not segment.dead[row]]
-        found |= {_said(entry.id, entry.metadata, by) for entry in segment.entries.get(living)}
+        rows = segment.having(names) if by is None else _with_values(segment, by, sorted(names))
+        found |= {_said(entry.id, entry.metadata, by) for entry in segment.entries.get(rows)}
         columns |= set() if by is None or found else segment.entries.columns
     if by is not None and not found and as_named(by, columns) not in columns:
         raise InputError(unknown(by, columns))
@@ -234,11 +233,11 @@ def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
 
 
 def _with_values(segment: Any, by: str, names: list[str]) -> list[int]:
-    """The rows whose column has one of these values."""
+    """The rows whose column has one of these values, and that were not deleted."""
     found: set[int] = set()
     for start in range(0, len(names), VALUES):
         condition = Condition(by, "=", tuple(names[start : start + VALUES]))
-        found |= set(segment.entries.fitting([condition]).nonzero()[0].tolist())
+        found |= set(np.flatnonzero(segment.entries.fitting([condition]) & ~segment.dead).tolist())
     return sorted(found)
 
 

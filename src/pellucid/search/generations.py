@@ -35,7 +35,8 @@ from pellucid.errors import (
 from pellucid.files import cannot_read, cannot_write, digest_of, listed, reading, to_disk, write_whole
 from pellucid.lock import alone
 from pellucid.search.dropped import close_dropped
-from pellucid.search.manifest import Manifest, Segment, read_manifest, write_manifest
+from pellucid.search.manifest import Manifest, Segment, Settings, read_manifest, write_manifest
+from pellucid.search.vectors import Vectors
 
 SEGMENTS, BUILDING, LOCK = "segments", "building", "lock"
 PATIENCE = 10.0
@@ -191,7 +192,9 @@ def _room(folder: Path) -> bool:
     try:
         made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        strange = [path for part, ours in _OURS.items() for path in listed(folder / part) if not _named(path, ours)]
+        strange = [
+            path for part, ours in _OURS.items() for path in listed(folder / part) if not ours.fullmatch(path.name)
+        ]
     except OSError as error:
         raise cannot_write(folder, error) from error
     if strange:
@@ -199,10 +202,6 @@ def _room(folder: Path) -> bool:
     if made:
         to_disk(folder.parent)
     return made
-
-
-def _named(path: Path, ours: re.Pattern[str]) -> bool:
-    return ours.fullmatch(path.name) is not None
 
 
 def _who(note: Path) -> str:
@@ -215,11 +214,14 @@ def _who(note: Path) -> str:
         return "another process"
 
 
-def write_segment(folder: Path, number: int, write: Callable[[Path], tuple[int, str]]) -> Segment:
+def write_segment(
+    folder: Path, number: int, write: Callable[[Path], tuple[int, Settings, Vectors | None]]
+) -> tuple[Segment, Settings, Vectors | None]:
     """Writes a segment beside its place, waits until all of it is on the disk, and moves it there.
 
     number: of the generation that it comes with.
-    write: puts files into an empty folder, and says how many rows they hold and of which kind they are.
+    write: puts files into an empty folder, and says how many rows they hold, what was settled on, and the vectors where
+        they need not be read again.
     """
     name = f"{number:06}"
     place, beside = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
@@ -227,24 +229,22 @@ def write_segment(folder: Path, number: int, write: Callable[[Path], tuple[int, 
         shutil.rmtree(beside, ignore_errors=True)
         shutil.rmtree(place, ignore_errors=True)  # of a writer that was killed before its manifest
         beside.mkdir(parents=True)
-        rows, kind = write(beside)
+        rows, settings, made = write(beside)
         files = sorted(beside.iterdir())
         for path in (*files, beside):
             to_disk(path)
         beside.replace(place)
         for path in (place.parent, folder):
             to_disk(path)
-        return Segment(name, rows, kind, {path.name: _facts(place / path.name) for path in files})
+        moved = [place / path.name for path in files]
+        facts = {path.name: (path.stat().st_size, digest_of(path)) for path in moved}
+        return Segment(name, rows, settings.kind, facts), settings, made
     except NotFoundError:
         raise  # a file of the corpus, which is nothing that could not be written
     except (OSError, sqlite3.OperationalError) as error:
         raise _cannot(place, error) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _facts(path: Path) -> tuple[int, str]:
-    return path.stat().st_size, digest_of(path)
 
 
 def _cannot(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:
@@ -282,14 +282,14 @@ def sweep(folder: Path, manifest: Manifest | None) -> None:
             path.unlink(missing_ok=True)
     named = {segment.folder for segment in manifest.segments} if manifest else set()
     for place in listed(folder / SEGMENTS):
-        if place.name not in named and _named(place, _OURS[SEGMENTS]):
+        if place.name not in named and _OURS[SEGMENTS].fullmatch(place.name):
             shutil.rmtree(place, ignore_errors=True)
 
 
 def forget(folder: Path) -> None:
     """Takes away what a build had kept of its work, once it is done."""
     for path in listed(folder / BUILDING):
-        if _named(path, _OURS[BUILDING]):
+        if _OURS[BUILDING].fullmatch(path.name):
             path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody else's files are in it, or it was never there
         (folder / BUILDING).rmdir()

@@ -2,7 +2,7 @@
 
 import errno
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,10 @@ class Opened:
         living.flags.writeable = False
         return living
 
+    def having(self, ids: Iterable[str]) -> list[int]:
+        """The rows with one of these ids that were not deleted."""
+        return [row for row in self.entries.having(ids) if not self.dead[row]]
+
     def living(self) -> Iterator[Entry]:
         """The entries that were not deleted, in order."""
         return (entry for entry, dead in zip(self.entries.all(), self.dead) if not dead)
@@ -85,7 +89,7 @@ class Segments(list[Opened]):
 
     def has_id(self, id_: str) -> bool:
         """Whether a text that was not deleted goes by an id."""
-        return any(not one.dead[row] for one in self for row in one.entries.having([id_]))
+        return any(one.having([id_]) for one in self)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
