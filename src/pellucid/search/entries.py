@@ -37,6 +37,9 @@ CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
 _STANDING = "CREATE VIRTUAL TABLE temp.standing USING fts5vocab(main, words, instance)"
 """Where each word stands; beside the file, which is read only."""
 
+_PRAGMAS = "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
+"""Of a file that is read."""
+
 _BY_ID = "CREATE INDEX by_id ON rows (id)"
 """Made last: to sort all ids at once is quicker than to put each into its place."""
 
@@ -117,10 +120,7 @@ class Entries:
         try:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
             close_after(self, self._connection)
-            self._connection.execute("PRAGMA trusted_schema=OFF")
-            self._connection.execute("PRAGMA cell_size_check=ON")
-            self._connection.execute("PRAGMA temp_store=MEMORY")
-            self._connection.execute(_STANDING)
+            self._connection.executescript(_PRAGMAS + _STANDING)
             for (name, many), function in LENT.items():
                 self._connection.create_function(name, many, function, deterministic=True)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where it cites what is damaged
@@ -138,6 +138,12 @@ class Entries:
                 return self._connection.execute(statement, values).fetchall()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from error
+
+    def _among(self, statement: str, values: Sequence[Any], size: int = 500) -> Iterator[tuple[Any, ...]]:
+        """The rows of a statement that ends with a column, where this is one of some values: it takes only so many."""
+        for start in range(0, len(values), size):
+            part = values[start : start + size]
+            yield from self._run(f"{statement} IN ({','.join('?' * len(part))})", part)
 
     def _damaged(self, why: str) -> CorruptFileError:
         return CorruptFileError(f"{self.path} cannot be read: {why}; restore it, or build the index again")
@@ -157,12 +163,9 @@ class Entries:
     def get(self, numbers: Sequence[int]) -> list[Entry]:
         """Rows by their numbers, in this order."""
         found: dict[int, Entry] = {}
-        for part in _parts(sorted(set(map(int, numbers)))):
-            marks = ",".join("?" * len(part))
-            for row in self._run(
-                f"SELECT number, id, text, metadata, first, last FROM rows WHERE number IN ({marks})", part
-            ):
-                found[row[0]] = self._entry(row[1:])
+        asked = "SELECT number, id, text, metadata, first, last FROM rows WHERE number"
+        for number, *row in self._among(asked, sorted(set(map(int, numbers)))):
+            found[number] = self._entry(row)
         try:
             return [found[int(number)] for number in numbers]
         except KeyError as error:
@@ -191,11 +194,8 @@ class Entries:
 
     def having(self, ids: Iterable[str]) -> list[int]:
         """The numbers of the rows with one of these ids."""
-        found: list[int] = []
-        for part in _parts([whole_characters(one) for one in ids]):
-            marks = ",".join("?" * len(part))
-            found += [row[0] for row in self._run(f"SELECT number FROM rows WHERE id IN ({marks})", part)]
-        return sorted(found)
+        found = self._among("SELECT number FROM rows WHERE id", [whole_characters(one) for one in ids])
+        return sorted(number for (number,) in found)
 
     @cached_property
     def most(self) -> int:
@@ -259,9 +259,3 @@ class Entries:
 def _count(size: bytes) -> int:
     """A number as FTS5 writes it (https://sqlite.org/fileformat2.html#varint): seven bits a byte, the highest first."""
     return functools.reduce(lambda number, byte: number << 7 | byte & 127, size, 0)
-
-
-def _parts(values: list[Any], size: int = 500) -> Iterator[list[Any]]:
-    """Some at a time, since a statement takes only so many."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
