@@ -36,12 +36,15 @@ class _WithoutAutocast:
     """A caller's `torch.autocast` stays outside, as it would round our products."""
 
     def __enter__(self) -> None:
-        self.outside = _autocast([kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)], on=False)
+        self.outside = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
+        for kind in self.outside:
+            torch.set_autocast_enabled(kind, False)
         super().__enter__()  # pyrefly: ignore
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         super().__exit__(exc_type, exc_value, traceback)  # pyrefly: ignore
-        _autocast(self.outside, on=True)
+        for kind in self.outside:
+            torch.set_autocast_enabled(kind, True)
 
 
 class no_grad(_WithoutAutocast, torch.no_grad):  # noqa: N801 - called as PyTorch calls it
@@ -50,12 +53,6 @@ class no_grad(_WithoutAutocast, torch.no_grad):  # noqa: N801 - called as PyTorc
 
 class inference_mode(_WithoutAutocast, torch.inference_mode):  # noqa: N801
     """The same of PyTorch's other one. mode: False turns it off, for work that needs gradients."""
-
-
-def _autocast(kinds: list[str], *, on: bool) -> list[str]:
-    for kind in kinds:
-        torch.set_autocast_enabled(kind, on)
-    return kinds
 
 
 def choose_device(device: str | torch.device) -> torch.device:
@@ -111,7 +108,8 @@ def fastest_dtype(device: torch.device) -> torch.dtype:
         with torch.cuda.device(device):  # which the question below is about; older ones only pretend
             native = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "cpu" and torch.backends.mkldnn.is_available():
-        native = torch.ops.mkldnn._is_mkldnn_bf16_supported() and not _slow_in_bfloat16()
+        amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)()  # without it Intel's are slower than in float32
+        native = torch.ops.mkldnn._is_mkldnn_bf16_supported() and (amx or not made_by_intel())
     else:
         native = False
     return torch.bfloat16 if native else torch.float32
@@ -129,12 +127,6 @@ def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     if dtype == torch.float16:
         return dtype if getattr(torch.cpu, "_is_amx_fp16_supported", bool)() else torch.float32
     return fastest_dtype(device) if dtype == torch.bfloat16 else dtype
-
-
-def _slow_in_bfloat16() -> bool:
-    """Intel's cores know bfloat16 by AVX-512, and without AMX their products in it take longer than in float32."""
-    amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
-    return not amx and made_by_intel()
 
 
 def multiplies_bytes(device: torch.device) -> bool:

@@ -73,10 +73,9 @@ class Corpus:
         self.skipped.clear()
         self.digests.clear()
         self.empty = 0
-        paths = self._paths()
-        if paths is None:
+        if not self._named():
             return self._checked(self._given())
-        if not paths:
+        if not (paths := self._paths()):
             raise InputError(f"{self.source} holds no files", self._left_out())
         if len(paths) == 1:
             size_and_time(paths[0])  # that there is none is said before anything else of it
@@ -110,9 +109,8 @@ class Corpus:
 
     def said(self) -> dict[str, Any]:
         """What an index tells of its corpus, once it was read: of files, their digests."""
-        given = [self.source] if isinstance(self.source, str | Path) else self.source
-        named = given is not self.source or (isinstance(given, list) and all(isinstance(one, Path) for one in given))
-        name = several(whole_characters(str(one)) for one in given) if named else type(self.source).__name__
+        named = self._named()
+        name = several(whole_characters(str(one)) for one in named) if named else type(self.source).__name__
         facts = {"source": name, "column": self.column, "id_column": self.id_column, "encoding": self.encoding}
         return facts | ({"sha256": self.digests} if self.digests else {})
 
@@ -178,15 +176,16 @@ class Corpus:
             packed(named or text[:40], metadata)  # what cannot be written is a fault of this row, and of no other
         return Entry(named or next(numbers), text, metadata)
 
-    def _paths(self) -> list[Path] | None:
-        """The files of a folder, of patterns, or of several paths, in order; None for what is no path."""
-        given = [self.source] if isinstance(self.source, str | Path) else self.source
-        if not (isinstance(given, list | tuple) and given and all(isinstance(one, Path | str) for one in given)):
-            return None
-        if given is self.source and any(isinstance(one, str) for one in given):  # texts
-            return None
+    def _named(self) -> list[str | Path]:
+        """The path or pattern that was given, or several paths; nothing for what is none, such as a list of texts."""
+        if isinstance(self.source, list | tuple) and all(isinstance(one, Path) for one in self.source):
+            return list(self.source)
+        return [self.source] if isinstance(self.source, str | Path) else []
+
+    def _paths(self) -> list[Path]:
+        """The files of a folder, of patterns, or of several paths, in order."""
         paths: dict[Path, None] = {}
-        for one in given:
+        for one in self._named():
             files, indexes, closed = found(one)
             paths |= dict.fromkeys(files)
             self.skipped += [*(f"{index} is an index" for index in indexes), *closed]

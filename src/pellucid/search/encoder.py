@@ -201,14 +201,11 @@ def _fingerprint(loaded: Loaded) -> str:
 
 
 def _files(loaded: Loaded) -> list[Path]:
-    if loaded.source is None:
-        return []
-    if loaded.source.file is not None:
-        return [loaded.source.file]
-    folders = [one.folder for one in (loaded.source, loaded.source.base) if one is not None and one.file is None]
-    base = [loaded.source.base.file] if loaded.source.base and loaded.source.base.file else []
+    places = [] if loaded.source is None else [loaded.source, loaded.source.base]
+    folders = [one.folder for one in places if one is not None and one.file is None]
+    files = [one.file for one in places if one is not None and one.file is not None]
     inside = (path for folder in folders for path in folder.iterdir())  # `glob` is silent about what it may not read
-    return sorted({path for path in inside if _counts(path) and not path.is_dir()}) + base
+    return sorted({path for path in inside if _counts(path) and not path.is_dir()}) + files
 
 
 def _counts(path: Path) -> bool:

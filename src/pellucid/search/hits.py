@@ -25,11 +25,8 @@ class Hit(FixedDict):
     words: float | None
 
     def __init__(self, entry: Entry, score: float, similarity: float | None, words: float | None = None) -> None:
-        if entry.first is None:
-            super().__init__(id=entry.id, score=score, text=entry.text, metadata=entry.metadata)
-        else:
-            place = {"start": entry.first, "end": entry.last}
-            super().__init__(id=entry.id, score=score, text=entry.text, **place, metadata=entry.metadata)
+        place = {} if entry.first is None else {"start": entry.first, "end": entry.last}
+        super().__init__(id=entry.id, score=score, text=entry.text, **place, metadata=entry.metadata)
         self._tell(similarity=similarity, words=words)
 
     def scored(self, score: float) -> "Hit":

@@ -47,10 +47,11 @@ def built(vectors: Any, settings: Settings, told: Callable[[int], object] | None
 
     told: is told how many rows were added since it was told last.
     """
-    rows, dimension = vectors.shape
-    graph = faiss().IndexHNSWFlat(dimension, settings.M, _measure(settings.metric))
+    library, (rows, dimension) = faiss(), vectors.shape
+    measure = library.METRIC_L2 if settings.metric == "euclidean" else library.METRIC_INNER_PRODUCT
+    graph = library.IndexHNSWFlat(dimension, settings.M, measure)
     graph.hnsw.efConstruction = settings.efConstruction
-    numbers = faiss().downcast_index(graph.storage).codes
+    numbers = library.downcast_index(graph.storage).codes
     numbers.resize(4 * rows * dimension)  # sets aside what all of them need: growing would need twice as much
     _on_large_pages(int(numbers.data()), 4 * rows * dimension)
     numbers.resize(0)
@@ -111,11 +112,6 @@ def _effort(ef: int) -> Any:
     return faiss().SearchParametersHNSW(efSearch=ef)
 
 
-def _measure(metric: str) -> int:
-    library = faiss()
-    return library.METRIC_L2 if metric == "euclidean" else library.METRIC_INNER_PRODUCT
-
-
 def write_graph(graph: Any, path: Path) -> None:
     """Raises ResourceError where there is no room for it; InputError for a name that is no text, which FAISS cannot
     say."""
@@ -138,8 +134,6 @@ def read_graph(path: Path, rows: int, dimension: int, metric: str) -> tuple[Any,
         graph = library.read_index(library.ZeroCopyIOReader(library.swig_ptr(memory), len(memory)))
     except RuntimeError as error:
         raise CorruptFileError(f"{path} is no graph of FAISS: {str(error)[:120]}") from error
-    if not isinstance(graph, library.IndexHNSWFlat) or (graph.ntotal, graph.d) != (rows, dimension):
-        raise CorruptFileError(f"{path} is no graph of {rows:,} vectors of {dimension} numbers")
     graph.referenced_objects = [memory]  # which FAISS does not copy
     return graph, memory[-size:].view("<f4").reshape(rows, dimension)
 

@@ -108,6 +108,7 @@ def _telling(asked: list[str], rows: Mapping[str, int]) -> list[str]:
     return [word for word in asked if word in kept]
 
 
+@dataclass
 class Vocabulary:
     """Every word of an index.
 
@@ -115,10 +116,9 @@ class Vocabulary:
     dead: how many rows were deleted.  lives: whether a word stands in one that was not.
     """
 
-    def __init__(
-        self, rows: Mapping[str, int], dead: int = 0, lives: Callable[[str], bool] = lambda word: True
-    ) -> None:
-        self.rows, self.dead, self.lives = rows, dead, lives
+    rows: Mapping[str, int]
+    dead: int = 0
+    lives: Callable[[str], bool] = lambda word: True
 
     def holds(self, word: str) -> bool:
         """Whether a word stands in a row that was not deleted."""
