@@ -14,6 +14,7 @@ from pellucid.cli.output import clean, say
 from pellucid.cli.reading import TEXT, one_text, standard_line
 from pellucid.cli.typed import as_typed
 from pellucid.cli.writing import asked, opened, put, writing_options
+from pellucid.errors import InputError, counted
 
 if TYPE_CHECKING:
     import pellucid
@@ -81,8 +82,6 @@ class _Talk:
 
     def go_on(self, line: str) -> None:
         """A message and its answer; at a terminal, one that cannot be answered is said to be so, and forgotten."""
-        from pellucid.errors import InputError
-
         whole = [*self.turns, {"role": "user", "content": line}]
         try:
             turns = _fitting(self.model, whole, self.options)
@@ -102,7 +101,6 @@ class _Talk:
 def _fitting(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> Turns:
     """A conversation without its oldest turns, where the model could not read all of it and then write as many tokens
     as were asked for, or half of what it reads. Raises InputError where its last message alone is too long."""
-    from pellucid.errors import InputError, counted
     from pellucid.generation.said import settings_of
     from pellucid.tasks.text_generation import shorter
 
@@ -150,8 +148,6 @@ def _lines() -> Iterator[str]:
 
 def _line(number: int) -> str | None:
     """The next line; at a terminal, one that is no text is said to be so, and asked for again."""
-    from pellucid.errors import InputError
-
     while sys.stdin.isatty():
         try:
             return _typed(number)

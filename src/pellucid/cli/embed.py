@@ -5,10 +5,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import rich_click as click
 
+from pellucid.bars import bar
 from pellucid.cli.output import check_place, json_of, progress, say
 from pellucid.cli.reading import TEXT, among, placed, texts_in
 from pellucid.cli.typed import Place
 from pellucid.errors import counted
+from pellucid.files import target_of, write_whole
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -59,8 +61,6 @@ def command(
     import numpy as np
 
     import pellucid
-    from pellucid.bars import bar
-    from pellucid.files import target_of, write_whole
     from pellucid.tasks.embed import embed, in_pieces
 
     how: dict[str, Any] = {"dtype": dtype, "pooling": pooling, "normalize": normalize}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.output import check_place, clean, draw, in_line, json_of, plain_table, say
-from pellucid.cli.reading import placed
+from pellucid.cli.reading import placed, table_of
 from pellucid.cli.typed import Place, first_typed
-from pellucid.errors import counted
+from pellucid.errors import InputError, counted, short
 
 if TYPE_CHECKING:
     from pellucid.search.curve import Curve
@@ -128,9 +128,6 @@ class _Labelled:
 
 
 def _labelled(path: Path, how: dict[str, Any]) -> _Labelled:
-    from pellucid.cli.reading import table_of
-    from pellucid.errors import InputError, short
-
     found, table = _Labelled(path), table_of(path, how["encoding"])
     first: dict[tuple[str, Any], int] = {}
     asked = (how["query_column"], how["id_column"], how["grade_column"])
@@ -150,8 +147,6 @@ def _labelled(path: Path, how: dict[str, Any]) -> _Labelled:
 
 
 def _grade(value: Any, place: str) -> float:
-    from pellucid.errors import InputError, short
-
     with contextlib.suppress(ValueError, OverflowError):
         if 0 <= (told := float(value)) <= 1e30:
             return told

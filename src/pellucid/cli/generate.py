@@ -7,6 +7,7 @@ import rich_click as click
 from pellucid.cli.output import json_of, progress, say_empty
 from pellucid.cli.reading import TEXT, Where, among, file_in, placed, standard_text, texts_in
 from pellucid.cli.writing import as_data, asked, opened, put, show_tokens, writing_options
+from pellucid.errors import InputError
 
 if TYPE_CHECKING:
     import pellucid
@@ -133,8 +134,6 @@ def _is_number(following: list[str]) -> bool:
 
 def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], Where | None]:
     """Standard input is one prompt. Raises InputError for an empty one."""
-    from pellucid.errors import InputError
-
     if arguments != ("-",):
         return texts_in(arguments, column, encoding)
     file_in(arguments, column)  # refuses what is said of a file

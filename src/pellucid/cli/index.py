@@ -8,7 +8,7 @@ import rich_click as click
 from pellucid.cli.evaluating import command as evaluate
 from pellucid.cli.output import json_of, progress, say, table, tell_more
 from pellucid.cli.reading import TEXT, placed
-from pellucid.cli.typed import Once, Place, first_typed
+from pellucid.cli.typed import Once, Place, first_typed, together
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
@@ -16,20 +16,15 @@ if TYPE_CHECKING:
     from pellucid.search import Index
 
 FOLDER = click.argument("index", type=Place(file_okay=False), metavar="INDEX")
-READING = (
+reading = together(
     click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl file with the texts."),
     click.option("--id-column", metavar="NAME", help="The column with the ids; by default rows are numbered."),
     click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of the files."),
     click.option("--skip-bad-rows", "skip_bad", is_flag=True, help="Leave out rows that do not fit, and list them."),
 )
+"""The options of a command that reads a corpus."""
+
 OF_AN_INDEX = "The model that should have made it; by default the one that it names."
-
-
-def reading(command: Any) -> Any:
-    """The options of a command that reads a corpus."""
-    for option in reversed(READING):
-        command = option(command)
-    return command
 
 
 @click.group("index", cls=Once)

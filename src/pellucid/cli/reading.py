@@ -12,6 +12,7 @@ import rich_click as click
 
 from pellucid.cli.output import clean, say
 from pellucid.cli.typed import first_typed
+from pellucid.errors import InputError, Item, several
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
@@ -30,8 +31,6 @@ class Text(click.ParamType):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if (byte := _NO_TEXT.search(value)) is not None and not os.path.lexists(value):
-            from pellucid.errors import InputError
-
             shown = clean(_NO_TEXT.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20]))
             number, encoding = ord(byte[0]) - 0xDC00, sys.getfilesystemencoding()
             raise InputError(f"{shown!r} is not {encoding} text (byte 0x{number:02x}): convert it first")
@@ -60,8 +59,6 @@ def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:
 
 
 def _meant(arguments: tuple[str, ...], column: str | None) -> Path | None:
-    from pellucid.errors import InputError, several
-
     if arguments == ("-",) or (column is not None and len(arguments) != 1):
         if column is not None:
             raise click.UsageError("columns are those of one FILE, and no such file was given")
@@ -80,7 +77,6 @@ def _meant(arguments: tuple[str, ...], column: str | None) -> Path | None:
 
 def _is_file(argument: str, *, sure: bool) -> bool:
     """Whether an argument is the name of a file.  sure: it can be nothing else."""
-    from pellucid.errors import InputError
     from pellucid.text.lines import size_and_time
     from pellucid.text.rows import OBJECTS, PLAIN, TABLES
 
@@ -146,8 +142,6 @@ def among(many: int, what: str = "text") -> Where:
 @contextlib.contextmanager
 def placed(where: Where | None) -> Iterator[None]:
     """An error that names an item names its line instead, where it stands in one."""
-    from pellucid.errors import InputError, Item
-
     try:
         yield
     except InputError as error:
@@ -159,7 +153,6 @@ def placed(where: Where | None) -> Iterator[None]:
 
 def check_lines(path: Path, column: str | None) -> None:
     """Refuses a file whose lines are no texts: a table without a column, and JSON that is not one object a line."""
-    from pellucid.errors import InputError
     from pellucid.text.rows import check_column
 
     check_column(path, column)
@@ -179,8 +172,6 @@ def standard_lines() -> Iterator[str]:
 
 def standard_texts() -> Iterator[str]:
     """The same, each a text. Raises InputError where there is none: what should have written them may have failed."""
-    from pellucid.errors import InputError
-
     found = standard_lines()
     first = next(found, None)
     if first is None:
@@ -200,8 +191,6 @@ def standard_line(number: int) -> str | None:
 
     number: how many lines were read before.  Raises InputError for what is no text in the encoding of standard input.
     """
-    from pellucid.errors import InputError
-
     try:
         line = sys.stdin.readline()
     except UnicodeDecodeError as error:
@@ -224,8 +213,6 @@ def one_text(typed: str, called: str, purpose: str) -> str:
 
     called: what the command calls it.  purpose: what is done with it, such as "look at".
     """
-    from pellucid.errors import InputError
-
     given_as, text = ("standard input", standard_text().strip()) if typed == "-" else (called, typed)
     if not text.strip():
         raise InputError(f"{given_as} is empty: there is nothing to {purpose}")

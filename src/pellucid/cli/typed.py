@@ -22,16 +22,27 @@ class Others(click.Option):
     """
 
     def __init__(
-        self, *declared: Any, names: Callable[[], Collection[str]], apart: Mapping[str, str] | None = None, **how: Any
+        self, *declared: Any, names: Callable[[], Collection[str]], apart: Mapping[str, str], **how: Any
     ) -> None:
         super().__init__(*declared, multiple=True, metavar="NAME=VALUE", **how)
-        self.names, self.apart = names, apart or {}
+        self.names, self.apart = names, apart
 
     def elsewhere(self, name: str, command: click.Command) -> str | None:
         """How a name is typed that this option does not take, such as "--overwrite"; None for any other name."""
         option = _by_name(command).get(name)
         own = self.apart.get(name) if option is None else _spelled(option)
         return own if own is not None and name not in self.names() else None
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one, for the commands that share them."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 class Place(click.Path):

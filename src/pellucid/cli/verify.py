@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from pellucid.bars import bar
 from pellucid.cli.errors import FAILED
 from pellucid.cli.output import json_of, progress, say_to_all
 from pellucid.cli.reading import TEXT
@@ -42,7 +43,6 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
       pellucid verify all-MiniLM-L6-v2
       pellucid verify ./my-model --dtype float64 --text "a sentence of my own" --json
     """
-    from pellucid.bars import bar
     from pellucid.tasks.verify import TEXTS, verify
 
     checks = []

@@ -8,6 +8,8 @@ import rich_click as click
 
 from pellucid.cli.output import clean, colour_of, draw
 from pellucid.cli.reading import TEXT
+from pellucid.cli.typed import together
+from pellucid.errors import Argument, Blank, InputError
 from pellucid.tasks.names import SMALL
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
@@ -17,7 +19,7 @@ if TYPE_CHECKING:  # a person who asks for help does not wait for torch
 HOTTEST = 1000
 """The highest temperature."""
 
-_OPTIONS = (
+writing_options = together(
     click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
     click.option(
         "--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: the model's, or 256]"
@@ -37,19 +39,12 @@ _OPTIONS = (
         "--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16, int8, int4 or auto."
     ),
 )
-
-
-def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that writes."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""The options of a command that writes."""
 
 
 def opened(model: str, dtype: str) -> "pellucid.Model":
     """The model that is to write. Raises InputError for one that cannot."""
     import pellucid
-    from pellucid.errors import Argument, Blank, InputError
 
     found = pellucid.load(model, dtype=dtype)
     if not found.config.writes:
