@@ -32,13 +32,6 @@ COMMANDS = {
 """Every sub-command, and the first line of its help; each lives in a file of its name."""
 
 
-class Listed(click.RichGroup):
-    """A group that lists its commands in the order in which they were given."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
 class Lazy(Once):
     """A group that imports a sub-command when it is called, and not before: not for its help either."""
 
@@ -46,17 +39,17 @@ class Lazy(Once):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        return importlib.import_module(f"pellucid.cli.{cmd_name}").command
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            return importlib.import_module(f"pellucid.cli.{cmd_name}").command
+        return self.commands.get(cmd_name)
 
     def format_help(self, ctx: click.RichContext, formatter: click.RichHelpFormatter) -> None:
         lines: dict[str, click.Command] = {
             name: click.RichCommand(name=name, help=line) for name, line in COMMANDS.items()
         }
-        listed = Listed(name=self.name, commands=lines, params=self.params, help=self.help)
+        listed = Lazy(name=self.name, commands=lines, params=self.params, help=self.help)
         names = {"info_name": ctx.info_name, "help_option_names": ctx.help_option_names}
-        listed.format_help(click.RichContext(listed, parent=ctx.parent, **names), formatter)
+        click.RichGroup.format_help(listed, click.RichContext(listed, parent=ctx.parent, **names), formatter)
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})

@@ -13,7 +13,7 @@ import rich_click as click
 from pellucid.cli.output import check_place, progress, say
 from pellucid.cli.reading import BESIDE, TEXT, one_text
 from pellucid.cli.typed import Place
-from pellucid.errors import counted
+from pellucid.errors import Argument, Blank, InputError, counted
 from pellucid.files import MOST_NAME, write_whole
 from pellucid.tasks.names import SENTENCES
 
@@ -126,7 +126,8 @@ def _check_way(
     """What contradicts itself is told before a model is read."""
     from pellucid.view.drawn import DRAWN
 
-    if serve and (output is not None or any(drawings.values())):
+    drawn = any(drawings.values())
+    if serve and (output is not None or drawn):
         raise click.UsageError("--serve writes no file: leave out --output, --svg and --png, or --serve")
     if port and not serve:
         raise click.UsageError("--port is the port of --serve, which was not given")
@@ -134,13 +135,15 @@ def _check_way(
         from pellucid.serve.page import check_port
 
         check_port(port)
-    if opened and not serve and output is None and any(drawings.values()):
-        raise click.UsageError("--open is for a page: leave it out, or say with --output where the page goes")
-    if any(drawings.values()) and output is None and view not in (None, *DRAWN):
-        known = " and ".join(DRAWN)
-        raise click.UsageError(f"--view {view} is for a page: of the views, {known} can be drawn into a file")
-    if lens and any(drawings.values()) and output is None:
-        raise click.UsageError("--lens is for a page: leave it out, or say with --output where the page goes")
+    if drawn and output is None:
+        for option, said in (("--open", opened), ("--lens", lens)):
+            if said:
+                raise click.UsageError(
+                    f"{option} is for a page: leave it out, or say with --output where the page goes"
+                )
+        if view not in (None, *DRAWN):
+            known = " and ".join(DRAWN)
+            raise click.UsageError(f"--view {view} is for a page: of the views, {known} can be drawn into a file")
     check_place("--output", output, ".html")
     for kind, path in drawings.items():
         check_place(f"--{kind}", path, f".{kind}")
@@ -148,8 +151,6 @@ def _check_way(
 
 def _check_shown(model: "pellucid.Model", layer: int, heads: tuple[int, ...]) -> None:
     """Refuses a layer and heads that no attention of the model has, before it reads anything."""
-    from pellucid.errors import Argument, InputError
-
     config, side = model.config, model.config.decoder
     layers = max(config.num_hidden_layers, side.num_decoder_layers if side else 0)
     count = max(config.num_attention_heads, side.decoder_attention_heads if side else 0)
@@ -161,8 +162,6 @@ def _check_shown(model: "pellucid.Model", layer: int, heads: tuple[int, ...]) ->
 
 def _check_lens(model: "pellucid.Model") -> None:
     """Refuses a model that says no words, before it reads any."""
-    from pellucid.errors import Argument, Blank, InputError
-
     head = model.config.head
     if head is None or head.answers != "vocabulary":
         other = Argument("model", Blank("NAME"))

@@ -29,36 +29,33 @@ def shown(answer: "Answer | Answers", item: str, several: bool, ranked: bool) ->
     item: the text that it answers, on one line.  several: whether it stands among answers to other texts.
     ranked: show all that was possible, and not the best alone.
     """
+    title = [_line((item, "bold"))] if several else []
     if isinstance(answer, list):
         rows = _rows_of(answer)
-        if several:
-            yield _line((item, "bold"))
+        yield from title
         yield _table(rows) if rows else _line(("nothing found", "dim"))
+    elif "labels" in answer:  # of one's own
+        yield from title
+        yield _table([[(label, ""), _share(score)] for label, score in zip(answer["labels"], answer["scores"])])
     elif "label" in answer and not ranked:
         beside = [(item, "dim")] if several else []
         yield _table([[(answer["label"], "bold"), _score(answer), *beside]])
-    elif "score" in answer and "labels" not in answer:
-        if several:
-            yield _line((item, "bold"))
-        yield _table([_possible(one) for one in (answer.all or [answer] if ranked else [answer])])
-    else:
-        yield from _other(answer, item, several, ranked)
+    elif "score" in answer:
+        yield from title
+        yield _table([_possible(one) for one in _every(answer, ranked)])
+    else:  # texts that were written
+        for one in _every(answer, ranked):
+            for written in one.values():
+                yield _line((written if isinstance(written, str) else _last_said(written), ""))
     for one in [answer, *(answer if isinstance(answer, list) else [])]:
         why: Reason | None = getattr(one, "why", None)
         if why is not None:
             yield from _why(why)
 
 
-def _other(answer: "Answer", item: str, several: bool, ranked: bool) -> "Iterator[Table | Text]":
-    """Labels of one's own, and texts that were written."""
-    if "labels" in answer:
-        if several:
-            yield _line((item, "bold"))
-        yield _table([[(label, ""), _share(score)] for label, score in zip(answer["labels"], answer["scores"])])
-        return
-    for one in answer.all or [answer] if ranked else [answer]:
-        for written in one.values():
-            yield _line((written if isinstance(written, str) else _last_said(written), ""))
+def _every(answer: "Answer", ranked: bool) -> "Sequence[Answer]":
+    """All that was possible, or the best alone."""
+    return answer.all or [answer] if ranked else [answer]
 
 
 def _possible(answer: "Answer") -> list[tuple[str, str]]:
@@ -75,7 +72,8 @@ def _rows_of(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
     rows = []
     for i, one in enumerate(answers):
         if not isinstance(one, dict):
-            rows.append([(str(i), "dim"), (" ".join(f"{x:+.4f}" for x in one[:NUMBERS]), ""), (_rest(one), "dim")])
+            more = f"and {len(one) - NUMBERS} more" if len(one) > NUMBERS else ""
+            rows.append([(str(i), "dim"), (" ".join(f"{x:+.4f}" for x in one[:NUMBERS]), ""), (more, "dim")])
         elif "token_str" in one:
             rows.append([(one["token_str"], "bold"), _share(one["score"]), (one["sequence"], "dim")])
         elif "corpus_id" in one:
@@ -84,10 +82,6 @@ def _rows_of(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
             kind = one.get("entity_group", one.get("entity", ""))
             rows.append([(kind, "bold"), (one["word"], ""), _share(one["score"]), _place(one)])
     return rows
-
-
-def _rest(vector: Sequence[float]) -> str:
-    return f"and {len(vector) - NUMBERS} more" if len(vector) > NUMBERS else ""
 
 
 def _place(one: Any) -> tuple[str, str]:

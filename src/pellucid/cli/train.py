@@ -130,7 +130,8 @@ def command(
 def _given(given: tuple[str, ...], recipe: Path | None, model: str | None) -> tuple[str | None, Any]:
     """The task and the data; with a recipe either may be missing."""
     task, rest = (given[0], given[1:]) if given else (None, ())
-    if recipe is not None and len(given) == 1 and not _is_task(given[0]):
+    tasks = {name for one in OBJECTIVES for name in (one.name, *one.aliases)}
+    if recipe is not None and len(given) == 1 and given[0] not in tasks:
         task, rest = None, given
     task = None if task is None else learned_task(task)
     for missing, what in ((task, "TASK"), (rest, "DATA"), (model, "--model")):
@@ -139,10 +140,6 @@ def _given(given: tuple[str, ...], recipe: Path | None, model: str | None) -> tu
                 f"Missing {what}: write pellucid train TASK DATA --model NAME -o FOLDER, or --recipe FILE."
             )
     return task, None if not rest else rest[0] if len(rest) == 1 else rest
-
-
-def _is_task(word: str) -> bool:
-    return any(word in (one.name, *one.aliases) for one in OBJECTIVES)
 
 
 def _share(validation: str | None) -> float | str | None:
