@@ -52,50 +52,34 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
 
 
 def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> None:
-    """One message after the other, each answered with all that was said before it, as far as the model reads."""
-    talk = _Talk(model, start, options, sys.stdin.isatty())
-    if talk.at_terminal:
+    """One message after the other, each answered with all that was said before it, as far as the model reads. At a
+    terminal, one that cannot be answered is said to be so, and forgotten."""
+    at_terminal, turns, told = sys.stdin.isatty(), start, False
+    if at_terminal:
         say("/reset forgets what was said, /exit or Ctrl-D leaves")
     for line in _lines():
         if line == "/exit":
             return
         if line == "/reset":
-            talk.forget()
+            turns, told = start, False
         elif re.fullmatch(r"/\w+", line):
             say(f"there is no {line}: /reset forgets what was said, /exit or Ctrl-D leaves")
         elif line:
-            talk.go_on(line)
-
-
-class _Talk:
-    """A conversation.
-
-    turns: what was said, as far as the model still reads it.  told: whether it was said that it reads no more.
-    """
-
-    def __init__(self, model: "pellucid.Model", start: Turns, options: dict[str, Any], at_terminal: bool) -> None:
-        self.model, self.start, self.options, self.at_terminal = model, start, options, at_terminal
-        self.forget()
-
-    def forget(self) -> None:
-        self.turns, self.told = list(self.start), False
-
-    def go_on(self, line: str) -> None:
-        """A message and its answer; at a terminal, one that cannot be answered is said to be so, and forgotten."""
-        whole = [*self.turns, {"role": "user", "content": line}]
-        try:
-            turns = _fitting(self.model, whole, self.options)
-            if len(turns) < len(whole) and not self.told:
-                say("the oldest of what was said no longer fits, and is left out from here on; /reset forgets it all")
-                self.told = True
-            answer = _answer(self.model, turns, self.options, stops=self.at_terminal)
-        except InputError as error:
-            if not self.at_terminal:
-                raise
-            said = as_typed(error, get_current_context())
-            click.echo(clean(f"pellucid: {said}", err=True), err=True)
-        else:
-            self.turns = [*turns, {"role": "assistant", "content": answer}]
+            whole = [*turns, {"role": "user", "content": line}]
+            try:
+                fits = _fitting(model, whole, options)
+                if len(fits) < len(whole) and not told:
+                    oldest = "the oldest of what was said no longer fits, and is left out from here on"
+                    say(f"{oldest}; /reset forgets it all")
+                    told = True
+                answer = _answer(model, fits, options, stops=at_terminal)
+            except InputError as error:
+                if not at_terminal:
+                    raise
+                said = as_typed(error, get_current_context())
+                click.echo(clean(f"pellucid: {said}", err=True), err=True)
+            else:
+                turns = [*fits, {"role": "assistant", "content": answer}]
 
 
 def _fitting(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> Turns:
