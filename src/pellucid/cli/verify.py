@@ -47,13 +47,8 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
 
     checks = []
     with bar("", shown=progress(), bar_format="{desc} ({elapsed})") as line:
-        for check in verify(
-            checkpoint,
-            texts=texts or TEXTS,
-            tokens=tokens,
-            dtype=dtype,
-            begin=lambda what: line.set_description_str(what),
-        ):
+        how: dict[str, Any] = {"texts": texts or TEXTS, "tokens": tokens, "dtype": dtype}
+        for check in verify(checkpoint, **how, begin=line.set_description_str):
             checks.append(check)
             if not as_json:
                 line.clear()

@@ -1,5 +1,6 @@
 """From queries to hits: vectors that are near, words that stand there, and both orders as one."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -141,11 +142,10 @@ class Field:
 
     def orders(self, queries: Sequence[Query], depth: int) -> list[Order]:
         """The rows of each query, in the order that was asked for; `depth` of each kind are looked at."""
-        near_ = self.near(np.concatenate([query.vectors for query in queries]), depth)
-        found, start = [], 0
+        near_ = iter(self.near(np.concatenate([query.vectors for query in queries]), depth))
+        found = []
         for query in queries:
-            mine = near_[start : start + len(query.vectors)]
-            start += len(query.vectors)
+            mine = list(itertools.islice(near_, len(query.vectors)))
             if query.words is None:
                 ((places, similar),) = mine
                 found.append(Order(places, similar, similar, np.full(len(places), np.nan)))
