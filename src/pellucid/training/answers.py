@@ -116,9 +116,8 @@ class QuestionAnswering(Objective):
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = batch_of(loaded, examples)
         ends = torch.tensor([one.target[:2] for one in examples], device="cpu")
-        return batch | {"labels": ends.to(batch["input_ids"].device)}
+        return batch_of(loaded, examples, labels=ends)
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         logits = learner.logits(**batch)

@@ -126,7 +126,7 @@ class TextGeneration(OverVocabulary):
         def read(group: list[int]) -> dict[str, Tensor]:
             return self._batch(loaded, [examples[i] for i in group], [None] * len(group))
 
-        told = likelihood(loaded.module.swift(), [example.length for example in examples], read)
+        told = likelihood(loaded, examples, read)
         return {"loss": told["loss"], "perplexity": told["perplexity"]}
 
 

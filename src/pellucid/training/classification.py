@@ -178,7 +178,7 @@ class TextClassification(Taught):
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        read = encoded(loaded, rows, self.max_length, "text", "text_pair")
+        read = encoded(loaded, rows, self.max_length)
         targets = self._targets(loaded, rows)
         return [Example((one.ids,), (one.type_ids,), aim) for one, aim in zip(read, targets)]
 
@@ -208,7 +208,6 @@ class TextClassification(Taught):
     # -- examples to losses -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = batch_of(loaded, examples)
         aims: list[Target] = [one.target for one in examples]
         found = {"labels": _numbers(aims, [0 if one.label is None else one.label for one in aims])}
         if self.class_weights is not None and aims[0].label is not None:
@@ -216,8 +215,7 @@ class TextClassification(Taught):
             found["weights"] = weights[found["labels"]] if aims[0].kind == "single" else weights
         if self.teacher is not None:
             found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32, device="cpu")
-        device = batch["input_ids"].device
-        return batch | {name: value.to(device) for name, value in found.items()}
+        return batch_of(loaded, examples, **found)
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         single = "weights" in batch and batch["labels"].dim() == 1

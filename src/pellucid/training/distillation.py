@@ -80,7 +80,7 @@ class Taught(Objective):
         if self.taught_by is None:
             return [None] * len(rows)
         self.check_teacher(self.taught_by, loaded)
-        read = encoded(self.taught_by, rows, None, "text", "text_pair")
+        read = encoded(self.taught_by, rows, None)
         return logits_of(self.taught_by, [Example((one.ids,), (one.type_ids,)) for one in read])
 
     def shared(self, own: Tensor, theirs: Tensor) -> Tensor:

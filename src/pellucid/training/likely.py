@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 from torch.nn import functional
 
+from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.machine import product_dtype
 from pellucid.models import Network
@@ -16,6 +17,7 @@ from pellucid.training.distillation import Taught, softened
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, LEAST, vocabulary_loss
 from pellucid.training.metrics import perplexity
+from pellucid.training.objective import Example
 
 
 class Likely(NamedTuple):
@@ -34,36 +36,34 @@ class OverVocabulary(Taught):
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        asked = batch["labels"] != IGNORED
-        stream, labels = learner.before_head(**batch)[asked], batch["labels"][asked]
-        features = learner.features(stream)  # the vocabulary is the most costly of all products: of these alone
-        weight, bias = head_of(learner.module).table
+        features, (weight, bias), labels = asked_of(learner, batch)
         if self.taught_by is None:
             return vocabulary_loss(features, weight, bias, labels, dtype=learner.dtype)
         kind = product_dtype(learner.dtype, features.device)
         logits = functional.linear(features.to(kind), weight.to(kind)).float()
         logits = logits if bias is None else logits + bias
         own = functional.cross_entropy(logits, labels, reduction="sum")
-        theirs = softened(logits, self.answers(batch)[asked], self.temperature).sum()
+        theirs = softened(logits, self.answers(batch)[batch["labels"] != IGNORED], self.temperature).sum()
         return self.shared(own, theirs)
 
 
-def head_of(module: Any) -> MaskedToken | NextToken:
-    """The head over a vocabulary; objectives that need it see to it that it is there."""
-    head = module.head
-    assert isinstance(head, MaskedToken | NextToken)
-    return head
+def asked_of(learner: Learner, batch: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor | None], Tensor]:
+    """What the table of the head is multiplied with at the positions that are asked, since the vocabulary is the most
+    costly of all products; that table and its bias; and the right tokens."""
+    asked, head = batch["labels"] != IGNORED, learner.module.head
+    assert isinstance(head, MaskedToken | NextToken)  # the objective asked for it
+    return learner.features(learner.before_head(**batch)[asked]), head.table, batch["labels"][asked]
 
 
 def likelihood(
-    module: Network, lengths: Sequence[int], read: Callable[[list[int]], dict[str, Tensor]]
+    loaded: Loaded, examples: Sequence[Example], read: Callable[[list[int]], dict[str, Tensor]]
 ) -> dict[str, float]:
     """The mean loss, its exponential and the share that is right, over all positions that are asked.
 
-    lengths: of all rows.
-    read: the rows with these numbers as one batch, `labels` Int[Tensor, "batch seq"] among it, -100 for none.
+    read: the examples with these numbers as one batch, `labels` Int[Tensor, "batch seq"] among it, -100 for none.
     Raises InputError where no position is asked.
     """
+    module, lengths = loaded.module.swift(), [one.length for one in examples]
     found = [one for _, one in passes(module, lengths, lambda group: _likely(module, **read(group)))]
     asked = sum(one.asked for one in found)
     if not asked:

@@ -122,7 +122,7 @@ class FillMask(OverVocabulary):
         segments = padded([example.target.segments for example in examples], 0)
         batch = {
             "input_ids": padded([ids for ids, _ in hidden], loaded.padding),
-            "token_type_ids": padded([np.asarray(example.types[0]) for example in examples], 0),
+            "token_type_ids": padded([example.types[0] for example in examples], 0),
             "labels": padded([labels for _, labels in hidden], IGNORED),
         }
         if segments.max(initial=0) > 1:
@@ -160,7 +160,7 @@ class FillMask(OverVocabulary):
         def read(group: list[int]) -> dict[str, Tensor]:
             return self._batch(loaded, [examples[i] for i in group], [self._score_chance(i) for i in group])
 
-        return likelihood(loaded.module.swift(), [example.length for example in examples], read)
+        return likelihood(loaded, examples, read)
 
 
 @functools.lru_cache(maxsize=8)

@@ -175,8 +175,8 @@ def _f1_of_words(right: str, said: str) -> float:
     return 2 * same / (len(ours) + len(theirs))
 
 
-def translation_scores(truth: Iterable[str] | Iterable[Sequence[str]], found: Sequence[str]) -> dict[str, float]:
-    """Translations, each with one right one, or with as many for every text.
+def translation_scores(truth: Sequence[str], found: Sequence[str]) -> dict[str, float]:
+    """Translations, each with the right one.
 
     ->  "bleu" (Papineni et al., 2002) and "chrf" (Popović, 2015), from 0 to 100, of the whole corpus, by sacreBLEU's
         own settings (Post, 2018, arXiv:1804.08771); by its tokenizer "zh" where the right ones are Chinese, and "char"
@@ -185,14 +185,8 @@ def translation_scores(truth: Iterable[str] | Iterable[Sequence[str]], found: Se
     require("sacrebleu")
     import sacrebleu
 
-    right = [[one] if isinstance(one, str) else list(one) for one in truth]
-    if len(right) != len(found) or len({len(one) for one in right}) > 1:
-        raise InputError(f"{len(found)} translations and {len(right)} right ones: expected as many for every text")
-    if not found:
-        return {"bleu": 0.0, "chrf": 0.0}
-    columns = [list(column) for column in zip(*right)]
-    bleu = sacrebleu.corpus_bleu(found, columns, tokenize=_tokenizer(one for several in right for one in several))
-    return {"bleu": float(bleu.score), "chrf": float(sacrebleu.corpus_chrf(found, columns).score)}
+    bleu = sacrebleu.corpus_bleu(found, [truth], tokenize=_tokenizer(truth))
+    return {"bleu": float(bleu.score), "chrf": float(sacrebleu.corpus_chrf(found, [truth]).score)}
 
 
 def _tokenizer(texts: Iterable[str]) -> str | None:

@@ -84,7 +84,7 @@ def numbered(sizes: Sequence[int]) -> Tokens:
     return np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int32), sizes)
 
 
-def padded(rows: Sequence[Tokens], fill: int) -> Any:
+def padded(rows: Sequence[Sequence[int] | Tokens], fill: int) -> Any:
     """Rows of unequal length as one array: Int64[array, "rows longest"]"""
     whole = np.full((len(rows), max(map(len, rows), default=0)), fill, dtype=np.int64)
     for line, row in zip(whole, rows):

@@ -29,22 +29,18 @@ def _check(max_length: int | None, own: int | None) -> None:
         raise InputError(f"max_length is {max_length}, and this model reads {own} tokens at once at most")
 
 
-def encoded(
-    loaded: Loaded, rows: Sequence[Fields], max_length: int | None, first: str = "text", second: str | None = None
-) -> list[Encoded]:
-    """The texts of the rows; what is too long is cut, the longer of a pair first, and one note counts how often.
-
-    first, second: columns; a row without the second, or with nothing in it, is one text and no pair.
-    """
+def encoded(loaded: Loaded, rows: Sequence[Fields], max_length: int | None) -> list[Encoded]:
+    """The column `text` of each row, and `text_pair` where something stands in it; what is too long is cut, the longer
+    of a pair first, and one note counts how often."""
     tokenizer, most = loaded.words, limit(loaded, max_length)
-    ones = texts(rows, first)
-    paired = [i for i, row in enumerate(rows) if second is not None and not missing(row.get(second))]
-    others = texts([rows[i] for i in paired], second) if second is not None else []
+    ones = texts(rows, "text")
+    paired = [i for i, row in enumerate(rows) if not missing(row.get("text_pair"))]
+    others = texts([rows[i] for i in paired], "text_pair")
     found: dict[int, Encoded] = {}
     alone = sorted(set(range(len(rows))) - set(paired))
     found |= zip(alone, tokenizer.encode([ones[i] for i in alone], max_length=most))
     found |= zip(paired, tokenizer.encode([ones[i] for i in paired], others, max_length=most))
     for i, row in enumerate(rows):
-        check_read(found[i].ids, f"{place(row, i)}: {first!r}")
+        check_read(found[i].ids, f"{place(row, i)}: 'text'")
     warn_of_cut(sum(one.cut > 0 for one in found.values()), len(rows), most)
     return [found[i] for i in range(len(rows))]

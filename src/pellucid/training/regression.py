@@ -77,7 +77,7 @@ class TextRegression(Taught):
             raise InputError(
                 f"this model has {loaded.config.num_labels} labels, expected one number: choose another task"
             )
-        read = encoded(loaded, rows, self.max_length, "text", "text_pair")
+        read = encoded(loaded, rows, self.max_length)
         numbers = [None] * len(rows) if self.unlabelled(rows) else numbers_of(rows)
         said = self.said_of_texts(loaded, rows)
         targets = map(Target, numbers, (None if one is None else float(one) for one in said))
@@ -86,13 +86,11 @@ class TextRegression(Taught):
     # -- examples to losses -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = batch_of(loaded, examples)
         aims: list[Target] = [one.target for one in examples]
         found = {"labels": torch.tensor([one.number or 0.0 for one in aims], dtype=torch.float32, device="cpu")}
         if self.teacher is not None:
             found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32, device="cpu")
-        device = batch["input_ids"].device
-        return batch | {name: value.to(device) for name, value in found.items()}
+        return batch_of(loaded, examples, **found)
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         said = learner.logits(**batch)[:, 0]

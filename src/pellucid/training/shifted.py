@@ -22,9 +22,9 @@ def shifted(loaded: Loaded, examples: Sequence[Example]) -> np.ndarray:
     """
     start = started(loaded)
     width = max(len(one.ids[1]) for one in examples)
-    return padded([np.asarray([start, *one.ids[1]][:width]) for one in examples], loaded.config.pad_token_id or 0)
+    return padded([[start, *one.ids[1]][:width] for one in examples], loaded.config.pad_token_id or 0)
 
 
 def labels_of(examples: Sequence[Example]) -> np.ndarray:
     """What the decoder is to say: Int64[ndarray, "batch seq"], -100 where a target has ended"""
-    return padded([np.asarray(one.ids[1]) for one in examples], IGNORED)
+    return padded([one.ids[1] for one in examples], IGNORED)

@@ -25,6 +25,7 @@ from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.metrics import entity_scores, require, share_of_commonest
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for, logits_of
+from pellucid.training.packed import padded
 from pellucid.training.reading import limit
 
 log = logging.getLogger("pellucid")
@@ -193,11 +194,7 @@ class TokenClassification(Objective):
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = batch_of(loaded, examples)
-        labels = torch.full(batch["input_ids"].shape, IGNORED, device="cpu")
-        for row, one in zip(labels, examples):
-            row[: one.length] = torch.tensor(one.target.labels, device="cpu")
-        return batch | {"labels": labels.to(batch["input_ids"].device)}
+        return batch_of(loaded, examples, labels=padded([one.target.labels for one in examples], IGNORED))
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float((batch["labels"] != IGNORED).sum())

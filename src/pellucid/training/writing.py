@@ -5,28 +5,28 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import Argument, InputError, short
-from pellucid.generation.prompts import end_lacking
+from pellucid.generation.prompts import Order, end_lacking
+from pellucid.generation.said import with_ends
 from pellucid.tasks import writing as answering
-from pellucid.tasks.told import pairs_of, params_of, prefix_of, with_prefix
+from pellucid.tasks.told import pairs_of, params_of, prefix_of, settled, with_prefix
 from pellucid.text.behind import encode_behind
 from pellucid.text.cut import check_read, warn_of_cut
 from pellucid.training.data import place
 from pellucid.training.learner import Learner
-from pellucid.training.likely import head_of, likelihood
+from pellucid.training.likely import asked_of, likelihood
 from pellucid.training.losses import IGNORED, vocabulary_loss
 from pellucid.training.metrics import require
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for
 from pellucid.training.reading import limit
 from pellucid.training.shifted import labels_of, shifted
 from pellucid.training.sides import BY_LANGUAGE, sides
-from pellucid.training.written import Writing, written_scores
+from pellucid.training.written import BEYOND, written_scores
 
 _WRITTEN = ("num_beams", "length_penalty", "max_new_tokens")
 """How held-out texts are written."""
@@ -119,10 +119,9 @@ class TextToText(Objective):
         for i, (row, source) in enumerate(zip(rows, sources)):
             check_read(source.ids, f"{place(row, i)}: 'text'")
         warn_of_cut(sum(source.cut > 0 for source in sources), len(sources), most)
-        rests = [[0] * len(target) for target in targets]
         return [
-            Example((source.ids, target), (source.type_ids, rest), text)
-            for source, target, rest, text in zip(sources, targets, rests, right)
+            Example((source.ids, target), (source.type_ids,), text)
+            for source, target, text in zip(sources, targets, right)
         ]
 
     def _targets(self, loaded: Loaded, begins: str, right: Sequence[str]) -> list[list[int]]:
@@ -162,19 +161,14 @@ class TextToText(Objective):
     # -- examples to a loss -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        batch = batch_of(loaded, examples)
-        device = batch["input_ids"].device
-        wanted = {"decoder_input_ids": shifted(loaded, examples), "labels": labels_of(examples)}
-        return batch | {name: torch.from_numpy(array).to(device) for name, array in wanted.items()}
+        reads, says = shifted(loaded, examples), labels_of(examples)
+        return batch_of(loaded, examples, decoder_input_ids=reads, labels=says)
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        stream = learner.before_head(**batch)
-        weight, bias = head_of(learner.module).table
-        asked = batch["labels"] != IGNORED
-        features, labels = learner.features(stream[asked]), batch["labels"][asked]
+        features, (weight, bias), labels = asked_of(learner, batch)
         return vocabulary_loss(features, weight, bias, labels, smoothing=self.label_smoothing, dtype=learner.dtype)
 
     # -- scores -------------------------------------------------------------------------------------------------------
@@ -185,7 +179,7 @@ class TextToText(Objective):
         def read(group: list[int]) -> dict[str, Tensor]:
             return self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
 
-        found = likelihood(loaded.module.swift(), [one.length for one in examples], read)
+        found = likelihood(loaded, examples, read)
         return found | (self._writes(loaded, examples) if self.generate else {})
 
     def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
@@ -194,14 +188,18 @@ class TextToText(Objective):
 
     def check_held(self, loaded: Loaded, examples: Sequence[Example]) -> None:
         if examples and self.generate is not False:
-            self._how(loaded).order(loaded, [one.ids[0] for one in examples])
+            self._order(loaded, examples)
 
     def _writes(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        sources, right = [one.ids[0] for one in examples], [one.target for one in examples]
-        return written_scores(loaded, sources, right, self._how(loaded))
+        return written_scores(self._order(loaded, examples), [one.target for one in examples])
 
-    def _how(self, loaded: Loaded) -> Writing:
-        return Writing(self.num_beams, self.length_penalty, self.max_new_tokens, self._names(loaded))
+    def _order(self, loaded: Loaded, examples: Sequence[Example]) -> Order:
+        """What is to be written for the sources of some examples."""
+        sources = [one.ids[0] for one in examples]
+        asked = {name: getattr(self, name) for name in _WRITTEN} | {"do_sample": False, "num_return_sequences": 1}
+        most = {"max_new_tokens": max(map(len, sources)) + BEYOND}
+        settings = settled(loaded, asked, self._names(loaded), most)
+        return Order(with_ends(loaded), loaded.target_words, sources, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
