@@ -127,7 +127,7 @@ def train(
         truth(flag, value)
     told = Recipe() if recipe is None else read_recipe(path_of(recipe))
     name = named(_wanted("task", task, told.task))
-    said = as_said(name, told.said, f"{told.file}: ") | as_said(name, settings)
+    said = as_said(name, told.said, f"{told.file}: ") | settings
     objective, chosen = asked(name, said)
     base = _base(model, told, from_scratch, chosen)
     if chosen.adapter_only and isinstance(model, Model):
@@ -236,9 +236,8 @@ def _base(model: str | os.PathLike[str] | Model | None, told: Recipe, from_scrat
     if scratch and settings.lora is not None:
         lora, anew = Argument("lora", settings.lora), Argument("from_scratch", True)
         raise InputError(lora, " adapts what is learned already, and ", anew, " forgets it: leave one of them out")
-    own = (
-        told.file.parent if told.file is not None and facts.get("from_scratch") else None
-    )  # it stands beside the model
+    # a recipe of a model that was built names none, and stands beside it
+    own = told.file.parent if told.file is not None and facts.get("from_scratch") else None
     found = _wanted("model", model, told.place(facts["name"]) if "name" in facts else own)
     held = found if isinstance(found, Model) else _opened(found, Where(facts.get("revision")))
     if not scratch:

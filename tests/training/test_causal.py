@@ -106,7 +106,7 @@ def test_nothing_leaks_from_one_text_to_another(gpt2: Loaded) -> None:
     states = []
     for given in (batch, changed):
         learner.begin(0, 0)
-        states.append(learner.states(input_ids=given["input_ids"], segments=given["segments"]).detach())
+        states.append(learner.twin.states(input_ids=given["input_ids"], segments=given["segments"]).detach())
     others = batch["segments"] != 2
     assert torch.equal(states[0][others], states[1][others])
     assert not torch.equal(states[0][~others], states[1][~others])

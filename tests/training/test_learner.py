@@ -263,7 +263,7 @@ def test_states_and_what_a_head_reads() -> None:
     for family in ("bert", "gpt2", "t5"):
         model = model_of(family)
         batch, module = batch_of(model), model.loaded.module
-        torch.testing.assert_close(learner_of(model).states(**batch), module.states(**batch), rtol=0, atol=1e-4)
+        torch.testing.assert_close(learner_of(model).twin.states(**batch), module.states(**batch), rtol=0, atol=1e-4)
     model = model_of("bart")
     batch, module = batch_of(model), model.loaded.module
     found = learner_of(model).before_head(**batch, decoder_input_ids=batch["input_ids"])
@@ -278,7 +278,8 @@ def test_chance_follows_from_the_step_and_leaves_the_global_one_alone() -> None:
 
     def at(learner: Learner, step: int, piece: int) -> Tensor:
         learner.begin(step, piece)
-        return learner.states(**batch)
+        found: Tensor = learner.twin.states(**batch)
+        return found
 
     wanted = at(first, 5, 1)
     for step in (0, 64, 70, 1000):

@@ -43,18 +43,11 @@ class Learner:
         """
         return _wide(self.twin.logits(**self._read(batch)))
 
-    def states(self, **batch: Any) -> Tensor:
-        """The last hidden states, of an encoder-decoder those of the encoder.
-
-        batch: input_ids, attention_mask, token_type_ids, segments: Int[Tensor, "batch seq"]
-        ->  Float32[Tensor, "batch seq hidden"]
-        """
-        return _wide(self.twin.states(**self._read(batch)))
-
     def before_head(self, **batch: Any) -> Tensor:
         """The hidden states that the head reads, of an encoder-decoder those of the decoder.
 
-        batch: as `states` takes it; for an encoder-decoder also decoder_input_ids Int[Tensor, "batch seq"]
+        batch: input_ids, attention_mask, token_type_ids, segments: Int[Tensor, "batch seq"], and of an encoder-decoder
+            decoder_input_ids of the same kind
         ->  Float32[Tensor, "batch seq hidden"]
         """
         return _wide(self.twin.before_head(**self._read(batch)))

@@ -29,13 +29,18 @@ class Log:
     """
 
     def __init__(self, path: Path | None, step: int = 0) -> None:
-        self.path, self.lines = path, [] if path is None else _until(path, step)
-        if path is not None and (lacking := step - len({line["step"] for line in self.lines if "loss" in line})):
-            log.warning("%s lacks %s of the first %d steps: it tells of the others alone", path, f"{lacking:,}", step)
+        self.path, self.lines = path, list[dict[str, Any]]()
         self._handle: int | None = None
-        if path is not None:
-            write_whole(path, lambda file: file.write(b"".join(map(_written, self.lines))))
-            self._handle = self._open(path)
+        if path is None:
+            return
+        self.lines = [line for line in read_log(path) if line["step"] <= step]
+        if lacking := step - len({line["step"] for line in self.lines if "loss" in line}):
+            log.warning("%s lacks %s of the first %d steps: it tells of the others alone", path, f"{lacking:,}", step)
+        self.copy(path)
+        try:
+            self._handle = os.open(path, os.O_WRONLY | os.O_APPEND)
+        except OSError as error:
+            raise cannot_write(path, error) from error
 
     def write(self, line: dict[str, Any]) -> None:
         """Adds a line. Raises ResourceError where there is no room for it; the file then ends before it."""
@@ -70,15 +75,8 @@ class Log:
             self._handle = None
 
     def copy(self, target: Path) -> None:
-        """Writes all lines as another file."""
+        """Writes all lines as a whole file."""
         write_whole(target, lambda file: file.write(b"".join(map(_written, self.lines))), alone=True)
-
-    @staticmethod
-    def _open(path: Path) -> int:
-        try:
-            return os.open(path, os.O_WRONLY | os.O_APPEND)
-        except OSError as error:
-            raise cannot_write(path, error) from error
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -103,10 +101,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _until(path: Path, step: int) -> list[dict[str, Any]]:
-    return [line for line in read_log(path) if line["step"] <= step]
 
 
 def _written(line: dict[str, Any]) -> bytes:

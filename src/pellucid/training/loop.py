@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -66,27 +66,18 @@ class Progress:
     seconds: float = 0.0
 
 
-class Shelf(Protocol):
-    """Where the best numbers lie while better ones are looked for."""
-
-    def put(self, step: int, numbers: Mapping[str, Tensor]) -> None:
-        """Keeps a copy of these, and no longer of others."""
-
-    def get(self) -> dict[str, Tensor]:
-        """What was put last; nothing where nothing was."""
-        ...
-
-
-class Memory:
-    """A shelf for a training that writes nothing."""
+class Shelf:
+    """Where the best numbers lie while better ones are looked for: in memory, where a training writes nothing."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, Tensor] = {}
 
     def put(self, step: int, numbers: Mapping[str, Tensor]) -> None:
+        """Keeps a copy of these, and no longer of others."""
         self.numbers = {name: tensor.detach().clone() for name, tensor in numbers.items()}
 
     def get(self) -> dict[str, Tensor]:
+        """What was put last; nothing where nothing was."""
         return self.numbers
 
 
@@ -107,7 +98,7 @@ class Loop:
     held_out: Sequence[Example] = ()
     ranks: Ranks = Ranks()
     progress: Progress = field(default_factory=Progress)
-    shelf: Shelf = field(default_factory=Memory)
+    shelf: Shelf = field(default_factory=Shelf)
     asked: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
@@ -180,12 +171,12 @@ class Loop:
         loss, asked = self.ranks.totals([loss, float(self.asked())])
         self.ranks.add_up(self.parameters.values())
         norm, most = gradient_norm(self.parameters.values()), self.settings.clip
-        finite = math.isfinite(loss) and math.isfinite(norm)
-        if finite:
+        sound = math.isfinite(loss) and math.isfinite(norm)
+        if sound:
             step(self.optimizer, learning_rate, min(1.0, most / (norm + 1e-6)) if most else 1.0)
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step += 1
-        self.progress.bad = 0 if finite else self.progress.bad + 1
+        self.progress.bad = 0 if sound else self.progress.bad + 1
         self.stopped = asked > 0
         self.last = loss, norm
         return loss, norm

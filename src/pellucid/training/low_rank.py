@@ -98,7 +98,7 @@ def check_base(given: Loaded) -> None:
     where = Where(given.source.revision if given.source else None)
     base = open_checkpoint(name, where=where, narrower={})
     for one, numbers in base.module.state_dict().items():
-        if one in own and not _is_new(one, base) and not torch.equal(own[one].to(numbers), numbers):
+        if one in own and not is_new(one, base) and not torch.equal(own[one].to(numbers), numbers):
             raise InputError(
                 f"an adapter changes {name}, and {one} of this model holds other numbers than stand there: save the "
                 "model and load it first, or give the name of the base"
@@ -166,7 +166,7 @@ def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = 
 def _whole(loaded: Loaded) -> list[str]:
     """What is written as it is: what learns so, and what the base has no numbers of, whether it learned or not."""
     named = [(name, p) for name, p in loaded.module.named_parameters() if _ATTACHED not in name]
-    return [name for name, p in named if p.requires_grad or _is_new(name, loaded)]
+    return [name for name, p in named if p.requires_grad or is_new(name, loaded)]
 
 
 def _linear(module: nn.Module, path: str) -> nn.Linear:
@@ -179,8 +179,9 @@ def _learns(name: str, loaded: Loaded) -> bool:
     """Whether a parameter learns as it is, beside the adapters."""
     head = loaded.config.head
     labels = head is not None and head.answers != "vocabulary"
-    return _is_new(name, loaded) or (labels and name.startswith("head."))
+    return is_new(name, loaded) or (labels and name.startswith("head."))
 
 
-def _is_new(name: str, loaded: Loaded) -> bool:
-    return any(name == part or name.startswith(f"{part}.") for part in loaded.untrained)
+def is_new(name: str, loaded: Loaded) -> bool:
+    """Whether a parameter is random, by itself or with the part that it is of."""
+    return any(part in ("all", name) or name.startswith(f"{part}.") for part in loaded.untrained)

@@ -14,7 +14,7 @@ from pellucid.checkpoints.network import check_network
 from pellucid.config import Config, Dropout, Head, SequenceClassification
 from pellucid.errors import InputError, several
 from pellucid.models import Network, attention_of, freeze, ties, untrained
-from pellucid.training.low_rank import attached
+from pellucid.training.low_rank import attached, is_new
 from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
 
@@ -41,7 +41,7 @@ def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded
     device = given.module.device
     module = untrained(config, settings.seed, device, torch.float32, attention_of(given.module), {})
     kept = _kept(given, config)
-    fresh = _filled(module, kept, config, given.untrained)
+    fresh = _filled(module, kept, config, given)
     _frozen(module, given.module, settings.freeze)
     pooling = given.pooling if config.head is None else None  # a head of another kind makes it no sentence model
     begun = replace(given, module=module, config=config, pooling=pooling, untrained=tuple(sorted(fresh)))
@@ -123,18 +123,14 @@ def _kept(given: Loaded, config: Config) -> dict[str, Tensor]:
     return {name: one for name, one in given.module.state_dict().items() if same or not name.startswith("head.")}
 
 
-def _filled(module: Network, kept: Mapping[str, Tensor], config: Config, random: tuple[str, ...]) -> set[str]:
-    """Copies what is kept. ->  the names of those that nothing was there for, and of those that were `random` before"""
+def _filled(module: Network, kept: Mapping[str, Tensor], config: Config, given: Loaded) -> set[str]:
+    """Copies what is kept. ->  the names of those that nothing was there for, or that were random before"""
     own = module.state_dict()
     module.load_state_dict({name: numbers for name, numbers in kept.items() if name in own}, strict=False)
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     same = ties(config)
     fresh = {name for name in parameters - kept.keys() if same.get(name) not in kept}
-    return fresh | {name for name in parameters if _is_random(name, random)}
-
-
-def _is_random(name: str, parts: tuple[str, ...]) -> bool:
-    return any(part == "all" or name == part or name.startswith(f"{part}.") for part in parts)
+    return fresh | {name for name in parameters if is_new(name, given)}
 
 
 def _frozen(module: Network, given: Network, patterns: tuple[str, ...]) -> None:

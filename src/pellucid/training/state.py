@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.contents import TRAINING
@@ -31,7 +31,7 @@ from pellucid.lock import alone
 from pellucid.machine import no_grad
 from pellucid.training.advice import AGAIN, RESUME
 from pellucid.training.log import Log
-from pellucid.training.loop import Loop
+from pellucid.training.loop import Loop, Shelf
 from pellucid.training.manifest import FILES, NAME, About, Manifest, read_manifest, write_manifest
 
 LOG, LOCK = "log.jsonl", "lock"
@@ -45,20 +45,22 @@ IN_MEMORY = 2**29
 _NUMBERS, _MOMENTS = "parameters", "moments"
 
 
-class State:
+class State(Shelf):
     """The folder of one training; also the shelf of its best numbers.
 
     folder: `training` below the folder of the model.  about: what this training is made of.
     manifest: the state that it goes on from; None where it begins.
+    best: the file of the best numbers.  waiting: the name of that which these in memory are to have; "" for none.
     """
 
     def __init__(self, folder: Path, about: About) -> None:
+        super().__init__()
         self.folder, self.about = folder, about
         self.manifest = read_manifest(folder)
         if self.manifest is not None:
             self.manifest.check(about, folder)
         self.best: dict[str, tuple[int, str]] = self.manifest.of_kind("best") if self.manifest else {}
-        self.waiting: tuple[str, dict[str, Tensor]] | None = None
+        self.waiting = ""
 
     def save(self, loop: Loop, log: Log, *, diverged: bool = False) -> None:
         """Keeps what the loop needs to go on; when this returns, it is on the disk.
@@ -69,8 +71,8 @@ class State:
         known = self.manifest.files if self.manifest else {}
         try:
             facts = known.get(name) or self._write(name, _tensors(loop))  # what a manifest names is never written again
-            if self.waiting and self.waiting[0] not in self.best:
-                self.best = {self.waiting[0]: self._write(*self.waiting)}
+            if self.waiting and self.waiting not in self.best:
+                self.best = {self.waiting: self._write(self.waiting, self.numbers)}
             log.flush()
             to_disk(self.folder)
             manifest = Manifest(loop.steps, replace(loop.progress), self.about, {name: facts, **self.best}, diverged)
@@ -90,13 +92,16 @@ class State:
             self._check(*best)
         (name, facts), *_ = self.manifest.of_kind("state").items()
         held = self._read(name, facts)
-        numbers, moments = _part(held, _NUMBERS), _part(held, _MOMENTS)
+        numbers = _part(held, _NUMBERS)
         wanted = {name: p.shape for name, p in loop.parameters.items()}
         if {name: tensor.shape for name, tensor in numbers.items()} != wanted:
             raise CorruptFileError(f"{self.folder / name} holds other parameters than those that learn: begin anew")
         for one, p in loop.parameters.items():
             p.copy_(numbers[one])
-        _give(loop, moments)
+        for place, tensor in _part(held, _MOMENTS).items():
+            kind, _, one = place.partition("/")
+            if (p := loop.parameters.get(one)) is not None:
+                loop.optimizer.state[p][kind] = tensor.to(p.device)
         loop.progress = replace(self.manifest.progress)
 
     # -- the best numbers ---------------------------------------------------------------------------------------------
@@ -104,13 +109,14 @@ class State:
     def put(self, step: int, numbers: Mapping[str, Tensor]) -> None:
         """Keeps the best numbers; the next `save` names them, and lets the older ones go."""
         name, small = f"best-{step:08}.safetensors", _bytes(numbers) <= IN_MEMORY
-        self.waiting = (name, {one: tensor.detach().clone() for one, tensor in numbers.items()}) if small else None
+        super().put(step, numbers if small else {})
+        self.waiting = name if small else ""
         if not small:
             self.best = {name: self._write(name, numbers)}
 
     def get(self) -> dict[str, Tensor]:
         if self.waiting:
-            return self.waiting[1]
+            return self.numbers
         return next((self._read(name, facts) for name, facts in self.best.items()), {})
 
     # -- files --------------------------------------------------------------------------------------------------------
@@ -235,18 +241,6 @@ def _bytes(tensors: Mapping[str, Tensor]) -> int:
 
 def _part(held: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
     return {name.removeprefix(f"{kind}/"): one for name, one in held.items() if name.startswith(f"{kind}/")}
-
-
-def _give(loop: Loop, moments: Mapping[str, Tensor]) -> None:
-    """Gives the optimizer its moments back, in its own order of the parameters."""
-    names = {id(p): name for name, p in loop.parameters.items()}
-    held: dict[str, dict[str, Tensor]] = {}
-    for place, tensor in moments.items():
-        kind, _, name = place.partition("/")
-        held.setdefault(name, {})[kind] = tensor
-    order: list[nn.Parameter] = [p for group in loop.optimizer.param_groups for p in group["params"]]
-    state = {i: held[names[id(p)]] for i, p in enumerate(order) if names[id(p)] in held}
-    loop.optimizer.load_state_dict({"state": state, "param_groups": loop.optimizer.state_dict()["param_groups"]})
 
 
 def _away(path: Path) -> None:
