@@ -162,8 +162,9 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
         ({"answer": "London"}, "row 1: the answer 'London' stands 0 times in the context: give its answer_start"),
         ({"answer": "in"}, "row 1: the answer 'in' stands 2 times"),
         ({"answer_start": "x"}, "row 1: answer_start is 'x'"),
-        ({"question": " "}, "row 1 has no text as its 'question'"),
-        ({"context": ""}, "row 1 has an empty 'context'"),
+        ({"question": " "}, "row 1: 'question' is empty: fill it in"),
+        ({"context": ""}, "row 1: 'context' is empty: fill it in"),
+        ({"context": 3}, "row 1: 'context' is int, expected a text"),
         ({"answers": {"text": ["a", "b"], "answer_start": [1]}}, "row 1: answers have 2 texts and 1 answer_start"),
         ({"answers": [3]}, "row 1: an answer is 3, expected a stretch of the context"),
         ({"answers": 5}, "row 1: answers are 5, expected a text, or texts with their answer_start"),
@@ -195,7 +196,7 @@ def test_a_row_without_room_for_its_context_is_named(body: "pellucid.Model", tmp
 def test_missing_columns(body: "pellucid.Model") -> None:
     with pytest.raises(InputError, match=r"row 0 has no 'answers' \(did you mean answer_s"):
         asked(body, [{"question": "a?", "context": "b", "answer_s": "b"}])
-    with pytest.raises(InputError, match=r"row 0 has no 'context' \(did you mean contexts"):
+    with pytest.raises(InputError, match=r"row 0: no column 'context' \(did you mean contexts"):
         asked(body, [{"question": "a?", "contexts": "b", "answer": "b"}])
     with pytest.raises(InputError, match="row 0 has no answer, and impossible=False"):
         asked(body, [MARIE | {"answer": ""}], impossible=False)

@@ -81,7 +81,7 @@ def test_columns_are_renamed() -> None:
 class Pairs:
     """What reads two files whose lines belong together."""
 
-    columns, parallel = ("source", "target"), True
+    columns = parallel = ("source", "target")
 
 
 def test_files_whose_lines_belong_together(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_every_objective_is_there_and_can_be_asked_for(name: Any) -> None:
     assert kind.name == name.name
     assert set(kind.settings) <= {field.name for field in fields(Settings)}
     Settings.of({}, kind.settings)
-    assert all(word in name.reads for word in kind.columns)
+    assert all(word in name.reads for word in {*kind.columns} - {"answer_start", "translation"})
     assert options_of(name)
 
 

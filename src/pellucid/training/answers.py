@@ -19,7 +19,7 @@ from pellucid.tasks.reader import Stretch
 from pellucid.tasks.task import Work
 from pellucid.text import Window, windows
 from pellucid.text.cut import whole_characters
-from pellucid.training.data import missing, place
+from pellucid.training.data import missing, place, text_of
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import answer_scores
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for, logits_of
@@ -66,12 +66,12 @@ class QuestionAnswering(Objective):
     impossible: bool | None = None
 
     name: ClassVar[str] = "question-answering"
-    columns: ClassVar[tuple[str, ...]] = ("question", "context")
-    optional: ClassVar[tuple[str, ...]] = ("answers", "answer", "answer_start")
+    columns: ClassVar[tuple[str, ...]] = ("question", "context", "answers", "answer", "answer_start")
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 5e-5}
     best: ClassVar[str] = "f1"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         count("max_answer_len", self.max_answer_len)
         if self.stride is not None:
             count("stride", self.stride, least=0)
@@ -79,7 +79,7 @@ class QuestionAnswering(Objective):
             truth("impossible", self.impossible)
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
-        lacking = [i for i, row in enumerate(rows) if not _question(row, place(row, i)).answers]
+        lacking = [i for i, row in enumerate(rows) if not _question(row, i).answers]
         if self.impossible is False and lacking:
             said = place(rows[lacking[0]], lacking[0])
             raise InputError(
@@ -101,7 +101,7 @@ class QuestionAnswering(Objective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         found = []
         for i, row in enumerate(rows):
-            asked = _question(row, place(row, i))
+            asked = _question(row, i)
             for window in self._stretches(loaded, asked, place(row, i)):
                 first, last = _place(window, asked)
                 found.append(Example((window.ids,), (window.type_ids,), Asked(first, last, i, asked)))
@@ -149,13 +149,10 @@ class QuestionAnswering(Objective):
         return answer_scores([*every.values()], [""] * len(every)) if self.impossible else {}
 
 
-def _question(row: Fields, said: str) -> Question:
+def _question(row: Fields, index: int) -> Question:
     """A row, checked: each answer stands where it is said to stand."""
-    for name in ("question", "context"):
-        if not isinstance(row.get(name), str) or not row[name].strip():
-            given = "has no" if name not in row else "has an empty" if row[name] == "" else "has no text as its"
-            raise InputError(f"{said} {given} {name!r}{'' if name in row else near(name, row)}")
-    question, context = (whole_characters(row[name]) for name in ("question", "context"))
+    question, context = (whole_characters(text_of(row, index, name)) for name in ("question", "context"))
+    said = place(row, index)
     pairs = _pairs(row, said)
     starts = tuple(_start(context, text, start, said) for text, start in pairs)
     return Question(question, context, tuple(text for text, _ in pairs), starts)

@@ -20,7 +20,6 @@ HUB_NAMES = {
     "matthews": "matthews_correlation",
     "pearson": "pearsonr",
     "spearman": "spearmanr",
-    "mse": "mse",
     "f1_macro": "f1",
     "f1_second": "f1",
 }

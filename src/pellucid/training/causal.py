@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.config.checks import choice, count, truth
+from pellucid.config.checks import choice, truth
 from pellucid.errors import Argument, InputError, counted
 from pellucid.training.likely import OverVocabulary, likelihood
 from pellucid.training.losses import IGNORED
@@ -57,8 +57,7 @@ class TextGeneration(OverVocabulary):
     random_starts: bool = True
 
     name: ClassVar[str] = "text-generation"
-    columns: ClassVar[tuple[str, ...]] = ()
-    optional: ClassVar[tuple[str, ...]] = COLUMNS
+    columns: ClassVar[tuple[str, ...]] = COLUMNS
     settings: ClassVar[dict[str, Any]] = {"schedule": "cosine", "weight_decay": 0.1, "beta2": 0.99}
 
     def __post_init__(self) -> None:
@@ -69,8 +68,6 @@ class TextGeneration(OverVocabulary):
             if self.packing != "stream" and getattr(self, name) != getattr(TextGeneration, name):
                 stream = Argument("packing", "stream")
                 raise InputError(f"{name} is of one long text, and packing is {self.packing!r}: pass ", stream)
-        if self.max_length is not None:
-            count("max_length", self.max_length)
 
     @property
     def ordered(self) -> bool:

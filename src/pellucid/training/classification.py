@@ -13,7 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.config.checks import within
 from pellucid.errors import Argument, InputError, several
-from pellucid.training.data import check_several, missing, place, values
+from pellucid.training.data import check_several, missing, places, values
 from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
 from pellucid.training.labels import (
@@ -73,7 +73,7 @@ class TextClassification(Taught):
     _seen: Seen | None = field(default=None, repr=False)
 
     name: ClassVar[str] = "text-classification"
-    optional: ClassVar[tuple[str, ...]] = ("text_pair",)
+    columns: ClassVar[tuple[str, ...]] = ("text", "label", "text_pair")
     reading: ClassVar[tuple[str, ...]] = ("separator",)
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
     best: ClassVar[str] = "accuracy"
@@ -97,8 +97,9 @@ class TextClassification(Taught):
         require("sklearn")
         check_several(rows)
         if self.unlabelled(rows):
-            return replace(self, _seen=Seen("single", self.classes or self._taught_labels(), rows=len(rows)))
-        found = seen(rows, self._column(rows), self.classes)
+            assert self.taught_by is not None
+            return replace(self, _seen=Seen("single", self.classes or self.taught_by.config.labels, rows=len(rows)))
+        found = seen(places(rows), self._column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
             log.warning("each of %d rows has a label of its own: is 'label' the right column?", len(rows))
         if found.kind != "single" and self.label_smoothing:
@@ -118,10 +119,6 @@ class TextClassification(Taught):
             [part.strip() for part in one.split(self.separator) if part.strip()] if isinstance(one, str) else one
             for one in ("" if missing(one) else one for one in held)
         ]
-
-    def _taught_labels(self) -> tuple[str, ...]:
-        assert self.taught_by is not None
-        return self.taught_by.config.labels
 
     def group(self, row: Fields) -> Hashable:
         label = row.get("label")
@@ -186,13 +183,12 @@ class TextClassification(Taught):
         labels, taught = loaded.config.labels, self._taught(loaded, rows)
         if self.unlabelled(rows):
             return [Target("single", None, one) for one in taught]
-        column = self._column(rows)
-        kind = self._seen.kind if self._seen else _asked(loaded, rows, column)
+        column, where = self._column(rows), places(rows)
+        kind = self._seen.kind if self._seen else _asked(loaded, where, column)
         if self._seen is not None:
-            check_fits(kind, rows, column)
+            check_fits(kind, where, column)
         found = [
-            Target(kind, target(kind, value, place(row, i), labels), one)
-            for i, (row, value, one) in enumerate(zip(rows, column, taught))
+            Target(kind, target(kind, value, here, labels), one) for here, value, one in zip(where, column, taught)
         ]
         told = self._seen.classes if self._seen else ()
         self._note_numbers([name for name in held_names(column) if name not in told], labels)
@@ -202,8 +198,8 @@ class TextClassification(Taught):
         """What the teacher says of each row, in the order of the labels that are learned."""
         said = self.said_of_texts(loaded, rows)
         own = self.taught_by.config.labels if self.taught_by is not None else ()
-        places = [own.index(label) for label in loaded.config.labels] if own else []
-        return [None if one is None else one[places].tolist() for one in said]
+        order = [own.index(label) for label in loaded.config.labels] if own else []
+        return [None if one is None else one[order].tolist() for one in said]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 
@@ -255,7 +251,7 @@ def _numbers(aims: Sequence[Target], labels: list[Any]) -> Tensor:
     return torch.tensor(labels, dtype=torch.long if aims[0].kind == "single" else torch.float32, device="cpu")
 
 
-def _asked(loaded: Loaded, rows: Sequence[Fields], column: Sequence[Any]) -> str:
+def _asked(loaded: Loaded, where: Sequence[str], column: Sequence[Any]) -> str:
     """The kind of labels by which a model is measured: that of the rows, where it is none of several labels itself."""
     several_ = loaded.config.inert.get("problem_type") == PROBLEMS["multiple"]
-    return "multiple" if several_ and fits("multiple", rows, column) else kind_of(rows, column)
+    return "multiple" if several_ and fits("multiple", where, column) else kind_of(where, column)

@@ -4,7 +4,7 @@ and the whole has a digest, so that a training goes on with the same data or not
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,11 @@ class Record(dict[str, Any]):
 def place(row: Mapping[str, Any], index: int) -> str:
     """Where a row stands, for a person: what it knows of itself, else its number."""
     return row.place if isinstance(row, Record) else f"row {index}"
+
+
+def places(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where each row stands."""
+    return [place(row, i) for i, row in enumerate(rows)]
 
 
 @dataclass(frozen=True)
@@ -105,15 +110,16 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
     Raises InputError for what is none of these, for a column that is not there, and for a file that changes meanwhile.
     """
     known, columns = check_names(columns, objective), columns_of(columns)
-    paths = _paths(data)
+    origin = place_of(data)
+    paths = [path_of(one) for one in origin.files]
     files = tuple(map(File.of, paths))
     wanted = (*known, *columns.values())
-    parallel = objective.columns if getattr(objective, "parallel", False) else ()
+    parallel = getattr(objective, "parallel", ())
     read_ = _of_files(paths, wanted, parallel, encoding) if paths else _of_memory(data, known, columns)
     rows = _renamed(list(read_), columns)
     if not rows:
         raise InputError(f"{paths[0] if paths else 'the data'} holds no rows")
-    found = Data(rows, place_of(data).name, digest(rows), files)
+    found = Data(rows, origin.name, digest(rows), files)
     if found.changed() is not None:
         raise InputError(f"{found.name} changed while it was read: wait until it is written, and try again")
     return found
@@ -121,7 +127,7 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
 
 def check_there(data: Any) -> None:
     """Raises NotFoundError for the name of a file that is not there; anything else passes."""
-    for path in _paths(data):
+    for path in map(path_of, place_of(data).files):
         if not path.exists():
             raise no_file(path)
 
@@ -129,15 +135,14 @@ def check_there(data: Any) -> None:
 def columns_of(columns: Mapping[str, str] | None) -> Mapping[str, str]:
     """What a person says of columns: nothing where they say nothing. Those of a data frame may be called by numbers."""
     if columns is not None and not isinstance(columns, Mapping):
-        raise InputError(
-            Argument("columns"), f" is {type(columns).__name__}, expected names, such as {{'label': 'sentiment'}}"
-        )
+        kind = type(columns).__name__
+        raise InputError(Argument("columns"), f" is {kind}, expected names, such as {{'label': 'sentiment'}}")
     return {ours: str(theirs) for ours, theirs in (columns or {}).items()}
 
 
 def check_names(columns: Mapping[str, str] | None, objective: Any) -> tuple[str, ...]:
     """What columns of an objective may be called. Raises InputError where `columns` names one that it does not read."""
-    known = (*getattr(objective, "columns", ()), *getattr(objective, "optional", ()))
+    known: tuple[str, ...] = getattr(objective, "columns", ())
     for ours in columns_of(columns):
         if known and ours not in known:
             what = f"nothing is called {ours!r}{near(ours, known)}; it may be {several(known)}"
@@ -154,12 +159,6 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 # -- what holds them --------------------------------------------------------------------------------------------------
-
-
-def _paths(data: Any) -> list[Path]:
-    """The files that were given; none where something else was."""
-    given = data if isinstance(data, list | tuple) else [data]
-    return [path_of(one) for one in given] if all(isinstance(one, str | os.PathLike) for one in given) else []
 
 
 def _of_files(paths: list[Path], wanted: Collection[str], parallel: Sequence[str], encoding: str) -> Iterator[Record]:
@@ -270,27 +269,32 @@ def missing(value: Any) -> bool:
 def check_several(rows: Sequence[Mapping[str, Any]]) -> None:
     """Raises InputError for a single row, from which nothing can be told apart."""
     if len(rows) < 2:
-        raise InputError(
-            f"{place(rows[0], 0)} is the only row to learn from: expected at least two, beside those held out"
-        )
+        where = place(rows[0], 0)
+        raise InputError(f"{where} is the only row to learn from: expected at least two, beside those held out")
+
+
+def value_of(row: Mapping[str, Any], index: int, name: str, nothing: Callable[[Any], bool] = missing) -> Any:
+    """What stands in a column. Raises InputError, which names the row, where it is not there, or is `nothing`."""
+    if name not in row:
+        raise no_column(row, index, name)
+    if nothing(row[name]):
+        raise InputError(f"{place(row, index)}: {name!r} is empty: fill it in, or leave the row out")
+    return row[name]
+
+
+def text_of(row: Mapping[str, Any], index: int, name: str, nothing: Callable[[Any], bool] = missing) -> str:
+    """The same, which must be a text."""
+    found = value_of(row, index, name, nothing)
+    if not isinstance(found, str):
+        raise InputError(f"{place(row, index)}: {name!r} is {type(found).__name__}, expected a text")
+    return found
 
 
 def values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """A column. Raises InputError, which names the row, where it is not there or nothing stands in it."""
-    found = []
-    for i, row in enumerate(rows):
-        if name not in row:
-            raise no_column(row, i, name)
-        if missing(row[name]):
-            raise InputError(f"{place(row, i)}: {name!r} is empty: fill it in, or leave the row out")
-        found.append(row[name])
-    return found
+    return [value_of(row, i, name) for i, row in enumerate(rows)]
 
 
 def texts(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     """A column of texts. Raises InputError, which names the row, also for what is no text."""
-    found = values(rows, name)
-    for i, value in enumerate(found):
-        if not isinstance(value, str):
-            raise InputError(f"{place(rows[i], i)}: {name!r} is {type(value).__name__}, expected a text")
-    return found
+    return [text_of(row, i, name) for i, row in enumerate(rows)]

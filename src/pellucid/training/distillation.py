@@ -38,6 +38,7 @@ class Taught(Objective):
     """Whether what both say is divided by the temperature."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         within("temperature", self.temperature, above=0.0, most=1000.0)
         within("teacher_share", self.teacher_share, least=0.0, most=1.0)
         if not self.softens and self.temperature != Taught.temperature:
@@ -66,8 +67,19 @@ class Taught(Objective):
         return super().kept(loaded)
 
     def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
-        """Raises InputError for a teacher who speaks of other things: by default, who has another vocabulary."""
-        check_vocabulary(teacher, loaded)
+        """Raises InputError for a teacher who speaks of other things: by default, unless both have the same head and
+        give the same ids to the same tokens."""
+        kinds = [one.config.head.name if one.config.head else "no" for one in (teacher, loaded)]
+        if kinds[0] != kinds[1]:
+            raise InputError(f"the teacher has {kinds[0]} head, expected {kinds[1]}, as what it teaches")
+        sizes = [one.config.vocab_size for one in (teacher, loaded)]
+        if sizes[0] != sizes[1]:
+            raise InputError(f"the teacher knows {sizes[0]:,} tokens, expected {sizes[1]:,}, as what it teaches")
+        ours, theirs = _vocabulary(loaded), _vocabulary(teacher)
+        if ours is not None and theirs is not None and ours != theirs:
+            raise InputError(
+                "the teacher has another vocabulary than what it teaches: the same id must be the same token"
+            )
 
     def unlabelled(self, rows: Sequence[Fields]) -> bool:
         """Whether the teacher alone is listened to, since no row has a label."""
@@ -112,19 +124,6 @@ def softened_sets(said: Tensor, taught: Tensor, temperature: float) -> Tensor:
     """The same for labels of which any number holds: the mean over them of the distances of yes and no."""
     both = [torch.stack((logits, torch.zeros_like(logits)), dim=-1) for logits in (said, taught)]
     return softened(both[0], both[1], temperature).mean(-1)
-
-
-def check_vocabulary(teacher: Loaded, loaded: Loaded) -> None:
-    """Raises InputError unless both have the same head and give the same ids to the same tokens."""
-    kinds = [one.config.head.name if one.config.head else "no" for one in (teacher, loaded)]
-    if kinds[0] != kinds[1]:
-        raise InputError(f"the teacher has {kinds[0]} head, expected {kinds[1]}, as what it teaches")
-    sizes = [one.config.vocab_size for one in (teacher, loaded)]
-    if sizes[0] != sizes[1]:
-        raise InputError(f"the teacher knows {sizes[0]:,} tokens, expected {sizes[1]:,}, as what it teaches")
-    ours, theirs = _vocabulary(loaded), _vocabulary(teacher)
-    if ours is not None and theirs is not None and ours != theirs:
-        raise InputError("the teacher has another vocabulary than what it teaches: the same id must be the same token")
 
 
 def _vocabulary(loaded: Loaded) -> Any:

@@ -16,11 +16,8 @@ from pellucid.training.objective import Fields
 
 log = logging.getLogger("pellucid")
 
-KINDS = ("single", "multiple", "soft")
-"""One label; any number of labels; a share of each label, which sum to 1."""
-
-LEARNED = {"single": "one name each", "multiple": "several labels each", "soft": "shares that sum to 1"}
-"""What an error calls them."""
+KINDS = {"single": "one name each", "multiple": "several labels each", "soft": "shares that sum to 1"}
+"""One label; any number of labels; a share of each label; and what an error calls them."""
 
 ALIKE = 0.8
 """From such a likeness on, a label that stands once may be another one misspelt."""
@@ -55,37 +52,42 @@ def _by_place(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and all(map(_number, value))
 
 
-def seen(rows: Sequence[Fields], values: Sequence[Any], classes: Sequence[str] | None) -> Seen:
+def seen(places: Sequence[str], values: Sequence[Any], classes: Sequence[str] | None) -> Seen:
     """The kind and the classes of a column of labels.
 
+    places: where each of them stands, for errors.
     classes: those that there are to be, in order; None for those that stand there: whole numbers in order, else by
         alphabet.
     Raises InputError for labels that are none, for a row of another kind than the first, a label that is not among the
     classes, and a class without rows.
     """
-    kind = kind_of(rows, values)
+    kind = kind_of(places, values)
     if _by_place(values[0]):
-        _check_widths(rows, values)
+        _check_widths(places, values)
         sums = [sum(one > 0.5 for one in column) for column in zip(*values)]
-        return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(rows))
+        return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(values))
     held = _in_one_spelling([*map(names_of, values)], classes)
-    for i, (row, value, names) in enumerate(zip(rows, values, held)):
-        if len(set(names)) < len(names) and not isinstance(value, Mapping):
-            raise _twice(value, place(row, i))
     counts = Counter(name for names in held for name in set(names))
     if classes is None:
-        warn_of_misspelt(rows, held, counts)
-        found = in_order(counts)
-        return Seen(kind, found, tuple(counts[name] for name in found), len(rows))
-    for i, (row, names) in enumerate(zip(rows, held)):
+        warn_of_misspelt(places, held, counts)
+        classes = in_order(counts)
+    else:
+        _check_classes(places, held, counts, classes)
+    return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(values))
+
+
+def _check_classes(
+    places: Sequence[str], held: Sequence[Sequence[str]], counts: Mapping[str, int], classes: Sequence[str]
+) -> None:
+    """Refuses labels that are none of the classes, and classes without rows."""
+    for where, names in zip(places, held):
         for name in names:
             if name not in classes:
-                raise unknown(name, place(row, i), classes)
+                raise unknown(name, where, classes)
     if empty := [name for name in classes if not counts[name]]:
         raise InputError(
             f"no row has the label {several(map(repr, empty))}: leave it out of classes, or add rows of it"
         )
-    return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(rows))
 
 
 def _in_one_spelling(held: Sequence[Sequence[str]], classes: Sequence[str] | None) -> list[list[str]]:
@@ -111,12 +113,12 @@ def check_no_lists(rows: Sequence[Fields]) -> None:
             raise InputError(f"{place(row, i)}: the label is {_short(label)}, a list written as one text: {advice}")
 
 
-def kind_of(rows: Sequence[Fields], values: Sequence[Any]) -> str:
+def kind_of(places: Sequence[str], values: Sequence[Any]) -> str:
     """One of KINDS. Lists of numbers are shares where each sums to 1, else one number, 0 to 1, for each label."""
-    forms = [_form(value, place(row, i)) for i, (row, value) in enumerate(zip(rows, values))]
-    for i, form in enumerate(forms):
+    forms = [_form(value, where) for where, value in zip(places, values)]
+    for where, form in zip(places, forms):
         if form != forms[0]:
-            both = f"{place(rows[i], i)}: the label is {form}, and that of {place(rows[0], 0)} is {forms[0]}"
+            both = f"{where}: the label is {form}, and that of {places[0]} is {forms[0]}"
             raise InputError(f"{both}: expected the same in every row")
     if forms[0] == "numbers by place":
         sums = [math.isclose(math.fsum(value), 1.0, abs_tol=1e-3) for value in values]
@@ -124,21 +126,21 @@ def kind_of(rows: Sequence[Fields], values: Sequence[Any]) -> str:
     return {"a name": "single", "a list of names": "multiple", "shares by name": "soft"}[forms[0]]
 
 
-def fits(kind: str, rows: Sequence[Fields], values: Sequence[Any]) -> bool:
+def fits(kind: str, places: Sequence[str], values: Sequence[Any]) -> bool:
     """Whether these labels can be judged as labels of a kind. A name alone is one of several, and the whole share; and
     numbers by place may sum to 1 by chance where each says whether its label holds."""
-    found = kind_of(rows, values)
+    found = kind_of(places, values)
     return found in (kind, "single") or (kind == "multiple" and _by_place(values[0]))
 
 
-def check_fits(kind: str, rows: Sequence[Fields], values: Sequence[Any]) -> None:
+def check_fits(kind: str, places: Sequence[str], values: Sequence[Any]) -> None:
     """Raises InputError for held-out labels that are of another kind than those that are learned."""
-    if not rows or fits(kind, rows, values):
+    if not values or fits(kind, places, values):
         return
     whole = [_by_place(value) and math.isclose(math.fsum(value), 1.0, abs_tol=1e-3) for value in values]
     i = whole.index(False) if False in whole else 0
-    said = f"{place(rows[i], i)}: the label is {_short(values[i])}, and what is learned is"
-    raise InputError(f"{said} {LEARNED[kind]}: expected the same in every row")
+    said = f"{places[i]}: the label is {_short(values[i])}, and what is learned is"
+    raise InputError(f"{said} {KINDS[kind]}: expected the same in every row")
 
 
 def _form(value: Any, where: str) -> str:
@@ -172,11 +174,11 @@ def _check_shares(shares: Mapping[str, float], where: str) -> None:
         raise InputError(f"{where}: the shares {_short(shares)} sum to {whole:g}, expected 1, and none below 0")
 
 
-def _check_widths(rows: Sequence[Fields], values: Sequence[Sequence[float]]) -> None:
-    for i, (row, value) in enumerate(zip(rows, values)):
+def _check_widths(places: Sequence[str], values: Sequence[Sequence[float]]) -> None:
+    for where, value in zip(places, values):
         if len(value) != len(values[0]):
-            many = f"{counted(len(value), 'number')}, and that of {place(rows[0], 0)} {len(values[0])}"
-            raise InputError(f"{place(row, i)}: the label has {many}: expected one for each label")
+            many = f"{counted(len(value), 'number')}, and that of {places[0]} {len(values[0])}"
+            raise InputError(f"{where}: the label has {many}: expected one for each label")
 
 
 def _number(value: Any) -> bool:
@@ -185,10 +187,6 @@ def _number(value: Any) -> bool:
 
 def _short(value: Any) -> str:
     return short(repr(value), 60)
-
-
-def _twice(value: Any, where: str) -> InputError:
-    return InputError(f"{where}: the label {_short(value)} names one twice")
 
 
 def names_of(value: Any) -> list[str]:
@@ -219,7 +217,7 @@ def unknown(name: str, where: str, classes: Sequence[str]) -> InputError:
     return InputError(f"{where}: the label {_short(name)} is not one of {several(classes)}{near(name, classes)}")
 
 
-def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
+def warn_of_misspelt(places: Sequence[str], held: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
     """Says which labels may be others misspelt: those of one row that are near another, and those that differ in case
     alone, or in how Unicode writes the same letters, which no eye can see."""
     if len(counts) > MOST_COMPARED:
@@ -228,7 +226,7 @@ def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], coun
         log.warning(
             "the labels %s stand beside %s: are they the same?", *(several(sorted(x)) for x in (truths, numbers))
         )
-    places = {name: place(row, i) for i, (row, names) in enumerate(zip(rows, held)) for name in names}
+    last = {name: where for where, names in zip(places, held) for name in names}
     folded: dict[str, str] = {}
     told: list[tuple[str, str]] = []
     for name in sorted(counts, key=lambda one: -counts[one]):
@@ -239,7 +237,7 @@ def warn_of_misspelt(rows: Sequence[Fields], held: Sequence[Sequence[str]], coun
         if other != name:
             told.append((name, other))
     for name, other in told[:MOST_TOLD]:
-        many = f"in one row alone ({places[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
+        many = f"in one row alone ({last[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
         unseen = unicodedata.normalize("NFKC", name) == unicodedata.normalize("NFKC", other)
         one, two = map(ascii if unseen else repr, (name, other))
         doubt = "they differ by the spaces at their ends alone" if name.strip() == other.strip() else "is it misspelt?"
@@ -290,6 +288,6 @@ def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | li
     for name in names_of(value):
         number = number_of(name, where, labels)
         if found[number] and not isinstance(value, Mapping):
-            raise _twice(value, where)
+            raise InputError(f"{where}: the label {_short(value)} names one twice")
         found[number] += float(value[name]) if isinstance(value, Mapping) else 1.0  # two spellings have two shares
     return found

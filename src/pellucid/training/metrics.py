@@ -34,11 +34,10 @@ Span = tuple[str, int, int]
 """An entity: its kind, and its first and last word."""
 
 
-def require(*names: str) -> None:
+def require(name: str) -> None:
     """Raises InputError for a library that is not installed; asked before a training begins, not at its first look."""
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            raise InputError(f"to measure this needs {LIBRARIES[name]}: pip install 'pellucid[train]'")
+    if importlib.util.find_spec(name) is None:
+        raise InputError(f"to measure this needs {LIBRARIES[name]}: pip install 'pellucid[train]'")
 
 
 def _measures() -> Any:

@@ -15,6 +15,7 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
+from pellucid.config.checks import count
 from pellucid.tasks.passes import in_order
 from pellucid.training.learner import Learner
 from pellucid.training.ranks import Ranks
@@ -55,19 +56,21 @@ class Objective(ABC):
 
     name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
-    """What the columns of its data are called, where nothing else is said."""
-    optional: ClassVar[tuple[str, ...]] = ()
-    """Columns that may be missing."""
+    """What the columns of its data are called, where nothing else is said; some of them may be missing."""
     reading: ClassVar[tuple[str, ...]] = ()
     """Options that say what stands around a text: a model is scored with those that it has learned with."""
-    parallel: ClassVar[bool] = False
-    """Whether two files whose lines belong together are data."""
+    parallel: ClassVar[tuple[str, ...]] = ()
+    """The columns that two files hold whose lines belong together; none where such are no data."""
     settings: ClassVar[dict[str, Any]] = {}
     """Its own defaults for `Settings`."""
     best: ClassVar[str] = "loss"
     """The number of `score` by which the best state is chosen; the greatest, but of "loss" and "perplexity"."""
     share: ClassVar[float] = 0.1
     """The part of the data that is held out where nothing else is said; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None:
+            count("max_length", self.max_length)
 
     @property
     def ordered(self) -> bool:

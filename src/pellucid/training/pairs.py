@@ -70,11 +70,11 @@ class SentenceSimilarity(Objective):
     pooling: str | None = None
 
     name: ClassVar[str] = "sentence-similarity"
-    columns: ClassVar[tuple[str, ...]] = ()
-    optional: ClassVar[tuple[str, ...]] = (*SCORED, SCORE, *MATCHED, NEGATIVE)
+    columns: ClassVar[tuple[str, ...]] = (*SCORED, SCORE, *MATCHED, NEGATIVE)
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 5e-5, "epochs": 4, "batch_size": 32}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         choice("criterion", self.criterion, CRITERIA)
         within("scale", self.scale, above=0.0, most=1e4)
         truth("symmetric", self.symmetric)

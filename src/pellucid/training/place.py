@@ -33,10 +33,9 @@ class Place:
 
 def place_of(data: Any) -> Place:
     """Where rows stand."""
-    if isinstance(data, str | os.PathLike):
-        return Place(Path(name_of(data)).name, (name_of(data),))
-    if isinstance(data, list | tuple) and data and all(isinstance(one, str | os.PathLike) for one in data):
-        files = tuple(map(name_of, data))
+    given = data if isinstance(data, list | tuple) else [data]
+    if given and all(isinstance(one, str | os.PathLike) for one in given):
+        files = tuple(map(name_of, given))
         return Place(" and ".join(Path(one).name for one in files), files)
     kind = type(data)
     if kind.__module__.partition(".")[0] == "datasets":

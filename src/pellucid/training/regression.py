@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.errors import InputError, short
-from pellucid.training.data import check_several, place, values
+from pellucid.training.data import check_several, places, values
 from pellucid.training.distillation import Taught
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
@@ -36,7 +36,7 @@ class TextRegression(Taught):
     """
 
     name: ClassVar[str] = "text-regression"
-    optional: ClassVar[tuple[str, ...]] = ("text_pair",)
+    columns: ClassVar[tuple[str, ...]] = ("text", "label", "text_pair")
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
     best: ClassVar[str] = "spearman"
     softens: ClassVar[bool] = False
@@ -114,12 +114,12 @@ class TextRegression(Taught):
 def numbers_of(rows: Sequence[Fields]) -> list[float]:
     """The column of labels as numbers. Raises InputError, which names the row, for what is none, and for NaN."""
     found = []
-    for i, value in enumerate(values(rows, "label")):
+    for where, value in zip(places(rows), values(rows, "label")):
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number) or abs(number) > 1e30:
-            raise InputError(f"{place(rows[i], i)}: the label is {short(repr(value), 60)}, expected a finite number")
+            raise InputError(f"{where}: the label is {short(repr(value), 60)}, expected a finite number")
         found.append(number)
     return found

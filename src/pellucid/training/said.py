@@ -78,7 +78,7 @@ def as_wanted(name: str, value: Any, hint: Any, where: str = "") -> Any:
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if type(None) in kinds and (value is None or is_word(value, NOTHING)):
         return None
-    if any(_strange(kind) for kind in kinds):
+    if any(kind not in _WORDS and get_origin(kind) is not tuple for kind in kinds):  # which no file can say
         return _taken(value)
     for one in _meant(value):
         for kind in kinds:
@@ -91,11 +91,6 @@ def as_wanted(name: str, value: Any, hint: Any, where: str = "") -> Any:
 def _hints(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind) if not field.name.startswith("_")}
-
-
-def _strange(kind: Any) -> bool:
-    """Whether a field wants what no file and no command line can say, so that it is taken as it is."""
-    return kind not in _WORDS and get_origin(kind) is not tuple
 
 
 def _taken(value: Any) -> Any:

@@ -15,12 +15,11 @@ def sides(rows: Sequence[Fields], source: str | None, target: str | None) -> tup
 
     source, target: the languages. Raises InputError, which names the row, for what is not there or is no text.
     """
-    plain = [_plain(row, i, source, target) if _is_by_language(row) else row for i, row in enumerate(rows)]
+    plain = [
+        _plain(row, i, source, target) if BY_LANGUAGE in row and "target" not in row else row
+        for i, row in enumerate(rows)
+    ]
     return texts(plain, "text"), texts(plain, "target")
-
-
-def _is_by_language(row: Fields) -> bool:
-    return BY_LANGUAGE in row and "target" not in row
 
 
 def _plain(row: Fields, i: int, source: str | None, target: str | None) -> Fields:

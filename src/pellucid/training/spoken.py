@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.text import Encoded, Tokenizer
-from pellucid.training.data import no_column, place
+from pellucid.text.rows import is_missing
+from pellucid.training.data import place, text_of, value_of
 
 Span = tuple[int, int]
 """Characters of a text, from and to."""
@@ -42,7 +43,7 @@ def end_token(loaded: Loaded) -> int | None:
 
 def texts_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The column `text` of every row; an empty line of a file is a line."""
-    return [_field(row, "text", i) for i, row in enumerate(rows)]
+    return [text_of(row, i, "text", is_missing) for i, row in enumerate(rows)]
 
 
 def lines_of(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
@@ -51,13 +52,14 @@ def lines_of(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line
     for start in range(0, len(rows), TOGETHER):
         part = rows[start : start + TOGETHER]
         kinds = [_kind(row, start + i) for i, row in enumerate(part)]
-        plain = [_field(row, "text", start + i) for i, row in enumerate(part) if kinds[i] == "text"]
+        plain = [text_of(row, start + i, "text", is_missing) for i, row in enumerate(part) if kinds[i] == "text"]
         read = iter(reader.encode(plain))
         for i, (row, kind) in enumerate(zip(part, kinds), start):
             if kind == "messages":
                 yield from _conversation(reader, row["messages"], place(row, i))
             elif kind == "prompt":
-                yield _answer(reader, _field(row, "prompt", i), _field(row, "completion", i), end)
+                prompt, completion = (text_of(row, i, name, is_missing) for name in ("prompt", "completion"))
+                yield _answer(reader, prompt, completion, end)
             else:
                 ids = _ended(next(read).ids, end)
                 yield Line(ids, [True] * len(ids))
@@ -65,24 +67,10 @@ def lines_of(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line
 
 def _kind(row: Mapping[str, Any], index: int) -> str:
     """What a row holds: "messages", a "prompt" or a "text"."""
-    held = [name for name in COLUMNS if row.get(name) is not None]
+    held = [name for name in COLUMNS if not is_missing(row.get(name))]
     if not held:
-        empty = next((name for name in COLUMNS if name in row), None)
-        raise no_column(row, index, "text") if empty is None else _empty(row, index, empty)
+        value_of(row, index, next((name for name in COLUMNS if name in row), "text"), is_missing)  # which says so
     return "messages" if "messages" in held else "text" if held == ["text"] else "prompt"
-
-
-def _field(row: Mapping[str, Any], name: str, index: int) -> str:
-    if row.get(name) is None:
-        raise no_column(row, index, name) if name not in row else _empty(row, index, name)
-    found = row[name]
-    if not isinstance(found, str):
-        raise InputError(f"{place(row, index)}: {name!r} is {type(found).__name__}, expected a text")
-    return found
-
-
-def _empty(row: Mapping[str, Any], index: int, name: str) -> InputError:
-    return InputError(f"{place(row, index)}: {name!r} is empty: fill it in, or leave the row out")
 
 
 def _ended(ids: list[int], end: int | None) -> list[int]:

@@ -68,12 +68,12 @@ class TokenClassification(Objective):
     stride: int | None = None
 
     name: ClassVar[str] = "token-classification"
-    columns: ClassVar[tuple[str, ...]] = ()
-    optional: ClassVar[tuple[str, ...]] = ("tokens", "tags", "text", "entities")
+    columns: ClassVar[tuple[str, ...]] = ("tokens", "tags", "text", "entities")
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
     best: ClassVar[str] = "f1"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         choice("long", self.long, RULES)
         truth("every_piece", self.every_piece)
         if self.stride is not None:

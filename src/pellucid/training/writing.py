@@ -68,16 +68,16 @@ class TextToText(Objective):
     name: ClassVar[str] = "text2text-generation"
     asked: ClassVar[type[answering.Writing]] = answering.TextToText
     """The task that its models are asked for."""
-    columns: ClassVar[tuple[str, ...]] = ("text", "target")
-    optional: ClassVar[tuple[str, ...]] = (BY_LANGUAGE,)
+    columns: ClassVar[tuple[str, ...]] = ("text", "target", BY_LANGUAGE)
     reading: ClassVar[tuple[str, ...]] = ("prefix", "src_lang", "tgt_lang", "parse_special_tokens")
-    parallel: ClassVar[bool] = True
+    parallel: ClassVar[tuple[str, ...]] = ("text", "target")
     settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         within("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
         truth("parse_special_tokens", self.parse_special_tokens)
-        for name in ("max_length", "max_target_length", "num_beams", "max_new_tokens"):
+        for name in ("max_target_length", "num_beams", "max_new_tokens"):
             if getattr(self, name) is not None:
                 count(name, getattr(self, name))
         if self.generate is False and (lone := [name for name in _WRITTEN if getattr(self, name) is not None]):
