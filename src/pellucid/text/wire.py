@@ -5,20 +5,19 @@ https://protobuf.dev/programming-guides/encoding: a message is a row of fields, 
 
 import struct
 from collections.abc import Iterator
-from typing import TypeVar
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
-Data = TypeVar("Data", bytes, memoryview)
-"""Of the second kind the values are parts that are not copied."""
+Field = tuple[int, int, int | bytes]
+"""The number of a field, its kind, and its value; fixed numbers come as their raw bytes."""
 
 
 class BrokenMessage(ValueError):  # noqa: N818  # it reads as what it is: the caller knows the file's name and says it
     """Bytes that are no message; the reason is the text."""
 
 
-def fields(data: Data) -> Iterator[tuple[int, int, int | Data]]:
-    """The fields of a message, in the order of the file: number, kind and value; fixed numbers as their raw bytes.
+def fields(data: bytes) -> Iterator[Field]:
+    """The fields of a message, in the order of the file.
 
     Raises BrokenMessage where a field is cut short, longer than what is left, or of a kind that no longer exists.
     """
@@ -42,7 +41,7 @@ def fields(data: Data) -> Iterator[tuple[int, int, int | Data]]:
         start += length
 
 
-def varint(data: bytes | memoryview, start: int, stop: int) -> tuple[int, int]:
+def varint(data: bytes, start: int, stop: int) -> tuple[int, int]:
     """The number at `start` in groups of seven bits, and where the next thing stands."""
     if start < stop and data[start] < 0x80:  # nearly every number in these files is one byte
         return data[start], start + 1

@@ -53,18 +53,18 @@ def from_blocks(
     """
     rows, width = shape
     count = -(-width // block)
-    numbers = unpacked(packed.reshape(rows, count, block * bits // 8), bits)
+    numbers = _unpacked(packed.reshape(rows, count, block * bits // 8), bits)
     scale = scale.reshape(rows, count, 1)
     if zero is None:
         middle = torch.full_like(scale, 2 ** (bits - 1))
     elif zero.is_floating_point():
         middle = zero.reshape(rows, count, 1).to(scale.dtype)
     else:
-        middle = unpacked(zero.reshape(rows, -1), bits)[:, :count, None].to(scale.dtype)
+        middle = _unpacked(zero.reshape(rows, -1), bits)[:, :count, None].to(scale.dtype)
     return ((numbers.to(scale.dtype) - middle) * scale).reshape(rows, count * block)[:, :width]
 
 
-def unpacked(packed: Tensor, bits: int) -> Tensor:
+def _unpacked(packed: Tensor, bits: int) -> Tensor:
     """Bytes `[..., n]` as whole numbers `[..., n * 8 / bits]`."""
     return packed if bits == 8 else torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
 

@@ -3,10 +3,10 @@ doubling, and a file of a thousand bytes could ask for a billion operations."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from pellucid.errors import CorruptFileError, InputError, UnsafeFileError
-from pellucid.text.wire import BrokenMessage
+from pellucid.errors import CorruptFileError, UnsafeFileError
 
 MOST_NODES = 100_000
 """Operations and their settings in a graph whose functions are laid out; large encoders have some thousands."""
@@ -22,32 +22,20 @@ Size = tuple[int, int]
 """Operations and their settings, and the bytes of a file that would say them."""
 
 
-def laid_out(path: Path, data: bytes) -> bytes:
-    """A model, as the bytes of its file, with its functions in the places where they are called.
+def laid_out(onnx: ModuleType, path: Path, model: Any) -> Any:
+    """The model with its functions in the places where they are called.
 
-    Raises: InputError without the package `onnx`, which does it; UnsafeFileError where they grow beyond all measure;
-    CorruptFileError where one calls itself; BrokenMessage for what is no model.
+    Raises: UnsafeFileError where they grow beyond all measure; CorruptFileError where one calls itself.
     """
-    try:
-        import onnx
-        import onnx.inliner
-    except ImportError as error:
-        raise InputError(
-            f'{path} has functions, which the package onnx reads; run: pip install "pellucid[onnx]"'
-        ) from error
-    from google.protobuf.message import DecodeError
-
-    try:
-        model = onnx.load_model_from_string(data)
-        nodes, size = _Sizes(path, model.functions).of(model.graph.node, 0)
-        if nodes > MOST_NODES or size > MOST_BYTES + len(data):
-            raise UnsafeFileError(
-                f"{path} holds functions that call each other so often that it would grow to more than {MOST_NODES:,} "
-                f"operations or {MOST_BYTES:,} bytes; export the model without functions"
-            )
-        return onnx.inliner.inline_local_functions(model).SerializeToString()
-    except (DecodeError, RuntimeError, ValueError) as error:
-        raise BrokenMessage(str(error)) from error
+    if not model.functions:
+        return model
+    nodes, size = _Sizes(path, model.functions).of(model.graph.node, 0)
+    if nodes > MOST_NODES or size > MOST_BYTES + model.ByteSize():
+        raise UnsafeFileError(
+            f"{path} holds functions that call each other so often that it would grow to more than {MOST_NODES:,} "
+            f"operations or {MOST_BYTES:,} bytes; export the model without functions"
+        )
+    return onnx.inliner.inline_local_functions(model)
 
 
 class _Sizes:

@@ -1,0 +1,192 @@
+"""An ONNX file without its library: what exporters write into one file, with whole bytes per number.
+
+The fields are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; `onnx` is there for all else.
+"""
+
+import struct
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.checkpoints.convert import records
+from pellucid.checkpoints.convert.graph import TYPES, Graph, Held, Node
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.text.wire import BrokenMessage, fields, signed, varint
+
+MODEL_GRAPH, MODEL_OPSETS, MODEL_FUNCTIONS = 7, 8, 25
+GRAPH = {"nodes": 1, "tensors": 5, "inputs": 11, "outputs": 12, "sparse": 15}
+NODE = {"inputs": 1, "outputs": 2, "name": 3, "kind": 4, "settings": 5}
+SETTING = {"name": 1, "real": 2, "whole": 3, "text": 4, "tensor": 5, "graph": 6, "reals": 7, "wholes": 8, "graphs": 11}
+TENSOR = {"shape": 1, "kind": 2, "reals": 4, "wholes": 5, "longs": 7, "name": 8, "raw": 9, "outside": 13}
+VALUE = (2, 1, 2)
+"""The numbers of the fields that are read, by our names; and those that lead from an input to its shape."""
+
+Message = dict[int, list[int | bytes]]
+
+
+def open_plain(path: Path, data: bytes) -> Graph:
+    """The graph of a file whose bytes these are; the numbers are read when they are asked for.
+
+    Raises: CorruptFileError for a damaged file; InputError for what only the library reads; CheckpointMismatchError
+    for branches and loops.
+    """
+    try:
+        model = _message(data)
+        parts = _message(_last(model, MODEL_GRAPH))
+        if model.get(MODEL_FUNCTIONS) or parts.get(GRAPH["sparse"]):
+            raise _for_the_library(path, "functions or sparse tables")
+        tensors = (_held(path, raw) for raw in _every(parts, GRAPH["tensors"]))
+        operations = (_operation(path, raw) for raw in _every(parts, GRAPH["nodes"]))
+        inputs, outputs = ((_name(raw) for raw in _every(parts, GRAPH[way])) for way in ("inputs", "outputs"))
+        opset = max((found for raw in _every(model, MODEL_OPSETS) if (found := _opset(raw))), default=13)
+        sizes = {_name(raw): found for raw in _every(parts, GRAPH["inputs"]) if (found := _sizes(raw))}
+        return records.graph_of(path, tensors, operations, inputs, outputs, sizes, opset)
+    except (BrokenMessage, UnicodeDecodeError, struct.error) as error:
+        raise records.no_model(path, len(data)) from error
+
+
+def _operation(path: Path, raw: bytes) -> tuple[Node, Held | None]:
+    """An operation, and the numbers that it holds where it is a constant."""
+    node = _message(raw)
+    ways = [tuple(_text(one) for one in _every(node, NODE[way])) for way in ("inputs", "outputs")]
+    kind, name = _text(_last(node, NODE["kind"])), _text(_last(node, NODE["name"]))
+    settings: dict[str, Any] = {}
+    for one in _every(node, NODE["settings"]):
+        setting = _message(one)
+        if setting.get(SETTING["graph"]) or setting.get(SETTING["graphs"]):
+            raise records.nested(path, kind, name)
+        settings[_text(_last(setting, SETTING["name"]))] = _setting(path, setting)
+    constant = _constant(path, settings) if kind == "Constant" else None
+    for key, value in settings.items():
+        if kind == "ConstantOfShape" and isinstance(value, Held) and prod(value.shape) == 1:
+            settings[key] = value.read().item()
+    plain = {key: value for key, value in settings.items() if not isinstance(value, Held)}
+    return Node(kind, name, ways[0], ways[1], plain), constant
+
+
+def _setting(path: Path, setting: Message) -> Any:
+    """The value of a setting, of whatever type is there; a whole number where it is 0 and not written at all."""
+    for name, read in (("wholes", _wholes), ("reals", _reals)):
+        if SETTING[name] in setting:
+            return list(read(setting[SETTING[name]]))
+    if SETTING["tensor"] in setting:
+        return _held(path, _last(setting, SETTING["tensor"]))[1]
+    if SETTING["text"] in setting:
+        return _last(setting, SETTING["text"]).decode("utf-8", "replace")
+    if SETTING["real"] in setting:
+        return next(_reals(setting[SETTING["real"]]))
+    return next(_wholes(setting.get(SETTING["whole"], [0])))
+
+
+def _constant(path: Path, settings: dict[str, Any]) -> Held | None:
+    for name, value in settings.items():
+        found = value if isinstance(value, Held) else records.constant_of(path, name, value)
+        if found is not None:
+            return found
+    return None
+
+
+def _held(path: Path, raw: bytes) -> tuple[str, Held]:
+    """A tensor by its name: type and shape now, numbers later."""
+    tensor = _message(raw)
+    name, shape = _text(_last(tensor, TENSOR["name"])), tuple(_wholes(tensor.get(TENSOR["shape"], [])))
+    number = next(_wholes(tensor.get(TENSOR["kind"], [0])))
+    if number not in TYPES or tensor.get(TENSOR["outside"]):
+        raise _for_the_library(path, f"numbers in other files, or of type {number},")
+    records.check_shape(path, name, shape)
+    kind, dtype = TYPES[number]
+    return name, Held(kind, shape, partial(_read, path, tensor, name, shape, dtype))
+
+
+def _read(path: Path, tensor: Message, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    try:
+        numbers = _numbers(tensor, dtype)
+    except (struct.error, RuntimeError, OverflowError, ValueError) as error:
+        raise CorruptFileError(f"{path}: {name[:80]!r} holds no readable numbers; fetch it again") from error
+    if numbers.numel() != prod(shape):
+        raise records.other_count(path, name, shape)
+    return numbers.to(dtype).reshape(shape)
+
+
+def _numbers(tensor: Message, dtype: torch.dtype) -> Tensor:
+    """The numbers in a row: as raw bytes, as reals of 32 bits, or as whole numbers."""
+    raw = _last(tensor, TENSOR["raw"])
+    if raw:
+        return torch.frombuffer(bytearray(raw), dtype=dtype)
+    if TENSOR["reals"] in tensor:
+        return torch.tensor(list(_reals(tensor[TENSOR["reals"]])), device="cpu")
+    whole = torch.tensor(
+        list(_wholes(tensor.get(TENSOR["wholes"], []) + tensor.get(TENSOR["longs"], []))), device="cpu"
+    )
+    half = dtype in (torch.float16, torch.bfloat16)  # these are written as the bits that they are
+    return whole.to(torch.int16).view(dtype) if half else whole
+
+
+def _message(data: bytes) -> Message:
+    found: Message = {}
+    for number, _, value in fields(data):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def _every(message: Message, number: int) -> Iterator[bytes]:
+    for value in message.get(number, []):
+        if not isinstance(value, bytes):
+            raise BrokenMessage(f"field {number} is a number, expected bytes")
+        yield value
+
+
+def _last(message: Message, number: int) -> bytes:
+    """The value of a field that is there once; nothing where it is not there."""
+    return next(iter(list(_every(message, number))[-1:]), b"")
+
+
+def _name(raw: bytes) -> str:
+    return _text(_last(_message(raw), 1))
+
+
+def _opset(raw: bytes) -> int:
+    """The version of ONNX's own operations; 0 for one of other makers' operations."""
+    found = _message(raw)
+    return 0 if _text(_last(found, 1)) not in ("", "ai.onnx") else next(_wholes(found.get(2, [0])))
+
+
+def _sizes(raw: bytes) -> tuple[int, ...]:
+    """The sizes of an input's axes; 0 where one is free."""
+    found = _message(raw)
+    for number in VALUE:
+        found = _message(_last(found, number))
+    return tuple(max(next(_wholes(_message(axis).get(1, [0]))), 0) for axis in _every(found, 1))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode()
+
+
+def _wholes(values: list[int | bytes]) -> Iterator[int]:
+    """Whole numbers, one by one or packed."""
+    for value in values:
+        if isinstance(value, int):
+            yield signed(value)
+            continue
+        start = 0
+        while start < len(value):
+            one, start = varint(value, start, len(value))
+            yield signed(one)
+
+
+def _reals(values: list[int | bytes]) -> Iterator[float]:
+    """Numbers of 32 bits, one by one or packed."""
+    for value in values:
+        if not isinstance(value, bytes):
+            raise BrokenMessage("a real number is written as a whole one")
+        yield from struct.unpack(f"<{len(value) // 4}f", value)
+
+
+def _for_the_library(path: Path, what: str) -> InputError:
+    return InputError(f'{path} has {what} which the package onnx reads; run: pip install "pellucid[onnx]"')

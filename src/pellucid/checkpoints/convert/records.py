@@ -1,0 +1,77 @@
+"""What a file says becomes the records of a graph, whichever of two readers reads it; and what neither believes."""
+
+from collections.abc import Iterable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pellucid.checkpoints.convert.graph import Graph, Held, Node
+from pellucid.errors import CheckpointMismatchError, CorruptFileError
+
+
+def graph_of(
+    path: Path,
+    tensors: Iterable[tuple[str, Held]],
+    operations: Iterable[tuple[Node, Held | None]],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    sizes: dict[str, tuple[int, ...]],
+    opset: int,
+) -> Graph:
+    """The graph of a file.
+
+    operations: each with the numbers that it holds where it is a constant.  inputs: those that are tensors among them.
+    Raises: CorruptFileError where there is no operation, or one makes nothing.
+    """
+    held, nodes = dict(tensors), []
+    for node, constant in operations:
+        if not node.outputs:
+            raise CorruptFileError(f"{path} is damaged: an operation in it makes nothing; fetch it again")
+        if constant is None:
+            nodes.append(node)
+        else:
+            held[node.outputs[0]] = constant
+    if not nodes:
+        raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
+    given = tuple(name for name in inputs if name not in held)
+    return Graph(path, tuple(nodes), held, given, tuple(outputs), sizes, opset)
+
+
+def constant_of(path: Path, name: str, value: Any) -> Held | None:
+    """The numbers that a constant has in a setting itself; None for a setting that is not for them."""
+    if name not in ("value_int", "value_ints", "value_float", "value_floats"):
+        return None
+    kind, dtype = ("INT64", torch.int64) if "int" in name else ("FLOAT", torch.float32)
+    try:
+        numbers = torch.tensor(value, dtype=dtype, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CorruptFileError(
+            f"{path} is damaged: a constant in it has a {name} that is no number; fetch it again"
+        ) from error
+    return Held(kind, tuple(numbers.shape), lambda: numbers)
+
+
+def check_shape(path: Path, name: str, shape: tuple[int, ...]) -> None:
+    """Refuses a shape that would take all memory, or that is none."""
+    if len(shape) > 8 or any(not 0 <= size < 2**40 for size in shape) or prod(shape) >= 2**40:
+        raise CorruptFileError(f"{path}: {name[:80]!r} has shape {list(shape)[:9]}, which no model has")
+
+
+def other_count(path: Path, name: str, shape: tuple[int, ...]) -> CorruptFileError:
+    """The error for a tensor that is not as long as its shape says."""
+    return CorruptFileError(f"{path}: {name[:80]!r} has fewer or more numbers than its shape {list(shape)} asks for")
+
+
+def no_model(path: Path, size: int) -> CorruptFileError:
+    """The error for bytes that are no graph.  size: how many."""
+    return CorruptFileError(f"{path} ({size:,} bytes) is no ONNX model, or was cut short; fetch it again")
+
+
+def nested(path: Path, kind: str, name: str) -> CheckpointMismatchError:
+    """The error for an operation that holds a graph of its own."""
+    return CheckpointMismatchError(
+        f"{path}: {kind} {name[:80]} holds a graph of its own, which no encoder needs; "
+        "export the model without branches and loops"
+    )
