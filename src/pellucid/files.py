@@ -31,6 +31,9 @@ FULL = {
 MOST_NAME = 200
 """Bytes of a name to which something comes, such as a number; systems take 255."""
 
+MOST_LINKS = 40
+"""That a system follows from one to the next."""
+
 _DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 """Where Linux shows what a process has open."""
 
@@ -80,7 +83,9 @@ def target_of(name: str | os.PathLike[str]) -> Path:
 
 def _is_descriptor(path: Path) -> bool:
     """Whether this names what a process has open, such as /dev/fd/3: behind it stands a file that others write into."""
-    while path.is_symlink():
+    for _ in range(MOST_LINKS):
+        if not path.is_symlink():
+            break
         if _DESCRIPTORS.fullmatch(os.path.realpath(path.parent)):
             return True
         path = path.parent / path.readlink()

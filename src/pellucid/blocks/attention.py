@@ -245,11 +245,11 @@ def _looking(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     scores: Float[Tensor, "batch heads seq source"]  ->  the same shape
     """
     least = torch.finfo(scores.dtype).min
-    allowed = scores.new_ones(1, dtype=torch.bool) if mask is None else mask
-    away = scores.isneginf() & allowed
-    nowhere = (away == allowed).all(dim=-1, keepdim=True) & allowed.any(dim=-1, keepdim=True)
-    held = scores.masked_fill(~allowed, least).clamp(min=least)
-    return held.softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)
+    away, nowhere = scores.isneginf(), scores.isneginf().all(dim=-1, keepdim=True)
+    if mask is not None:
+        nowhere = ((away & mask) == mask).all(dim=-1, keepdim=True) & mask.any(dim=-1, keepdim=True)
+        scores = scores.masked_fill(~mask, least)
+    return scores.clamp(min=least).softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)
 
 
 def _mask(query: Tensor, key: Tensor, run: Pass) -> Tensor | None:

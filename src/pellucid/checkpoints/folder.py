@@ -114,14 +114,16 @@ def cannot_make(target: Path, place: Path, error: OSError) -> PellucidError:
 
 def _tried(place: Path, target: Path) -> OSError | None:
     """What hinders a folder that is made in `place` and moved into `target`, if anything does."""
+    made = None
     try:
         made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
-        try:
-            if target.is_dir():
-                made.rename(target / made.name).rename(made)
-        finally:
-            made.rmdir()
+        if target.is_dir():
+            made = made.rename(target / made.name)
+        made.rmdir()
     except OSError as error:
+        if made is not None:
+            with suppress(OSError):
+                made.rmdir()
         return error
     return None
 

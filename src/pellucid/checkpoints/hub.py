@@ -150,8 +150,14 @@ def _fetch(name: str, commit: Where, files: list[str]) -> None:
 
     def run() -> None:
         try:
-            hub.snapshot_download(name, revision=commit.revision, token=commit.token, cache_dir=commit.cache_dir,
-                                  allow_patterns=[glob.escape(file) for file in files], tqdm_class=Bar)  # fmt: skip
+            hub.snapshot_download(
+                name,
+                revision=commit.revision,
+                token=commit.token,
+                cache_dir=commit.cache_dir,
+                allow_patterns=[glob.escape(file) for file in files],
+                tqdm_class=Bar,
+            )
             done.set_result(None)
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             done.set_exception(error)

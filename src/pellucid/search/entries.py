@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ class Entries:
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where it cites what is damaged
             raise self._damaged(str(error)) from error
 
-    def _run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _run(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
         close_dropped()
         try:
@@ -205,7 +205,7 @@ class Entries:
 
     def fitting(self, conditions: Sequence[Condition]) -> np.ndarray:
         """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
-        given: list[Any] = []
+        given: dict[str, Any] = {}
         clauses = [condition.sql(self.forms(condition.column), given) for condition in conditions]
         if len(given) > (most := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
             raise InputError(

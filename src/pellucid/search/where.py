@@ -56,19 +56,19 @@ class Condition:
     operator: str
     values: tuple[Any, ...]
 
-    def sql(self, columns: Iterable[str], given: list[Any]) -> str:
-        """A clause, which says its values by their places among those that are `given`, as ?3: it puts them there, and
-        none is ever part of the clause.
+    def sql(self, columns: Iterable[str], given: dict[str, Any]) -> str:
+        """A clause, which says its values by their names in `given`, as :v3: it puts them there, and none is ever part
+        of the clause.
 
         columns: the column as rows call it, in each form of its letters that they have; none where no row has it.
         """
         return f"({' OR '.join(self._sql(name, given) for name in columns) or 0})"
 
-    def _sql(self, name: str, given: list[Any]) -> str:
+    def _sql(self, name: str, given: dict[str, Any]) -> str:
         def bound(*values: Any) -> str:
-            first = len(given) + 1
-            given.extend(values)
-            return ",".join(f"?{place}" for place in range(first, len(given) + 1))
+            names = [f"v{len(given) + i}" for i in range(len(values))]
+            given.update(zip(names, values))
+            return ",".join(f":{name}" for name in names)
 
         named = bound(name)
         value, kind = f"value_in(metadata, {named})", f"kind_in(metadata, {named})"

@@ -1,6 +1,5 @@
 """Tasks that read a text once: stretches of all texts, by length, through the model, and what its head says of each."""
 
-import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -88,9 +87,12 @@ class Reader(Task):
     def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
         asked = [self.asked(work, item, first + i) for i, item in enumerate(items)]
         rows = [row for rows in asked for row in rows]
-        kept, numbers = dict(self._passes(work, rows)), itertools.count()
+        kept = dict(self._passes(work, rows))
+        start = 0
         for item, windows_ in zip(items, asked):
-            yield self._answered(work, item, [Stretch(window, kept.pop(next(numbers))) for window in windows_])
+            numbers = range(start, start + len(windows_))
+            yield self._answered(work, item, [Stretch(rows[i], kept.pop(i)) for i in numbers])
+            start += len(windows_)
 
     @no_grad()
     def _answered(self, work: Work, item: Any, stretches: list[Stretch]) -> Found:

@@ -113,12 +113,12 @@ class Task(ABC):
             if len(cls.inputs) == 1 or not isinstance(only, Mapping) or not any(map(is_several, only.values())):
                 return only
             given = only
+        for name, row in given.items():
+            if name in cls.inputs and not (row is None or isinstance(row, str) or is_several(row)):
+                raise InputError(f"{name} is {type(row).__name__}, expected a text or a list of texts")
         columns = {name: list(unwrapped(row)) for name, row in given.items() if is_several(row)}
         if not columns:
             return dict(given)
-        for name, row in given.items():
-            if name not in columns and not isinstance(row, str):
-                raise InputError(f"{name} is {type(row).__name__}, expected a text or a list of texts")
         lengths = [len(column) for column in columns.values()]
         if len(set(lengths)) > 1:
             raise InputError(f"{several(columns)} have {lengths} entries, expected as many of each")

@@ -71,7 +71,8 @@ def learn(
     given.check(objective)
     folder = check_folder(out, resume=resume, overwrite=overwrite)
     if out is not None:
-        check_apart(out, base, "a training needs to go on where it was broken off")
+        needs = "the adapter needs to be there" if settings.adapter_only else "a training needs to go on"
+        check_apart(out, base, needs)
     plan = planned(base, given, objective, settings)
     device = next(plan.loaded.module.parameters()).device
     with contextlib.ExitStack() as held:
