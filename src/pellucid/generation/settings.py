@@ -80,8 +80,8 @@ class Settings:
             if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
                 said = f"a text of {len(text):,} characters" if isinstance(text, str) else short(repr(text))
                 raise InputError(Argument("stop"), f" holds {said}, expected texts of 1 to {LONGEST_STOP:,} characters")
-        for i, stop in enumerate(self.stop_token_ids):
-            one_token(f"stop_token_ids[{i}]", stop, None)
+        for stop in self.stop_token_ids:
+            one_token("stop_token_ids", stop, None)
 
     def _check_together(self) -> None:
         if self.do_sample and self.num_beams > 1:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.bars import bar
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import among, listed
+from pellucid.config.checks import choice, listed
 from pellucid.errors import Argument, InputError, counted, near, short
 from pellucid.machine import no_grad
 from pellucid.models import Output, evaluating
@@ -46,7 +46,7 @@ def sweep(
 
     Edits of several places run side by side, as the rows of one batch.
     """
-    among("over", over, tuple(OVER))
+    choice("over", over, tuple(OVER))
     word, usual = OVER[over]
     if edit is not None and not callable(edit):
         raise InputError(f"edit is {short(repr(edit))}, expected a function that makes an edit, such as zero")
