@@ -284,9 +284,6 @@ def value_of(row: Mapping[str, Any], index: int, name: str, nothing: Callable[[A
 
 def text_of(row: Mapping[str, Any], index: int, name: str, nothing: Callable[[Any], bool] = missing) -> str:
     """The same, which must be a text."""
-    found = row.get(name)
-    if type(found) is str and found.strip():  # as nearly all are
-        return found
     found = value_of(row, index, name, nothing)
     if not isinstance(found, str):
         raise InputError(f"{place(row, index)}: {name!r} is {type(found).__name__}, expected a text")
