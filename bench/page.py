@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import pellucid
 from pellucid.serve.page import running
-from pellucid.trace.long import record_long
+from pellucid.trace.long_text import record_long
 from pellucid.view.page import render
 
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"

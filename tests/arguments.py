@@ -16,8 +16,8 @@ from pellucid.generation.registry import OPTIONS
 from pellucid.tasks.names import TASKS
 from pellucid.text import Tokenizer
 from pellucid.trace.explain import Explain
+from pellucid.training.arguments import options_of
 from pellucid.training.names import OBJECTIVES
-from pellucid.training.said import options_of
 from pellucid.training.settings import Settings
 
 

@@ -90,8 +90,8 @@ def own_options() -> str:
     """The table of docs/training.md that says which options each task has, and where they are explained."""
     from dataclasses import fields
 
+    from pellucid.training.arguments import options_of
     from pellucid.training.names import OBJECTIVES
-    from pellucid.training.said import options_of
 
     lines = ["| task | its options and their defaults | page |", "|---|---|---|"]
     for one in OBJECTIVES:

@@ -9,8 +9,8 @@ import pytest
 
 import pellucid
 from pellucid import compat
+from pellucid.training.arguments import as_wanted
 from pellucid.training.data import read
-from pellucid.training.said import as_wanted
 
 TEXTS = ["a dog sleeps", "a cat"]
 

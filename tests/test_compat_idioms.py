@@ -14,7 +14,7 @@ import transformers
 import pellucid
 from pellucid import compat
 from pellucid.checkpoints.adapter_save import base_name
-from pellucid.compat.said import placed
+from pellucid.compat.arguments import placed
 from tests.test_compat_auto import WORDS, given, ours, reference
 
 CASES = [("bert", "MaskedLM"), ("gpt2", "CausalLM"), ("llama", "CausalLM"), ("bart", "Seq2SeqLM"), ("t5", "Seq2SeqLM")]

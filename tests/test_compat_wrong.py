@@ -14,7 +14,7 @@ import torch
 import pellucid
 from pellucid import compat
 from tests.test_compat_auto import ours, reference
-from tests.test_compat_words import WORDS
+from tests.test_compat_tokenizer import WORDS
 
 IDS = torch.tensor([[5, 9, 14, 33, 21]])
 USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}
@@ -328,6 +328,6 @@ def test_a_module_of_names_is_one_among_others() -> None:
     held: dict[str, Any] = {}
     exec("from pellucid.compat import *", held)
     assert held["AutoModel"] is compat.AutoModel and held["BatchEncoding"] is type(words()("one"))
-    exec("from pellucid.compat import asked_reading, BertTokenizerFast, T5Config", held)
-    assert held["T5Config"] is compat.T5Config and inspect.ismodule(held["asked_reading"])
+    exec("from pellucid.compat import pipeline_reading, BertTokenizerFast, T5Config", held)
+    assert held["T5Config"] is compat.T5Config and inspect.ismodule(held["pipeline_reading"])
     assert inspect.unwrap(compat) is compat and pydoc.render_doc(compat)

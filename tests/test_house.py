@@ -148,7 +148,7 @@ def test_importing_touches_no_network_and_changes_nothing() -> None:
 
 def test_a_start_imports_nothing_that_writes_or_explains() -> None:
     code = "import sys, pellucid; pellucid.load; print([n for n in sys.modules if n.startswith(('ROOMS'))])"
-    rooms = "pellucid.generation.words', 'pellucid.generation.loop', 'pellucid.trace.explain."
+    rooms = "pellucid.generation.texts', 'pellucid.generation.loop', 'pellucid.trace.explain."
     done = subprocess.run(
         [sys.executable, "-c", code.replace("ROOMS", rooms)], capture_output=True, text=True, check=True
     )

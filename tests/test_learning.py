@@ -121,10 +121,10 @@ def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelin
     class StopError(Exception):
         pass
 
+    from pellucid.training.arguments import asked
     from pellucid.training.course import learn
-    from pellucid.training.given import Given
+    from pellucid.training.inputs import Given
     from pellucid.training.names import named
-    from pellucid.training.said import asked
 
     def stop(one: Any) -> None:
         if one.step == 4:

@@ -9,9 +9,9 @@ import click
 import pytest
 
 from pellucid.cli.app import app
+from pellucid.training.arguments import as_said
 from pellucid.training.names import OBJECTIVES, named
 from pellucid.training.recipe import read_recipe
-from pellucid.training.said import as_said
 from pellucid.training.settings import Settings
 from tests import documents
 

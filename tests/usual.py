@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pellucid.blocks import usable
+from pellucid.blocks import availability
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="this PyTorch sees no CUDA GPU")
 
@@ -46,8 +46,8 @@ def in_threads(count: int) -> Iterator[int]:
 
 def forget_kernels() -> None:
     """As in a process that has not asked for kernels yet."""
-    usable.usable_kernels.cache_clear()
-    usable.found_kernels.cache_clear()
+    availability.usable_kernels.cache_clear()
+    availability.found_kernels.cache_clear()
 
 
 def closed(patch: pytest.MonkeyPatch, path: Path) -> None:

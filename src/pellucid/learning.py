@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.checkpoints.families import Config
 from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.where import USUAL, Where
+from pellucid.checkpoints.location import USUAL, Where
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError, PellucidError, blaming, counted, near
 from pellucid.files import path_of, write_whole
@@ -18,20 +18,20 @@ from pellucid.model import Model, build
 from pellucid.streams import use_threads
 from pellucid.text.cut import whole_characters
 from pellucid.text.own_ids import check_rows, ids_by
-from pellucid.training.account import lines_of, recipe_of
+from pellucid.training.arguments import as_said, asked, options_of
 from pellucid.training.card import card
 from pellucid.training.course import RECIPE, learn
 from pellucid.training.data import columns_of, read
-from pellucid.training.given import Given
+from pellucid.training.inputs import Given
 from pellucid.training.log import finite
 from pellucid.training.low_rank import check_base
 from pellucid.training.names import OBJECTIVES, Name, named
 from pellucid.training.objective import Objective
 from pellucid.training.recipe import Recipe, learned_from, read_recipe, recipe_beside
 from pellucid.training.report import Begun, Outcome, Result
-from pellucid.training.said import as_said, asked, options_of
 from pellucid.training.settings import Settings
 from pellucid.training.start import check_numbers
+from pellucid.training.summary import lines_of, recipe_of
 from pellucid.view.curves import Curves, curves
 
 log = logging.getLogger("pellucid")

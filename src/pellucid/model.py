@@ -14,8 +14,8 @@ from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.fill import moved
 from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.location import Where
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.checkpoints.where import Where
 from pellucid.config import Config, Head
 from pellucid.config.checks import count
 from pellucid.generation.answers import Completion, Messages, Piece, Score
@@ -145,12 +145,12 @@ class Model(Editable):
         options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and
             all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, `max_length` apart.
         """
-        return writing.words.generate(self.loaded, prompt, progress=progress, **options)
+        return writing.texts.generate(self.loaded, prompt, progress=progress, **options)
 
     def chat(self, messages: str | Sequence[Mapping[str, Any]], **options: Any) -> str:
         """The next answer of a conversation, `[{"role": "user", "content": "..."}, ...]`; a string is one message.
         Special tokens that somebody typed into it are plain characters.  options: those of `generate`."""
-        return writing.words.chat(self.loaded, messages, **options)
+        return writing.texts.chat(self.loaded, messages, **options)
 
     def complete(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Completion:
         """One answer, to a raw prompt or to a conversation, with its tokens, their probabilities and why it ends.
@@ -158,7 +158,7 @@ class Model(Editable):
         alternatives: how many of the likeliest tokens to name in the place of each. options: those of `generate`, and
             `num_return_sequences`.
         """
-        return writing.words.complete(self.loaded, prompt, alternatives=alternatives, **options)
+        return writing.texts.complete(self.loaded, prompt, alternatives=alternatives, **options)
 
     def stream(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:
         """The same piece by piece, as soon as a token is chosen: the texts joined are the answer. Not with beams."""
@@ -218,7 +218,7 @@ class Model(Editable):
 
         >>> model.trace_writing("The sky is", max_new_tokens=3).steps[1]["layers.0.attention.weights"]  # doctest: +SKIP
         """
-        return writing.sight.trace_writing(self.loaded, prompt, keep=keep, **options)
+        return writing.observed.trace_writing(self.loaded, prompt, keep=keep, **options)
 
     @property
     def explain(self) -> "explaining.Explain":

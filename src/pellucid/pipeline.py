@@ -14,7 +14,7 @@ import torch
 
 from pellucid.bars import bar, check_shown
 from pellucid.checkpoints.load import open_checkpoint
-from pellucid.checkpoints.where import Where
+from pellucid.checkpoints.location import Where
 from pellucid.config.checks import is_several, kept, plain_numbers, unwrapped
 from pellucid.errors import Argument, InputError, near, several
 from pellucid.machine import choose_dtype

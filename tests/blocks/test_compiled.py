@@ -26,7 +26,6 @@ from torch import Tensor
 import pellucid
 from pellucid.blocks import (
     RotaryPositions,
-    abreast,
     calls,
     compiled,
     grouped,
@@ -34,10 +33,11 @@ from pellucid.blocks import (
     packing,
     quantized,
     rounding,
+    thread_pool,
 )
+from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.steps import Kernels, Plain
-from pellucid.blocks.usable import usable_kernels
 from pellucid.errors import InputError
 from pellucid.files import listed, write_whole
 from pellucid.generation import read_settings, write
@@ -146,7 +146,7 @@ def test_a_gate_at_the_ends_of_the_numbers(made: Kernels) -> None:
 
 def test_a_number_is_narrowed_as_pytorch_does() -> None:
     """Halves to the even one, beyond the greatest to infinity."""
-    from pellucid.blocks.dialect import narrowed
+    from pellucid.blocks.numba_language import narrowed
 
     ties = torch.arange(2**16, dtype=torch.int32).mul(2**15).add(0x42C80000).view(torch.float32)
     given = torch.cat((ties[(ties > 100) & (ties < 3.4e38)], torch.tensor([3.39e38, 3.4e38])))
@@ -426,7 +426,7 @@ def only(folder: Path) -> Path:
 FRESH = """
 import sys, torch
 from pellucid.blocks.steps import Plain
-from pellucid.blocks.usable import usable_kernels
+from pellucid.blocks.availability import usable_kernels
 made = usable_kernels()
 needed = [name for name in ('elftools', 'llvmlite', 'numba') if name in sys.modules]
 print(made.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]).tolist(), *needed)
@@ -598,14 +598,14 @@ def test_a_numba_that_is_broken_is_one_warning(
     ]
 
 
-@pytest.mark.parametrize("name", ["GOMP_parallel", *abreast.WITHIN])
+@pytest.mark.parametrize("name", ["GOMP_parallel", *thread_pool.WITHIN])
 def test_an_openmp_of_other_names_ends_no_process(
     alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     """LLVM does that where it does not find what the code calls."""
     loaded = ctypes.CDLL(None)
-    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *abreast.WITHIN) if one != name}
-    monkeypatch.setattr(abreast.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
+    others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *thread_pool.WITHIN) if one != name}
+    monkeypatch.setattr(thread_pool.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
     assert usable_kernels() is None and not alone.exists()
     assert name in caplog.text
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 import pellucid
 from pellucid.blocks import grouped, rounding
+from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.calls import GROUP
 from pellucid.blocks.grouped import Grouped, GroupedLinear, GroupedTable, real_numbers
 from pellucid.blocks.rounding import GRID, in_blocks
-from pellucid.blocks.usable import usable_kernels
 from pellucid.edits import add
 from pellucid.errors import InputError
 from tests.checkpoints.families import save
@@ -237,8 +237,8 @@ llvm.get_host_cpu_name = lambda: {"x86-64-v3" if length == 8 else "x86-64-v4"!r}
 import tempfile, os
 os.environ["PELLUCID_CACHE"] = tempfile.mkdtemp()
 import torch
-from pellucid.blocks import grouped, nibbles
-assert nibbles.VECTOR == {length} and {whole} in (None, nibbles.VNNI)
+from pellucid.blocks import grouped, low_bit_kernels
+assert low_bit_kernels.VECTOR == {length} and {whole} in (None, low_bit_kernels.VNNI)
 for lay in (grouped.to_4_bits, grouped.to_6_bits):
     table = lay(48, 64, [torch.randn(48, 64)])
     for many in (1, 5, 100):
@@ -246,7 +246,7 @@ for lay in (grouped.to_4_bits, grouped.to_6_bits):
         wanted = x.double() @ grouped.real_numbers(table).double().T
         found = grouped.GroupedLinear(*table)(x)
         real = many >= grouped.MANY and grouped.fastest_dtype(x.device) == torch.bfloat16
-        near = 0.02 if real else 1e-4 if nibbles.VNNI else 1e-5
+        near = 0.02 if real else 1e-4 if low_bit_kernels.VNNI else 1e-5
         assert (found - wanted).abs().max() < near * wanted.abs().max()
 assert grouped.usable_kernels() is not None
 """

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 import pellucid
 from pellucid.checkpoints.cache import cached, is_whole
 from pellucid.checkpoints.inventory import _state
-from pellucid.checkpoints.wanted import SPEAKING, form_of
-from pellucid.checkpoints.where import Where
+from pellucid.checkpoints.location import Where
+from pellucid.checkpoints.model_files import SPEAKING, form_of
 from pellucid.config import CausalLM
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file

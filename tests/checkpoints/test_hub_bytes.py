@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub.utils import WeakFileLock
 
-from pellucid.checkpoints.arrived import one_at_a_time
 from pellucid.checkpoints.cache import is_whole, stands_for
+from pellucid.checkpoints.downloaded import one_at_a_time
 from tests.checkpoints.builders import WEIGHTS, good, with_file
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, asking, fails, found, words
 
@@ -198,7 +198,7 @@ def test_whoever_asked_last_says_what_a_name_stands_for(tmp_path: Path) -> None:
 
 def test_who_waits_for_another_pull_says_so(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, good(tmp_path / "repository"))
-    program = "from pellucid.checkpoints import arrived; arrived._SOON = 0.5; " + LOCATE.format(NAME, "")
+    program = "from pellucid.checkpoints import downloaded; downloaded._SOON = 0.5; " + LOCATE.format(NAME, "")
     command, environment = asking(hub.url, home, "-c", program)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with one_at_a_time(NAME, home / "hub" / "models--o--tiny", "1" * 40):

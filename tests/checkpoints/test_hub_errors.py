@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import pellucid
+from pellucid.checkpoints.location import Where
 from pellucid.checkpoints.source import locate
-from pellucid.checkpoints.where import Where
 from tests.checkpoints.builders import WEIGHTS, good, one_sentence
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, closed_port, fails, found, words
 

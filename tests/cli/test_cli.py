@@ -22,13 +22,13 @@ import torch
 
 import pellucid
 from pellucid import machine
-from pellucid.blocks import usable as usable_steps
+from pellucid.blocks import availability
 from pellucid.cli import doctor, main
 from pellucid.cli.app import COMMANDS, app
 from pellucid.cli.embed import AT_ONCE
 from pellucid.cli.errors import INTERRUPTED
 from pellucid.cli.errors import run as finish
-from pellucid.cli.typed import as_typed, running
+from pellucid.cli.option_errors import as_typed, running
 from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
 from tests import documents
 from tests.cli.called import Pellucid, caller
@@ -144,8 +144,8 @@ def test_nobody_is_told_to_install_what_is_installed(
     installed: bool, usable: bool, wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Linux")
-    monkeypatch.setattr(usable_steps, "usable_kernels", lambda: object() if usable else None)
-    monkeypatch.setattr(usable_steps, "installed", lambda: installed)
+    monkeypatch.setattr(availability, "usable_kernels", lambda: object() if usable else None)
+    monkeypatch.setattr(availability, "installed", lambda: installed)
     assert json.loads(caller(monkeypatch, capsys)("doctor", "--json").out)["compiled steps"] == wanted
 
 

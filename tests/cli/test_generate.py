@@ -174,7 +174,7 @@ def test_json_is_the_same_as_data(command: Pellucid, model: pellucid.Model) -> N
 def test_colours_for_a_terminal_unless_they_are_not_wanted(command: Pellucid, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    from pellucid.cli.writing import show_tokens
+    from pellucid.cli.generation_options import show_tokens
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "32m" in _shown(monkeypatch, show_tokens)

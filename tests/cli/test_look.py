@@ -122,7 +122,7 @@ def test_an_encoder_decoder_and_what_it_writes(here: Path, minilm: "pellucid.Mod
 
 
 def test_a_long_text_is_recorded_without_its_weights(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.trace.long.MOST_WHOLE", 1000)
+    monkeypatch.setattr("pellucid.trace.long_text.MOST_WHOLE", 1000)
     look("time flies", "-o", "page.html")
     entry = manifest_of(here / "page.html")["attentions"][0]
     assert entry["query"] and entry["thumb"] and entry["max_error"] < 1e-5

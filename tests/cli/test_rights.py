@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pellucid.cli.option_errors import Place
 from pellucid.cli.reading import file_in
-from pellucid.cli.typed import Place
 from pellucid.errors import InputError
 from pellucid.files import target_of, write_whole
 from tests.nobody import as_nobody, open_folder

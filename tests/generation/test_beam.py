@@ -14,9 +14,9 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.generation import Settings, beam, read_settings
 from pellucid.generation.beam import Hypothesis, TextJudge, search
+from pellucid.generation.progress import Written
 from pellucid.generation.reader import Reader
 from pellucid.generation.rules import Rule
-from pellucid.generation.written import Written
 from tests.generation.reference import WRITERS, Pair, beams, late_ends, pair, prompts
 from tests.quick import few
 

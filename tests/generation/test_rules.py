@@ -15,9 +15,9 @@ import transformers
 from torch import Tensor
 
 from pellucid.errors import InputError
+from pellucid.generation.progress import Written
 from pellucid.generation.registry import follow
 from pellucid.generation.rules import OPTIONS, apply, chain
-from pellucid.generation.written import Written
 
 VOCAB, GIVEN, MOST, ENDS = 40, 6, 20, (7, 9, 70)  # the last end token is none of the vocabulary
 

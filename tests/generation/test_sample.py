@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pellucid.blocks import SinusoidalPositions, position
 from pellucid.errors import InputError
 from pellucid.generation import rules, sample
+from pellucid.generation.progress import Written
 from pellucid.generation.rules import chain
 from pellucid.generation.sample import BLOCK, _passed, draw, generators, likeliest
-from pellucid.generation.written import Written
 from pellucid.machine import widest_dtype
 
 LOGITS = [2.0, -1.0, 0.5, 1.7, -3.0, 0.0, 1.2, -0.4, 0.9, -6.0, 1.9, 0.2]

@@ -19,7 +19,7 @@ from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.search import seek
+from pellucid.search import retrieval
 from pellucid.search.evaluate import judge
 from pellucid.search.opened import Generation, Segments
 
@@ -164,12 +164,12 @@ def test_so_it_is_where_passages_of_one_text_crowd_the_first_places(
     checkpoint: Callable[[str], Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search for more texts then looks at more rows, and in another order."""
-    monkeypatch.setattr(seek, "DEPTH", 20)
+    monkeypatch.setattr(retrieval, "DEPTH", 20)
     chance = np.random.default_rng(0)
     texts = [(f"t{i}", " ".join(f"w{j}" for j in chance.integers(0, 200, size=9 + i % 4 * 300))) for i in range(12)]
     index = pellucid.Index.build(checkpoint("bert-body"), texts, kind=kind, passage_tokens=12, progress=False)
     queries = [" ".join(f"w{j}" for j in chance.integers(0, 200, size=3)) for _ in range(30)]
-    for mode in seek.MODES:
+    for mode in retrieval.MODES:
         found = {k: [[hit["id"] for hit in hits] for hits in index.search(queries, k=k, mode=mode)] for k in (3, 4, 10)}
         together = index.evaluate(queries, found[3], (3, 4, 10), mode=mode)
         assert together.recall[3] == 1.0, mode

@@ -21,7 +21,7 @@ from pellucid.pipeline import Pipeline, pipeline
 from pellucid.tasks.answer import Answers
 from pellucid.tasks.entities import Tag, longest, tags_of
 from pellucid.tasks.reader import Stretch
-from pellucid.tasks.tagged import Sentence, Tagged, whole_characters, words_of
+from pellucid.tasks.tagged_tokens import Sentence, Tagged, whole_characters, words_of
 from pellucid.tasks.task import Work
 from pellucid.tasks.token_classification import TokenClassification
 from tests.checkpoints.convert.test_rampart import FORMS, NAMES, PLACES

@@ -18,7 +18,7 @@ from pellucid.blocks import Attention, Cache, Pass
 from pellucid.blocks.packed import PackedLinear
 from pellucid.models import stack
 from pellucid.tasks import consistency, parity, reference
-from pellucid.tasks.measure import Check, compare, difference
+from pellucid.tasks.tolerance import Check, compare, difference
 from pellucid.tasks.verify import ACCOUNTED, verify
 from tests.conftest import MINILM, tiny_config
 from tests.parity.reference import tiny

@@ -15,7 +15,7 @@ import tokenizers
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.text import Tokenizer, meter
+from pellucid.text import Tokenizer, template_meter
 from pellucid.text.chat import render_chat, template_of
 from pellucid.text.files import open_tokenizer
 from tests.text.making import folder_of, train_pairs, train_pieces, wiki
@@ -191,7 +191,7 @@ BEFOREHAND = {
 @pytest.mark.parametrize("name", BEFOREHAND)
 def test_harm_is_seen_beforehand(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fragment, template = BEFOREHAND[name]
-    monkeypatch.setattr(meter, "SECONDS", 0.5)
+    monkeypatch.setattr(template_meter, "SECONDS", 0.5)
     start = time.process_time()
     with pytest.raises(InputError, match=f"^the chat template cannot be used: .*{fragment}"):
         render_chat(template, [USER], {})

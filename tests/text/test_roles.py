@@ -13,7 +13,7 @@ from pellucid.errors import InputError
 from pellucid.text.files import write_tokenizer
 from pellucid.text.tokenizer import Tokenizer
 from tests.text.making import folder_of
-from tests.text.test_stated import AS_IT_STANDS, GOLDEN, folder, opened
+from tests.text.test_tokenizer_config import AS_IT_STANDS, GOLDEN, folder, opened
 
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 

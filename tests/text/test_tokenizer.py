@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import pellucid
 from pellucid.text import by_length, collate, limits
 from pellucid.text.batch import PASS
-from pellucid.text.marks import mark, split_marked
+from pellucid.text.template_marks import mark, split_marked
 
 TEXTS = ["a", "time flies like an arrow", "Übergrößenträger naïve café", "北京 is big", "a" * 200, "don't stop!? (now)"]
 

@@ -10,7 +10,7 @@ import pellucid
 from pellucid import InputError
 from pellucid.edits import Edit, add, fixed, patch, scale, zero
 from pellucid.trace import EditSaid
-from pellucid.trace.where import Where
+from pellucid.trace.selection import Where
 from tests.trace.small import small
 
 TEXTS = ["time flies like an arrow", "fruit", "a banana is a fruit that flies like time"]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.trace.long import sample
-from pellucid.trace.turning import angles
+from pellucid.trace.long_text import sample
+from pellucid.trace.rotation import angles
 from tests.checkpoints.families import TINY
 from tests.usual import usual
 

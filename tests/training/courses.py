@@ -20,7 +20,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.training import course
 from pellucid.training.classification import TextClassification
 from pellucid.training.course import Begun, Result, learn
-from pellucid.training.given import Given
+from pellucid.training.inputs import Given
 from pellucid.training.loop import Told
 from pellucid.training.settings import Settings
 from pellucid.training.state import State

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 import pellucid
+from pellucid.training.distributed import Ranks, joined
 from pellucid.training.loop import Loop
 from pellucid.training.pairs import SentenceSimilarity
-from pellucid.training.ranks import Ranks, joined
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning
 

@@ -14,7 +14,7 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.training import course, state
 from pellucid.training.classification import TextClassification
-from pellucid.training.given import Given
+from pellucid.training.inputs import Given
 from pellucid.training.learner import Learner
 from pellucid.training.loop import Loop, Told, numbers_of
 from pellucid.training.settings import Settings

@@ -21,7 +21,7 @@ from pellucid.tasks.embed import embed
 from pellucid.trace import record
 from pellucid.training.classification import TextClassification
 from pellucid.training.course import learn
-from pellucid.training.given import Given
+from pellucid.training.inputs import Given
 from pellucid.training.learner import Learner
 from pellucid.training.low_rank import LowRank, attached, changes, merged, save, targets
 from pellucid.training.settings import Settings

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pellucid.errors import InputError
+from pellucid.training.arguments import asked
 from pellucid.training.names import named
-from pellucid.training.said import asked
 
 ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
     "alpha": ("classify", {"lora_alpha": 4.0}, "lora_alpha is set and lora is not: say the rank"),

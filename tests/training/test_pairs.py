@@ -21,17 +21,17 @@ import pellucid
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import InputError
 from pellucid.training.data import read
+from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
-from pellucid.training.nearness import cosent, cosine, cosines, multiple_negatives, nearest
 from pellucid.training.pairs import SentenceSimilarity
-from pellucid.training.ranks import Ranks
 from pellucid.training.settings import Settings
 from pellucid.training.start import beginning
+from pellucid.training.vector_losses import cosent, cosine, cosines, multiple_negatives, nearest
 from tests.tasks.trained import WORDS
 from tests.training.courses import ROOT
 from tests.training.learned import ready, result, training
 from tests.training.ranked import learned
-from tests.training.test_ranks import port
+from tests.training.test_distributed import port
 
 Rows = list[dict[str, Any]]
 Opened = Callable[..., "pellucid.Model"]
@@ -162,7 +162,7 @@ def test_nearest_counts_anchors_that_find_their_own(monkeypatch: pytest.MonkeyPa
     vectors = torch.nn.functional.one_hot(torch.tensor([[0, 0], [1, 1], [2, 3], [3, 2], [4, 4]])).float()
     numbers = torch.arange(10).view(5, 2)
     assert nearest(vectors, numbers) == 3 / 5
-    monkeypatch.setattr("pellucid.training.nearness.ROWS", 2)
+    monkeypatch.setattr("pellucid.training.vector_losses.ROWS", 2)
     assert nearest(vectors, numbers) == 3 / 5
 
 

@@ -18,7 +18,7 @@ from pellucid.errors import CorruptFileError, InputError
 from pellucid.training import course
 from pellucid.training.classification import TextClassification
 from pellucid.training.course import Begun, Result, learn
-from pellucid.training.given import Given
+from pellucid.training.inputs import Given
 from pellucid.training.log import read_log
 from pellucid.training.loop import Told
 from pellucid.training.manifest import read_manifest

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pellucid.errors import InputError
+from pellucid.training.arguments import Spoken, as_wanted, asked, options_of
 from pellucid.training.names import OBJECTIVES, named
-from pellucid.training.said import Spoken, as_wanted, asked, options_of
 from pellucid.training.settings import Settings
 
 CLASSIFY = named("classify")

@@ -18,13 +18,13 @@ from pellucid.edits import add, fixed, scale, zero
 from pellucid.trace.explain import logit_lens
 from pellucid.view import page as page_module
 from pellucid.view.choice import choose
-from pellucid.view.drawn import draw
 from pellucid.view.numbers import numbers_of, weights_of
 from pellucid.view.page import render
+from pellucid.view.picture import draw
 from pellucid.view.svg import width_of
 from tests.trace.small import small
 from tests.view.conftest import READ, Show, until
-from tests.view.test_drawn import texts_of
+from tests.view.test_picture import texts_of
 from tests.view.test_recipes import COMPUTE
 
 LONG = " ".join(Path(__file__).read_text(encoding="utf-8").split())

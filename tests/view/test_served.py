@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page
 
 import pellucid
 from pellucid.serve.page import PageServer, running
-from pellucid.trace.long import SAMPLED_ROWS, record_long
+from pellucid.trace.long_text import SAMPLED_ROWS, record_long
 from pellucid.view.page import render
 from tests.quick import few
 from tests.trace.everyone import FAMILIES, model_of

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pellucid.blocks.given import check_heads, check_stream
+from pellucid.blocks.checks import check_heads, check_stream
 from pellucid.blocks.joined import adjoin, are_plain, joined
 from pellucid.blocks.mask import additive, combine
 from pellucid.blocks.run import Pass

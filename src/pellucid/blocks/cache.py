@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pellucid.blocks.given import kind_of
+from pellucid.blocks.checks import kind_of
 from pellucid.errors import InputError, counted
 
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
+from pellucid.blocks.availability import installed, usable_kernels
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.hooks import Unheard, is_differentiated, is_hooked
 from pellucid.blocks.packed import (
@@ -28,7 +29,6 @@ from pellucid.blocks.packing import Part
 from pellucid.blocks.quantized import Int8Linear
 from pellucid.blocks.run import Pass
 from pellucid.blocks.steps import KINDS, Kernels, Plain
-from pellucid.blocks.usable import installed, usable_kernels
 from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import features
 

@@ -21,11 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.calls import GROUP, LANES
 from pellucid.blocks.hooks import is_differentiated
 from pellucid.blocks.quantized import LinearOfFewBits, OfFewBits
 from pellucid.blocks.rounding import TINY, codes_of_4_bits, pairs_of, scales_of
-from pellucid.blocks.usable import usable_kernels
 from pellucid.machine import fastest_dtype, multiplies_bytes
 
 STRIP, MANY = 64, 96

@@ -11,7 +11,7 @@ from typing import Any
 from numba import carray
 
 from pellucid.blocks.calls import BFLOAT16, FLOAT32, Gated, Mix, Norm, Product, Remember
-from pellucid.blocks.dialect import (
+from pellucid.blocks.numba_language import (
     bytes_at,
     exponential,
     float32,

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pellucid.blocks.image import LINKED, NOT_RUN, Image, linked
+from pellucid.blocks.code_image import LINKED, NOT_RUN, Image, linked
 from pellucid.errors import InputError, ResourceError
 from pellucid.files import cache, is_own, write_whole
 from pellucid.machine import processor
@@ -27,7 +27,16 @@ log = logging.getLogger("pellucid")
 DIGEST = 32
 """Bytes at the beginning of the file that tell whether the rest is whole, and is what its name says."""
 
-WORDED = ("calls", "dialect", "tiles", "kernels", "mixing", "nibbles", "spelling", "image")
+WORDED = (
+    "calls",
+    "numba_language",
+    "simd",
+    "kernels",
+    "attention_kernels",
+    "low_bit_kernels",
+    "dequantise_kernels",
+    "code_image",
+)
 """Where the kernels, and what they are told, are written."""
 
 ROOM = 1 << 16
@@ -121,7 +130,7 @@ def _digest(place: Path, code: bytes) -> bytes:
 
 def _made(place: Path) -> bytes:
     _check_keeps(place.parent)
-    from pellucid.blocks.dialect import object_code
+    from pellucid.blocks.numba_language import object_code
 
     for name in WORDED:
         importlib.import_module(f"pellucid.blocks.{name}")

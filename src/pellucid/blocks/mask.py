@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pellucid.blocks.given import check_mask
+from pellucid.blocks.checks import check_mask
 from pellucid.errors import InputError
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import grouped, quantized, rounding
+from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.joined import end_to_end
 from pellucid.blocks.packed import PackedLinear
 from pellucid.blocks.relative import paired
-from pellucid.blocks.usable import usable_kernels
 from pellucid.blocks.widened import WidenedLinear, WidenedTable
 from pellucid.machine import product_dtype
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks import calls
-from pellucid.blocks.abreast import placed
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.given import kind_of
-from pellucid.blocks.many import ManySteps
+from pellucid.blocks.checks import kind_of
+from pellucid.blocks.many_positions import ManySteps
 from pellucid.blocks.relative import Rotation
+from pellucid.blocks.thread_pool import placed
 from pellucid.errors import InputError
 
 KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}

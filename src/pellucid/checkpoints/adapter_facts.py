@@ -11,7 +11,7 @@ from typing import Any
 
 from pellucid.checkpoints.adapter_targets import KEYS, Targets, read_targets
 from pellucid.checkpoints.facts import left_alone
-from pellucid.checkpoints.wanted import ADAPTER_FACTS, ADAPTER_NUMBERS, ADAPTER_PICKLED
+from pellucid.checkpoints.model_files import ADAPTER_FACTS, ADAPTER_NUMBERS, ADAPTER_PICKLED
 from pellucid.config.checks import choice, count, truth, within
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, blaming, several, short
 from pellucid.files import read_json

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from pellucid.checkpoints.wanted import SMALL, any_of, form_of, form_of_folder, wanted_of
-from pellucid.checkpoints.where import Where, client
+from pellucid.checkpoints.location import Where, client
+from pellucid.checkpoints.model_files import SMALL, any_of, form_of, form_of_folder, wanted_of
 from pellucid.errors import InputError, PellucidError
 from pellucid.files import write_whole
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pellucid.checkpoints import wanted
+from pellucid.checkpoints import model_files
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError, PellucidError, Words
 from pellucid.files import cannot_write, reading, to_disk
@@ -229,9 +229,9 @@ def _move(new: Path, target: Path) -> None:
 def _leaving(target: Path, named: list[Path]) -> list[Path]:
     """What a folder holds that may not stay: files that are `named`, and those of the model that was there before and
     would speak for this one. The facts go first, so that what is broken off on the way does not open."""
-    below = (path for pattern in (wanted.NAMED_TEMPLATES, *wanted.VECTORS) for path in target.glob(pattern))
+    below = (path for pattern in (model_files.NAMED_TEMPLATES, *model_files.VECTORS) for path in target.glob(pattern))
     there = [path.relative_to(target) for path in (*target.iterdir(), *below)]
-    leaving = {name for name in there if wanted.any_of([str(name)], wanted.SPEAKING)}
+    leaving = {name for name in there if model_files.any_of([str(name)], model_files.SPEAKING)}
     leaving |= {name for name in named if os.path.lexists(target / name)}
     for name in leaving:
         if (target / name).is_dir() and not (target / name).is_symlink():

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.wanted import GENERATION
+from pellucid.checkpoints.model_files import GENERATION
 from pellucid.errors import CorruptFileError, short
 
 FILE = GENERATION

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints import cache
-from pellucid.checkpoints.arrived import difference, forget, one_at_a_time, set_aside, sweep
 from pellucid.checkpoints.cache import cached_names, downloads, pulls
+from pellucid.checkpoints.downloaded import difference, forget, one_at_a_time, set_aside, sweep
 from pellucid.checkpoints.installed import find, packaged
-from pellucid.checkpoints.wanted import ABOUT, WEIGHTS, any_of, form_of, wanted_of
-from pellucid.checkpoints.where import Where, client
+from pellucid.checkpoints.location import Where, client
+from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_of, form_of, wanted_of
 from pellucid.errors import Argument, Blank, NotFoundError, PellucidError, ResourceError, near, several
 from pellucid.files import FULL
 

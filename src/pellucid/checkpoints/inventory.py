@@ -9,9 +9,9 @@ from pellucid.checkpoints.cache import cached_names, lost, wrong
 from pellucid.checkpoints.converted import at_hand
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.links import inside, refuse_links_of_folder
+from pellucid.checkpoints.location import Where
+from pellucid.checkpoints.model_files import form_of_folder, missing_weights
 from pellucid.checkpoints.source import lying
-from pellucid.checkpoints.wanted import form_of_folder, missing_weights
-from pellucid.checkpoints.where import Where
 from pellucid.errors import NotFoundError, PellucidError, UnsafeFileError, several, short
 from pellucid.files import read_json
 

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from pellucid.checkpoints.wanted import NAMED_TEMPLATES
+from pellucid.checkpoints.model_files import NAMED_TEMPLATES
 from pellucid.errors import UnsafeFileError
 
 READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")

@@ -13,12 +13,12 @@ from pellucid.checkpoints.facts import named_architecture, tell_of_states
 from pellucid.checkpoints.families import family_in, stranger
 from pellucid.checkpoints.fill import BITS, check_holds, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.location import USUAL, Where
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.unchanged import located
 from pellucid.checkpoints.weights import Stored
-from pellucid.checkpoints.where import USUAL, Where
 from pellucid.config import Config, Head
 from pellucid.config.checks import among, is_word
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, several

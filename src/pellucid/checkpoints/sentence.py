@@ -7,7 +7,7 @@ from typing import Any
 
 from pellucid.checkpoints.facts import left_alone
 from pellucid.checkpoints.links import inside
-from pellucid.checkpoints.wanted import SENTENCE
+from pellucid.checkpoints.model_files import SENTENCE
 from pellucid.config.checks import choice, count, truth
 from pellucid.config.pooling import MODES, SIMILARITIES, Pooling
 from pellucid.errors import (

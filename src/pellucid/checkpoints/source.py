@@ -12,8 +12,8 @@ from pellucid.checkpoints import cache, hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, read_adapter_facts
 from pellucid.checkpoints.converted import converted
 from pellucid.checkpoints.links import refuse_links_of_folder
-from pellucid.checkpoints.wanted import form_of_folder, lacks_weights
-from pellucid.checkpoints.where import USUAL, Where
+from pellucid.checkpoints.location import USUAL, Where
+from pellucid.checkpoints.model_files import form_of_folder, lacks_weights
 from pellucid.errors import (
     CheckpointMismatchError,
     InputError,

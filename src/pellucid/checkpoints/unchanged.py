@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pellucid.checkpoints.folder import FACTS, left_of
 from pellucid.checkpoints.links import READ
+from pellucid.checkpoints.location import USUAL, Where
 from pellucid.checkpoints.source import Mark, Source, locate
-from pellucid.checkpoints.where import USUAL, Where
 from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
 from pellucid.files import name_of, reading
 

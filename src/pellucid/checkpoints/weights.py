@@ -12,9 +12,9 @@ from torch import Tensor
 from pellucid.blocks.rounding import BLOCK
 from pellucid.checkpoints.cache import brings
 from pellucid.checkpoints.links import inside
+from pellucid.checkpoints.model_files import NUMBERS, PICKLED, WEIGHTS, form_of_folder
 from pellucid.checkpoints.pickled import read_pickled
 from pellucid.checkpoints.tensors import check_name, spans, told_in
-from pellucid.checkpoints.wanted import NUMBERS, PICKLED, WEIGHTS, form_of_folder
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
 from pellucid.files import read_json
 

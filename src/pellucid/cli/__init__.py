@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from pellucid.cli.ending import INTERRUPTED, at_the_latest, end_in_order
+from pellucid.cli.signals import INTERRUPTED, at_the_latest, end_in_order
 
 
 def main() -> None:

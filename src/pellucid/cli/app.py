@@ -8,8 +8,8 @@ import sys
 import rich_click as click
 
 from pellucid import __version__
+from pellucid.cli.option_errors import Once
 from pellucid.cli.output import Clean
-from pellucid.cli.typed import Once
 
 COMMANDS = {
     "look": "Draw the attention of a text as a page.",

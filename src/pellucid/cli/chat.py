@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click import get_current_context
 
+from pellucid.cli.generation_options import asked, opened, put, writing_options
+from pellucid.cli.option_errors import as_typed
 from pellucid.cli.output import clean, say
 from pellucid.cli.reading import TEXT, one_text, standard_line
-from pellucid.cli.typed import as_typed
-from pellucid.cli.writing import asked, opened, put, writing_options
 from pellucid.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> Non
 def _fitting(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> Turns:
     """A conversation without its oldest turns, where the model could not read all of it and then write as many tokens
     as were asked for, or half of what it reads. Raises InputError where its last message alone is too long."""
-    from pellucid.generation.said import settings_of
+    from pellucid.generation.checkpoint_settings import settings_of
     from pellucid.tasks.text_generation import shorter
 
     longest, words, kept = model.config.longest, model.tokenizer, turns

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import rich_click as click
 
+from pellucid.cli.option_errors import Place
 from pellucid.cli.output import progress, say
-from pellucid.cli.typed import Place
 
 
 @click.command("convert")

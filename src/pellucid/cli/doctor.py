@@ -48,7 +48,7 @@ def command(as_json: bool) -> None:
 
 
 def _compiled_steps() -> str:
-    from pellucid.blocks.usable import installed, usable_kernels
+    from pellucid.blocks.availability import installed, usable_kernels
 
     if usable_kernels():
         return "ready"

@@ -8,9 +8,9 @@ import sys
 import rich_click as click
 from click.exceptions import Exit
 
-from pellucid.cli.ending import INTERRUPTED
+from pellucid.cli.option_errors import as_typed, running
 from pellucid.cli.output import clean, end_output
-from pellucid.cli.typed import as_typed, running
+from pellucid.cli.signals import INTERRUPTED
 from pellucid.errors import InParts, PellucidError, lacks_memory, near, was_interrupted
 from pellucid.files import FULL
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import rich_click as click
 
-from pellucid.cli.options_of_tasks import learned_task, options_of_learning
+from pellucid.cli.option_errors import Others
 from pellucid.cli.output import draw, json_of, say
-from pellucid.cli.questions import more, pairs
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
-from pellucid.cli.typed import Others
+from pellucid.cli.task_items import more, pairs
+from pellucid.cli.task_options import learned_task, options_of_learning
 from pellucid.training.names import OBJECTIVES
 
 AUTO = "auto"
@@ -58,8 +58,8 @@ def command(
 ) -> None:
     """Scores, and shows them."""
     name = None if task == AUTO else learned_task(task)
+    from pellucid.training.arguments import Spoken
     from pellucid.training.log import finite
-    from pellucid.training.said import Spoken
 
     options: dict[str, Any] = {option: Spoken(value.lstrip()) for option, value in more("--set", settings, ()).items()}
     renamed = pairs("--column", columns, "COLUMN")

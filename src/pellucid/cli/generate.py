@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from pellucid.cli.generation_options import as_data, asked, opened, put, show_tokens, writing_options
 from pellucid.cli.output import json_of, progress, say_empty
 from pellucid.cli.reading import TEXT, Where, among, file_in, placed, standard_text, texts_in
-from pellucid.cli.writing import as_data, asked, opened, put, show_tokens, writing_options
 from pellucid.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _stream(model: "pellucid.Model", prompt: str, why: int | None, as_json: bool
 
 
 def _complete(model: "pellucid.Model", prompts: list[str], why: int | None, as_json: bool, options: Any) -> None:
-    from pellucid.generation.words import completions
+    from pellucid.generation.texts import completions
 
     found = completions(model.loaded, prompts, alternatives=_alternatives(why), progress=progress(), **options)
     for prompt, one in zip(prompts, found):

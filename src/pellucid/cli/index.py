@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.evaluating import command as evaluate
+from pellucid.cli.index_evaluate import command as evaluate
+from pellucid.cli.option_errors import Once, Place, first_typed, together
 from pellucid.cli.output import json_of, progress, say, table, tell_more
 from pellucid.cli.reading import TEXT, placed
-from pellucid.cli.typed import Once, Place, first_typed, together
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from pellucid.cli.option_errors import Place
 from pellucid.cli.output import check_place, progress, say
 from pellucid.cli.reading import BESIDE, TEXT, one_text
-from pellucid.cli.typed import Place
 from pellucid.errors import Argument, Blank, InputError, counted
 from pellucid.files import MOST_NAME, write_whole
 from pellucid.tasks.names import SENTENCES
@@ -78,7 +78,7 @@ def command(
       pellucid look - -m SmolLM2-135M-Instruct --serve --open < long.txt
     """
     import pellucid
-    from pellucid.view.drawn import DRAWN
+    from pellucid.view.picture import DRAWN
 
     drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
     _check_way(serve, port, output, drawings, open_browser, given["view"], given["lens"])
@@ -124,7 +124,7 @@ def _check_way(
     lens: bool,
 ) -> None:
     """What contradicts itself is told before a model is read."""
-    from pellucid.view.drawn import DRAWN
+    from pellucid.view.picture import DRAWN
 
     drawn = any(drawings.values())
     if serve and (output is not None or drawn):
@@ -171,7 +171,7 @@ def _check_lens(model: "pellucid.Model") -> None:
 def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]) -> tuple["View", int]:
     """The text, read by the model; and how many of its tokens were cut off."""
     import pellucid
-    from pellucid.trace.long import is_long, record_long
+    from pellucid.trace.long_text import is_long, record_long
     from pellucid.trace.record import kept_names
 
     read = {"target": given["target"], "max_length": given["max_length"]}

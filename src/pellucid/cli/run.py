@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.options_of_tasks import options_of_answering
+from pellucid.cli.display import shown
+from pellucid.cli.option_errors import Others, Place
 from pellucid.cli.output import check_place, draw, json_of, progress, say, say_empty, table
-from pellucid.cli.questions import Questions, more, said
 from pellucid.cli.reading import BESIDE, TEXT, among, placed
-from pellucid.cli.shown import shown
-from pellucid.cli.typed import Others, Place
+from pellucid.cli.task_items import Questions, more, said
+from pellucid.cli.task_options import options_of_answering
 from pellucid.errors import InputError, counted
 from pellucid.files import target_of, write_whole
 from pellucid.tasks.names import TASKS, Name, named

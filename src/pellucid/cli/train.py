@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.options_of_tasks import learned_task, options_of_learning, settings_of_training
+from pellucid.cli.option_errors import Others, Place
 from pellucid.cli.output import draw, json_of, progress, quiet, say, tell_more
-from pellucid.cli.questions import more, pairs
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
-from pellucid.cli.typed import Others, Place
+from pellucid.cli.task_items import more, pairs
+from pellucid.cli.task_options import learned_task, options_of_learning, settings_of_training
 from pellucid.errors import counted
 from pellucid.training.names import OBJECTIVES
 
@@ -154,7 +154,7 @@ def _share(validation: str | None) -> float | str | None:
 
 def _settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings and options by their names, each as it was typed."""
-    from pellucid.training.said import Spoken
+    from pellucid.training.arguments import Spoken
 
     found = {name: settings[name] for name in (*_COMMON, "precision", "teacher") if settings[name] is not None}
     found |= more("--set", settings["more"], found)

@@ -11,7 +11,7 @@ from pellucid.cli.output import json_of, progress, say_to_all
 from pellucid.cli.reading import TEXT
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
-    from pellucid.tasks.measure import Check
+    from pellucid.tasks.tolerance import Check
 
 MARKS = {True: "ok", False: "FAILS", None: "-"}
 

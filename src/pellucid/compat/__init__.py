@@ -27,13 +27,13 @@ from pellucid.compat.auto import AutoModelForTokenClassification as AutoModelFor
 from pellucid.compat.auto import PreTrainedModel as PreTrainedModel
 from pellucid.compat.auto import set_seed as set_seed
 from pellucid.compat.batch import BatchEncoding as BatchEncoding
-from pellucid.compat.elsewhere import imported_by_name
-from pellucid.compat.facts import AutoConfig as AutoConfig
-from pellucid.compat.facts import PretrainedConfig as PretrainedConfig
+from pellucid.compat.config import AutoConfig as AutoConfig
+from pellucid.compat.config import PretrainedConfig as PretrainedConfig
 from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
+from pellucid.compat.missing_names import imported_by_name
 from pellucid.compat.output import ModelOutput as ModelOutput
 from pellucid.compat.pipeline import pipeline as pipeline
-from pellucid.compat.words import AutoTokenizer as AutoTokenizer
+from pellucid.compat.tokenizer import AutoTokenizer as AutoTokenizer
 
 
 def __getattr__(name: str) -> Any:

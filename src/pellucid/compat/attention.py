@@ -6,7 +6,7 @@ from typing import Any
 
 from pellucid.config.checks import among
 from pellucid.view import View, view
-from pellucid.view.given import Given
+from pellucid.view.given_weights import Given
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import open_checkpoint, read_config
-from pellucid.compat.derived import derived, of_its_own
-from pellucid.compat.elsewhere import unknown
-from pellucid.compat.facts import MARKS, PretrainedConfig, called, config_class
-from pellucid.compat.network import PreTrainedModel
-from pellucid.compat.said import accepted, placed, where_of
-from pellucid.compat.words import AutoTokenizer
+from pellucid.compat.arguments import accepted, placed, where_of
+from pellucid.compat.config import MARKS, PretrainedConfig, called, config_class
+from pellucid.compat.missing_names import unknown
+from pellucid.compat.model import PreTrainedModel
+from pellucid.compat.subclasses import derived, of_its_own
+from pellucid.compat.tokenizer import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
 from pellucid.config.checks import among, count, is_word, plain_number
 from pellucid.errors import InputError, several

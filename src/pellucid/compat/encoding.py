@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from pellucid.compat.arguments import Unfollowed, followed
 from pellucid.compat.batch import (
     COLUMNS,
     BatchEncoding,
@@ -16,7 +17,6 @@ from pellucid.compat.batch import (
     sides,
     stretches,
 )
-from pellucid.compat.said import Unfollowed, followed
 from pellucid.config.checks import among, count, plain_number, truth
 from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer

@@ -9,10 +9,10 @@ from typing import Any, Self
 from pellucid.checkpoints.generation import FILE, said_in
 from pellucid.checkpoints.load import read_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.compat.said import Unfollowed, followed, lacking, where_of
+from pellucid.compat.arguments import Unfollowed, followed, lacking, where_of
 from pellucid.errors import InputError, short
-from pellucid.generation.said import UNFOLLOWED as IDLE
-from pellucid.generation.said import asks, start_of
+from pellucid.generation.checkpoint_settings import UNFOLLOWED as IDLE
+from pellucid.generation.checkpoint_settings import asks, start_of
 
 IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from pellucid.blocks.hooks import is_written_in
 from pellucid.checkpoints.names import Names
 from pellucid.checkpoints.network import check_network
-from pellucid.compat.facts import PretrainedConfig
+from pellucid.compat.arguments import lacking
+from pellucid.compat.config import PretrainedConfig
 from pellucid.compat.generation_config import IDS, told
-from pellucid.compat.said import lacking
 from pellucid.errors import InputError
 from pellucid.model import Model
 from pellucid.models import count as numbers_in

@@ -11,20 +11,20 @@ from typing import Any
 
 import torch
 
-from pellucid.compat.asked import COMMON, Asked
-from pellucid.compat.asked_continuing import Continued
-from pellucid.compat.asked_reading import Classified, Features, Filled, Judged, Read, Tagged
-from pellucid.compat.asked_writing import Rewritten
-from pellucid.compat.network import PreTrainedModel
-from pellucid.compat.said import PLACE, followed, placed, warn_of_code
-from pellucid.compat.words import AutoTokenizer
+from pellucid.compat.arguments import PLACE, followed, placed, warn_of_code
+from pellucid.compat.model import PreTrainedModel
+from pellucid.compat.pipeline_call import COMMON, Asked
+from pellucid.compat.pipeline_continuing import Continued
+from pellucid.compat.pipeline_reading import Classified, Features, Filled, Judged, Read, Tagged
+from pellucid.compat.pipeline_writing import Rewritten
+from pellucid.compat.tokenizer import AutoTokenizer
 from pellucid.config.checks import is_several, is_word, kept, one_value, unwrapped
 from pellucid.errors import InputError, near, several
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
 from pellucid.pipeline import pipeline as task_of
+from pellucid.tasks.checkpoint_settings import params_of
 from pellucid.tasks.names import named
-from pellucid.tasks.told import params_of
 from pellucid.text import Tokenizer
 
 _ASKED: dict[str, type[Asked]] = {

@@ -5,8 +5,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pellucid.compat.arguments import saving, writing_into
 from pellucid.compat.encoding import check_side
-from pellucid.compat.said import saving, writing_into
 from pellucid.config.checks import truth
 from pellucid.errors import InputError, near, short
 from pellucid.text import Tokenizer

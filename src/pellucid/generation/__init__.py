@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from pellucid.lazy import names
 
 if TYPE_CHECKING:
+    from pellucid.generation import observed as observed
     from pellucid.generation import score as score
-    from pellucid.generation import sight as sight
     from pellucid.generation import stream as stream
-    from pellucid.generation import words as words
+    from pellucid.generation import texts as texts
     from pellucid.generation.answers import Alternative as Alternative
     from pellucid.generation.answers import Completion as Completion
     from pellucid.generation.answers import Messages as Messages
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pellucid.generation.answers import Score as Score
     from pellucid.generation.loop import Step as Step
     from pellucid.generation.loop import write as write
+    from pellucid.generation.observed import TracedStep as TracedStep
+    from pellucid.generation.observed import TracedText as TracedText
     from pellucid.generation.settings import Settings as Settings
     from pellucid.generation.settings import read_settings as read_settings
-    from pellucid.generation.sight import TracedStep as TracedStep
-    from pellucid.generation.sight import TracedText as TracedText
 
 _HOMES = {
     "Alternative": "answers",
@@ -29,8 +29,8 @@ _HOMES = {
     "Score": "answers",
     "Settings": "settings",
     "Step": "loop",
-    "TracedStep": "sight",
-    "TracedText": "sight",
+    "TracedStep": "observed",
+    "TracedText": "observed",
     "read_settings": "settings",
     "write": "loop",
 }

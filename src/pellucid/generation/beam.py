@@ -20,10 +20,10 @@ from torch.nn.functional import pad
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, InputError
+from pellucid.generation.checkpoint_settings import start_of
 from pellucid.generation.loop import beginning, deadline, ends, room, writer
 from pellucid.generation.reader import begin
 from pellucid.generation.registry import follow
-from pellucid.generation.said import start_of
 from pellucid.generation.settings import Settings
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder

@@ -10,12 +10,12 @@ from torch import Tensor
 from pellucid.blocks import Watch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, InputError, Item, short
+from pellucid.generation.checkpoint_settings import start_of, started
+from pellucid.generation.progress import Written
 from pellucid.generation.reader import Reader, begin
 from pellucid.generation.rules import apply
-from pellucid.generation.said import start_of, started
 from pellucid.generation.sample import draw, generators, likeliest
 from pellucid.generation.settings import Settings
-from pellucid.generation.written import Written
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, evaluating
 

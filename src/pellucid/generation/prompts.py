@@ -8,8 +8,8 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import all_of
 from pellucid.errors import Argument, Blank, InputError, Item, counted
 from pellucid.generation.answers import Messages
+from pellucid.generation.checkpoint_settings import settings_of, with_ends
 from pellucid.generation.loop import room, writer
-from pellucid.generation.said import settings_of, with_ends
 from pellucid.generation.settings import Settings
 from pellucid.generation.stops import check_stops
 from pellucid.text import Tokenizer

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pellucid.blocks import Cache, Watch
 from pellucid.machine import inference_mode
-from pellucid.models import Decoder, EncoderDecoder, sound
+from pellucid.models import Decoder, EncoderDecoder, check_finite
 
 PACKED = 1024
 """Positions of prompts that are read end to end in one row; those longer than a quarter of it are read apart."""
@@ -144,7 +144,7 @@ def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) ->
 
 def _wide(module: Decoder | EncoderDecoder, logits: Tensor) -> Tensor:
     """Choices are made in float32 at least, and among numbers."""
-    return sound(logits, module).to(torch.promote_types(logits.dtype, torch.float32))
+    return check_finite(logits, module).to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _together(readers: list[Reader]) -> Reader:

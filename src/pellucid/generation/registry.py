@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.errors import Argument, InputError, counted, several, short
 from pellucid.generation.options import Reading
-from pellucid.generation.written import Written
+from pellucid.generation.progress import Written
 
 Rule = Callable[[Tensor, Written], Tensor]
 """(Float[Tensor, "rows vocab"], what is written)  ->  the same shape; what it is given stays as it is"""

@@ -23,13 +23,13 @@ from pellucid.generation.options import (
     whole,
     words,
 )
+from pellucid.generation.progress import Written
 from pellucid.generation.registry import OPTIONS as OPTIONS
 from pellucid.generation.registry import Option as Option
 from pellucid.generation.registry import Rule as Rule
 from pellucid.generation.registry import apply as apply
 from pellucid.generation.registry import chain as chain
 from pellucid.generation.registry import rule
-from pellucid.generation.written import Written
 from pellucid.machine import widest_dtype
 
 NEVER = -torch.inf

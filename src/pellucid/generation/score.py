@@ -11,11 +11,11 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import listed
 from pellucid.errors import InputError, Item, counted
 from pellucid.generation.answers import Score
+from pellucid.generation.checkpoint_settings import started
 from pellucid.generation.loop import writer
 from pellucid.generation.prompts import encoded, end_lacking
-from pellucid.generation.said import started
 from pellucid.machine import inference_mode
-from pellucid.models import Decoder, EncoderDecoder, sound
+from pellucid.models import Decoder, EncoderDecoder, check_finite
 from pellucid.text import by_length, limits, tokens_of
 
 PIECE = 256
@@ -101,7 +101,7 @@ def _said(
     rows = torch.tensor([row for row, then in enumerate(written) for _ in then], device=device)
     places = torch.tensor([start + i for start, then in zip(starts, written) for i in range(len(then))], device=device)
     for logits in module.logits_at((rows, places), batch, PIECE):
-        yield sound(logits, module).log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        yield check_finite(logits, module).log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:

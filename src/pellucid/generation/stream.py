@@ -10,7 +10,7 @@ from pellucid.generation.loop import Step, check_no_search, write
 from pellucid.generation.prompts import Order, order_one
 from pellucid.generation.score import seen
 from pellucid.generation.stops import Growing
-from pellucid.generation.words import MOST_ALTERNATIVES, one_each
+from pellucid.generation.texts import MOST_ALTERNATIVES, one_each
 from pellucid.text import tokens_of
 
 

@@ -12,11 +12,11 @@ from pellucid.models.assemble import untrained as untrained
 from pellucid.models.decoder import Decoder as Decoder
 from pellucid.models.encoder import Encoder as Encoder
 from pellucid.models.encoder_decoder import EncoderDecoder as EncoderDecoder
+from pellucid.models.finite import check_finite as check_finite
 from pellucid.models.output import Output as Output
 from pellucid.models.parameters import count as count
 from pellucid.models.parameters import freeze as freeze
 from pellucid.models.parameters import name_once as name_once
 from pellucid.models.parameters import resize_vocabulary as resize_vocabulary
-from pellucid.models.sound import sound as sound
 from pellucid.models.stack import check_ids as check_ids
 from pellucid.models.watched import Standing as Standing

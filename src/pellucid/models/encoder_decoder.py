@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import Cache, Embeddings, Watch, padding_mask
-from pellucid.blocks.given import kind_of
+from pellucid.blocks.checks import kind_of
 from pellucid.errors import InputError
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack

@@ -17,7 +17,7 @@ from pellucid.blocks import (
     segmented_mask,
     windowed_mask,
 )
-from pellucid.blocks.given import kind_of
+from pellucid.blocks.checks import kind_of
 from pellucid.errors import InputError
 from pellucid.models.watched import Watched, standing_at
 

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from pellucid.blocks import packing
 from pellucid.blocks.hooks import is_hooked
-from pellucid.blocks.learning import Lesson, learning
+from pellucid.blocks.learning_twin import Lesson, learning
 from pellucid.blocks.twin import evaluating, packed
 from pellucid.errors import Argument, InputError
 from pellucid.models.heads import TextLabels
-from pellucid.models.moment import Moment, foreign
+from pellucid.models.snapshot import Moment, foreign
 from pellucid.models.watched import Onlooker, Watched
 
 

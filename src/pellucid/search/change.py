@@ -15,6 +15,8 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count
 from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, near, several
 from pellucid.search.building import Builder, Staged, write_numbers
+from pellucid.search.condition_checks import check_deletion
+from pellucid.search.conditions import Condition
 from pellucid.search.corpus import READING, Corpus, Passages
 from pellucid.search.encoder import check_files, encoded, encoder_of, places_to_cut
 from pellucid.search.entries import write_entries, write_numbered
@@ -22,11 +24,9 @@ from pellucid.search.entry import Entry
 from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
 from pellucid.search.ids import id_of
 from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
-from pellucid.search.meant import check_deletion
 from pellucid.search.opened import Generation, Opened, opened
 from pellucid.search.progress import expected
 from pellucid.search.vectors import FLAT_UP_TO, Unprepared, Vectors
-from pellucid.search.where import Condition
 from pellucid.text.cut import whole_characters
 
 log = logging.getLogger("pellucid")

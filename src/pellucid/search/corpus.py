@@ -15,7 +15,7 @@ from pellucid.search.files import found, whole
 from pellucid.search.ids import checked_id
 from pellucid.search.metadata import packed
 from pellucid.text.cut import clean_text, whole_characters
-from pellucid.text.frames import rows_of_frame
+from pellucid.text.data_frames import rows_of_frame
 from pellucid.text.lines import encoding_named, size_and_time
 from pellucid.text.rows import OBJECTS, TABLES, as_named, bare, check_column, is_missing, read_rows
 

@@ -11,8 +11,8 @@ import numpy as np
 from pellucid.config.checks import count, numbers_of
 from pellucid.errors import InputError, counted
 from pellucid.search.opened import Opened, Segments
-from pellucid.search.seek import Asked, Field
-from pellucid.view.drawn import Drawing
+from pellucid.search.retrieval import Asked, Field
+from pellucid.view.picture import Drawing
 from pellucid.view.plot import Plot, Spot
 
 if TYPE_CHECKING:

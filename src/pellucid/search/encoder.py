@@ -11,8 +11,8 @@ import torch
 
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.location import Where
 from pellucid.checkpoints.network import unlike_files
-from pellucid.checkpoints.where import Where
 from pellucid.config.checks import names_of
 from pellucid.config.pooling import Pooling
 from pellucid.errors import Argument, Blank, InputError, NotFoundError, counted

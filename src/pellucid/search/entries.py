@@ -17,12 +17,12 @@ import numpy as np
 
 from pellucid.errors import CorruptFileError, InputError, composed, counted
 from pellucid.lazy import cached_property
-from pellucid.search.dropped import close_after, close_dropped
+from pellucid.search.conditions import LENT, NUL, WHERE, Condition
+from pellucid.search.connections import close_after, close_dropped
 from pellucid.search.entry import Entry, hash_of
 from pellucid.search.forks import undivided
 from pellucid.search.metadata import packed
 from pellucid.search.passages import with_terms
-from pellucid.search.where import LENT, NUL, WHERE, Condition
 from pellucid.text.cut import whole_characters
 
 _TABLES = """

@@ -12,14 +12,14 @@ import numpy as np
 
 from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
 from pellucid.errors import Argument, InputError, Item, composed, counted, several
+from pellucid.search.condition_checks import unknown
+from pellucid.search.conditions import Condition, as_json, spelled, truth_of
 from pellucid.search.corpus import column_named
 from pellucid.search.dates import dated
 from pellucid.search.ids import id_of
-from pellucid.search.meant import unknown
 from pellucid.search.metadata import plain
-from pellucid.search.seek import Asked
+from pellucid.search.retrieval import Asked
 from pellucid.search.vectors import met
-from pellucid.search.where import Condition, as_json, spelled, truth_of
 from pellucid.text.cut import whole_characters
 from pellucid.text.rows import as_named, bare, is_missing
 

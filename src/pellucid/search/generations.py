@@ -34,7 +34,7 @@ from pellucid.errors import (
 )
 from pellucid.files import cannot_read, cannot_write, digest_of, listed, reading, to_disk, write_whole
 from pellucid.lock import alone
-from pellucid.search.dropped import close_dropped
+from pellucid.search.connections import close_dropped
 from pellucid.search.manifest import Manifest, Segment, Settings, read_manifest, write_manifest
 from pellucid.search.vectors import Vectors
 

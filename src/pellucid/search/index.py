@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded, stands
+from pellucid.checkpoints.model_or_name import held
 from pellucid.config.checks import listed, plain_number, truth
 from pellucid.errors import Argument, InputError, counted, several
 from pellucid.files import path_of
 from pellucid.search.change import Building, added, compacted, created, removed
+from pellucid.search.conditions import conditions
 from pellucid.search.copying import copy
 from pellucid.search.corpus import Corpus
 from pellucid.search.curve import Curve, measured
@@ -24,11 +25,10 @@ from pellucid.search.generations import changing, newest, writing
 from pellucid.search.manifest import Manifest, Settings
 from pellucid.search.opened import Generation, Segments, newest_opened
 from pellucid.search.queries import gathered, is_single, understood
-from pellucid.search.seek import Asked, seek
+from pellucid.search.retrieval import Asked, seek
 from pellucid.search.temporary import goes_with, place
 from pellucid.search.vectors import prepared
 from pellucid.search.verify import verified
-from pellucid.search.where import conditions
 from pellucid.search.why import Match, match
 from pellucid.trace.edit import present
 

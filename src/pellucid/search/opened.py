@@ -15,12 +15,12 @@ from pellucid.errors import CorruptFileError, PellucidError, ResourceError
 from pellucid.files import cannot_read
 from pellucid.lazy import cached_property
 from pellucid.search.bm25 import Counts, counts
+from pellucid.search.conditions import Condition
 from pellucid.search.entries import Entries
 from pellucid.search.entry import Entry
 from pellucid.search.generations import check, newest
 from pellucid.search.manifest import ENTRIES, Manifest, Segment
 from pellucid.search.vectors import Vectors, read_graph, read_vectors
-from pellucid.search.where import Condition
 from pellucid.search.words import Vocabulary
 
 _BLOCK = 8_192

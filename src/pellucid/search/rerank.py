@@ -3,8 +3,8 @@ the vectors of another than the index has; see `TextRanking`."""
 
 from typing import Any
 
-from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.model_or_name import held
 from pellucid.search.hits import Hit
 from pellucid.tasks.task import Work
 from pellucid.tasks.text_ranking import TextRanking

@@ -14,7 +14,7 @@ from pellucid.errors import counted
 from pellucid.files import for_a_while
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, Encoder, EncoderDecoder, Network, Output, assemble
-from pellucid.tasks.measure import Check, Point, compare, difference, judge
+from pellucid.tasks.tolerance import Check, Point, compare, difference, judge
 
 Row = dict[str, Tensor]
 """One text as the module takes it, each tensor of [1, seq]."""

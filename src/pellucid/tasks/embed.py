@@ -16,11 +16,11 @@ from pellucid.config.checks import all_of, choice, count, plain_number, truth
 from pellucid.config.pooling import MODES, Pooling
 from pellucid.errors import InputError, Item, several
 from pellucid.machine import choose_dtype
-from pellucid.models import Encoder, Network, sound
+from pellucid.models import Encoder, Network, check_finite
 from pellucid.tasks.passes import passes
-from pellucid.text.behind import framed
 from pellucid.text.cut import check_read, clean_text, warn_of_cut
 from pellucid.text.encoded import unread
+from pellucid.text.prefix import framed
 
 log = logging.getLogger("pellucid")
 
@@ -128,7 +128,7 @@ def _run(
         batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].types for i in group])
         stream, mask = pooled_states(module, batch, plan)
         vectors = pool(stream.float(), mask, plan).cpu()
-        sound(vectors.abs(), module)
+        check_finite(vectors.abs(), module)
         return vectors
 
     shown = False if callable(progress) else progress

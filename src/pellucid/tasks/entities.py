@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.tasks.tagged import Tagged, guessed_words, whole_characters, words_of
+from pellucid.tasks.tagged_tokens import Tagged, guessed_words, whole_characters, words_of
 from pellucid.text import Tokenizer
 
 STRATEGIES = ("none", "simple", "first", "average", "max")

@@ -12,8 +12,8 @@ from pellucid.config.checks import count, truth
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
+from pellucid.tasks.attribution import Aim, logit
 from pellucid.tasks.reader import Reader, Stretch, deepest, what_was_read
-from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.targets import possible_ids, target_ids
 from pellucid.tasks.task import Work, text_alone
 from pellucid.text import Tokenizer, Window

@@ -12,8 +12,8 @@ from pellucid.errors import PellucidError, counted
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, EncoderDecoder
 from pellucid.tasks.consistency import Row, twin
-from pellucid.tasks.measure import Check, Point, compare, judge
 from pellucid.tasks.reference import NoReference, ask, open_reference, version
+from pellucid.tasks.tolerance import Check, Point, compare, judge
 from pellucid.trace.aliases import aliases
 from pellucid.trace.record import Recorder
 

@@ -8,11 +8,11 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, count, is_word, truth
 from pellucid.errors import InputError, Item
 from pellucid.tasks.answer import Answer
+from pellucid.tasks.attribution import Aim
 from pellucid.tasks.reader import Reader, Stretch, what_was_read
-from pellucid.tasks.reasons import Aim
 from pellucid.tasks.spans import Asked, Span, outer_tokens, spans
 from pellucid.tasks.spans_apart import spans_apart
-from pellucid.tasks.tagged import Sentence
+from pellucid.tasks.tagged_tokens import Sentence
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.text import Window
 from pellucid.text.cut import clean_text

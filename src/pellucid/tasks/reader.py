@@ -13,10 +13,10 @@ from pellucid.checkpoints.batch import as_batch
 from pellucid.config.checks import truth
 from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
-from pellucid.models import Network, sound
+from pellucid.models import Network, check_finite
 from pellucid.tasks.answer import Answer, Read
+from pellucid.tasks.attribution import Aim, explained
 from pellucid.tasks.passes import passes
-from pellucid.tasks.reasons import Aim, explained
 from pellucid.tasks.task import Found, Task, Work
 from pellucid.text import Window, windows
 from pellucid.text.cut import called, check_read
@@ -64,7 +64,7 @@ class Reader(Task):
         """The answer to an item."""
 
     def aims(self, work: Work, item: Any, stretches: list[Stretch], one: Answer) -> list[Aim]:
-        """The number that an answer stands for, which `explain` shares out among the tokens; see `tasks/reasons.py`."""
+        """The number that an answer stands for, which `explain` shares out by `tasks/attribution.py`."""
         raise InputError(f"{self.name} gives no number that could be explained: leave ", Argument("explain"), " out")
 
     def stretches(
@@ -113,7 +113,7 @@ class Reader(Task):
             output = self.look(work, module, batch).float().cpu()
             found = [here[: lengths[i]] if output.dim() == 3 else here for here, i in zip(output, group)]
             if not output.isfinite().all():  # as those of padding may be
-                found = [sound(here, module) for here in found]
+                found = [check_finite(here, module) for here in found]
             return [
                 (number, self.keep(work, here, rows[number])) for here, i in zip(found, group) for number in alike[i]
             ]

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from pellucid.errors import InputError, Item
 from pellucid.tasks.answer import Answer, Read
+from pellucid.tasks.attribution import Aim
 from pellucid.tasks.reader import Stretch, by_text, mean_of, what_was_read
-from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.tasks.vectors import BODIES, Comparing
 from pellucid.text import Window

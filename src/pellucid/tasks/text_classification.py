@@ -7,8 +7,8 @@ from torch import Tensor
 
 from pellucid.config.checks import choice, count
 from pellucid.tasks.answer import Answer
+from pellucid.tasks.attribution import Aim, logit
 from pellucid.tasks.reader import Reader, Stretch, mean_of, what_was_read
-from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.text import Window
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pellucid.config.checks import choice, truth
 from pellucid.errors import Argument, InputError, Item, counted
 from pellucid.generation.prompts import end_of_turn
-from pellucid.generation.words import Draft
+from pellucid.generation.texts import Draft
 from pellucid.tasks.answer import Answer, Read
 from pellucid.tasks.task import Work
 from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read

@@ -11,8 +11,8 @@ from pellucid.config.checks import choice, count, is_several, truth, unwrapped
 from pellucid.errors import Argument, InputError, Item, counted, several, short
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
+from pellucid.tasks.attribution import Aim, logit
 from pellucid.tasks.reader import Stretch, by_text, mean_of, what_was_read
-from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work
 from pellucid.tasks.vectors import BODIES, Comparing
 from pellucid.text import Window

@@ -12,6 +12,7 @@ from pellucid.config.checks import all_of, choice, is_word, listed, names_of, tr
 from pellucid.errors import Argument, InputError, Item, near, several
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers
+from pellucid.tasks.attribution import Aim
 from pellucid.tasks.entities import (
     STRATEGIES,
     Found,
@@ -24,8 +25,7 @@ from pellucid.tasks.entities import (
     written,
 )
 from pellucid.tasks.reader import Reader, Stretch, what_was_read
-from pellucid.tasks.reasons import Aim
-from pellucid.tasks.tagged import BOUNDARIES, Sentence, Tagged, innermost, tagged
+from pellucid.tasks.tagged_tokens import BOUNDARIES, Sentence, Tagged, innermost, tagged
 from pellucid.tasks.task import Work, text_alone
 from pellucid.text import Tokenizer, Window
 from pellucid.text.cut import visible

@@ -12,9 +12,9 @@ from pellucid.config import OF_TOKENS
 from pellucid.config.checks import choice
 from pellucid.config.pooling import SIMILARITIES, Pooling
 from pellucid.models import Network, Output
+from pellucid.tasks.attribution import Aim
 from pellucid.tasks.embed import finished, pool, pooled_states, tell_unread
 from pellucid.tasks.reader import Reader, Stretch, mean_of
-from pellucid.tasks.reasons import Aim
 from pellucid.tasks.task import Work
 from pellucid.text import Window
 

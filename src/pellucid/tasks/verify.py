@@ -28,8 +28,8 @@ from pellucid.tasks.consistency import (
     padded_is_alone,
     saved_is_loaded,
 )
-from pellucid.tasks.measure import TOLERANCES, Check
 from pellucid.tasks.parity import against_reference
+from pellucid.tasks.tolerance import TOLERANCES, Check
 
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",

@@ -13,16 +13,16 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import truth
 from pellucid.errors import InputError
 from pellucid.generation import Settings
+from pellucid.generation.checkpoint_settings import with_ends
 from pellucid.generation.options import tokens
 from pellucid.generation.prompts import Order
-from pellucid.generation.said import with_ends
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.generation.stops import cut
-from pellucid.generation.words import Draft, written
+from pellucid.generation.texts import Draft, written
 from pellucid.tasks.answer import Answer, Read, Reason
-from pellucid.tasks.reasons import reason_of_writing
+from pellucid.tasks.attribution import reason_of_writing
+from pellucid.tasks.checkpoint_settings import prefix_of, settled
 from pellucid.tasks.task import Found, Task, Work, text_alone
-from pellucid.tasks.told import prefix_of, settled
 from pellucid.text import Tokenizer
 from pellucid.text.cut import clean_text
 from pellucid.text.portions import Portion

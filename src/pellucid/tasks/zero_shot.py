@@ -11,9 +11,9 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice, is_word, truth
 from pellucid.errors import Argument, InputError, several
 from pellucid.tasks.answer import Answer
+from pellucid.tasks.attribution import Aim, logit
 from pellucid.tasks.entailment import contradiction, entailment
 from pellucid.tasks.reader import Reader, Stretch, by_text, mean_of, what_was_read
-from pellucid.tasks.reasons import Aim, logit
 from pellucid.tasks.task import Work, text_alone
 from pellucid.text import Window
 from pellucid.text.cut import clean_text

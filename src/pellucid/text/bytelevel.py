@@ -8,7 +8,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.files import read_any, read_text
-from pellucid.text.dress import dress, with_roles
+from pellucid.text.assembly import dress, with_roles
 from pellucid.text.layouts import LAYOUTS, Layout, layout_of
 
 MOST_BYTES = 64 * 2**20

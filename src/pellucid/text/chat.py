@@ -69,7 +69,7 @@ def render_chat(template: str, messages: object, variables: Mapping[str, Any], *
         raise InputError(f"the chat template has {len(template):,} characters, expected at most {MOST_TEMPLATE:,}")
     from jinja2 import TemplateError
 
-    from pellucid.text.meter import BUDGET, Budget
+    from pellucid.text.template_meter import BUDGET, Budget
 
     token = BUDGET.set(Budget())
     try:
@@ -167,6 +167,6 @@ def _plain(value: Any, place: str, depth: int = 1) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _compiled(template: str) -> Any:
-    from pellucid.text.sandbox import Sandbox
+    from pellucid.text.template_sandbox import Sandbox
 
     return Sandbox().from_string(template)

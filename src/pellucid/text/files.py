@@ -9,15 +9,15 @@ import tokenizers
 
 from pellucid.errors import InputError
 from pellucid.text import sentencepiece
+from pellucid.text.assembly import make_special, with_roles
 from pellucid.text.bytelevel import open_bytelevel
 from pellucid.text.cut import guarded, whole_characters
-from pellucid.text.dress import make_special, with_roles
 from pellucid.text.encoded import input_names
 from pellucid.text.growth import check_growth, check_tables
 from pellucid.text.layouts import ROLES, Form, layout_of, pads_left, stranger
 from pellucid.text.settings import marked, read_settings, stated_length, with_added, without
-from pellucid.text.stated import follow, lower_first
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.tokenizer_config import follow, lower_first
 from pellucid.text.wordpiece import open_wordpiece
 
 _AS_IT_STANDS, _UNTOLD = "PreTrainedTokenizerFast", "TokenizersBackend"

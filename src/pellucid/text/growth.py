@@ -10,7 +10,7 @@ import tokenizers
 
 from pellucid.errors import CorruptFileError
 from pellucid.text.cut import guarded
-from pellucid.text.wire import BrokenMessage
+from pellucid.text.protobuf import BrokenMessage
 
 MOST_GROWTH = 4095
 """Characters that one may become at the worst, each step by itself. ALBERT's count 3,888: U+FDFA becomes 18 by

@@ -9,11 +9,11 @@ from tokenizers import Regex, normalizers
 
 from pellucid.config.checks import choice, count, names_of, truth
 from pellucid.errors import InputError, near
+from pellucid.text.assembly import dress
 from pellucid.text.corpus import Given, corpus_of
-from pellucid.text.dress import dress
-from pellucid.text.kinds import KINDS, Wanted, learned
 from pellucid.text.layouts import LAYOUTS, ROLES, Layout
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.trainers import KINDS, Wanted, learned
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, Item, counted
-from pellucid.text.behind import raw_behind
 from pellucid.text.cut import bare, clean_text, shared_tokens, too_long
+from pellucid.text.prefix import raw_behind
 from pellucid.text.tokenizer import Tokenizer
 
 _SENTENCE = re.compile(

@@ -9,13 +9,13 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from pellucid.errors import CorruptFileError
+from pellucid.text.assembly import dress, with_roles
 from pellucid.text.cut import guarded
-from pellucid.text.dress import dress, with_roles
-from pellucid.text.given_pieces import held, taken_apart, taken_out
 from pellucid.text.layouts import Layout, layout_of
 from pellucid.text.pieces import SPACE, decoder_of
 from pellucid.text.settings import content
 from pellucid.text.spm import Kind, SentencePieceModel, read_sentencepiece
+from pellucid.text.user_defined_pieces import held, taken_apart, taken_out
 
 FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _NUMBER_COMMA = re.compile(r".*\d,\Z")

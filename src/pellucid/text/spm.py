@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.files import check_bytes
-from pellucid.text import wire
+from pellucid.text import protobuf
 from pellucid.text.growth import check_size
 
 MOST_BYTES = 32 * 2**20
@@ -65,7 +65,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     check_bytes(path, MOST_BYTES)
     try:
         return _model(path.read_bytes(), path)
-    except (wire.BrokenMessage, UnicodeDecodeError) as error:
+    except (protobuf.BrokenMessage, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is not a sentencepiece model: {error}") from error
 
 
@@ -74,17 +74,17 @@ def _model(data: bytes, path: Path) -> SentencePieceModel:
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
     _walk(data)
-    for number, kind, value in wire.fields(data):
-        if kind == wire.BYTES and isinstance(value, bytes):
+    for number, kind, value in protobuf.fields(data):
+        if kind == protobuf.BYTES and isinstance(value, bytes):
             if number == 1:
                 _keep(pieces, value)
             elif number in (2, 3):
-                (trainer if number == 2 else normalizer).update((n, v) for n, _, v in wire.fields(value))
+                (trainer if number == 2 else normalizer).update((n, v) for n, _, v in protobuf.fields(value))
     if not trainer or not normalizer:
-        raise wire.BrokenMessage("it ends before it says how it was trained and how it normalises")
+        raise protobuf.BrokenMessage("it ends before it says how it was trained and how it normalises")
     unknown = [i for i, (_, kind) in enumerate(pieces.values()) if kind is Kind.UNKNOWN]
     if len(unknown) != 1:
-        raise wire.BrokenMessage(f"it has {len(unknown)} unknown pieces among {len(pieces)}, expected one")
+        raise protobuf.BrokenMessage(f"it has {len(unknown)} unknown pieces among {len(pieces)}, expected one")
     kind = _number(trainer, 3, 1)
     if kind not in (1, 2) or _number(trainer, 24, 0):
         made_of = "word suffixes" if kind in (1, 2) else {3: "words", 4: "characters"}.get(kind, f"kind {kind}")
@@ -106,46 +106,46 @@ def _model(data: bytes, path: Path) -> SentencePieceModel:
 def _walk(data: bytes) -> None:
     """Goes over the whole file once without keeping anything, so that a broken one costs no memory."""
     count = total = 0
-    for number, kind, value in wire.fields(data):
-        if number == 1 and kind == wire.BYTES and isinstance(value, bytes):
+    for number, kind, value in protobuf.fields(data):
+        if number == 1 and kind == protobuf.BYTES and isinstance(value, bytes):
             count, total = count + 1, total + len(value)
             if count > MOST_PIECES or total > 3 * MOST_VOCABULARY_BYTES or len(value) < 3:
-                raise wire.BrokenMessage(f"piece {count:,} has {len(value)} bytes after {total:,} in all")
+                raise protobuf.BrokenMessage(f"piece {count:,} has {len(value)} bytes after {total:,} in all")
     if count == 0:
-        raise wire.BrokenMessage("it has no pieces")
+        raise protobuf.BrokenMessage("it has no pieces")
 
 
 def _keep(pieces: dict[str, tuple[float, Kind]], message: bytes) -> None:
     text, score, kind = b"", 0.0, 1
-    for number, form, value in wire.fields(message):
-        if number == 1 and form == wire.BYTES and isinstance(value, bytes):
+    for number, form, value in protobuf.fields(message):
+        if number == 1 and form == protobuf.BYTES and isinstance(value, bytes):
             text = value
-        elif number == 2 and form == wire.FIXED32 and isinstance(value, bytes):
-            score = wire.single(value)
-        elif number == 3 and form == wire.VARINT and isinstance(value, int):
+        elif number == 2 and form == protobuf.FIXED32 and isinstance(value, bytes):
+            score = protobuf.single(value)
+        elif number == 3 and form == protobuf.VARINT and isinstance(value, int):
             kind = value
     piece = text.decode()
     what = f"piece {len(pieces)} ({piece[:20]!a})"
     if not text or len(text) > MOST_PIECE_BYTES or "\0" in piece:
-        raise wire.BrokenMessage(f"{what} has {len(text)} bytes, expected 1 to {MOST_PIECE_BYTES} without a NUL")
+        raise protobuf.BrokenMessage(f"{what} has {len(text)} bytes, expected 1 to {MOST_PIECE_BYTES} without a NUL")
     if piece in pieces:
-        raise wire.BrokenMessage(f"{what} is there twice")
+        raise protobuf.BrokenMessage(f"{what} is there twice")
     if not math.isfinite(score) or not 1 <= kind <= 6:
-        raise wire.BrokenMessage(f"{what} has the score {score} and the kind {kind}")
+        raise protobuf.BrokenMessage(f"{what} has the score {score} and the kind {kind}")
     pieces[piece] = (score, Kind(kind))
 
 
 def _number(message: dict[int, int | bytes], field: int, default: int) -> int:
     value = message.get(field, default)
     if not isinstance(value, int):
-        raise wire.BrokenMessage(f"field {field} is no number")
-    return wire.signed(value)
+        raise protobuf.BrokenMessage(f"field {field} is no number")
+    return protobuf.signed(value)
 
 
 def _charsmap(table: int | bytes) -> bytes:
     """The normalisation table: the size of a tree of 32-bit units, the tree, and replacements that end in NUL."""
     if not isinstance(table, bytes) or (table and len(table) < 8):
-        raise wire.BrokenMessage("its normalisation table is cut short")
+        raise protobuf.BrokenMessage("its normalisation table is cut short")
     if table:
         check_size(table)
     return table

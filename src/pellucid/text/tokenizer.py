@@ -14,10 +14,10 @@ from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_l
 from pellucid.text.chat import render_chat, template_of
 from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
 from pellucid.text.encoded import Encoded, input_names, tiled
-from pellucid.text.marks import mark, marked_ids
+from pellucid.text.incremental_decoding import DecodeStream, spelled_bytes
 from pellucid.text.special import SpecialTokens
 from pellucid.text.spelling import Spelling
-from pellucid.text.unrolled import DecodeStream, spelled_bytes
+from pellucid.text.template_marks import mark, marked_ids
 
 Truncation = bool | str
 _STRATEGIES = ("longest_first", "only_first", "only_second")

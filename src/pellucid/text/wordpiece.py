@@ -8,7 +8,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from pellucid.errors import CorruptFileError
 from pellucid.files import read_text
-from pellucid.text.dress import dress, with_roles
+from pellucid.text.assembly import dress, with_roles
 from pellucid.text.layouts import LAYOUTS, layout_of
 from pellucid.text.settings import content
 

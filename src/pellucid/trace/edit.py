@@ -16,8 +16,8 @@ from pellucid.trace.aliases import left_out, named
 from pellucid.trace.axes import is_turned, turned, turned_axes
 from pellucid.trace.edits import Edit, edit_of
 from pellucid.trace.points import Axes, points
+from pellucid.trace.selection import Spot, beyond, parts, shown
 from pellucid.trace.trace import EditSaid
-from pellucid.trace.where import Spot, beyond, parts, shown
 
 Wanted = Mapping[str, Any]
 """`{"layers.3.attention.weights": zero(head=5)}`: names or globs, ours or another library's (then functions and tensors

@@ -33,7 +33,7 @@ class Editable:
             except AttributeError as error:
                 if name.startswith("_") or hasattr(type(self), name):
                     raise
-                from pellucid.models.elsewhere import HERE
+                from pellucid.models.other_libraries import HERE
 
                 if name not in HERE:
                     raise

@@ -33,9 +33,9 @@ from pellucid.trace.fitting import (
     shaped,
     text_by_text,
 )
-from pellucid.trace.foreign import caller
 from pellucid.trace.points import Axes
-from pellucid.trace.where import Chosen, Spot, Where, kind, own
+from pellucid.trace.selection import Chosen, Spot, Where, kind, own
+from pellucid.trace.transformer_lens_hooks import caller
 
 Change = Callable[[Tensor, Spot], Tensor]
 """(the value, where it is told)  ->  another of the same shape, or that spreads to it"""

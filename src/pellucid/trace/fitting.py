@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import Argument, Blank, InputError, counted, near, several, short
-from pellucid.trace.where import Spot, Where, kind, length, own, parts, taken
+from pellucid.trace.selection import Spot, Where, kind, length, own, parts, taken
 
 
 def beginning(source_of: Mapping[str, Tensor] | Tensor) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pellucid import __version__
-from pellucid.checkpoints.front import Scored, front_matter
+from pellucid.checkpoints.front_matter import Scored, front_matter
 from pellucid.checkpoints.hub import is_hub_id
 from pellucid.config import head_named
 from pellucid.errors import counted

@@ -20,13 +20,13 @@ from pellucid.files import to_disk
 from pellucid.machine import inference_mode
 from pellucid.training import low_rank
 from pellucid.training.advice import RESUME
-from pellucid.training.given import Given
+from pellucid.training.distributed import Ranks, joined
+from pellucid.training.inputs import Given
 from pellucid.training.interrupt import interruptible
 from pellucid.training.log import Log
 from pellucid.training.loop import DivergedError, Loop, Told, numbers_of
 from pellucid.training.objective import Objective
 from pellucid.training.plan import Plan, planned
-from pellucid.training.ranks import Ranks, joined
 from pellucid.training.report import Begun, Result
 from pellucid.training.settings import Settings
 from pellucid.training.start import learned

@@ -14,12 +14,12 @@ import numpy as np
 from pellucid.config.checks import is_several, unwrapped
 from pellucid.errors import Argument, Blank, InputError, near, several, short
 from pellucid.files import cannot_read, once, path_of
-from pellucid.text.frames import rows_of_frame
+from pellucid.text.data_frames import rows_of_frame
 from pellucid.text.lines import no_file, size_and_time
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import as_named, bare, is_missing, read_rows
 from pellucid.training.formats import special
-from pellucid.training.place import place_of
+from pellucid.training.provenance import place_of
 
 
 class Record(dict[str, Any]):

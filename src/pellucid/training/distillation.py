@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.checkpoints.held import held
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checkpoints.model_or_name import held
 from pellucid.config.checks import within
 from pellucid.errors import Argument, Blank, InputError, several
 from pellucid.lazy import cached_property

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks.learning import Lesson
+from pellucid.blocks.learning_twin import Lesson
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.machine import choose_dtype, keep_memory
 from pellucid.training.settings import Settings
@@ -14,9 +14,9 @@ from pellucid.training.settings import Settings
 class Learner:
     """A network in training.
 
-    Passes run on a twin that shares every parameter of the plain module (`pellucid.blocks.learning`). The plain module
-    itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a
-    learner is made. Of a batch a pass takes what the network reads, and leaves what a loss needs beside it.
+    Passes run on a twin that shares every parameter of the plain module (`pellucid.blocks.learning_twin`). The plain
+    module itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a learner is
+    made. Of a batch a pass takes what the network reads, and leaves what a loss needs beside it.
 
     module: the plain module, whose parameters get the gradients.
     dtype: of products; parameters, their gradients, softmax over labels and losses are float32.

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, PellucidError
 from pellucid.machine import no_grad
+from pellucid.training.batch_order import Order
+from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
 from pellucid.training.log import finite
 from pellucid.training.objective import Example, Objective
 from pellucid.training.optimizer import gradient_norm, optimizer, step
-from pellucid.training.order import Order
-from pellucid.training.ranks import Ranks
 from pellucid.training.schedule import rate
 from pellucid.training.settings import Settings
 

@@ -20,7 +20,7 @@ from torch.nn.utils import parametrize
 from pellucid.checkpoints.adapter_save import Change, base_name, check_sayable, save_adapter
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.where import Where
+from pellucid.checkpoints.location import Where
 from pellucid.errors import InputError, near, several
 from pellucid.machine import DTYPES, no_grad
 from pellucid.models import attention_of, freeze, untrained

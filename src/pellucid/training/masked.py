@@ -16,12 +16,12 @@ from pellucid.config.checks import choice, count, truth, within
 from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer, Window, windows
 from pellucid.training.data import place
-from pellucid.training.likely import OverVocabulary, likelihood, unasked
+from pellucid.training.language_examples import texts_of
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example, Fields, head_for
-from pellucid.training.packed import Tokens, apart, end_to_end, numbered, padded, together
+from pellucid.training.packing import Tokens, apart, end_to_end, numbered, padded, together
 from pellucid.training.reading import row_length
-from pellucid.training.spoken import texts_of
+from pellucid.training.token_likelihood import OverVocabulary, likelihood, unasked
 
 log = logging.getLogger("pellucid")
 

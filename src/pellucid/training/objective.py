@@ -17,8 +17,8 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import count
 from pellucid.tasks.passes import in_order
+from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
-from pellucid.training.ranks import Ranks
 
 Fields = Mapping[str, Any]
 """One row of data, by column."""
@@ -115,7 +115,7 @@ class Objective(ABC):
         """Examples as one batch: what the model takes, and beside it what `loss` needs.
 
         chance: the source of whatever is drawn, such as masks; the same for each piece of a step. What is drawn for an
-            example has to follow from it and from the example alone, see `pellucid.training.packed.apart`.
+            example has to follow from it and from the example alone, see `pellucid.training.packing.apart`.
         """
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:

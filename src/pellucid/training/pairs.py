@@ -18,14 +18,14 @@ from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
 from pellucid.tasks.passes import in_order
 from pellucid.text.cut import warn_of_cut
-from pellucid.training.alike import SCORE, check_unlike, scores_of, top_of
 from pellucid.training.data import place, texts
+from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
-from pellucid.training.nearness import cosent, cosine, cosines, multiple_negatives, nearest
 from pellucid.training.objective import Example, Fields, Objective, Pieces
-from pellucid.training.ranks import Ranks
+from pellucid.training.pair_scores import SCORE, check_unlike, scores_of, top_of
 from pellucid.training.reading import limit
+from pellucid.training.vector_losses import cosent, cosine, cosines, multiple_negatives, nearest
 
 log = logging.getLogger("pellucid")
 
@@ -50,7 +50,7 @@ class SentenceSimilarity(Objective):
     alike, and perhaps `negative`, which does not (`sentence1` and `sentence2` without scores also mean alike).
     criterion: "cosent": pairs of a greater score should have the greater cosine. "cosine": the cosine should be the
         score. "multiple-negatives": of all texts of a step an anchor's own positive should be nearest to it. Their
-        formulas stand in `training/nearness.py`.
+        formulas stand in `training/vector_losses.py`.
     scale: what cosines are multiplied by, in the first and the last of them.
     symmetric: of multiple negatives: each positive should also be nearest to its own anchor.
     top_score: the score of two texts that mean the same; None for 1 where all scores lie in -1 to 1, and 5 where they

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, Blank, InputError, counted
 from pellucid.training.data import Data
-from pellucid.training.given import Given
+from pellucid.training.inputs import Given
 from pellucid.training.manifest import About, digest_of_model, digest_of_words
 from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.training.distributed import Ranks
 from pellucid.training.plan import Plan
-from pellucid.training.ranks import Ranks
 
 
 @dataclass(frozen=True)

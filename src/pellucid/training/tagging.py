@@ -16,7 +16,7 @@ from pellucid.config import Head
 from pellucid.config.checks import choice, count, truth
 from pellucid.errors import Argument, InputError, counted, near, several, short
 from pellucid.tasks.reader import Stretch
-from pellucid.tasks.tagged import Sentence, Tagged, innermost, tagged, words_of
+from pellucid.tasks.tagged_tokens import Sentence, Tagged, innermost, tagged, words_of
 from pellucid.text import RULES, Window, windows
 from pellucid.text.cut import bare
 from pellucid.training import tags
@@ -25,7 +25,7 @@ from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.metrics import entity_scores, require, share_of_commonest
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for, logits_of
-from pellucid.training.packed import padded
+from pellucid.training.packing import padded
 from pellucid.training.reading import limit
 
 log = logging.getLogger("pellucid")

@@ -11,22 +11,22 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import count, truth, within
 from pellucid.errors import Argument, InputError, short
+from pellucid.generation.checkpoint_settings import with_ends
 from pellucid.generation.prompts import Order, end_lacking
-from pellucid.generation.said import with_ends
 from pellucid.tasks import writing as answering
-from pellucid.tasks.told import pairs_of, params_of, prefix_of, settled, with_prefix
-from pellucid.text.behind import encode_behind
+from pellucid.tasks.checkpoint_settings import pairs_of, params_of, prefix_of, settled, with_prefix
 from pellucid.text.cut import check_read, warn_of_cut
+from pellucid.text.prefix import encode_behind
 from pellucid.training.data import place
+from pellucid.training.decoder_targets import labels_of, shifted
+from pellucid.training.generation_metrics import BEYOND, written_scores
 from pellucid.training.learner import Learner
-from pellucid.training.likely import asked_of, likelihood
 from pellucid.training.losses import IGNORED, vocabulary_loss
 from pellucid.training.metrics import require
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for
 from pellucid.training.reading import limit
-from pellucid.training.shifted import labels_of, shifted
-from pellucid.training.sides import BY_LANGUAGE, sides
-from pellucid.training.written import BEYOND, written_scores
+from pellucid.training.source_and_target import BY_LANGUAGE, sides
+from pellucid.training.token_likelihood import asked_of, likelihood
 
 _WRITTEN = ("num_beams", "length_penalty", "max_new_tokens")
 """How held-out texts are written."""

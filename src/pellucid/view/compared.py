@@ -7,8 +7,8 @@ from typing import Any
 
 from pellucid.errors import InputError, counted, short
 from pellucid.view.curves import FORGOTTEN, Curves, curves
-from pellucid.view.drawn import Drawing
 from pellucid.view.lines import LONGEST, Line, Panel, drawn, smoothed, thinned
+from pellucid.view.picture import Drawing
 
 Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 """A `log.jsonl`, the folder that holds one, or its lines as dicts."""

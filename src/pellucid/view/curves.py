@@ -11,8 +11,8 @@ from typing import Any
 from pellucid.config.checks import listed
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted, short
 from pellucid.files import path_of, reading
-from pellucid.view.drawn import Drawing
 from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
+from pellucid.view.picture import Drawing
 
 FORGOTTEN = 40
 """The heavy line of the loss forgets a step within about a fortieth of all steps."""

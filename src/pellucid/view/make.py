@@ -7,11 +7,11 @@ from typing import Any
 
 from pellucid.config.checks import choice, number_of, numbers_of, within
 from pellucid.errors import InputError, near, short
-from pellucid.generation.sight import TracedStep, TracedText
+from pellucid.generation.observed import TracedStep, TracedText
 from pellucid.trace import Trace
 from pellucid.view.data import PRECISIONS, data_of, show_of
 from pellucid.view.extras import extras_of
-from pellucid.view.given import Given, subject_of_given
+from pellucid.view.given_weights import Given, subject_of_given
 from pellucid.view.page import scaffold_size
 from pellucid.view.recipe import subject_of
 from pellucid.view.twins import check_alike, most_different

@@ -9,7 +9,7 @@ from pellucid.errors import ResourceError, short
 from pellucid.trace.explain.table import padded, width_of
 from pellucid.view.choice import Choice, choose
 from pellucid.view.data import Data
-from pellucid.view.drawn import can_render, draw, picture, render_png
+from pellucid.view.picture import can_render, draw, picture, render_png
 from pellucid.view.svg import label, plain, unturned
 
 HEIGHT = 760

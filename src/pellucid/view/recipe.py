@@ -16,8 +16,8 @@ from pellucid.config.checks import numbers_of
 from pellucid.errors import Argument, InputError, short
 from pellucid.trace import EditSaid, Trace
 from pellucid.trace.aliases import resolve
-from pellucid.trace.long import LongTrace
-from pellucid.trace.turning import angles
+from pellucid.trace.long_text import LongTrace
+from pellucid.trace.rotation import angles
 from pellucid.view.arithmetic import seen_by
 from pellucid.view.subject import Look, Subject, read
 

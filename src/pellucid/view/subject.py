@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from pellucid.text.spelling import BYTES, written
-from pellucid.trace.long import Sample
+from pellucid.trace.long_text import Sample
 from pellucid.view.arithmetic import seen_by, weights
 
 

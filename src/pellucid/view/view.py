@@ -10,9 +10,9 @@ from typing import Any
 from pellucid.errors import InputError, near
 from pellucid.lazy import cached_property
 from pellucid.view.data import Data
-from pellucid.view.drawn import draw, render_png
 from pellucid.view.notebook import cell_of
 from pellucid.view.page import render
+from pellucid.view.picture import draw, render_png
 from pellucid.view.saved import saved
 
 log = logging.getLogger("pellucid")
@@ -47,7 +47,7 @@ class View:
         return saved(path, ".html", lambda: self.html().encode("utf-8"))
 
     def svg(self, path: str | os.PathLike[str], **choice: Any) -> Path:
-        """Writes one attention as a drawing, without a browser. choice: see `pellucid.view.drawn.draw`."""
+        """Writes one attention as a drawing, without a browser. choice: see `pellucid.view.picture.draw`."""
         return saved(path, ".svg", lambda: self._drawn(choice).encode("utf-8"))
 
     def png(self, path: str | os.PathLike[str], **choice: Any) -> Path:

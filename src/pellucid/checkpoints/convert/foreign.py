@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from pellucid.checkpoints import installed, wanted
+from pellucid.checkpoints import installed, model_files
 from pellucid.checkpoints.links import inside, link_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, several
 from pellucid.files import path_of
@@ -15,7 +15,7 @@ from pellucid.files import path_of
 PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
 """What must go where the numbers go."""
 
-SENTENCE = wanted.FACTS[1:]
+SENTENCE = model_files.FACTS[1:]
 """The facts of sentence vectors: all but config.json, which is written anew."""
 
 VOCABULARY = ("source_vocabulary.txt", "shared_vocabulary.txt", "source_vocabulary.json", "shared_vocabulary.json")
@@ -69,7 +69,7 @@ def _folder(folder: Path) -> Foreign:
         if numbers is None:
             raise NotFoundError(f"{folder} has a vocabulary of CTranslate2 and no {' or '.join(NUMBERS)}")
         return Foreign("ctranslate2", numbers, folder, _papers(folder))
-    if wanted.form_of_folder(folder).adapter:
+    if model_files.form_of_folder(folder).adapter:
         whole = f'pellucid.load("{folder}").save("FOLDER")'
         raise InputError(f"{folder} holds an adapter, and nothing foreign: in Python, {whole} writes the whole model")
     raise NotFoundError(f"{folder} holds nothing to convert: no .onnx file, and no vocabulary of CTranslate2")
@@ -115,9 +115,9 @@ def _package(name: str) -> Foreign:
 
 def words(folder: Path) -> dict[str, Path]:
     """The files of the tokenizer and of sentence vectors, by name."""
-    patterns = (*wanted.WORDS, *wanted.OTHER_WORDS, *SENTENCE, "chat_template.jinja")
-    names = [path.name for path in folder.iterdir() if path.is_file() and wanted.any_of([path.name], patterns)]
-    if not any(name in names for name in ("tokenizer.json", "vocab.txt", *wanted.OTHER_WORDS)):
+    patterns = (*model_files.WORDS, *model_files.OTHER_WORDS, *SENTENCE, "chat_template.jinja")
+    names = [path.name for path in folder.iterdir() if path.is_file() and model_files.any_of([path.name], patterns)]
+    if not any(name in names for name in ("tokenizer.json", "vocab.txt", *model_files.OTHER_WORDS)):
         raise NotFoundError(f"{folder} has no tokenizer: expected tokenizer.json or vocab.txt beside config.json")
     found = {name: inside(folder, name) for name in sorted(names)}
     return found | {f"{place}/config.json": folder / place / "config.json" for place in _modules(folder)}

@@ -16,7 +16,7 @@ from torch import Tensor
 from pellucid.checkpoints.convert import records
 from pellucid.checkpoints.convert.graph import TYPES, Graph, Held, Node
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.text.wire import BrokenMessage, fields, signed, varint
+from pellucid.text.protobuf import BrokenMessage, fields, signed, varint
 
 MODEL_GRAPH, MODEL_OPSETS, MODEL_FUNCTIONS = 7, 8, 25
 GRAPH = {"nodes": 1, "tensors": 5, "inputs": 11, "outputs": 12, "sparse": 15}

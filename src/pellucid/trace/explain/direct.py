@@ -16,7 +16,7 @@ from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
 from pellucid.trace import EditSaid, Trace, resolve
 from pellucid.trace.edit import edits_of
-from pellucid.trace.explain.given import check_head, place, side_of, token_id, token_of, traced
+from pellucid.trace.explain.inputs import check_head, place, side_of, token_id, token_of, traced
 from pellucid.trace.explain.table import table
 
 ROUNDING = 8

@@ -8,9 +8,9 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.trace import Trace
 from pellucid.trace.edit import present
 from pellucid.trace.explain.direct import DirectAttribution, direct_logit_attribution
-from pellucid.trace.explain.given import side_of, traced
 from pellucid.trace.explain.gradients import Attribution, gradient_x_input, integrated_gradients
 from pellucid.trace.explain.heads import HeadScores, head_scores
+from pellucid.trace.explain.inputs import side_of, traced
 from pellucid.trace.explain.lens import LogitLens, logit_lens
 from pellucid.trace.explain.rollout import attention_rollout
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import count
 from pellucid.machine import inference_mode
-from pellucid.trace.explain.slope import Question, Work, baseline_of, prepared, value_of
+from pellucid.trace.explain.embedding_function import Question, Work, baseline_of, prepared, value_of
+from pellucid.trace.explain.integration import NODES, Way
 from pellucid.trace.explain.table import shown, table
-from pellucid.trace.explain.way import NODES, Way
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from pellucid.errors import Argument, InputError, counted, near, short
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, evaluating
 from pellucid.trace import Recorder, Trace
-from pellucid.trace.explain.given import side_of, traced
+from pellucid.trace.explain.inputs import side_of, traced
 from pellucid.trace.explain.rollout import weights_of
 from pellucid.trace.explain.table import table
 

@@ -11,10 +11,10 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import OF_TOKENS
 from pellucid.config.checks import count
 from pellucid.machine import no_grad
-from pellucid.models import EncoderDecoder, sound
+from pellucid.models import EncoderDecoder, check_finite
 from pellucid.text import tokens_of
 from pellucid.trace import Trace
-from pellucid.trace.explain.given import check_head, side_of, traced
+from pellucid.trace.explain.inputs import check_head, side_of, traced
 from pellucid.trace.explain.table import shown, table
 
 log = logging.getLogger("pellucid")
@@ -122,4 +122,4 @@ def _logits(loaded: Loaded, norm: nn.Module, stream: Tensor) -> Iterator[Tensor]
     assert head is not None  # it was checked
     for part in stream.to(like).split(PIECE):
         logits = head(norm(part))
-        yield sound(logits.to(torch.promote_types(logits.dtype, torch.float32)), loaded.module)
+        yield check_finite(logits.to(torch.promote_types(logits.dtype, torch.float32)), loaded.module)

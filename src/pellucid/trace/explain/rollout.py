@@ -7,7 +7,7 @@ from pellucid.config.checks import plain_number, within
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.trace import Trace
-from pellucid.trace.explain.given import side_of
+from pellucid.trace.explain.inputs import side_of
 from pellucid.trace.points import depths
 
 

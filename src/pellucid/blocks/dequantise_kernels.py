@@ -1,0 +1,87 @@
+"""Tables of 4 bits as the real numbers that they stand for, compiled for this processor: what `pellucid.blocks.steps`
+calls where so many rows are multiplied that a library's product is quicker, and making the table is little beside it.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from pellucid.blocks.calls import GROUP, LANES, Spelled
+from pellucid.blocks.numba_language import (
+    bytes_at,
+    float32,
+    halves_at,
+    int32,
+    int64,
+    kernel,
+    thread_count,
+    thread_number,
+    widened,
+)
+from pellucid.blocks.simd import NUMBERS, VECTOR, WHOLES, Vectors, same
+
+_WORD, _HALVES = ir.IntType(64), ir.VectorType(ir.IntType(16), VECTOR)
+_FOURS, _BYTES = ir.VectorType(ir.IntType(32), VECTOR // 4), ir.VectorType(ir.IntType(8), VECTOR)
+
+
+def _halves(builder: ir.IRBuilder, numbers: Any) -> Any:
+    """As bfloat16: the nearest, of two as near the even one. None of them is NaN."""
+    bits, shift = builder.bitcast(numbers, WHOLES), same(16, WHOLES)
+    even = builder.and_(builder.lshr(bits, shift), same(1, WHOLES))
+    rounded = builder.add(bits, builder.add(even, same(0x7FFF, WHOLES)))
+    return builder.trunc(builder.lshr(rounded, shift), _HALVES)
+
+
+def _group() -> Any:
+    """Writes the numbers of a group, the four words of which stand `LANES` apart. Told addresses, and two numbers."""
+
+    def typed(context: Any, words: Any, scale: Any, zero: Any, narrow: Any, out: Any) -> Any:
+        return types.void(int64, float32, float32, int64, int64), generate
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        words, scale, zero, narrow, out = given
+        write, half = Vectors(builder), GROUP // 2
+        scales, zeros = write.filled(scale), write.filled(zero)
+        for first in range(0, half, VECTOR):
+            four = ir.Constant(_FOURS, ir.Undefined)
+            for i in range(VECTOR // 4):
+                place = write.place(words, _WORD((first // 4 + i) * LANES), ir.IntType(32))
+                four = builder.insert_element(four, builder.load(place, align=4), ir.IntType(32)(i))
+            both = builder.bitcast(four, _BYTES)
+            mask, shift = (ir.Constant(_BYTES, [number] * VECTOR) for number in (15, 4))
+            for codes, column in ((builder.and_(both, mask), first), (builder.lshr(both, shift), half + first)):
+                steps = builder.fsub(builder.uitofp(codes, NUMBERS), same(8.0))
+                numbers = write.onto(zeros, steps, scales)
+                with builder.if_else(cgutils.is_true(builder, narrow)) as (narrowly, widely):
+                    with narrowly:
+                        at = builder.inttoptr(builder.add(out, _WORD(2 * column)), _HALVES.as_pointer())
+                        builder.store(_halves(builder, numbers), at, align=2)
+                    with widely:
+                        write.write(numbers, out, _WORD(column))
+        return context.get_dummy_value()
+
+    return intrinsic(typed)
+
+
+_spell = _group()
+
+
+@kernel(Spelled)
+def spelled(call: Any) -> None:
+    """The numbers that a table of 4 bits stands for, whose rows the threads share."""
+    said = carray(call, (1,))[0]
+    width, blocks, groups, each = said.width, said.rows // LANES, said.width // GROUP, 2 if said.narrow else 4
+    me, threads = int64(thread_number()), int64(thread_count())
+    scales = carray(bytes_at(said.scales), (blocks, groups, 2, LANES))
+    factors = carray(halves_at(said.factors), (2, said.of))
+    for row in range(blocks * me // threads * LANES, blocks * (me + 1) // threads * LANES):
+        block, lane = row // LANES, row % LANES
+        per_square, per_zero = widened(factors[0, row]), widened(factors[1, row])
+        for group in range(groups):
+            s, z = float32(int32(scales[block, group, 0, lane]) & int32(255)), float32(scales[block, group, 1, lane])
+            words = said.codes + 4 * ((block * groups + group) * 4 * LANES + lane)
+            out = said.out + each * (row * width + group * GROUP)
+            _spell(words, s * s * per_square, z * abs(z) * per_zero, said.narrow, out)

@@ -1,0 +1,101 @@
+"""The compiled steps of many positions, from tensors to the addresses that `mixing` asks for."""
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.blocks import calls
+from pellucid.blocks.checks import kind_of
+from pellucid.blocks.thread_pool import Abreast, placed
+from pellucid.errors import InputError
+
+MANY_OF = ({torch.float32}, {torch.bfloat16})
+"""What all numbers are where there are many positions."""
+
+
+class ManySteps(Abreast):
+    """Sums and norms, and attention."""
+
+    def add_norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """norm(x + y) of many positions. All are of one kind, float32 or bfloat16.
+
+        Float[Tensor, "... hidden"], twice  ->  the same
+        Raises InputError where they do not fit each other.
+        """
+        x, y, gain, bias = (one.contiguous() for one in (x, y, norm.weight, norm.bias))
+        width = x.shape[-1]
+        kinds = {one.dtype for one in (x, y, gain, bias)}
+        if x.shape != y.shape or gain.shape != (width,) or bias.shape != (width,) or kinds not in MANY_OF:
+            said = ", ".join(kind_of(one) for one in (x, y, gain))
+            raise InputError(
+                f"the two sides of a sum and the gain of its norm are {said}: shapes and kinds must agree, and these "
+                "be float32 or bfloat16"
+            )
+        out, rows = torch.empty_like(x), x.numel() // width
+        room = x.new_empty(torch.get_num_threads(), width, dtype=torch.float32)
+        told = calls.AddNorm(
+            rows=rows,
+            width=width,
+            narrow=x.dtype == torch.bfloat16,
+            x=x.data_ptr(),
+            y=y.data_ptr(),
+            gain=gain.data_ptr(),
+            bias=bias.data_ptr(),
+            out=out.data_ptr(),
+            room=room.data_ptr(),
+            eps=norm.eps,
+        )
+        self.share("add_norm", told, rows * width)
+        return out
+
+    def mix(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, *, causal: bool = False
+    ) -> Tensor:
+        """softmax(query . key x scale) . value of many positions. All are of one kind, float32 or bfloat16.
+
+        query: Float[Tensor, "rows heads seq width"]; key, value: Float[Tensor, "rows shared source width"]
+        mask: Bool[Tensor, "rows|1 source"], True where a position may be looked at; None where all may.
+        causal: the last `seq` positions of `source` ask, and none sees what stands behind it.
+        ->  Float[Tensor, "rows seq heads width"]
+        Raises InputError where they do not fit each other: the kernel would read beside them.
+        """
+        query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+        rows, heads, seq, width = query.shape
+        shared, source = key.shape[1:3]
+        fit = key.shape == value.shape == (rows, shared, source, width) and heads % shared == 0
+        fit = fit and not (causal and seq > source)
+        if not fit or {query.dtype, key.dtype, value.dtype} not in MANY_OF:
+            said = ", ".join(kind_of(x) for x in (query, key, value))
+            raise InputError(
+                f"query, key and value are {said}: rows, width and whole shares of heads must agree, and the kind, "
+                "float32 or bfloat16"
+            )
+        if mask is not None and (mask.dtype != torch.bool or mask.shape[1] != source or mask.shape[0] not in (1, rows)):
+            raise InputError(
+                f"mask is {kind_of(mask)}, and key {kind_of(key)}: Bool of as many rows and positions is expected"
+            )
+        mask = None if mask is None else mask.contiguous()
+        out = query.new_empty(rows, seq, heads, width)
+        each = calls.MixAll.room_for(source, width)
+        room = query.new_empty(torch.get_num_threads() * each, dtype=torch.float32)
+        told = calls.MixAll(
+            rows=rows,
+            heads=heads,
+            shared=shared,
+            seq=seq,
+            source=source,
+            before=source - seq if causal else -1,
+            width=width,
+            narrow=query.dtype == torch.bfloat16,
+            mask=placed(mask),
+            mask_differs=mask is not None and mask.shape[0] > 1,
+            out=out.data_ptr(),
+            room=room.data_ptr(),
+            room_each=each,
+            scale=scale,
+        )
+        for name, one in (("query", query), ("key", key), ("value", value)):
+            steps = zip(("", "_row", "_head", "_step"), (one.data_ptr(), *one.stride()))
+            for ending, number in steps:
+                setattr(told, name + ending, number)
+        self.share("mix_all", told, rows * heads * seq * source * width)
+        return out

@@ -1,0 +1,195 @@
+"""What is done with whole vectors of the processor, instruction by instruction: numba makes no such use of them.
+
+A tile is a product of some rows by two vectors, whose sums stay in registers: each step reads two vectors, and
+multiplies both by a number of each row. A loop of nothing else is as fast as the processor multiplies.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from pellucid.blocks.calls import ROWS
+from pellucid.blocks.numba_language import FREE, LOG_2_E, SERIES, float32, int64, part
+
+VECTOR = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
+"""Numbers in one of the processor's vectors, a divisor of `calls.LANES`."""
+
+_WORD, _NUMBER = ir.IntType(64), ir.FloatType()
+NUMBERS, WHOLES = ir.VectorType(_NUMBER, VECTOR), ir.VectorType(ir.IntType(32), VECTOR)
+_FREELY = tuple(FREE)
+
+
+def same(number: float, kind: Any = NUMBERS) -> ir.Constant:
+    """A vector of one number, many times."""
+    return ir.Constant(kind, [number] * VECTOR)
+
+
+class Vectors:
+    """Writes instructions, one after the other."""
+
+    def __init__(self, builder: ir.IRBuilder) -> None:
+        self.builder = builder
+
+    def place(self, address: Any, number: Any, kind: Any = NUMBERS) -> Any:
+        """Where the number stands that is `number` numbers behind the address."""
+        first = self.builder.inttoptr(address, _NUMBER.as_pointer())
+        return self.builder.bitcast(self.builder.gep(first, [number]), kind.as_pointer())
+
+    def read(self, address: Any, number: Any) -> Any:
+        return self.builder.load(self.place(address, number), align=4)
+
+    def write(self, numbers: Any, address: Any, number: Any) -> None:
+        self.builder.store(numbers, self.place(address, number), align=4)
+
+    def filled(self, number: Any, kind: Any = NUMBERS) -> Any:
+        """A vector of one number that is not known beforehand."""
+        anything = ir.Constant(kind, ir.Undefined)
+        one = self.builder.insert_element(anything, number, ir.IntType(32)(0))
+        return self.builder.shuffle_vector(one, anything, same(0, WHOLES))
+
+    def sum(self, x: Any, y: Any) -> Any:
+        return self.builder.fadd(x, y, flags=_FREELY)
+
+    def product(self, x: Any, y: Any) -> Any:
+        return self.builder.fmul(x, y, flags=_FREELY)
+
+    def onto(self, total: Any, x: Any, y: Any) -> Any:
+        """total + x y, in this order whatever `FREE` allows: what was written as several sums stays several."""
+        kind = ir.FunctionType(NUMBERS, [NUMBERS] * 3)
+        multiply = self.builder.module.declare_intrinsic(f"llvm.fmuladd.v{VECTOR}f32", (), kind)
+        return self.builder.call(multiply, [x, y, total])
+
+    def larger(self, x: Any, y: Any) -> Any:
+        """y where x is NaN."""
+        return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
+
+    def without_sign(self, x: Any) -> Any:
+        return self.builder.select(self.builder.fcmp_ordered("<", x, same(0.0)), self.builder.fneg(x), x)
+
+    def together(self, join: Callable[[Any, Any], Any], x: Any) -> Any:
+        """One number of a vector, half by half."""
+        size = VECTOR
+        while size > 1:
+            size //= 2
+            upper = [size + i for i in range(size)] + [0] * (VECTOR - size)
+            x = join(x, self.builder.shuffle_vector(x, x, ir.Constant(WHOLES, upper)))
+        return self.builder.extract_element(x, ir.IntType(32)(0))
+
+    def exponential(self, x: Any) -> Any:
+        """As `dialect.exponential`; of NaN the least."""
+        builder = self.builder
+        y = self.larger(self.product(x, same(LOG_2_E)), same(-126.0))
+        y = builder.select(builder.fcmp_ordered("<", y, same(128.0)), y, same(128.0))
+        rint = builder.module.declare_intrinsic(f"llvm.rint.v{VECTOR}f32", (), ir.FunctionType(NUMBERS, [NUMBERS]))
+        whole = builder.call(rint, [y])
+        rest, power = builder.fsub(y, whole), same(SERIES[0])
+        for term in SERIES[1:]:
+            power = self.sum(self.product(power, rest), same(term))
+        exponent = builder.add(builder.fptosi(whole, WHOLES), same(127, WHOLES))
+        return self.product(power, builder.bitcast(builder.shl(exponent, same(23, WHOLES)), NUMBERS))
+
+
+def _tile(vectors: int) -> Any:
+    """a . b of `ROWS` rows by some vectors. Told addresses, and how many numbers lie from one row to the next."""
+
+    def typed(context: Any, a: Any, a_step: Any, b: Any, b_step: Any, columns: Any, out: Any, out_step: Any) -> Any:
+        return types.void(*[int64] * 7), generate
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        a, a_step, b, b_step, columns, out, out_step = given
+        write = Vectors(builder)
+
+        def at(step: Any, row: Any, column: Any) -> Any:
+            return builder.add(builder.mul(step, row), column)
+
+        sums = [[cgutils.alloca_once(builder, NUMBERS) for _ in range(vectors)] for _ in range(ROWS)]
+        for one in [one for row in sums for one in row]:
+            builder.store(same(0.0), one)
+        with cgutils.for_range(builder, columns) as loop:
+            beside = [write.read(b, at(b_step, loop.index, _WORD(i * VECTOR))) for i in range(vectors)]
+            for r, row in enumerate(sums):
+                number = builder.load(write.place(a, at(a_step, _WORD(r), loop.index), _NUMBER))
+                for one, numbers in zip(row, beside, strict=True):
+                    product = write.product(write.filled(number), numbers)
+                    builder.store(write.sum(builder.load(one), product), one)
+        for r, row in enumerate(sums):
+            for i, one in enumerate(row):
+                write.write(builder.load(one), out, at(out_step, _WORD(r), _WORD(i * VECTOR)))
+        return context.get_dummy_value()
+
+    return intrinsic(typed)
+
+
+_two_vectors, _one_vector = _tile(2), _tile(1)
+
+
+@part
+def multiply(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, out: Any) -> None:
+    """out = a . b, by their addresses.
+
+    a: Float32[ROWS, depth], each row `step` numbers behind the one before.  b: Float32[depth, width].
+    out: Float32[ROWS, width], of which the first `some` columns are written.  width, some: multiples of `VECTOR`.
+    """
+    column = int64(0)
+    while column + 2 * VECTOR <= some:
+        _two_vectors(a, step, b + 4 * column, width, depth, out + 4 * column, width)
+        column += 2 * VECTOR
+    if column < some:
+        _one_vector(a, step, b + 4 * column, width, depth, out + 4 * column, width)
+
+
+def _weigh(context: Any, scores: Any, seen: Any, count: Any) -> Any:
+    """e^(score - the greatest) in place of each score, by their address; the sum of the first `seen`, one at least.
+    NaN and infinity make NaN.
+
+    count: of scores, a multiple of `VECTOR`; those that are not seen are none greater than the others.
+    """
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        scores, seen, count = given
+        write, vectors = Vectors(builder), builder.udiv(count, _WORD(VECTOR))
+        most = cgutils.alloca_once(builder, NUMBERS)
+        builder.store(write.read(scores, _WORD(0)), most)
+        with cgutils.for_range(builder, vectors) as loop:
+            numbers = write.read(scores, builder.mul(loop.index, _WORD(VECTOR)))
+            builder.store(write.larger(numbers, builder.load(most)), most)
+        top = write.filled(write.together(write.larger, builder.load(most)))
+        total = cgutils.alloca_once(builder, NUMBERS)
+        builder.store(same(0.0), total)
+        lanes = ir.Constant(WHOLES, list(range(VECTOR)))
+        with cgutils.for_range(builder, vectors) as loop:
+            first = builder.mul(loop.index, _WORD(VECTOR))
+            numbers = write.read(scores, first)
+            weights = write.exponential(builder.fsub(numbers, top))
+            weights = write.sum(weights, write.product(numbers, same(0.0)))
+            write.write(weights, scores, first)
+            left = builder.trunc(builder.sub(seen, first), ir.IntType(32))
+            within = builder.icmp_signed("<", lanes, write.filled(left, WHOLES))
+            builder.store(write.sum(builder.load(total), builder.select(within, weights, same(0.0))), total)
+        return write.together(write.sum, builder.load(total))
+
+    return float32(int64, int64, int64), generate
+
+
+weigh: Any = intrinsic(_weigh)
+
+
+def _fetch(context: Any, address: Any) -> Any:
+    """Has the processor bring what lies there nearer, while it goes on."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
+        builder.call(prefetch, [builder.inttoptr(given[0], pointer), word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(int64), generate
+
+
+fetch: Any = intrinsic(_fetch)

@@ -1,0 +1,121 @@
+"""What has come from the hub, beside what the hub lists of it; and who fetches it."""
+
+import contextlib
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.location import client
+from pellucid.files import digest_of
+
+log = logging.getLogger("pellucid")
+
+_SOON = 10.0
+"""Seconds for which another process is waited for without a word."""
+
+_IDLE = 60.0
+"""Seconds since the last byte of a download, after which it may be one that nobody goes on with."""
+
+
+@contextlib.contextmanager
+def one_at_a_time(name: str, repository: Path, commit: str) -> Iterator[None]:
+    """Holds a commit of a repository in the hub's cache, as long as the block lasts, against everybody else who fetches
+    it by this; who waits says so once."""
+    lock = _locks(repository) / f"commit-{commit}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    held_by_one = client().utils.WeakFileLock
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(held_by_one(lock, timeout=_SOON))
+        except TimeoutError:
+            log.warning("another process is fetching %s: waiting until that is done", name)
+            held.enter_context(held_by_one(lock))
+        yield
+
+
+def _locks(repository: Path) -> Path:
+    """Where the hub's client keeps the locks of a repository."""
+    return repository.parent / ".locks" / repository.name
+
+
+def difference(path: Path, listed: Any) -> str | None:
+    """What makes a file another one than the hub lists, as the end of a sentence; None where nothing does.
+
+    listed: what the hub's client says of a file: `size`, `lfs` with its sha256 or `blob_id`, git's own sha1; each of
+        them None where the hub does not tell it
+    """
+    size = path.stat().st_size
+    if listed.size is not None and size != listed.size:
+        return f"{size:,} bytes, where the hub lists {listed.size:,}"
+    if listed.lfs is not None:
+        kind, wanted, found = "sha256", listed.lfs.sha256, digest_of(path)
+    elif listed.blob_id is not None:
+        whole = b"blob %d\0" % size + path.read_bytes()
+        kind, wanted, found = "sha1", listed.blob_id, hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+    else:
+        return None
+    return None if found == wanted else f"the {kind} {found[:12]}…, where the hub lists {wanted[:12]}…"
+
+
+def forget(path: Path) -> None:
+    """Takes a file out of a snapshot, with the bytes that it leads to in the same repository: it is fetched anew."""
+    for one in _and_bytes(path):
+        one.unlink(missing_ok=True)
+
+
+def _and_bytes(path: Path) -> list[Path]:
+    """A file of a snapshot, and the bytes that it leads to in the same repository."""
+    if ".." in path.parts:  # which a hub may have said, and which no snapshot holds
+        return []
+    found = [path]
+    if path.is_symlink():
+        bytes_ = Path(os.path.normpath(path.parent / path.readlink()))
+        if bytes_.parent.name == "blobs" and bytes_.parents[1] in path.parents:
+            found.append(bytes_)
+    return found
+
+
+@contextlib.contextmanager
+def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[None]:
+    """Puts files of a snapshot aside, and bytes of other commits that the hub's client would take for theirs. Where the
+    block ends well they go, since others have come; else they are there again.
+
+    listed: what the hub's client says of each of these files.
+    """
+    moved: list[tuple[Path, Path]] = []
+    try:
+        for path in (one for file, about in listed.items() for one in _in_the_way(folder, file, about)):
+            if os.path.lexists(path):
+                moved.append((path, path.with_name(f"{path.name}.aside")))
+                path.rename(moved[-1][1])
+        yield
+    except BaseException:
+        for path, other in reversed(moved):
+            if os.path.lexists(other):
+                other.replace(path)
+        raise
+    for _, other in moved:
+        other.unlink()
+
+
+def _in_the_way(folder: Path, file: str, listed: Any) -> Iterator[Path]:
+    yield from _and_bytes(folder / file)
+    known = listed.lfs.sha256 if listed.lfs is not None else listed.blob_id
+    bytes_ = folder.parent.parent / "blobs" / str(known)
+    if listed.size is not None and bytes_.is_file() and bytes_.stat().st_size != listed.size:
+        yield bytes_
+
+
+def sweep(repository: Path) -> None:
+    """Takes away what downloads that were killed have left: what nobody holds, and nobody has written to for a minute,
+    since there are disks on which a lock holds nothing."""
+    for path in (repository / "blobs").glob("*.incomplete"):
+        lock = _locks(repository) / f"{path.name.partition('.')[0]}.lock"
+        with contextlib.suppress(OSError):  # somebody holds it or has taken it away, or it is somebody else's
+            if time.time() - path.stat().st_mtime > _IDLE:
+                with client().utils.WeakFileLock(lock, timeout=0.1):
+                    path.unlink()

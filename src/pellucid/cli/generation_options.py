@@ -1,0 +1,114 @@
+"""What the commands that write share: their options, and how a token and its runners-up are shown."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.option_errors import together
+from pellucid.cli.output import clean, colour_of, draw
+from pellucid.cli.reading import TEXT
+from pellucid.errors import Argument, Blank, InputError
+from pellucid.tasks.names import SMALL
+
+if TYPE_CHECKING:  # a person who asks for help does not wait for torch
+    import pellucid
+    from pellucid.generation import Alternative, Completion, Piece
+
+HOTTEST = 1000
+"""The highest temperature."""
+
+writing_options = together(
+    click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
+    click.option(
+        "--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: the model's, or 256]"
+    ),
+    click.option(
+        "--temperature", "-t", type=click.FloatRange(0), metavar="T", help="Sample; 0 takes the likeliest token."
+    ),
+    click.option("--top-k", type=int, metavar="K", help="Sample from the K likeliest tokens."),
+    click.option("--top-p", type=float, metavar="P", help="Sample from the likeliest that hold P of the probability."),
+    click.option(
+        "--min-p", type=float, metavar="P", help="Sample from those at least P times as likely as the likeliest."
+    ),
+    click.option("--seed", type=int, metavar="N", help="Sample, by this seed."),
+    click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating earlier tokens."),
+    click.option("--stop", type=TEXT, multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
+    click.option(
+        "--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16, int8, int4 or auto."
+    ),
+)
+"""The options of a command that writes."""
+
+
+def opened(model: str, dtype: str) -> "pellucid.Model":
+    """The model that is to write. Raises InputError for one that cannot."""
+    import pellucid
+
+    found = pellucid.load(model, dtype=dtype)
+    if not found.config.writes:
+        kind = f"{model} is of kind {found.config.kind!r} and cannot write: name a text-generation model by "
+        raise InputError(kind, Argument("model", Blank("NAME")))
+    return found
+
+
+def asked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for, by the library's names: a sampling option means to sample, and temperature 0 not to."""
+    from pellucid.generation.settings import SAMPLING
+
+    found = {name: value for name, value in given.items() if value not in (None, ())}
+    temperature = found.get("temperature", 1.0)
+    if not temperature <= HOTTEST:  # nan, which `FloatRange` lets through, is not below it either
+        said = f"{temperature} is not a number from 0 to {HOTTEST}; 0 takes the likeliest token"
+        raise click.BadParameter(said, param_hint="'--temperature' / '-t'")
+    greedy = temperature == 0
+    if greedy:
+        del found["temperature"]
+    drawing = [f"--{name.replace('_', '-')}" for name in (*SAMPLING, "seed") if name in found]
+    if drawing and (greedy or found.get("num_beams", 1) > 1):
+        other = "--temperature 0" if greedy else "--beams"
+        raise click.UsageError(f"{drawing[0]} samples, and {other} does not: leave one of them out")
+    return found | ({"do_sample": bool(drawing)} if greedy or drawing else {})
+
+
+def put(text: str, *, end: bool = False) -> None:
+    """Characters of an answer on stdout; at a terminal without those that would steer it. end: of the line, too."""
+    click.echo(clean(text), nl=end)
+
+
+def as_data(one: "Completion | Piece") -> dict[str, Any]:
+    """A completion, or a piece of one, as JSON has it."""
+    return {name: _plain(value) for name, value in vars(one).items() if name != "sequences"}
+
+
+def show_tokens(
+    tokens: "Sequence[tuple[str, int, float, Sequence[Alternative]]]", most: int, spell: Callable[[str, int], str]
+) -> None:
+    """A table on stdout: each token, its probability, and `most` others that are the likeliest.
+
+    tokens: name, id, log-probability, the likeliest.  spell: a name and an id as what they stand for.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, side in (("token", "left"), ("probability", "right"), ("instead", "left")):
+        table.add_column(name if most or name != "instead" else "", justify=side, no_wrap=name != "instead")
+    for token, i, number, likely in tokens:
+        others = [one for one in likely if one.id != i][:most]
+        instead = "   ".join(f"{spell(one.token, one.id)} {_share(one.log_probability)}" for one in others)
+        table.add_row(Text(spell(token, i)), Text(_share(number), colour_of(math.exp(number))), Text(instead, "dim"))
+    draw(table)
+
+
+def _share(log_probability: float) -> str:
+    share = math.exp(log_probability)
+    return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
+
+
+def _plain(value: Any) -> Any:
+    """Named tuples as objects, others as lists."""
+    if hasattr(value, "_asdict"):
+        return value._asdict()
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value

@@ -1,0 +1,188 @@
+"""pellucid index evaluate"""
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.option_errors import Place, first_typed
+from pellucid.cli.output import check_place, clean, draw, in_line, json_of, plain_table, say
+from pellucid.cli.reading import placed, table_of
+from pellucid.errors import InputError, counted, short
+
+if TYPE_CHECKING:
+    from pellucid.search.curve import Curve
+    from pellucid.search.evaluate import Evaluation
+
+SHOWN = 10
+"""Queries that went wrong, of which so many are shown."""
+
+OF_QUERIES = ("grade_column", "by", "mode", "unlisted", "encoding")
+"""Options from which nothing follows without queries that somebody has answered."""
+
+_FILE = Place(dir_okay=False)
+
+
+@click.command("evaluate")
+@click.argument("index", type=Place(file_okay=False), metavar="INDEX")
+@click.argument("queries", type=_FILE, required=False, metavar="[QUERIES]")
+@click.option("--query-column", "-q", metavar="NAME", help="The column of QUERIES with the queries.")
+@click.option("--id-column", "-i", metavar="NAME", help="The column of QUERIES with the right id of each.")
+@click.option("--grade-column", metavar="NAME", help="The column that says how right it is, a number from 0.")
+@click.option("--by", metavar="NAME", help="A column of INDEX that the right answers name in place of its ids.")
+@click.option(
+    "-k",
+    "ks",
+    type=int,
+    multiple=True,
+    help="So many texts; with QUERIES, and without --plot, it may be repeated.  [default: 1, 5, 10; of neighbours 10]",
+)
+@click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
+@click.option(
+    "--skip-unlisted",
+    "unlisted",
+    flag_value="skip",
+    default="error",
+    help="Leave out queries whose right answer is not in INDEX.",
+)
+@click.option("--plot", type=_FILE, metavar="FILE", help="Draw recall against time, as .svg or .png.")
+@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="Of --plot.")
+@click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of QUERIES.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with every query that went wrong.")
+def command(
+    index: Path, queries: Path | None, ks: tuple[int, ...], plot: Path | None, theme: str, as_json: bool, **how: Any
+) -> None:
+    """Say how good a search of INDEX is.
+
+    With QUERIES, a table with a query and the id of a right text in each row: recall, MRR and nDCG. A query with
+    several right texts has several rows. Without QUERIES, or with --plot: how many of the true neighbours are found,
+    and how long it takes, at several efSearch.
+
+    \b
+    Examples:
+      pellucid index evaluate companies.index queries.csv --query-column query --id-column symbol
+      pellucid index evaluate companies.index sp500.csv -q Security -i Symbol --by symbol --skip-unlisted --json
+      pellucid index evaluate companies.index --plot recall.svg
+    """
+    import pellucid
+
+    _check(queries, plot, ks, how)
+    held = pellucid.Index.open(index)
+    depths = ks or (1, 5, 10)
+    judged = curve = drawn = None
+    labelled = None if queries is None else _labelled(queries, how)
+    if labelled is not None:
+        given = {name: how[name] for name in ("by", "unlisted", "mode")}
+        with placed(labelled.place):
+            judged = held.evaluate(list(labelled.answers), list(labelled.answers.values()), depths, **given)
+    if labelled is None or plot is not None:
+        curve = held.curve(None if labelled is None else list(labelled.answers), k=max(depths))
+        if plot is not None:  # before anybody can stop reading
+            drawn = curve.png(plot, theme) if plot.suffix.lower() == ".png" else curve.svg(plot, theme)
+    if as_json:
+        click.echo(json_of({name: one.data() for name, one in (("labelled", judged), ("curve", curve)) if one}))
+    else:
+        if judged is not None:
+            _show_evaluation(judged)
+        if curve is not None:
+            _show_curve(curve)
+    if drawn is not None:
+        say(f"recall against time: {drawn}")
+
+
+def _check(queries: Path | None, plot: Path | None, ks: tuple[int, ...], how: dict[str, Any]) -> None:
+    """What cannot be is told before a model is read."""
+    from pellucid.text.lines import no_file
+
+    for name in ("query_column", "id_column"):
+        if (queries is None) != (how[name] is None):
+            option = name.replace("_", "-")
+            said = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
+            raise click.UsageError(said)
+    if queries is None and (option := first_typed(*OF_QUERIES)):
+        raise click.UsageError(f"{option} is of QUERIES, a table, and none was given")
+    if plot is None and first_typed("theme"):
+        raise click.UsageError("--theme is of --plot, which was not given")
+    if len(set(ks)) > 1 and (queries is None or plot is not None):
+        where = "--plot" if plot is not None else "without QUERIES"
+        raise click.UsageError(
+            f"{where}: so many neighbours are searched for, and -k was given several times; give one"
+        )
+    if queries is not None and not queries.is_file():
+        raise no_file(queries)
+    check_place("--plot", plot, ".svg", ".png")
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """Each query of a table with its right ids, and how right each is; and the line where it stands first."""
+
+    path: Path
+    answers: dict[str, dict[Any, float]] = field(default_factory=dict)
+    lines: list[int] = field(default_factory=list)
+
+    def place(self, number: int) -> str:
+        return f"{self.path}, line {self.lines[number]}"
+
+
+def _labelled(path: Path, how: dict[str, Any]) -> _Labelled:
+    found, table = _Labelled(path), table_of(path, how["encoding"])
+    first: dict[tuple[str, Any], int] = {}
+    asked = (how["query_column"], how["id_column"], how["grade_column"])
+    query_column, *others = (name for name in asked if name is not None)
+    read = table.texts(query_column, *others, numbers={*others} - {query_column})
+    for query, right, *grade in read:
+        line = table.given[-1]
+        told = _grade(grade[0], f"{path}, line {line}") if grade else 1.0
+        if query not in found.answers:
+            found.lines.append(line)
+        before = found.answers.setdefault(query, {}).setdefault(right, told)
+        if told != before:
+            both = f"{short(repr(right))} is graded {before:g} and {told:g} for {short(repr(query))}"
+            raise InputError(f"{path}, lines {first[query, right]} and {line}: {both}: leave one of them out")
+        first.setdefault((query, right), line)
+    return found
+
+
+def _grade(value: Any, place: str) -> float:
+    with contextlib.suppress(ValueError, OverflowError):
+        if 0 <= (told := float(value)) <= 1e30:
+            return told
+    raise InputError(f"{place}: the grade is {short(repr(value))}, expected a number from 0 to 1e30")
+
+
+def _show_evaluation(judged: "Evaluation") -> None:
+    from rich.text import Text
+
+    rows = [(k, judged.recall[k], judged.mrr[k], judged.ndcg[k]) for k in judged.recall]
+    draw(_table(("k", "recall", "MRR", "nDCG"), rows))
+    left_out = f", {judged.unlisted:,} left out" if judged.unlisted else ""
+    each = 1000 * judged.seconds / judged.queries
+    asked = counted(judged.queries, "query", "queries")
+    say(f"{asked}, {each:.1f} ms each{left_out}; {len(judged.misses):,} went wrong")
+    for miss in judged.misses[:SHOWN]:
+        place = "was not found" if miss.place is None else f"came as number {miss.place}"
+        first = "nothing was" if miss.instead is None else f"first was {miss.instead}"
+        told = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, {first}"
+        draw(Text(f"  {clean(in_line(told))}"))
+
+
+def _show_curve(curve: "Curve") -> None:
+    rows = [
+        ("every row" if p.efSearch is None else p.efSearch, p.recall, p.milliseconds, round(p.queries_per_second))
+        for p in curve.points
+    ]
+    draw(_table(("efSearch", f"recall@{curve.k}", "milliseconds", "queries per second"), rows))
+    used = "every row is compared" if curve.used is None else f"efSearch is {curve.used}"
+    say(f"{counted(curve.rows, 'row')}, {counted(curve.queries, 'query', 'queries')}; in this index {used}")
+
+
+def _table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Any:
+    table = plain_table()
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+    return table

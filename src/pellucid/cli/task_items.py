@@ -1,0 +1,201 @@
+"""From what was typed to the items of a task, and to settings: texts, pairs, a question about many, NAME=VALUE."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from pellucid.cli.option_errors import Others, first_typed
+from pellucid.cli.output import say
+from pellucid.cli.reading import Where, check_lines, file_in, standard_place, standard_text, standard_texts, table_of
+from pellucid.errors import short
+
+if TYPE_CHECKING:
+    from pellucid.text.rows import Rows
+
+MOST_SAID = 100
+"""Characters of an item that are shown above its answer."""
+
+SKIPPED = 6
+"""Rows that were left out and are listed; the others are counted."""
+
+_ROWS, _SECOND, _THREE = "what is read whole has no rows", "both say the second", "a pair has two texts"
+_NO_FILE = "both texts are given, and no FILE is read"
+
+APART = (
+    (("--whole", "--column"), _ROWS),
+    (("--whole", "--pair-column"), _ROWS),
+    (("--whole", "--skip-bad-rows"), _ROWS),
+    (("--pair", "--pair-column"), _SECOND),
+    (("--question", "--column", "--pair-column"), _THREE),
+    (("--question", "--pair", "--column"), _THREE),
+    (("--question", "--pair", "TEXT"), _THREE),
+    *((("--question", "--pair", of_a_file), _NO_FILE) for of_a_file in ("--whole", "--skip-bad-rows", "--encoding")),
+)
+"""What cannot be meant together, and why."""
+
+
+@dataclass
+class Questions:
+    """What a person typed.
+
+    texts: the arguments.  column, pair_column: of a table.  first, second: of each pair, the same for all texts.
+    called: what one of them is.  where: where the items stand, once they are asked for.
+    """
+
+    texts: tuple[str, ...]
+    column: str | None
+    pair_column: str | None
+    first: str | None
+    second: str | None
+    whole: bool
+    encoding: str
+    skip_bad_rows: bool
+    rows: "Rows | None" = None
+    called: str = "text"
+    where: Where | None = None
+
+    def items(self, task: str, names: tuple[str, ...]) -> Iterable[Any]:
+        """The items, as the task takes them by `names`; those of a file are read while they are asked for."""
+        ranked = names[1:] == ("documents",)
+        if ranked and (self.second is not None or self.pair_column is not None):
+            raise click.UsageError(f"{task} takes a query and documents: leave out --pair and --pair-column")
+        self._check_together()
+        paired = self.first is not None or self.second is not None or self.pair_column is not None
+        if paired and len(names) < 2:
+            raise click.UsageError(f"{task} takes one text at a time: leave out --pair, --question and their kin")
+        if ranked:
+            return self._ranked(task, names)
+        if not self.texts:
+            if self.first is None or self.second is None:
+                raise click.UsageError(
+                    f"{task} was given no text: write one behind it, a FILE, or - for standard input"
+                )
+            self.called = "pair"
+            return [{names[0]: self.first, names[1]: self.second}]
+        if len(names) > 1 and not paired and names[1] != "text_pair":
+            missing = "--question TEXT or --context TEXT" if names[0] == "question" else "the second by --pair TEXT"
+            raise click.UsageError(f"{task} takes {names[0]} and {names[1]}: add {missing}")
+        path = file_in(self.texts, self.pair_column if self.column is None else self.column)
+        if path is not None and self.pair_column is not None:
+            return self._pairs(path, names)
+        given = self._texts(path)
+        if not paired:
+            return given
+        one, other = (self.first, names[1]) if self.first is not None else (self.second, names[0])
+        beside = names[0] if self.first is not None else names[1]
+        pairs = ({beside: one, other: text} for text in given)
+        return list(pairs) if isinstance(given, list) else pairs
+
+    def _check_together(self) -> None:
+        given = {
+            "TEXT": self.texts,
+            "--column": self.column,
+            "--pair-column": self.pair_column,
+            "--question": self.first,
+            "--pair": self.second,
+            "--whole": self.whole,
+            "--skip-bad-rows": self.skip_bad_rows,
+            "--encoding": first_typed("encoding"),
+        }
+        typed = {"--question": first_typed("first"), "--pair": first_typed("second")}
+        for names, why in APART:
+            if all(given[name] not in (None, False, ()) for name in names):
+                said = " and ".join(typed.get(name) or name for name in names)
+                raise click.UsageError(f"{said} do not go together: {why}")
+
+    def _ranked(self, task: str, names: tuple[str, ...]) -> list[Any]:
+        """One query, and all texts as its documents."""
+        if self.first is None:
+            raise click.UsageError(f"{task} needs to know what is asked: add --query TEXT")
+        documents = list(self._texts(file_in(self.texts, self.column)))
+        self.where, self.called = None, "query"  # they are one item
+        return [{names[0]: self.first, names[1]: documents}]
+
+    def _pairs(self, path: Path, names: tuple[str, ...]) -> Iterable[Any]:
+        """Two columns, or one beside a text that is the same in each row."""
+        rows = self._opened(path)
+        assert self.pair_column is not None
+        if self.column is None and self.first is None:
+            raise click.UsageError("--pair-column names the second of each pair: add --column for the first")
+        if self.column is None:
+            return ({names[0]: self.first, names[1]: text} for text in rows.column(self.pair_column))
+        return (dict(zip(names, pair)) for pair in rows.texts(self.column, self.pair_column))
+
+    def _texts(self, path: Path | None) -> Iterable[str]:
+        from pellucid.text.lines import lines
+        from pellucid.text.rows import LINE
+
+        if path is None:
+            standard = self.texts == ("-",)
+            if self.whole and not standard:
+                raise click.UsageError("--whole is for a FILE or standard input, and neither was given")
+            if self.skip_bad_rows:
+                raise click.UsageError("--skip-bad-rows is for the rows of a FILE, and none was given")
+            self.where = standard_place if standard and not self.whole else None
+            return ([standard_text()] if self.whole else standard_texts()) if standard else list(self.texts)
+        if self.whole:
+            self.where = lambda number: str(path)
+            return ["".join(lines(path, self.encoding)).rstrip("\r\n")]
+        check_lines(path, self.column)
+        return self._opened(path).column(LINE if self.column is None else self.column)
+
+    def _opened(self, path: Path) -> "Rows":
+        self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
+        self.where = self.rows.place
+        return self.rows
+
+    def tell_skipped(self) -> None:
+        """A line about the rows that were left out."""
+        skipped = self.rows.skipped if self.rows is not None else []
+        if skipped:
+            more = f"; and {len(skipped) - SKIPPED} more" if len(skipped) > SKIPPED else ""
+            say(f"rows left out: {len(skipped)} ({'; '.join(skipped[:SKIPPED])}{more})")
+
+
+def more(option: str, settings: Iterable[str], said: Collection[str]) -> dict[str, str]:
+    """What was said by an option that takes any setting, by its name. said: names that were said otherwise already."""
+    found: dict[str, str] = {}
+    for one in settings:
+        name = pair(option, one)[0].replace("-", "_")
+        if (own := _own(option, name)) is not None:
+            raise click.UsageError(f"{name} is not said by {option}: write {own}")
+        if name in found or name in said:
+            raise click.UsageError(f"{name} is said twice, the second time by {option} {one}: say it once")
+        found[name] = one.partition("=")[2]
+    return found
+
+
+def _own(option: str, name: str) -> str | None:
+    """How a name is typed that the running command takes by another of its options."""
+    context = click.get_current_context(silent=True)
+    params = context.command.params if context else ()
+    found = [one for one in params if isinstance(one, Others) and option in one.opts]
+    return found[0].elsewhere(name, context.command) if context and found else None
+
+
+def pair(option: str, text: str, called: str = "VALUE") -> tuple[str, str]:
+    """What stands before and behind the sign of equality, without spaces around it.  called: what stands behind it."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise click.UsageError(f"{option} {text} says no {called.lower()}: write {option} NAME={called}")
+    return name.strip(), value.strip()
+
+
+def pairs(option: str, texts: Iterable[str], called: str = "VALUE") -> dict[str, str]:
+    """The same of several, by what stands before the sign, which says each once."""
+    found: dict[str, str] = {}
+    for name, value in (pair(option, one, called) for one in texts):
+        if name in found:
+            raise click.UsageError(f"{option} {name} is said twice, as {found[name]} and as {value}: say it once")
+        found[name] = value
+    return found
+
+
+def said(item: Any) -> str:
+    """An item on one line: of a pair both, of a query with documents the query."""
+    parts = [part for part in item.values() if isinstance(part, str)] if isinstance(item, dict) else [item]
+    text = " | ".join(" ".join(part.split()) for part in parts)
+    return short(text, MOST_SAID)

@@ -1,0 +1,134 @@
+"""What is said in the reference's words: what is understood, what changes nothing here, and what is refused."""
+
+import logging
+import os
+import reprlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pellucid.checkpoints.location import Where
+from pellucid.config.checks import is_word
+from pellucid.errors import InputError, near
+from pellucid.files import cannot_write, path_of
+
+log = logging.getLogger("pellucid")
+
+PLACE = tuple(field.name for field in fields(Where))
+"""Arguments that say where a checkpoint lies."""
+
+Unfollowed = Mapping[str, str | None]
+"""Arguments that are not followed: what to do where one asks for something; None where no value changes an answer."""
+
+_OPENING: Unfollowed = {
+    **dict.fromkeys(
+        """use_fast low_cpu_mem_usage resume_download use_safetensors weights_only add_pooling_layer proxies max_memory
+        offload_folder offload_state_dict trust_remote_code""".split()
+    ),
+    **dict.fromkeys(
+        "force_download from_tf from_flax output_loading_info ignore_mismatched_sizes subfolder variant".split(),
+        "leave it out",
+    ),
+    **dict.fromkeys(
+        ("load_in_8bit", "load_in_4bit", "quantization_config"),
+        "pass dtype='int8' or dtype='int4', which need no package",
+    ),
+}
+
+_SAVING: Unfollowed = {
+    **dict.fromkeys("max_shard_size save_function token legacy_format save_peft_format save_original_format".split()),
+    **dict.fromkeys(("variant", "filename_prefix"), "files have one name each here: leave it out"),
+    "state_dict": "what the model holds is written: load_state_dict(...) first, and leave it out",
+    "push_to_hub": "the hub's own command `hf upload NAME FOLDER` sends what was written: leave it out",
+}
+
+_SEVERAL = ("balanced", "balanced_low_0", "sequential")
+"""Ways of laying a model over several devices; here it stands on the fastest."""
+
+
+def accepted(said: dict[str, Any], known: Collection[str] | None, what: str) -> dict[str, Any]:
+    """The arguments that mean something when `what` is opened; InputError for one that is not known.
+
+    known: their names; None where the caller checks them himself.
+    """
+    for name in said:
+        if known is not None and name not in known and name not in _OPENING:
+            raise InputError(f"there is no argument {name!r} to open {what}{near(name, known)}")
+    warn_of_code(said)
+    return followed(said, _OPENING)
+
+
+def where_of(said: dict[str, Any]) -> Where:
+    """Where a checkpoint lies, taken out of the arguments."""
+    return Where(**{key: said.pop(key) for key in PLACE if key in said})
+
+
+def saving(said: Mapping[str, Any]) -> None:
+    """Checks what is said beside the folder that is written to; InputError for what is not followed here."""
+    for name in said:
+        if name not in _SAVING:
+            raise InputError(f"there is no argument {name!r} to save by{near(name, _SAVING)}")
+    followed(said, _SAVING)
+
+
+@contextmanager
+def writing_into(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to write into, made where it is missing; the system's errors are ours."""
+    place = path_of(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        yield place
+    except OSError as error:
+        raise cannot_write(place, error) from error
+
+
+def followed(said: Mapping[str, Any], unfollowed: Unfollowed) -> dict[str, Any]:
+    """What was said without what is not followed; InputError for the first of these that asks for something."""
+    for name, value in said.items():
+        nothing = value is None or value is False or (isinstance(value, str | list) and not value)
+        if unfollowed.get(name) is not None and not nothing:
+            short = " ".join(reprlib.repr(value).split())
+            raise InputError(f"{name} is {short}, which is not understood here: {unfollowed[name]}")
+    return {name: value for name, value in said.items() if name not in unfollowed}
+
+
+def warn_of_code(said: Mapping[str, Any]) -> None:
+    """Says that `trust_remote_code` is not followed."""
+    if said.get("trust_remote_code"):
+        log.warning("trust_remote_code=True: pellucid runs no code of a checkpoint, and opens what it knows itself")
+
+
+def placed(name: str, said: Any, usual: str) -> str | torch.device:
+    """The device that a `device` or `device_map` of the reference's means.
+
+    said: a device, a number (that of a GPU, or a negative one for the processor), a map of parts to one of these; None
+        is `usual`.
+    Raises InputError for a map that names several, or none.
+    """
+    if isinstance(said, Mapping):
+        places = set(said.values())
+        if len(places) != 1:
+            raise InputError(f"{name} names {len(places)} devices, and a model stands on one: pass {name}='auto'")
+        (said,) = places
+    if type(said) is int:
+        return "cpu" if said < 0 else f"cuda:{said}"
+    return usual if said is None else "auto" if is_word(said, *_SEVERAL) else said
+
+
+def lacking(what: str, name: str, known: Iterable[str], elsewhere: str) -> AttributeError:
+    """Says that `what` has no attribute `name`.  elsewhere: the end of the sentence, where others may be found."""
+    if name == "push_to_hub":
+        elsewhere = ": save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it"
+    return AttributeError(f"{what} has no {name!r}{near(name, known)}{elsewhere}")
+
+
+def of_no_architecture(kind: type) -> InputError:
+    """Says that a class of models, such as the one of all of them, is that of no architecture."""
+    return InputError(
+        f"{kind.__name__} is of no architecture: derive from the class of one, such as BertModel, or hold what "
+        "AutoModel.from_pretrained opens in an nn.Module"
+    )

@@ -1,0 +1,298 @@
+"""What the reference's models do: passes with their attentions, losses, writing, saving."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.checkpoints.load import read_tokenizer
+from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.save import save_checkpoint
+from pellucid.compat.arguments import of_no_architecture, saving
+from pellucid.compat.config import PretrainedConfig
+from pellucid.compat.generate import check_mask, written
+from pellucid.compat.generation_config import GenerationConfig, heard
+from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
+from pellucid.compat.parts import Parts
+from pellucid.config import Config, Head, SequenceClassification, SequenceToSequenceLM
+from pellucid.config.checks import count, plain_number, truth
+from pellucid.errors import InputError, several
+from pellucid.files import path_of
+from pellucid.machine import no_grad
+from pellucid.model import Model, build
+from pellucid.models import name_once, resize_vocabulary
+from pellucid.tasks.forward import forward
+from pellucid.trace import Recorder, resolve
+
+
+class _Keeper(Recorder):
+    """Keeps what it is told together with the graph, so that gradients flow through it."""
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        if self.wants(name):
+            self.kept[name] = value
+        return value
+
+
+def _unprepared(*inputs: Any, **said: Any) -> Any:
+    raise InputError("generate has its own loop here, and nothing prepares its inputs: leave the hook out")
+
+
+class PreTrainedModel(Parts):
+    """A network under one of the reference's names; made of a config it has random numbers.
+
+    pellucid: the `Model` that it is, which can everything else (`trace`, `edit`, `explain`, `embed`, ...).
+    network: its module, by whose names parameters go.  config: its facts by the reference's keys.
+    It evaluates until `.train()` is called, however it was made. The random numbers follow `torch.manual_seed`.
+    The reference's Trainer keeps its state dict, as of every module that is none of its own; `save_pretrained` writes a
+    folder that opens here and there.
+    """
+
+    family: ClassVar[Family]
+    head: ClassVar[Head | None]
+    accepts_loss_kwargs: ClassVar[bool] = True  # the reference's Trainer passes `num_items_in_batch`
+    loss_type: ClassVar[str | None] = None  # by which it counts them
+
+    def __init__(self, config: PretrainedConfig, add_pooling_layer: bool = True) -> None:
+        """add_pooling_layer: False leaves out the pooler, of a body that has one."""
+        super().__init__()
+        if not hasattr(type(self), "family"):
+            raise of_no_architecture(type(self))
+        truth("add_pooling_layer", add_pooling_layer)
+        if not isinstance(config, PretrainedConfig):
+            name = type(self).__name__
+            raise InputError(
+                f"{name} is made of a config, not of {config!r}: {name}.from_pretrained opens a checkpoint"
+            )
+        facts = config.read(self.head)
+        facts = facts if add_pooling_layer else facts.replace(pooler=False)
+        self._hold(build(facts, seed=int(torch.randint(2**31, (), device="cpu"))), config)
+
+    @classmethod
+    def from_pretrained(cls, *given: Any, **said: Any) -> Any:
+        """Raises InputError: the class of each architecture has its own, which opens a checkpoint."""
+        raise of_no_architecture(cls)
+
+    @classmethod
+    def around(cls, model: Model, config: PretrainedConfig) -> Self:
+        """A model that is there already, under this name."""
+        found = cls.__new__(cls)
+        nn.Module.__init__(found)
+        found._hold(model, config)
+        return found
+
+    def _hold(self, model: Model, config: PretrainedConfig) -> None:
+        self.pellucid, self.network, self.config = model, model.module, config
+        self.generation_config = GenerationConfig.of(model.loaded)
+        self._name_parts()
+        name_once(self)
+        self.eval()
+
+    def forward(
+        self,
+        input_ids: Any = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        use_cache: bool | None = None,
+        **unread: Any,
+    ) -> Any:
+        """One pass, as the reference answers it.
+
+        A decoder's places are counted from the first token of `attention_mask`, and one between others is not left
+        out. Where places are learned (GPT-2), the reference counts padding on the left among them, unless
+        `position_ids` say otherwise; these are not read here.
+
+        labels: what it should have answered; `loss` says how far off it is.
+        num_items_in_batch: how many labels the loss is the mean over, where these are a part of them.
+        ->  a `ModelOutput`; with `return_dict=False` a tuple. No `past_key_values` or `cache`: `generate` has its own.
+        """
+        for name, value in unread.items():
+            if value is not None:
+                raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
+        check_mask(self.pellucid.config, attention_mask)
+        self._check_maps()
+        if labels is not None:
+            self.heed_head()
+            check_labels(self.pellucid.config, labels, input_ids)
+        if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
+            decoder_input_ids = self._read_before(labels)
+        looks = {
+            "hidden_states": self._or(output_hidden_states, "output_hidden_states"),
+            "attentions": self._or(output_attentions, "output_attentions"),
+        }
+        places = self._places(looks)
+        keeper: Any = _Keeper(name for names in places.values() for name in names) if places else None
+        if self._head_is(SequenceClassification):
+            cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been set since
+        read = input_ids, attention_mask, token_type_ids, decoder_input_ids
+        found = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=keeper)
+        seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
+        logits = found.get("logits")
+        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        answer = ModelOutput(ordered(self.pellucid.config, found, seen, loss))
+        return answer if self._or(return_dict, "return_dict") else answer.to_tuple()
+
+    @property
+    def prepare_decoder_input_ids_from_labels(self) -> Callable[[Tensor], Tensor]:
+        """What makes of labels, Int[Tensor, "batch seq"], the ids that the decoder reads before it writes them; only of
+        an encoder-decoder that writes. The reference's collators ask for it."""
+        if not self._head_is(SequenceToSequenceLM):
+            raise AttributeError("prepare_decoder_input_ids_from_labels")
+        return self._read_before
+
+    @property
+    def prepare_inputs_for_generation(self) -> Callable[..., Any]:
+        """What PEFT asks for of every model that writes; adapters of low rank never call it."""
+        if self.pellucid.config.head is None or not self.pellucid.config.head.writes:
+            raise AttributeError("prepare_inputs_for_generation")
+        return _unprepared
+
+    def _read_before(self, labels: Tensor) -> Tensor:
+        return cast(Any, self.network).shifted(labels.masked_fill(labels == -100, self.config.pad_token_id))
+
+    def _head_is(self, kind: type[Head]) -> bool:
+        return isinstance(self.pellucid.config.head, kind)
+
+    def _or(self, said: bool | None, name: str) -> bool:
+        return bool(getattr(self.config, name)) if said is None else said
+
+    def _places(self, looks: dict[str, bool]) -> dict[str, list[str]]:
+        """The points of a pass that are asked for, by the reference's names for them."""
+        if not (names := [name for name, asked in looks.items() if asked]):
+            return {}
+        config = self._standing()
+        if config.kind == "encoder-decoder":
+            names = [f"{side}_{name}" for name in names for side in ("encoder", "decoder")]
+            names += ["cross_attentions"] if looks["attentions"] else []
+        return {name: resolve(f"{name}[*]", config) for name in names}
+
+    def _standing(self) -> Config:
+        """Its config with as many layers as its network has by now, of which somebody may have cut some off."""
+        config, network = self.pellucid.config, cast(Any, self.network)
+        if config.decoder is None:
+            return config.replace(num_hidden_layers=network.depth)
+        decoder = replace(config.decoder, num_decoder_layers=network.decoder.depth)
+        return config.replace(num_hidden_layers=network.encoder.depth, decoder=decoder)
+
+    def _loss(self, logits: Tensor | None, labels: Tensor, items: Tensor | int | None) -> Tensor:
+        """See `loss_of`. What a text's labels are is kept in `config`, and saved: it says how to answer later."""
+        if logits is None:
+            raise InputError("labels were given, and this model has no head that they could be compared with")
+        if self._head_is(SequenceClassification):
+            self.config.problem_type = problem_of(logits, labels, self.config.problem_type)
+        return loss_of(self.pellucid.config, logits, labels, self.config.problem_type, items)
+
+    def check_forward(self, what: str) -> None:
+        """Refuses a `forward` of a subclass, or one that was set on this model, which nothing but a call asks.
+
+        what: what would pass over it.
+        """
+        self._check_maps()
+        if not self._runs_ours:
+            raise InputError(
+                f"this {type(self).__name__} has a forward of its own, which {what} would not ask: call the model "
+                "itself, or ask .pellucid, which answers without it"
+            )
+
+    def _check_maps(self) -> None:
+        """Raises AttributeError, with what to do, where a map of the head was taken away."""
+        if getattr(self.network, "head", self) is not None:  # without one a pass gives the body's answer
+            for name in self.maps:
+                self._map(name)
+
+    @no_grad()
+    def generate(self, inputs: Any = None, attention_mask: Tensor | None = None, **options: Any) -> Any:
+        """Ids of texts that are written behind prompts. See `pellucid.compat.generate.written`.
+
+        return_dict_in_generate: gives them as `sequences` of a `ModelOutput`.
+        """
+        self.check_forward("generate")
+        ids = options.pop("input_ids", None) if inputs is None else inputs
+        if isinstance(ids, Mapping):
+            ids, attention_mask = ids["input_ids"], ids.get("attention_mask")
+        if not isinstance(ids, Tensor):
+            raise InputError("generate needs input_ids, a tensor of [batch, seq]: tokenizer(..., return_tensors='pt')")
+        for name in ("token_type_ids", "labels"):  # a batch for a pass, which writing does not read
+            options.pop(name, None)
+        said = heard(self.pellucid.loaded, self.generation_config, options)
+        if (whole := options.pop("return_dict_in_generate", said.get("return_dict_in_generate"))) is not None:
+            truth("return_dict_in_generate", whole)
+        ids = written(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
+        return ModelOutput({"sequences": ids}) if whole else ids
+
+    def save_pretrained(
+        self,
+        save_directory: str | os.PathLike[str],
+        *,
+        is_main_process: bool = True,
+        safe_serialization: bool = True,
+        **said: Any,
+    ) -> None:
+        """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
+
+        What was set since in `config` (labels, ids of tokens, what changes no number) and in `generation_config` is
+        written too.
+
+        is_main_process: where it is False, nothing is written.
+        safe_serialization: only True, since no pickle is written.
+        said: `max_shard_size`, `save_function`: not heeded, one file is written.  For others see `saving`.
+        """
+        saving(said)
+        if not safe_serialization:
+            raise InputError("safe_serialization is False, and no pickle is written here: leave it out")
+        truth("is_main_process", is_main_process)
+        if not is_main_process:
+            return
+        if own := [name for name in self.state_dict() if not name.startswith("network.")]:
+            raise InputError(
+                f"this {type(self).__name__} has numbers that no file of its family holds ({several(own, 3)}): keep "
+                "state_dict()"
+            )
+        folder, loaded = path_of(save_directory), self.as_set().loaded
+        words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
+        save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Module:
+        """Gives the tables of tokens so many rows, as `len(tokenizer)` after tokens were added; gives the table.
+
+        The network changes in place: take `model.pellucid` anew, and make pipelines anew that hold the one of before.
+        The model is then no longer that of its files, so an adapter of it needs it saved and opened first.
+
+        pad_to_multiple_of: the number is rounded up to a multiple of it.
+        mean_resizing: new rows are the mean of the old ones, near which the reference draws them.
+        """
+        loaded, rows = self.pellucid.loaded, self.pellucid.config.vocab_size
+        if loaded.module.onlooker is not None:
+            raise InputError("this model is edited here, and would be resized for good: do it outside the block")
+        if new_num_tokens is not None:
+            count("new_num_tokens", rows := plain_number(new_num_tokens))
+        if pad_to_multiple_of is not None:
+            count("pad_to_multiple_of", multiple := plain_number(pad_to_multiple_of))
+            rows += -rows % multiple
+        if not mean_resizing:
+            raise InputError("mean_resizing is False, and new rows are the mean of the old ones here: leave it out")
+        if loaded.config.decoder is not None and loaded.config.decoder.source_vocab_size:
+            raise InputError("this model has a vocabulary for each of its halves: neither can be resized")
+        module = loaded.module.real("resizing")
+        if rows != loaded.config.vocab_size:
+            config = loaded.config.replace(vocab_size=rows)  # asked first: it may refuse
+            resize_vocabulary(module, loaded.config.vocab_size, rows)
+            self.pellucid = Model(replace(loaded, config=config, source=None))
+        self.config.vocab_size = rows
+        return self.get_input_embeddings()
+
+    device = property(lambda self: self.pellucid.device)
+    dtype = property(lambda self: self.pellucid.dtype)

@@ -1,0 +1,122 @@
+"""One call of a pipeline of the reference: what all of them share."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from pellucid.compat.arguments import Unfollowed
+from pellucid.errors import InputError, near
+from pellucid.model import Model
+from pellucid.text import Tokenizer
+
+COMMON = frozenset(
+    """config feature_extractor image_processor processor framework use_fast device_map trust_remote_code
+    pipeline_class binary_output batch_size num_workers padding max_question_len""".split()
+)
+"""Arguments that change no answer."""
+
+UNBOUNDED = 1_000_000
+"""Tokens of a text, where nobody but the model says how many it reads."""
+
+SHORTER = "tokenizer=AutoTokenizer.from_pretrained(NAME, model_max_length=...)"
+"""What asks for long texts to be cut, where this reference has no other argument for it."""
+
+Round = tuple[Iterable[Any], dict[str, Any]]
+
+
+class Asked:
+    """One call of a pipeline.
+
+    task: its full name.  takes: the names of its arguments.
+    said: all arguments, those of the pipeline under those of the call; the former alone are `made`, the latter `call`.
+    """
+
+    takes: ClassVar[str] = ""
+    named: ClassVar[str] = "inputs"
+    """What the things that are asked about are called, where they are given by name."""
+    cleared: ClassVar[str] = ""
+    """Arguments that None in a call clears; of all others it leaves what the pipeline was made with."""
+    cuts: ClassVar[str] = "truncation=True"
+    """What asks for long texts to be cut."""
+    fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
+    """Options of our task that stand from the beginning."""
+    unfollowed: ClassVar[Unfollowed] = {
+        "truncation_side": "pass tokenizer=AutoTokenizer.from_pretrained(NAME, truncation_side=...)"
+    }
+    """Arguments that are said in another way here."""
+
+    def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+        self.task, self.model, self.made, self.call = task, model, options, call
+        heard = {name: one for name, one in call.items() if one is not None or name in self.cleared.split()}
+        self.said: dict[str, Any] = {**options, **heard}
+
+    @property
+    def words(self) -> Tokenizer:
+        return self.model.loaded.words
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Every argument that means something."""
+        return cls.takes.split()
+
+    @classmethod
+    def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """What was given, told apart from the arguments."""
+        if cls.named in call:
+            inputs, call = (*inputs, call[cls.named]), {key: one for key, one in call.items() if key != cls.named}
+        if len(inputs) != 1:
+            raise InputError(f"{len(inputs)} things were given, expected one: a text, or a list of several")
+        return inputs[0], call
+
+    def single(self, given: list[Any]) -> bool:
+        """Whether a list is one item."""
+        return False
+
+    def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
+        """The items as our task takes them, with its options."""
+        yield items, self.options()
+
+    def options(self) -> dict[str, Any]:
+        """The options of our task that give the reference's answer."""
+        return {}
+
+    def shape(self, answer: Any, item: Any) -> Any:
+        """One answer of ours in the reference's shape."""
+        return answer
+
+    def told(self, error: InputError) -> InputError:
+        """An error in the arguments of these pipelines, none of which is called `long`."""
+        kept = list(itertools.takewhile(lambda part: getattr(part, "name", "") != "long", error.parts))
+        return InputError(*kept, self.cuts, " to cut it") if len(kept) < len(error.parts) else error
+
+    def alone(self, found: Any, given: Any) -> Any:
+        """What answers one item."""
+        return found
+
+    def whole(self, found: list[Any], given: list[Any]) -> Any:
+        """What answers a list."""
+        return found
+
+    def cut(self, truncation: Any, max_length: int | None) -> dict[str, Any]:
+        """The rule for long texts. A greatest length alone asks for cutting, as in the reference's tokenizers.
+
+        Where nothing is cut, this reference asks the model alone how much it reads, and no tokenizer.
+        """
+        wanted = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
+        return {"long": "truncate", "max_length": max_length} if wanted else {"max_length": UNBOUNDED}
+
+    def always_cut(self) -> dict[str, Any]:
+        """The rule of what this reference cuts unasked, as the tokenizer says: in silence, so to no fewer tokens."""
+        own, most = self.words.model_max_length, self.model.config.longest
+        fits = own is not None and (most is None or own <= most)
+        return {"long": "truncate"} if fits else {"max_length": UNBOUNDED}
+
+    def how(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
+        """An argument that is a dict of a tokenizer's arguments; InputError for those that are heeded nowhere."""
+        given, known = said.get(name), ("truncation", "max_length", "padding")
+        if given is not None and not isinstance(given, Mapping):
+            raise InputError(f"{name} is {type(given).__name__}, expected a dict with truncation or max_length")
+        for one in given or {}:
+            if one not in known:
+                raise InputError(f"{name} holds {one!r}{near(str(one), known)}, and truncation and max_length are read")
+        return dict(given or {})

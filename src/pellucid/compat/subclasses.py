@@ -1,0 +1,100 @@
+"""Models of a class that somebody derived: made by its own `__init__`, as the reference makes them, and then filled."""
+
+import inspect
+import logging
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from pellucid.blocks import Attention
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.compat.config import PretrainedConfig
+from pellucid.compat.generation_config import GenerationConfig
+from pellucid.compat.model import PreTrainedModel
+from pellucid.errors import InputError, several
+from pellucid.model import Model
+from pellucid.models import attention_of, ties
+from pellucid.models.assemble import tie
+
+log = logging.getLogger("pellucid")
+
+
+def of_its_own(
+    kind: type[PreTrainedModel], config: PretrainedConfig, said: dict[str, Any], whole: bool
+) -> dict[str, Any]:
+    """The arguments that the `__init__` of a class takes beside the config: what it asks for by name, and, where it
+    asks by `**`, what is no fact of the config.
+
+    whole: the config was handed over, so that `**` takes facts, too.
+    """
+    asked = inspect.signature(kind.__init__).parameters
+    every = any(one.kind is one.VAR_KEYWORD for one in asked.values())
+    facts = set() if whole else config.settable
+    return {name: value for name, value in said.items() if name in asked or (every and name not in facts)}
+
+
+def derived(
+    kind: type[PreTrainedModel], config: PretrainedConfig, loaded: Loaded, given: tuple[Any, ...], said: dict[str, Any]
+) -> PreTrainedModel:
+    """`kind(config, *given, **said)` with the numbers that were read, in place.
+
+    What no file holds keeps the numbers that it was made with, and a warning names it, as it names what has no place.
+    Raises InputError for numbers of another shape, and for a model of 8 or 4 bits.
+    """
+    loaded.module.real(kind.__name__)
+    found = kind(config, *given, **said)
+    module, like = found.network, next(loaded.module.parameters())
+    found.to(device=like.device, dtype=like.dtype).eval()
+    explicit = attention_of(loaded.module) == "explicit"
+    for part in module.modules():
+        if isinstance(part, Attention):
+            part.explicit = explicit
+    own, same = found.pellucid.config, ties(loaded.config)
+    held = {name: one for name, one in loaded.module.state_dict().items() if not (name in same or _lacks(loaded, name))}
+    for name in ties(own).keys() - same.keys() & held.keys():  # the files hold two tables
+        owner, _, last = name.rpartition(".")
+        setattr(module.get_submodule(owner), last, nn.Parameter(held[name].clone()))
+    left = _fill(kind, module, held)
+    tie(module, {name: first for name, first in same.items() if name in module.state_dict()})
+    known = {f"network.{name}" for name in module.state_dict() if name in held or name in same or _lacks(loaded, name)}
+    fresh = [name for name in found.state_dict() if name not in known]
+    if fresh:
+        told = (
+            "%s holds no numbers for %s of this %s: they stay as its __init__ made them, and it is to be trained first"
+        )
+        log.warning(told, loaded.name, several(fresh, 3), kind.__name__)
+    if left:
+        log.warning("%s of %s have no place in this %s, and are left out", several(left, 3), loaded.name, kind.__name__)
+    random = {name.split(".")[1] for name in fresh if name.startswith("network.")}
+    found.pellucid = Model(
+        replace(
+            loaded,
+            module=module,
+            config=own.replace(tie_word_embeddings=loaded.config.tie_word_embeddings),
+            source=None if random or left else loaded.source,
+            untrained=tuple(sorted({*loaded.untrained, *random})),
+            written=(),
+            drawn=(),
+        )
+    )
+    found.generation_config = GenerationConfig.of(loaded)
+    return found
+
+
+def _fill(kind: type[PreTrainedModel], module: nn.Module, held: dict[str, Any]) -> list[str]:
+    """Writes the numbers that have a place. ->  the names of those that have none"""
+    own = module.state_dict()
+    for name, numbers in held.items():
+        if name in own and own[name].shape != numbers.shape:
+            raise InputError(
+                f"{name} is {[*own[name].shape]} as {kind.__name__}.__init__ makes it, and {[*numbers.shape]} in the "
+                "files: make it of that shape, or set it once the model is open"
+            )
+    module.load_state_dict({name: numbers for name, numbers in held.items() if name in own}, strict=False)
+    return [name for name in held if name not in own]
+
+
+def _lacks(loaded: Loaded, name: str) -> bool:
+    """Whether a number is of a part, such as the head, that the files lack."""
+    return name.partition(".")[0] in loaded.untrained

@@ -1,0 +1,284 @@
+"""The reference's tokenizers: its calls, answered by our `Tokenizer`."""
+
+import functools
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pellucid.checkpoints.load import read_tokenizer
+from pellucid.compat.arguments import PLACE, accepted, lacking, where_of
+from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
+from pellucid.compat.encoding import Request, encoded, pad
+from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
+from pellucid.config.checks import is_several, truth
+from pellucid.errors import Argument, InputError, NotFoundError, several, short
+from pellucid.files import name_of
+from pellucid.text import Tokenizer
+from pellucid.text.chat import template_of
+from pellucid.text.cut import ids_of
+
+log = logging.getLogger("pellucid")
+
+
+class AutoTokenizer(Vocabulary):
+    """Words to ids and back, called as the reference's tokenizers are.
+
+    pellucid: our own `Tokenizer`, whose attributes (`cls_token_id`, `vocab`, ...) are answered here as well.
+    Special tokens and their ids (None empties a role), `padding_side`, `truncation_side`, `model_max_length`,
+    `chat_template` and `clean_up_tokenization_spaces` may be set.
+    """
+
+    is_fast = True
+
+    def __init__(self, pellucid: Tokenizer, name: str = "") -> None:
+        vars(self).update(pellucid=with_settings(pellucid, {}), name_or_path=name)
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "AutoTokenizer":
+        """The tokenizer of a checkpoint, or of a folder that holds a tokenizer alone."""
+        said = accepted(said, {*PLACE, *SETTABLE}, "a tokenizer")
+        own = read_tokenizer(name, where_of(said))
+        if own is None:
+            raise NotFoundError(f"{name_of(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
+        found = cls(own, name_of(name))
+        for key, value in said.items():
+            setattr(found, key, value)
+        return found
+
+    # -- words to ids -------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        text: str | Sequence[Any] | None = None,
+        text_pair: str | Sequence[str] | None = None,
+        *,
+        text_target: str | Sequence[str] | None = None,
+        add_special_tokens: bool = True,
+        padding: bool | str = False,
+        truncation: bool | str | None = None,
+        max_length: int | None = None,
+        stride: int = 0,
+        return_overflowing_tokens: bool = False,
+        return_tensors: str | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
+        is_split_into_words: bool = False,
+        verbose: bool = True,
+        **asked: bool | None,
+    ) -> BatchEncoding:
+        """Texts, or pairs of texts, to ids and masks.
+
+        is_split_into_words: each text is a list of words.
+        text_target: what is to be written, read by the same arguments: as `labels`, or alone with all columns.
+        truncation: True, "only_first" or "only_second"; a tokenizer that states no greatest length cuts nothing.
+        return_overflowing_tokens: what does not fit comes as further rows, which share `stride` tokens.
+        padding_side: in place of the tokenizer's own.  verbose: changes nothing.
+        asked: `return_offsets_mapping=True` and its kin: further columns.
+        """
+        how = Request(
+            add_special_tokens=add_special_tokens,
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            stride=stride,
+            return_overflowing_tokens=return_overflowing_tokens,
+            return_tensors=return_tensors,
+            pad_to_multiple_of=pad_to_multiple_of,
+            padding_side=self.padding_side if padding_side is None else padding_side,
+            is_split_into_words=is_split_into_words,
+            columns=asked,
+        )
+        if text is None and text_target is not None:
+            return encoded(self.pellucid, text_target, None, how)
+        batch = encoded(self.pellucid, text, text_pair, how)
+        if text_target is not None:
+            batch["labels"] = encoded(self.pellucid, text_target, None, how)["input_ids"]
+        return batch
+
+    encode_plus = batch_encode_plus = __call__
+
+    def encode(self, text: str, text_pair: str | None = None, **options: Any) -> Any:
+        """The ids of one text, or of a pair; with `return_tensors` Int[Tensor, "1 seq"]."""
+        return self(text, text_pair, **options)["input_ids"]
+
+    def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False) -> list[str]:
+        """The tokens of a text, or of a pair, as the vocabulary writes them."""
+        return self(text, pair, add_special_tokens=add_special_tokens).tokens()
+
+    def pad(
+        self,
+        encoded_inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        padding: bool | str = True,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
+        return_attention_mask: bool | None = None,
+        return_tensors: str | None = None,
+        verbose: bool = True,
+    ) -> BatchEncoding:
+        """Rows that were encoded one by one, side by side, with a mask that tells tokens from padding."""
+        given = encoded_inputs
+        if not isinstance(given, Mapping):
+            if not isinstance(given, list | tuple) or not all(isinstance(row, Mapping) for row in given):
+                raise InputError(f"the rows to be padded are {short(repr(given))}, expected dicts with input_ids")
+            given = _in_columns(given)
+        columns = {name: plain(column) for name, column in given.items()}
+        ids = columns.get("input_ids")
+        single = isinstance(ids, list | tuple) and isinstance(next(iter(ids), None), int)
+        features = {name: [column] if single else [plain(row) for row in column] for name, column in columns.items()}
+        if "input_ids" not in features:
+            held = several(map(str, features)) or "nothing"
+            raise InputError(f"the rows to be padded hold {held}, expected input_ids")
+        if return_attention_mask is not False and "attention_mask" not in features:
+            features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
+        side = self.padding_side if padding_side is None else padding_side
+        pad(self.pellucid, features, padding, max_length, pad_to_multiple_of, side)
+        batch = batched(features, return_tensors, single=False)
+        return BatchEncoding({name: column[0] for name, column in batch.items()}) if single else batch
+
+    # -- ids to words -------------------------------------------------------------------------------------------------
+
+    def decode(
+        self,
+        token_ids: Any,
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        spaces_between_special_tokens: bool | None = None,
+    ) -> Any:
+        """Ids back to a text, and rows of ids to a list of texts.
+
+        clean_up_tokenization_spaces: takes away the space before `.`, `,`, `n't` and their like; by default as the
+            files say. It is never taken from BPE's texts, whose tokens spell their spaces.
+        spaces_between_special_tokens: not heeded, as by the reference's own fast tokenizers.
+        """
+        ids = plain(token_ids)
+        if clean_up_tokenization_spaces is not None:
+            truth("clean_up_tokenization_spaces", clean_up_tokenization_spaces)
+        if isinstance(ids, list) and ids and isinstance(ids[0], list):
+            return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces)
+        if clean_up_tokenization_spaces and self.pellucid.spells_spaces:
+            _warn_of_spaces()
+        text = self.pellucid.decode([ids] if isinstance(ids, int) else ids, skip_special_tokens)
+        return self.pellucid.cleaned(text, clean_up_tokenization_spaces)
+
+    def batch_decode(
+        self,
+        sequences: Iterable[Any],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        spaces_between_special_tokens: bool | None = None,
+    ) -> list[str]:
+        """Rows of ids back to texts."""
+        if not is_several(plain(sequences)):
+            raise InputError(f"the rows of ids are {short(repr(sequences))}, expected several rows")
+        return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in plain(sequences)]
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """One id as its token, or several as theirs."""
+        ids = plain(ids)
+        if isinstance(ids, int):
+            return self.pellucid.convert_ids_to_tokens([ids])[0]
+        truth("skip_special_tokens", skip_special_tokens)
+        special = self.pellucid.special_ids if skip_special_tokens else ()
+        return self.pellucid.convert_ids_to_tokens([i for i in ids_of(ids) if i not in special])
+
+    def get_special_tokens_mask(
+        self, token_ids_0: Any, token_ids_1: None = None, already_has_special_tokens: bool = False
+    ) -> list[int]:
+        """1 for each id that is a special token, else 0, as the reference's collators ask of ids that hold them."""
+        truth("already_has_special_tokens", already_has_special_tokens)
+        if token_ids_1 is not None or not already_has_special_tokens:
+            raise InputError(
+                "already_has_special_tokens is not True, or second ids stand beside, and only ids of whole rows, "
+                "with their special tokens, are masked here: encode texts with return_special_tokens_mask=True instead"
+            )
+        special = {*self.all_special_ids}
+        return [int(i in special) for i in ids_of(plain(token_ids_0))]
+
+    def get_chat_template(self, chat_template: str | None = None, tools: Sequence[Any] | None = None) -> str:
+        """The template by which a conversation is laid out: the one of this name, or this text itself."""
+        return template_of(self.pellucid.settings, chat_template, tools)
+
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Any],
+        *,
+        tokenize: bool = True,
+        add_generation_prompt: bool = False,
+        padding: bool | str = False,
+        truncation: bool = False,
+        max_length: int | None = None,
+        return_tensors: str | None = None,
+        return_dict: bool = True,
+        return_assistant_tokens_mask: bool = False,
+        sanitize_control_tokens: bool = False,
+        tokenizer_kwargs: Mapping[str, Any] | None = None,
+        **variables: Any,
+    ) -> Any:
+        """A conversation as the text, the batch, or (`return_dict=False`) the ids that a chat model was trained on.
+
+        conversation: messages, or a list of conversations, which gives as many of each.
+        tokenizer_kwargs: further arguments for the call that makes tokens.
+        variables: whatever else the template reads.
+        """
+        if sanitize_control_tokens:
+            raise InputError(
+                "sanitize_control_tokens is True and is not followed: leave it out, and call "
+                "tokenizer.pellucid.apply_chat_template with ",
+                Argument("tokenize", True),
+                " and ",
+                Argument("parse_special_tokens", False),
+            )
+        if return_assistant_tokens_mask:
+            raise InputError("return_assistant_tokens_mask is True, and no template is asked who speaks: leave it out")
+        said: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
+        if add_generation_prompt and variables.get("continue_final_message"):
+            raise InputError(
+                "add_generation_prompt and continue_final_message are True, and a text cannot go on with an old "
+                "message and begin a new one: leave one out"
+            )
+        many, every = conversations(conversation)
+        texts = []
+        for i, one in enumerate(every):
+            try:
+                texts.append(str(self.pellucid.apply_chat_template(one, tokenize=False, **said)))
+            except InputError as error:
+                raise InputError(f"conversation {i}: " if many else "", error) from error
+        given = texts if many else texts[0]
+        if not tokenize:
+            return given
+        how: dict[str, Any] = {"padding": padding, "truncation": truncation, "max_length": max_length}
+        how |= {"add_special_tokens": False, "return_tensors": return_tensors} | dict(tokenizer_kwargs or {})
+        batch = self(given, **how)
+        return batch if return_dict else batch["input_ids"]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here
+            raise AttributeError(f"this tokenizer has no {name!r}")
+        if not hasattr(self.pellucid, name):
+            known = [*dir(type(self)), *dir(type(self.pellucid))]
+            raise lacking("this tokenizer", name, known, "; see `pellucid.Tokenizer`")
+        return getattr(self.pellucid, name)
+
+    def __len__(self) -> int:
+        return len(self.pellucid)
+
+    def __repr__(self) -> str:
+        return f"AutoTokenizer({self.name_or_path!r}, {self.pellucid!r}, padding_side={self.padding_side!r})"
+
+
+def _in_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Rows of the same names, by name; InputError for one that lacks a name of the first."""
+    names = list(rows[0]) if rows else []
+    for number, row in enumerate(rows):
+        for name in names:
+            if name not in row:
+                held = several(map(str, row)) or "nothing"
+                raise InputError(f"row {number} of those to be padded holds {held}, and no {name!r}")
+    return {name: [row[name] for row in rows] for name in names}
+
+
+@functools.cache
+def _warn_of_spaces() -> None:
+    log.warning("clean_up_tokenization_spaces=True is not followed: this tokenizer's tokens spell their spaces (BPE)")

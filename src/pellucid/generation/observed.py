@@ -1,0 +1,95 @@
+"""Writing that is looked at: the numbers of every pass, and what was chosen because of them."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.generation.answers import Alternative, Messages, named
+from pellucid.generation.checkpoint_settings import started
+from pellucid.generation.loop import check_no_search, write
+from pellucid.generation.prompts import order_one
+from pellucid.generation.score import seen
+from pellucid.generation.texts import Draft, judge_of, one_each, text_of
+from pellucid.models import EncoderDecoder
+from pellucid.text import tokens_of
+from pellucid.trace import EditSaid, NamedTensors, Recorder, kept_names
+from pellucid.trace.edit import edits_of
+
+ALTERNATIVES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class TracedStep(NamedTensors):
+    """One pass and the choice behind it: `step["layers.0.attention.weights"]`, as `Trace` names them.
+
+    read: the tokens that this pass read, all of the prompt in the first (of an encoder-decoder the start token) and one
+        in each other; the rows of attention, of an encoder-decoder those of its decoder.
+    before: all tokens that stood there then; the columns of attention.
+    token, id, log_probability: what was chosen, and what the model gave it before any rule.
+    alternatives: the likeliest tokens in its place.
+    points: the tensors by name.  config: the facts of the model.
+    """
+
+    called: ClassVar[str] = "step"
+
+    read: tuple[str, ...]
+    before: tuple[str, ...]
+    token: str
+    id: int
+    log_probability: float
+    alternatives: tuple[Alternative, ...]
+
+    def __repr__(self) -> str:
+        return f"TracedStep({self.token!r}, probability {math.exp(self.log_probability):.3f}, {len(self)} tensors)"
+
+
+@dataclass(frozen=True, eq=False)
+class TracedText:
+    """A text that was written under observation.
+
+    text: what was written.  steps: pass by pass.  edits: what was edited in every pass.
+    """
+
+    prompt: str | Messages
+    text: str
+    steps: tuple[TracedStep, ...]
+    edits: tuple[EditSaid, ...] = ()
+
+
+def trace_writing(
+    loaded: Loaded, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any
+) -> TracedText:
+    """What the model writes, and every number on the way. See `Model.trace_writing`."""
+    names = kept_names(loaded.config, keep)
+    order = order_one(loaded, prompt, one_each(options))
+    check_no_search(order.settings, "one text is traced: pass ")
+    recorders: list[Recorder] = []
+
+    def watch() -> Recorder:
+        recorders.append(Recorder(names))
+        return recorders[-1]
+
+    given = [started(loaded)] if isinstance(loaded.module, EncoderDecoder) else order.prompts[0]
+    read, steps, draft = list(given), [], Draft()
+    judge = judge_of(order, 1)
+    for step in write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True, watch=watch):
+        assert step.log_probabilities is not None  # they were asked for
+        (one,) = seen(step.log_probabilities, step.tokens, ALTERNATIVES)
+        steps.append(
+            TracedStep(
+                read=tokens_of(order.words, read),
+                before=tokens_of(order.words, [*given, *draft.ids]),
+                token=tokens_of(order.words, step.tokens)[0],
+                id=step.tokens[0],
+                log_probability=one.log_probability,
+                alternatives=named(order.words, one.likely),
+                points=recorders[-1].kept,
+                config=loaded.config,
+            )
+        )
+        draft.ids += step.tokens
+        draft.why = step.finished.get(0, draft.why)
+        read = list(step.tokens)
+    return TracedText(prompt, text_of(order, draft)[0], tuple(steps), edits_of(order.loaded))

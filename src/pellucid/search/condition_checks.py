@@ -1,0 +1,95 @@
+"""Conditions beside what rows hold: a column that none has, a value of another kind, a deletion that would take all."""
+
+import logging
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pellucid.errors import Argument, InputError, near, several
+from pellucid.search.conditions import Condition, number_of
+from pellucid.search.dates import dated
+from pellucid.search.opened import Opened
+
+log = logging.getLogger("pellucid")
+
+_YEAR = re.compile("[0-9]{4}-")
+"""How a date, or a month, begins."""
+
+_NEARLY = re.compile("[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2})?")
+"""A month, and what is a day but for zeros, or but for the calendar."""
+
+
+def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
+    """Refuses a column that no row has, where a condition leaves nothing; says which value no row has, or none of whose
+    kind."""
+    if not conditions or not segments or any(map(_some, alive)):
+        return
+    known = {column for segment in segments for column in segment.entries.columns}
+    for condition in conditions:
+        if known.isdisjoint(form for segment in segments for form in segment.entries.forms(condition.column)):
+            raise InputError(Argument("where"), f": {unknown(condition.column, known)}")
+        if condition.operator == "=" and not any(_some(segment.alive([condition])) for segment in segments):
+            strange = sorted({str(one) for one in condition.values})
+            hint = near(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
+            log.warning("no row has %s = %s%s", condition.column, several(strange), hint)
+        if condition.operator[0] in "<>":
+            wanted, held = condition.values[0], _values(segments, condition) - {""}
+            of_numbers = number_of(wanted) is not None
+            if dated(wanted) and not any(_YEAR.match(value) for value in held):
+                log.warning("%s holds no date as 2026-01-02, and is compared with %r", condition.column, wanted)
+            elif not any((number_of(value) is not None) == of_numbers for value in held):
+                kind = "no number" if of_numbers else "numbers alone"
+                log.warning("%s holds %s, and is compared with %r", condition.column, kind, wanted)
+
+
+def unknown(column: str, known: Collection[str]) -> str:
+    """That no row has a column, and which there are."""
+    there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
+    return f"no row has {column!r}{near(column, known)}; {there}"
+
+
+def tell_misread(segments: Sequence[Opened], conditions: Sequence[Condition]) -> None:
+    """Says which conditions order dates and what is none, though rows may fit them."""
+    for condition in conditions:
+        if said := _misread(segments, condition):
+            log.warning("%s", said)
+
+
+def check_deletion(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
+    """Refuses, besides, to delete by an order of dates and of what is none; or by a value that rows are to differ from
+    and that none has: misspelt, it would take all of them."""
+    check_columns(segments, conditions, alive)
+    for condition in conditions:
+        if said := _misread(segments, condition):
+            raise InputError(Argument("where"), f": {said}: nothing was deleted")
+        alike = replace(condition, operator="=")
+        named = condition.operator == "!=" and condition.values[0] != ""
+        if named and not any(_some(segment.alive([alike])) for segment in segments):
+            same, column = several(map(str, condition.values)), condition.column
+            hint = near(str(condition.values[0]), _values(segments, condition))
+            advice = "so it leaves none out: correct it, or leave the condition out; nothing was deleted"
+            raise InputError(Argument("where"), f": no row has {column} = {same}{hint}, {advice}")
+
+
+def _misread(segments: Sequence[Opened], condition: Condition) -> str | None:
+    value = condition.values[0]
+    if condition.operator[0] in "<>" and number_of(value) is None and dated(value) is None:
+        held = _values(segments, condition) - {""}
+        if held and all(map(dated, held)):
+            return f"{condition.column} holds dates alone, and is compared with {value!r}"
+        others = sorted(one for one in held if not _YEAR.match(one))
+        if _NEARLY.fullmatch(str(value)) and others and any(map(dated, held)):
+            return f"{condition.column} holds {others[0]!r}, and is compared with {value!r}: give a whole date"
+    return None
+
+
+def _values(segments: Sequence[Opened], condition: Condition) -> set[str]:
+    """Some of the values of a column, as texts."""
+    rows = [segment.entries for segment in segments]
+    return {value for one in rows for name in one.forms(condition.column) for value in one.values(name)}
+
+
+def _some(alive: np.ndarray | None) -> bool:
+    return alive is None or bool(alive.any())

@@ -1,0 +1,123 @@
+"""What a checkpoint tells of a task that writes: a text to put before each item, and settings of its own.
+
+    config.json   "task_specific_params": {"translation_en_to_de": {"prefix": "translate English to German: ", ...}}
+
+Newer files say such things for every task alike, in `generation_config.json`, or not at all.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pellucid.checkpoints.generation import FILE, check_generation
+from pellucid.checkpoints.loaded import Loaded
+from pellucid.errors import CorruptFileError, InputError, several, short
+from pellucid.generation import Settings, read_settings
+from pellucid.generation.checkpoint_settings import blamed, file_of, said_by, start_of, with_ends
+from pellucid.generation.settings import check_kinds
+
+log = logging.getLogger("pellucid")
+
+_ENDS: Mapping[str, Callable[[Loaded], Any]] = {
+    "eos_token_id": lambda loaded: with_ends(loaded).config.end_tokens,
+    "decoder_start_token_id": start_of,
+}
+"""The tokens that texts end and begin with, whatever the task."""
+
+MOST_PREFIX = 10_000
+"""Characters; the longest in use have about 40."""
+
+
+def params_of(loaded: Loaded) -> dict[str, dict[str, Any]]:
+    """What `config.json` tells of tasks, by the name of the task. Raises CorruptFileError for what is no such thing."""
+    said = loaded.config.inert.get("task_specific_params")
+    if said is None:
+        return {}
+    if not isinstance(said, dict) or not all(isinstance(one, dict) for one in said.values()):
+        raise CorruptFileError(
+            f"{_path(loaded)}: task_specific_params is {short(repr(said))}, expected an object of objects"
+        )
+    return said
+
+
+def pairs_of(loaded: Loaded) -> list[str]:
+    """The tasks among those that name two languages, as `translation_en_to_de` does."""
+    return [name for name in params_of(loaded) if name.startswith("translation_")]
+
+
+def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
+    """The text before each item: that of the first of these tasks that the checkpoint tells one of, else of any task.
+
+    None where it tells none. Raises CorruptFileError for what is no text.
+    """
+    params = params_of(loaded)
+    found = next((params[name]["prefix"] for name in names if "prefix" in params.get(name, {})), None)
+    found = loaded.config.inert.get("prefix") if found is None else found
+    if found is not None and (not isinstance(found, str) or len(found) > MOST_PREFIX):
+        expected = f"a text of at most {MOST_PREFIX:,} characters"
+        raise CorruptFileError(f"{_path(loaded)}: prefix is {short(repr(found))}, expected {expected}")
+    return found
+
+
+def with_prefix(loaded: Loaded, prefix: str, names: Sequence[str]) -> Loaded:
+    """A checkpoint that tells this text before each item, of these tasks and of all of which it tells none apart."""
+    told = params_of(loaded)
+    if all((prefix_of(loaded, one) or "") == prefix for one in ([], *([name] for name in names))):
+        return loaded
+    how = next((told[name] for name in names if name in told), {})
+    own = {name: {**told.get(name, how), "prefix": prefix} for name in names}
+    inert = {**loaded.config.inert, "prefix": prefix} | ({"task_specific_params": {**told, **own}} if own else {})
+    return replace(loaded, config=loaded.config.replace(inert=inert))
+
+
+def settled(loaded: Loaded, asked: dict[str, Any], names: Sequence[str], defaults: Mapping[str, Any]) -> Settings:
+    """How to write: what was asked for, over what `config.json` tells of the first of these tasks that it knows, over
+    what the checkpoint says of all writing, over `defaults`.
+
+    Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
+    """
+    check_kinds(asked)
+    general, special = said_by(loaded), _special(loaded, names)
+    given = {name: value for name, value in asked.items() if value is not None}
+    said = _agreeing(defaults, general | special | given) | general | special
+    size = loaded.config.vocab_size
+    try:
+        return read_settings(asked, said, vocab_size=size)
+    except InputError:
+        read_settings(asked, _agreeing(defaults, asked), vocab_size=size)  # where this fails too, no file is at fault
+        with blamed(file_of(loaded), general):
+            read_settings(asked, _agreeing(defaults, asked | general) | general, vocab_size=size)
+        with blamed(f"{_path(loaded)}: task_specific_params", general | special):
+            raise
+
+
+def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
+    """Our options by name, as far as `config.json` sets them for the task."""
+    params = params_of(loaded)
+    told = next((params[name] for name in names if name in params), {})
+    told = check_generation({key: value for key, value in told.items() if key != "prefix"}, _path(loaded))
+    if left := [name for name, own in _ENDS.items() if name in told and _as_set(told[name]) != _as_set(own(loaded))]:
+        log.warning(
+            "%s: task_specific_params sets %s for one task only; that is not followed, so texts may differ. "
+            "To use it, set it in %s",
+            *(_path(loaded), several(left), FILE),
+        )
+    longest = told.pop("max_length", None)
+    if longest is not None and loaded.config.kind == "encoder-decoder":
+        told.setdefault("max_new_tokens", longest - 1)  # the start token counts there
+    return said_by(loaded, told)
+
+
+def _as_set(ids: Any) -> set[int]:
+    return set(ids) if isinstance(ids, list | tuple) else {ids}
+
+
+def _agreeing(defaults: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults, without the search where the next token is to be drawn."""
+    return {name: value for name, value in defaults.items() if name != "num_beams" or not over.get("do_sample")}
+
+
+def _path(loaded: Loaded) -> Path:
+    return loaded.source.folder / "config.json" if loaded.source else Path("config.json")

@@ -1,0 +1,288 @@
+"""A jinja2 environment for templates that strangers wrote: they reach no attribute, file or import, and they end.
+
+jinja2's sandbox keeps a template from Python (CVE-2024-34359 had none), but not from running for ever or from building
+a giant string. Here each round of a loop and each operation looks at the clock, values have a greatest size, and what
+takes more time than its values are long is checked before.
+Imported only when a template is rendered: jinja2 is no part of `import pellucid`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from jinja2 import nodes, pass_context
+from jinja2.exceptions import SecurityError, TemplateRuntimeError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
+from pellucid.text.template_meter import (
+    BUDGET,
+    FILTERED,
+    MOST_CHARACTERS,
+    MOST_PARTS,
+    OPERATORS,
+    TooMuchError,
+    check_format,
+    check_joined,
+    check_method,
+    check_remainder,
+    check_widths,
+    paced,
+    refuse,
+    weigh,
+)
+
+FILTERS = (
+    "abs capitalize center count d default dictsort e escape first float format groupby indent int items join last "
+    "length list lower map max min rejectattr reject replace reverse round safe select selectattr sort string sum "
+    "title trim unique upper wordcount"
+).split()
+"""The filters of jinja2 that templates may use; the others can build much from little."""
+
+
+def _bounded(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The filter, paid for; generators pay for each thing that they give."""
+    takes = 1 if hasattr(plain, "jinja_pass_arg") else 0
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        before, (value, *rest) = arguments[:takes], arguments[takes:]
+        value = paced(value) if isinstance(value, Iterator) else weigh(value)
+        if name == "join":
+            value = check_joined(value, named.get("d", rest[0] if rest else ""))
+        elif name in FILTERED:
+            FILTERED[name](value, *rest, **named)
+        result = plain(*before, value, *rest, **named)
+        return paced(result) if isinstance(result, Iterator) else weigh(result)
+
+    if takes:
+        run.jinja_pass_arg = plain.jinja_pass_arg  # type: ignore[attr-defined]
+    return run
+
+
+def _tested(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The test, paid for; three of them are a `%` in other words."""
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        BUDGET.get().spend()
+        if name in ("odd", "even", "divisibleby"):
+            check_remainder(arguments[0], (*arguments[1:], *named.values()))
+        return plain(*arguments, **named)
+
+    if hasattr(plain, "jinja_pass_arg"):
+        run.jinja_pass_arg = plain.jinja_pass_arg  # type: ignore[attr-defined]
+    return run
+
+
+def _to_json(x: Any, ensure_ascii: bool = False, indent: Any = None, **named: Any) -> str:
+    """Plain JSON; jinja2's own filter escapes for web pages."""
+    known = {name: named.pop(name) for name in ("separators", "sort_keys") if name in named}
+    if named:
+        raise TemplateRuntimeError(f"tojson knows no {', '.join(named)}")
+    check_widths([indent], most=16)
+    if any(len(text) > 16 for text in (*(known.get("separators") or ()), indent) if isinstance(text, str)):
+        refuse("text of a giant width")
+    parts, left = [], MOST_CHARACTERS
+    for part in json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, **known).iterencode(weigh(x)):
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            refuse("a giant text")
+    return str(weigh("".join(parts)))
+
+
+def _raise(message: Any) -> None:
+    raise TemplateRuntimeError(f"it says: {message}")
+
+
+def _now(form: str) -> str:
+    if len(form) > 200 or re.search(r"\d\d", form):
+        refuse("a giant date")
+    return datetime.now().strftime(form)
+
+
+class _PlainNamespace(Namespace):
+    """`namespace()`, which keeps neither hidden names nor other namespaces."""
+
+    def __init__(*arguments: Any, **named: Any) -> None:  # `namespace(self=1)` is allowed
+        self, *given = arguments
+        attributes = dict(*given, **named)
+        for name, value in attributes.items():
+            _check_attribute(name, value)
+        Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_attribute(name, value)
+        Namespace.__setitem__(self, name, value)
+
+
+def _check_attribute(name: Any, value: Any) -> None:
+    if not isinstance(name, str) or name.startswith("_"):
+        raise SecurityError(f"it hides {name!a} in a namespace")
+    weigh([value])
+
+
+def _dict(*arguments: Any, **named: Any) -> dict[Any, Any]:
+    """`dict()` without the methods of the class, which change what they are given."""
+    return dict(*arguments, **named)
+
+
+# -- the environment --------------------------------------------------------------------------------------------------
+
+
+class _Generation(Extension):
+    """`{% generation %}`, which marks what the assistant says for training; here only its content counts. What is set
+    within it ends with it."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
+
+    def parse(self, parser: Any) -> Any:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+class _Metered(NodeTransformer):
+    """Puts a meter on everything that can repeat, grow or take time: loops, comparisons, written text, lists. Refuses a
+    template of too many parts, before it is compiled."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+
+    def visit(self, node: nodes.Node, *arguments: Any, **named: Any) -> Any:
+        self.parts += 1
+        if self.parts > MOST_PARTS:
+            raise TooMuchError(f"it has more than {MOST_PARTS:,} parts")
+        return super().visit(node, *arguments, **named)
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
+        self.generic_visit(node)
+        tick = _filtered(nodes.Const(None, lineno=node.lineno), "timed")
+        node.body.insert(0, nodes.ExprStmt(tick, lineno=node.lineno))
+        if node.test is not None:
+            node.test = _filtered(node.test, "timed")
+        return node
+
+    def _timed(self, node: Any) -> nodes.Expr:
+        self.generic_visit(node)
+        is_look_up = isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Slice)
+        return node if is_look_up or getattr(node, "ctx", "load") != "load" else _filtered(node, "timed")
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Output:  # noqa: N802
+        self.generic_visit(node)
+        node.nodes = [_filtered(self._text(part), "written") for part in node.nodes]
+        return node
+
+    @staticmethod
+    def _text(part: nodes.Expr) -> nodes.Expr:
+        return nodes.Const(part.data, lineno=part.lineno) if isinstance(part, nodes.TemplateData) else part
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered(nodes.List(node.nodes, lineno=node.lineno), "joined")
+
+    def _weighed(self, node: Any) -> nodes.Expr:
+        self.generic_visit(node)
+        return _filtered(node, "weighed") if getattr(node, "ctx", "load") == "load" else node
+
+    def _refused(self, node: Any) -> Any:
+        raise SecurityError(f"line {node.lineno} asks for another file")
+
+    visit_Include = visit_Import = visit_FromImport = visit_Extends = _refused  # noqa: N815
+    visit_Compare = visit_Getitem = _timed  # noqa: N815
+    visit_List = visit_Tuple = visit_Dict = _weighed  # noqa: N815
+
+
+def _filtered(node: Any, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+@pass_context  # the context keeps jinja2 from working these out while it compiles
+def _time(context: Any, value: Any) -> Any:
+    BUDGET.get().spend()
+    return value
+
+
+@pass_context
+def _write(context: Any, value: Any) -> str:
+    text = str(weigh(value))
+    BUDGET.get().spend(1, len(text))
+    return text
+
+
+@pass_context
+def _join(context: Any, parts: list[Any]) -> str:
+    return str(weigh("".join(map(str, weigh(parts)))))
+
+
+@pass_context
+def _weigh(context: Any, value: Any) -> Any:
+    return weigh(value)
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """The environment in which chat templates run."""
+
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def __init__(self) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+        self.filters = {name: _bounded(name, self.filters[name]) for name in FILTERS if name in self.filters}
+        self.tests = {name: _tested(name, plain) for name, plain in self.tests.items()}
+        own = {"timed": _time, "written": _write, "joined": _join, "weighed": _weigh, "tojson": _to_json}
+        self.filters.update(own)
+        kept = {name: self.globals[name] for name in ("range", "cycler", "joiner")}
+        self.globals.clear()
+        own_globals: Any = {
+            "namespace": _PlainNamespace,
+            "dict": _dict,
+            "raise_exception": _raise,
+            "strftime_now": _now,
+        }
+        self.globals.update(kept | own_globals)
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        return _Metered().visit(super()._parse(source, name, filename))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """An operator; some can make much from little."""
+        BUDGET.get().spend()
+        if operator in OPERATORS:
+            OPERATORS[operator](left, right)
+        return weigh(super().call_binop(context, operator, left, right))
+
+    def call(self, context: Any, called: Any, *arguments: Any, **named: Any) -> Any:  # type: ignore[override]
+        """A call of a function, a macro or a method of a value."""
+        BUDGET.get().spend()
+        owner, name = getattr(called, "__self__", None), getattr(called, "__name__", "")
+        if isinstance(owner, int | float | bytes):
+            refuse(f"bytes, or text by {name}()")
+        if isinstance(owner, str):
+            said = {key: value for key, value in named.items() if key not in ("_loop_vars", "_block_vars")}
+            arguments = check_method(owner, name, arguments, said)
+        return weigh(super().call(context, called, *arguments, **named))
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """A look-up; filters that take the name of an attribute come here for each of their items."""
+        BUDGET.get().spend(0)
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """A look-up, as `getattr`."""
+        BUDGET.get().spend(0)
+        return super().getitem(obj, argument)
+
+    def wrap_str_format(self, value: Any) -> Any:
+        """`str.format` as the sandbox allows it, and without giant widths."""
+        plain = super().wrap_str_format(value)
+        if plain is None:
+            return None
+
+        def run(*arguments: Any, **named: Any) -> Any:
+            check_format(value.__self__, *arguments, *named.values())
+            check_widths([*arguments, *named.values()])
+            return plain(*arguments, **named)
+
+        return run

@@ -1,0 +1,131 @@
+"""A page as a picture, without a browser: SVG for papers, PNG for everything else.
+
+There is one drawing. The PNG is that SVG rendered by resvg, a library of its own behind the extra `draw`.
+"""
+
+import base64
+import html
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from pellucid.config import checks
+from pellucid.errors import InputError, ResourceError, near
+from pellucid.view.choice import choose
+from pellucid.view.colours import theme_of
+from pellucid.view.data import Data
+from pellucid.view.heads_drawing import draw_heads
+from pellucid.view.matrix_drawing import draw_matrix
+from pellucid.view.saved import saved
+from pellucid.view.svg import FONT
+
+DRAWN = ("heads", "matrix")
+SHARPNESS = 2.0
+"""Pixels of a PNG for each unit of the drawing."""
+
+
+def draw(
+    data: Data,
+    *,
+    view: str | None = None,
+    layer: int | None = None,
+    heads: int | Iterable[int] | None = None,
+    token: int | None = None,
+    side: str | None = None,
+    theme: str = "light",
+    threshold: float | None = None,
+    scale: str = "sqrt",
+) -> str:
+    """One attention as SVG.
+
+    view: "heads" (lines between tokens) or "matrix" (cells); by default what the page shows first, where that is one.
+    layer, heads: by their numbers in the model; by default what the page shows first.
+    token: only the links of this query, by its place in the text.
+    side: of an encoder-decoder, "encoder", "decoder" or "cross".
+    threshold: weights below it are no lines; where None, 0.02, and of more than 100 keys less, as on the page.
+    scale: "sqrt" or "linear", how the matrix is coloured.
+
+    What is too much for a drawing is cut or folded, and the drawing says so. Raises InputError for what is not there.
+    """
+    first = data.manifest["show"]["view"]
+    view = (first if first in DRAWN else "heads") if view is None else view
+    if not checks.is_word(view, *DRAWN):
+        known = f"{' or '.join(map(repr, DRAWN))}{near(str(view), DRAWN)}"
+        raise InputError(f"view is {view!r}, expected {known}; the page draws the others")
+    checks.among("scale", scale, ("sqrt", "linear"))
+    if threshold is not None:
+        checks.within("threshold", threshold, least=0, most=1)
+    theme_of(theme)
+    choice = choose(data, layer, heads, token, side)
+    if view == "matrix":
+        return draw_matrix(choice, theme, scale)
+    return draw_heads(choice, theme, _first_threshold(len(choice.keys)) if threshold is None else threshold)
+
+
+def _first_threshold(keys: int) -> float:
+    """As on the page (`web/state.js`): the step below twice what an even row gives to each of so many keys."""
+    return max((step for step in (0.001, 0.002, 0.005, 0.01, 0.02) if step <= 2 / keys), default=0.001)
+
+
+def can_render() -> bool:
+    """Whether the library that renders PNGs is there."""
+    return find_spec("resvg_py") is not None
+
+
+def render_png(svg: str) -> bytes:
+    """An SVG drawing as the bytes of a PNG. Raises ResourceError where the library or every font is missing."""
+    if not can_render():
+        raise ResourceError("a PNG needs the library resvg-py: pip install 'pellucid[draw]'; an SVG needs nothing")
+    import resvg_py
+
+    _check_fonts()
+    return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=SHARPNESS))
+
+
+class Drawing(ABC):
+    """What is one drawing: as text, in a file, or in a notebook. theme: "light" or "dark"."""
+
+    @abstractmethod
+    def text(self, theme: str = "light") -> str:
+        """The drawing as SVG."""
+
+    def svg(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
+        """Writes the drawing."""
+        return saved(path, ".svg", lambda: self.text(theme).encode("utf-8"))
+
+    def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
+        """Writes the drawing as pixels; needs the extra `draw`."""
+        return saved(path, ".png", lambda: render_png(self.text(theme)))
+
+    def _repr_html_(self) -> str:
+        drawing = self.text()
+        said = html.unescape(". ".join(re.findall("<(?:title|desc)>(.*?)</", drawing)))
+        return picture("svg+xml", base64.b64encode(drawing.encode("utf-8")).decode("ascii"), said)
+
+
+def picture(kind: str, letters: str, said: str, drawing: str = "") -> str:
+    """A picture as HTML, which a reader lets stand who takes SVG's own tags away and leaves their words in a heap, as
+    notebooks do that are not trusted.
+
+    kind: of `image/`.  letters: its bytes as base64.  said: what a screen reader says of it.
+    drawing: the SVG that its pixels were made from, whose width it has.
+    """
+    wide = re.match('<svg [^>]*?(width="[0-9.]+")', drawing)
+    size = f"{wide[1]} " if wide else ""
+    return f'<img alt="{html.escape(said)}" {size}style="max-width:100%" src="data:image/{kind};base64,{letters}">'
+
+
+@cache
+def _check_fonts() -> None:
+    """Without any font of the drawing the library leaves all words out and says nothing; here that is an error."""
+    import resvg_py
+
+    empty = '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{}</svg>'
+    letter = empty.format(f'<text x="2" y="16" font-family={quoteattr(FONT)} font-size="16">x</text>')
+    if resvg_py.svg_to_bytes(svg_string=letter) == resvg_py.svg_to_bytes(svg_string=empty.format("")):
+        raise ResourceError("a PNG needs a font, and this machine has none: install one such as DejaVu, or draw an SVG")

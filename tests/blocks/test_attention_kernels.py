@@ -1,0 +1,385 @@
+"""Attention of many positions by a kernel gives the numbers of the formula, of any sizes and whoever is hidden."""
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import pellucid
+from pellucid.blocks import availability, compiled
+from pellucid.blocks.availability import usable_kernels
+from pellucid.blocks.cache import Cache
+from pellucid.blocks.steps import Kernels
+from pellucid.errors import InputError
+from pellucid.machine import features
+from tests.checkpoints.families import TINY, save
+from tests.usual import forget_kernels, in_threads
+
+pytest.importorskip("numba")
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(sys.platform != "linux", reason="the kernels work in OpenMP's threads as Linux has them"),
+]
+
+ENCODERS = [name for name in TINY if pellucid.Config.of(name).kind == "encoder"]
+
+SIZES = [(1, 1, 1, 1, 1, 1), (2, 3, 3, 7, 7, 5), (3, 4, 2, 6, 33, 16), (2, 6, 1, 13, 16, 24), (1, 2, 2, 50, 129, 80)]
+
+
+@pytest.fixture(scope="module")
+def made() -> Kernels:
+    found = usable_kernels()
+    assert found is not None
+    return found
+
+
+def numbers(*shape: int, seed: int = 3) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def wanted(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, *, causal: bool = False
+) -> Tensor:
+    """The formula, in float64."""
+    copies = query.shape[1] // key.shape[1]
+    query, key, value = query.double(), *(x.double().repeat_interleave(copies, dim=1) for x in (key, value))
+    scores = query @ key.mT * scale
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None], -torch.inf)
+    if causal:
+        seq, source = scores.shape[2:]
+        later = torch.ones(seq, source, dtype=torch.bool).triu(source - seq + 1)
+        scores = scores.masked_fill(later, -torch.inf)
+    return (scores.softmax(-1).nan_to_num() @ value).transpose(1, 2)
+
+
+def heads_of(
+    rows: int, asking: tuple[int, int], looked_at: tuple[int, int], width: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value, of so many heads and positions."""
+    key, value = (numbers(rows, *looked_at, width, seed=seed).to(dtype) for seed in (5, 8))
+    return (numbers(rows, *asking, width) * 2).to(dtype), key, value
+
+
+def close(found: Tensor, right: Tensor) -> None:
+    assert found.shape == right.shape
+    within = 3e-6 if found.dtype == torch.float32 else 2**-8
+    assert (found.double() - right).abs().max() <= within * right.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("hidden", ["nothing", "alike", "each by itself"])
+@pytest.mark.parametrize(("rows", "heads", "shared", "seq", "source", "width"), SIZES)
+def test_all_look_at_the_same(
+    made: Kernels, threads: int, dtype: torch.dtype, hidden: str, rows: int, heads: int, shared: int, seq: int,
+    source: int, width: int,
+) -> None:  # fmt: skip
+    query, key, value = heads_of(rows, (heads, seq), (shared, source), width, dtype)
+    mask = None
+    if hidden != "nothing":
+        count = 1 if hidden == "alike" else rows
+        mask = torch.rand(count, source, generator=torch.Generator().manual_seed(1)) < 0.6
+        mask[:, source // 2] = True
+    with in_threads(threads):
+        found = made.mix(query, key, value, mask, 0.4)
+    assert found.dtype == dtype
+    close(found, wanted(query, key, value, mask, 0.4))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("hidden", ["nothing", "the first", "some of each"])
+@pytest.mark.parametrize(("rows", "heads", "shared", "seq", "source", "width"), SIZES)
+def test_nobody_looks_behind_himself(
+    made: Kernels, threads: int, dtype: torch.dtype, hidden: str, rows: int, heads: int, shared: int, seq: int,
+    source: int, width: int,
+) -> None:  # fmt: skip
+    """All positions ask, and the last of more; who may look at none that stands before him hears nothing."""
+    for asking in {source, min(seq, source)}:
+        query, key, value = heads_of(rows, (heads, asking), (shared, source), width, dtype)
+        mask = None
+        if hidden == "the first":
+            mask = torch.arange(source)[None] >= source // 3
+        elif hidden == "some of each":
+            mask = torch.rand(rows, source, generator=torch.Generator().manual_seed(1)) < 0.6
+        with in_threads(threads):
+            found = made.mix(query, key, value, mask, 0.4, causal=True)
+        close(found, wanted(query, key, value, mask, 0.4, causal=True))
+
+
+def test_what_stands_behind_is_not_read_however_large(made: Kernels) -> None:
+    query, key, value = (numbers(1, 2, 40, 8, seed=seed) for seed in (1, 2, 3))
+    right = made.mix(query, key, value, None, 1.0, causal=True)
+    key[:, :, 20:], value[:, :, 20:] = 1e18, 1e30
+    assert torch.equal(made.mix(query, key, value, None, 1.0, causal=True)[:, :20], right[:, :20])
+    with pytest.raises(InputError, match=r"must agree"):
+        made.mix(query, key[:, :, :30], value[:, :, :30], None, 1.0, causal=True)
+
+
+def test_heads_lie_side_by_side_or_in_any_order(made: Kernels) -> None:
+    """As views of one product, as copies, and with a width that is no longer the nearest."""
+    together = numbers(2, 9, 3, 4, 8)
+    query, key, value = together.permute(2, 0, 3, 1, 4)
+    right = wanted(query, key, value, None, 0.3)
+    close(made.mix(query, key, value, None, 0.3), right)
+    close(made.mix(query.contiguous(), key, value.contiguous(), None, 0.3), right)
+    close(made.mix(query, key.mT.contiguous().mT, value, None, 0.3), right)
+
+
+def test_what_is_hidden_counts_for_nothing(made: Kernels) -> None:
+    """Not even where it is no number, and however large it is: it is not read."""
+    query, key, value = (numbers(1, 2, 20, 8, seed=seed) for seed in (1, 2, 3))
+    mask = torch.ones(1, 20, dtype=torch.bool)
+    mask[:, 11:] = False
+    right = made.mix(query, key[:, :, :11], value[:, :, :11], None, 1.0)
+    key[:, :, 11:], value[:, :, 15:] = 1e30, torch.nan
+    assert torch.equal(made.mix(query, key, value, mask, 1.0), right)
+
+
+def test_who_may_look_nowhere_hears_nothing(made: Kernels) -> None:
+    query, key, value = (numbers(2, 1, 7, 8, seed=seed) for seed in (1, 2, 3))
+    mask = torch.tensor([[False] * 7, [True] * 7])
+    found = made.mix(query, key, value, mask, 1.0)
+    assert (found[0] == 0).all()
+    close(found[1:], wanted(query[1:], key[1:], value[1:], None, 1.0))
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_no_number_stays_none(made: Kernels, broken: float, dtype: torch.dtype) -> None:
+    query, key, value = (numbers(1, 1, 40, 8, seed=seed).to(dtype) for seed in (1, 2, 3))
+    key[0, 0, 17, 3] = broken
+    found = made.mix(query, key, value, None, 1.0)
+    assert found.isnan().all()
+    query[0, 0, 5, 2] = torch.nan
+    key[0, 0, 17, 3] = 0
+    found = made.mix(query, key, value, None, 1.0)
+    assert found[0, 5].isnan().all()
+    assert found[0, :5].isfinite().all() and found[0, 6:].isfinite().all()
+
+
+def test_scores_far_apart(made: Kernels) -> None:
+    """The greatest is taken away first, wherever it stands: also behind the last whole vector."""
+    query, value = torch.ones(1, 1, 8, 4), numbers(1, 1, 37, 4)
+    for place in (0, 15, 16, 31, 32, 36):
+        key = torch.full((1, 1, 37, 4), -2e4)
+        key[0, 0, place] = 2e4
+        close(
+            made.mix(query, key, value, None, 1.0), value[:, :, [place]].expand(-1, -1, 8, -1).transpose(1, 2).double()
+        )
+    all_low = torch.full((1, 1, 37, 4), -2e4)
+    close(made.mix(query, all_low, value, None, 1.0), wanted(query, all_low, value, None, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value"),
+    [
+        ((2, 4, 3, 8), (2, 4, 5, 6), (2, 4, 5, 6)),
+        ((2, 4, 3, 8), (1, 4, 5, 8), (1, 4, 5, 8)),
+        ((2, 4, 3, 8), (2, 3, 5, 8), (2, 3, 5, 8)),
+        ((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 6, 8)),
+    ],
+    ids=["width", "rows", "heads", "positions"],
+)
+def test_what_does_not_fit_is_refused(made: Kernels, query: tuple, key: tuple, value: tuple) -> None:
+    with pytest.raises(InputError, match=r"query, key and value are float32\[2, 4, 3, 8\]"):
+        made.mix(torch.ones(query), torch.ones(key), torch.ones(value), None, 1.0)
+
+
+def test_kinds_that_differ_are_refused(made: Kernels) -> None:
+    one = torch.ones(1, 1, 4, 8)
+    with pytest.raises(InputError, match="kind"):
+        made.mix(one, one.bfloat16(), one, None, 1.0)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float64, torch.int32])
+def test_numbers_that_no_kernel_reads_are_refused(made: Kernels, kind: torch.dtype) -> None:
+    """They were read as float32, and as many bytes were written beside what was set aside."""
+    one = torch.ones(1, 1, 4, 8).to(kind)
+    with pytest.raises(InputError, match=r"query, key and value are .* kind"):
+        made.mix(one, one, one, None, 1.0)
+    if kind.is_floating_point:
+        with pytest.raises(InputError, match=r"kinds must agree"):
+            made.add_norm(one, one, nn.LayerNorm(8, dtype=kind))
+
+
+def test_a_mask_of_numbers_is_refused(made: Kernels) -> None:
+    one = torch.ones(2, 1, 5, 8)
+    with pytest.raises(InputError, match=r"mask is int64\[2, 5\].*Bool of as many rows and positions"):
+        made.mix(one, one, one, torch.ones(2, 5, dtype=torch.int64), 1.0)
+
+
+@pytest.mark.parametrize("shape", [(1, 6), (3, 5), (1, 4)])
+def test_a_mask_of_other_sizes_is_refused(made: Kernels, shape: tuple[int, int]) -> None:
+    one = torch.ones(2, 1, 5, 8)
+    with pytest.raises(InputError, match=r"mask is bool\[.*as many rows and positions"):
+        made.mix(one, one, one, torch.ones(shape, dtype=torch.bool), 1.0)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5, 24), (3, 7, 33), (2, 64, 384)])
+def test_a_sum_and_its_norm(made: Kernels, threads: int, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x, y = (numbers(*shape, seed=1) * 3 + 2).to(dtype), numbers(*shape, seed=2).to(dtype)
+    norm = nn.LayerNorm(shape[-1], eps=1e-5, dtype=dtype)
+    norm.weight.data, norm.bias.data = (numbers(shape[-1], seed=seed).to(dtype) for seed in (3, 4))
+    with in_threads(threads), torch.no_grad():
+        found = made.add_norm(x, y, norm)
+        gain, bias = norm.weight.double(), norm.bias.double()
+        close(found, F.layer_norm(x.double() + y.double(), shape[-1:], gain, bias, 1e-5))
+    assert found.dtype == dtype
+
+
+def test_a_sum_that_lies_otherwise_and_one_of_no_number(made: Kernels) -> None:
+    x, y, norm = numbers(4, 3, 8), numbers(4, 3, 8, seed=5), nn.LayerNorm(8)
+    with torch.no_grad():
+        close(made.add_norm(x[:, :1], y[:, 1:2], norm), norm.double()(x[:, :1].double() + y[:, 1:2]))
+        y[2, 1, 3] = torch.nan
+        found = made.add_norm(x, y, norm.float())
+    assert found[2, 1].isnan().all() and int(found.isnan().sum()) == 8
+
+
+@pytest.mark.parametrize(
+    ("y", "norm"),
+    [
+        (torch.ones(2, 6), nn.LayerNorm(8)),
+        (torch.ones(2, 8).bfloat16(), nn.LayerNorm(8)),
+        (torch.ones(2, 8), nn.LayerNorm(6)),
+    ],
+    ids=["shape", "kind", "norm"],
+)
+def test_a_sum_that_does_not_fit_is_refused(made: Kernels, y: Tensor, norm: nn.LayerNorm) -> None:
+    with pytest.raises(InputError, match=r"float32\[2, 8\].*must agree"):
+        made.add_norm(torch.ones(2, 8), y, norm)
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [nn.LayerNorm(8), nn.LayerNorm(8, bias=False), nn.LayerNorm(8, elementwise_affine=False), nn.Identity()],
+    ids=["layer norm", "no bias", "neither", "none"],
+)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_sum_of_other_kinds_or_norms_is_pytorchs(made: Kernels, kind: torch.dtype, norm: nn.Module) -> None:
+    """As a map of few bits without bias gives bfloat16 where the stream is float32."""
+    x, y = numbers(2, 8), numbers(2, 8, seed=4).to(kind)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled._add_norm(x, y, norm), norm(x + y))
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The queries that a kernel mixes from now on."""
+    found: list[tuple[int, ...]] = []
+    mix = Kernels.mix
+
+    def counting(self: Kernels, query: Tensor, *rest: object, **said: object) -> Tensor:
+        found.append(tuple(query.shape))
+        return mix(self, query, *rest, **said)
+
+    monkeypatch.setattr(Kernels, "mix", counting)
+    return found
+
+
+def ids_of(lengths: list[int]) -> tuple[Tensor, Tensor]:
+    """Rows of ids, padded, and which of them are there."""
+    ids = torch.randint(5, 30, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(2))
+    there = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return ids.where(there, 1), there.long()
+
+
+fast = pytest.mark.skipif("avx512" not in features(), reason="PyTorch's own attention is asked here")
+
+
+@fast
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("lengths", [[20] * 30, [20, 3, *[17] * 28]], ids=["alike", "padded"])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_every_encoder_says_what_it_says_without_kernels(
+    name: str,
+    lengths: list[int],
+    dtype: str,
+    tmp_path: Path,
+    asked: list[tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if dtype == "bfloat16" and "amx" in features():
+        pytest.skip("PyTorch's own attention is asked here")
+    module = pellucid.load(save(name, tmp_path / "model"), dtype=dtype).module.swift()
+    ids, there = ids_of(lengths)
+    with torch.inference_mode():
+        found = module(ids, attention_mask=there).last_hidden_state
+        by_kernels = len(asked)
+        monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
+        right = module(ids, attention_mask=there).last_hidden_state
+    assert by_kernels == len(asked) >= 1 or name == "mpnet"  # whose scores have a bias
+    seen = there.bool()
+    within = 2e-5 if dtype == "float32" else 0.1
+    torch.testing.assert_close(found[seen], right[seen], rtol=within, atol=within)
+
+
+@fast
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("way", ["alike", "a prompt", "end to end"])
+def test_a_decoder_says_what_it_says_without_kernels(
+    name: str, dtype: str, way: str, tmp_path: Path, asked: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts side by side, one that is remembered, and two in one row, which are mixed one by one."""
+    if dtype == "bfloat16" and "amx" in features():
+        pytest.skip("PyTorch's own products are asked here")
+    facts = {"max_position_embeddings": 2000} | ({"sliding_window": None} if name == "mistral" else {})
+    module = pellucid.load(save(name, tmp_path / "model", **facts), dtype=dtype).module.swift()
+    ids, _ = ids_of({"a prompt": [100], "end to end": [1200]}.get(way, [20] * 30))
+
+    def said() -> Tensor:
+        with torch.inference_mode():
+            cache = None if way == "alike" else Cache(2, 1200)
+            segments = torch.tensor([1] * 520 + [2] * 680)[None] if way == "end to end" else None
+            return module(ids, cache=cache, segments=segments).logits
+
+    found = said()
+    by_kernels = len(asked)
+    monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
+    right = said()
+    assert by_kernels == len(asked) >= 2
+    within = 2e-5 if dtype == "float32" else 0.1
+    torch.testing.assert_close(found, right, rtol=within, atol=within)
+
+
+@fast
+def test_small_batches_are_pytorchs(tmp_path: Path, asked: list[tuple[int, ...]]) -> None:
+    """It goes by the batch alone, so that a text has the same numbers whatever came before."""
+    model = pellucid.load(save("bert", tmp_path / "model"))
+    ids, there = ids_of([20] * 3)
+    first = model.module.swift()(ids, attention_mask=there).last_hidden_state
+    assert not asked
+    many, all_there = ids_of([20] * 30)
+    model.module.swift()(many, attention_mask=all_there)
+    assert asked
+    assert torch.equal(model.module.swift()(ids, attention_mask=there).last_hidden_state, first)
+
+
+def test_threads_that_ask_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Callable[[], None]] = []
+
+    class Counted:
+        def __init__(self) -> None:
+            made.append(self.__init__)
+
+    monkeypatch.setattr(availability, "Kernels", Counted)
+    forget_kernels()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert len(set(pool.map(lambda _: usable_kernels(), range(8)))) == 1
+    finally:
+        forget_kernels()
+    assert len(made) == 1

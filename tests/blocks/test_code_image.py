@@ -1,0 +1,97 @@
+"""Machine code that runs wherever it lies, beside what LLVM's own linker makes of the same code."""
+
+import ctypes
+import platform
+import sys
+
+import pytest
+import torch
+
+from pellucid.blocks import code_image, machine_code
+from pellucid.blocks.availability import usable_kernels
+from pellucid.blocks.code_image import Image, linked
+from pellucid.blocks.steps import Plain
+from pellucid.errors import ResourceError
+from tests.usual import forget_kernels
+
+llvm = pytest.importorskip("llvmlite.binding")
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64" or sys.platform != "linux", reason="images are of x86-64, on Linux"
+)
+
+WORDS = """
+@table = {private} [4 x i64] [i64 11, i64 22, i64 33, i64 44], align 64
+
+declare i64 @labs(i64)
+
+define i64 @chosen(i64 %which) {
+  %place = getelementptr [4 x i64], ptr @table, i64 0, i64 %which
+  %number = load i64, ptr %place
+  ret i64 %number
+}
+
+define i64 @distance(i64 %a, i64 %b) {
+  %less = sub i64 %a, %b
+  %size = call i64 @labs(i64 %less)
+  ret i64 %size
+}
+"""
+
+
+def object_code(private: str = "private unnamed_addr constant", **options: str) -> bytes:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(**options)
+    return machine.emit_object(llvm.parse_assembly(WORDS.replace("{private}", private)))
+
+
+ANYWHERE = {"reloc": "pic", "codemodel": "small"}
+
+
+def test_code_finds_its_numbers_and_what_is_outside_wherever_it_lies() -> None:
+    code = linked(object_code(**ANYWHERE))
+    several = [Image(code) for _ in range(3)]
+    places = [one.address("chosen") for one in several]
+    assert len(set(places)) == 3
+    for one in several:
+        chosen = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(one.address("chosen"))
+        distance = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(one.address("distance"))
+        assert [chosen(i) for i in range(4)] == [11, 22, 33, 44]
+        assert [distance(3, 10), distance(10, 3), distance(-5, -5)] == [7, 7, 0]
+
+
+def test_an_address_that_a_process_would_have_to_write_into_the_code_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="their code asks for a place in way 1, which has no distance"):
+        linked(object_code(reloc="static", codemodel="large"))
+
+
+def test_numbers_that_would_be_written_are_refused() -> None:
+    """An image is read and run, and never written."""
+    with pytest.raises(RuntimeError, match=r"their code writes into \.data"):
+        linked(object_code("global", **ANYWHERE))
+
+
+def test_a_process_that_may_not_run_it_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = linked(object_code(**ANYWHERE))
+    monkeypatch.setattr(
+        code_image.mmap, "PROT_EXEC", 1 << 20
+    )  # which the system refuses, as it refuses the true one there
+    with pytest.raises(ResourceError, match="lets no process run what it has compiled"):
+        Image(code)
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["image", "linked again"])
+def test_kernels_run_linked_once_or_in_each_process(
+    links: bool, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor of another kind has LLVM link them: here it is played by this one."""
+    pytest.importorskip("numba")
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path))
+    monkeypatch.setattr(machine_code, "LINKED", links)
+    x, table = torch.randn(2, 96), torch.randn(40, 96)
+    for _ in range(2):  # made, and found
+        forget_kernels()
+        kernels = usable_kernels()
+        assert kernels is not None and isinstance(kernels.code, Image) is links
+        torch.testing.assert_close(kernels.product(x, [Plain(table)]), x @ table.T, rtol=1e-5, atol=1e-5)
+    forget_kernels()

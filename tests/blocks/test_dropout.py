@@ -1,0 +1,83 @@
+"""Masks out of a pool: as good as drawn anew, never twice the same, a function of seed, step and piece."""
+
+import pytest
+import torch
+
+from pellucid.blocks.dropout import LASTS, POOL, Chance
+
+SHAPE = (64, 1024)
+
+
+def mask_of(
+    seed: int = 0, step: int = 0, piece: int = 0, skipped: int = 0, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    chance = Chance(seed, dtype)
+    chance.begin(step, piece)
+    for _ in range(skipped):
+        chance.mask((1,), 0.1)
+    return chance.mask(SHAPE, 0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("share", [0.1, 0.15, 0.5, 0.75])
+def test_so_many_are_dropped_and_the_mean_stays(share: float, dtype: torch.dtype) -> None:
+    found = Chance(3, dtype).mask((2048, 1024), share).double()
+    count = found.numel()
+    error = (share * (1 - share) / count) ** 0.5
+    assert abs(float((found == 0).double().mean()) - share) < 5 * error
+    assert abs(float(found.mean()) - 1.0) < 5 * error / (1 - share)
+    assert float(found.var()) == pytest.approx(share / (1 - share), rel=0.01)
+    assert float((found[found > 0] * (1 - share) - 1.0).abs().max()) <= 2 * torch.finfo(dtype).eps
+
+
+def test_numbers_of_one_mask_do_not_know_each_other() -> None:
+    flat = (mask_of().flatten() > 0).double() - 0.9
+    count = len(flat)
+    for lag in (1, 2, 7, 64, 384, 1024, 4096):
+        together = float((flat[:-lag] * flat[lag:]).mean()) / 0.09
+        assert abs(together) < 5 / (count - lag) ** 0.5, lag
+    rows = flat.view(SHAPE).sum(dim=1)
+    assert float(rows.var()) == pytest.approx(1024 * 0.09, rel=0.8)
+
+
+@pytest.mark.slow
+def test_neighbouring_masks_do_not_repeat() -> None:
+    """Of the next one asked for, the next piece, step and seed, and of a new pool."""
+    first = mask_of()
+    others = [mask_of(skipped=n) for n in range(1, 80)]
+    others += [mask_of(piece=n) for n in range(1, 9)] + [mask_of(step=n) for n in range(1, 9)]
+    others += [mask_of(seed=n) for n in range(1, 9)] + [mask_of(step=n * LASTS) for n in range(1, 5)]
+    for other in others:
+        agree = float(((first > 0) == (other > 0)).double().mean())
+        assert agree == pytest.approx(0.82, abs=0.01)  # 0.9 x 0.9 + 0.1 x 0.1
+
+
+def test_no_two_masks_of_a_piece_begin_at_one_place() -> None:
+    chance = Chance(0, torch.float32)
+    for piece in range(50):
+        chance.begin(0, piece)
+        places = [chance.mask((1,), 0.1).storage_offset() for _ in range(200)]
+        assert len(set(places)) == len(places)
+
+
+def test_the_same_words_give_the_same_masks() -> None:
+    assert torch.equal(mask_of(5, 700, 2, 3), mask_of(5, 700, 2, 3))
+    chance = Chance(5, torch.float32)
+    for step in (0, 700, 64, 1, 700):
+        chance.begin(step, 2)
+    for _ in range(3):
+        chance.mask((7, 7), 0.5)
+    assert torch.equal(chance.mask(SHAPE, 0.1), mask_of(5, 700, 2, 3)), "other shares and shapes are no matter"
+
+
+def test_a_mask_larger_than_the_pool_is_made_of_several() -> None:
+    found = Chance(0, torch.float32).mask((3, POOL // 2 + 11), 0.1)
+    assert abs(float((found == 0).double().mean()) - 0.1) < 0.001
+    halves = found.flatten()[: 2 * (POOL // 2)].view(2, -1) > 0
+    assert float((halves[0] == halves[1]).double().mean()) == pytest.approx(0.82, abs=0.01)
+
+
+def test_the_global_source_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    mask_of()
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,375 @@
+"""What a checkpoint says about how it writes: read, followed, written again, and refused where it makes no sense."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import pellucid
+from pellucid.checkpoints.generation import FILE, LEGACY, MOST
+from pellucid.errors import CorruptFileError, InputError
+from pellucid.generation.checkpoint_settings import OWN, UNFOLLOWED, settings_of, start_of
+from pellucid.generation.reader import begin
+from pellucid.generation.rules import OPTIONS
+from pellucid.models import Output
+from pellucid.tasks.attribution import reason_of_writing
+from tests.checkpoints.families import facts_of
+from tests.generation.writers import byte_level, one_thread, writer
+from tests.parity.reference import tiny
+
+LIKE_BART = {"num_beams": 4, "max_length": 14, "min_length": 6, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
+LIKE_BART |= {"early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
+
+
+def test_a_model_says_what_it_is_told_in_facts_and_in_a_dictionary(tiny: pellucid.Model) -> None:
+    for wrong in (None, {}, "bert"):
+        with pytest.raises(InputError, match=r"^config is .*, expected a pellucid\.Config"):
+            tiny.saying(wrong, {})  # pyrefly: ignore
+    for wrong in (None, 5, "x" * 1000, [("a", 1)]):
+        with pytest.raises(InputError, match=r"^generation is .{1,90}, expected a dictionary, as generation_config"):
+            tiny.saying(tiny.config, wrong)  # pyrefly: ignore
+    told = {"max_new_tokens": 1}
+    other = tiny.saying(tiny.config, told)
+    told["max_new_tokens"] = 5
+    assert other.loaded.generation == {"max_new_tokens": 1}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def folder_of(place: Path, said: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> Path:
+    """A small decoder with a tokenizer; `said` is its generation_config.json, `facts` go into config.json."""
+    folder = writer(byte_level(), max_position_embeddings=64).save(place)
+    if said is not None:
+        (folder / FILE).write_text(json.dumps(said))
+    if facts is not None:
+        (folder / "config.json").write_text(json.dumps(facts_of(folder) | facts))
+    return folder
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_reference_writes_the_same_by_default(
+    legacy: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """BART's own settings, from `generation_config.json` or, as older files have it, from `config.json`."""
+    theirs = tiny(tmp_path, "BartForConditionalGeneration", dtype=torch.float64)
+    said = json.loads((tmp_path / FILE).read_text()) | LIKE_BART
+    (tmp_path / FILE).write_text(json.dumps(said))
+    if legacy:
+        (tmp_path / FILE).unlink()
+        (tmp_path / "config.json").write_text(json.dumps(facts_of(tmp_path) | LIKE_BART))
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        model = pellucid.load(tmp_path, dtype="float64")
+    assert not caplog.records
+    theirs.generation_config = transformers.GenerationConfig(**said)
+    ids = [5, 17, 31, 8, 44]
+    wanted = theirs.generate(torch.tensor([ids]))[0, 1:].tolist()
+    from pellucid.generation.beam import search
+
+    settings = settings_of(model.loaded, {})
+    assert (settings.num_beams, settings.max_new_tokens, settings.length_penalty) == (4, 13, 2.0)
+    assert list(search(model.loaded, [ids], settings)[0][0].ids) == wanted
+    assert wanted[0] == 0 and len(wanted) >= 5
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_nothing_is_lost_on_the_way(legacy: bool, tmp_path: Path) -> None:
+    said = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "num_beams": 1}
+    more = {
+        "eos_token_id": [2, 7],
+        "transformers_version": "5.0",
+        "pad_token_id": None,
+        "cache_implementation": "static",
+    }
+    first = folder_of(tmp_path / "a", None if legacy else said | more, said if legacy else None)
+    model = pellucid.load(first)
+    again = pellucid.load(model.save(tmp_path / "b"))
+    assert model.loaded.generation == again.loaded.generation
+    assert model.loaded.generation.items() >= said.items()
+    assert (tmp_path / "b" / FILE).exists() is not legacy
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "b").generation_config
+    assert {name: getattr(theirs, name) for name in said} == said
+    assert theirs.eos_token_id == (2 if legacy else [2, 7])
+    writer(byte_level()).save(tmp_path / "b", overwrite=True)
+    assert not (tmp_path / "b" / FILE).exists(), "it would speak for another model"
+
+
+def test_what_was_asked_for_comes_first(tmp_path: Path) -> None:
+    said = {
+        "do_sample": True,
+        "temperature": 0.6,
+        "top_k": 5,
+        "max_new_tokens": 7,
+        "max_length": 3,
+        "stop_strings": "x",
+    }
+    loaded = pellucid.load(folder_of(tmp_path / "a", said)).loaded
+    settings = settings_of(loaded, {})
+    assert (settings.do_sample, settings.max_new_tokens, settings.stop, len(settings.rules)) == (True, 7, ("x",), 2)
+    settings = settings_of(loaded, {"do_sample": False, "max_new_tokens": 9})
+    assert (settings.do_sample, settings.max_new_tokens, settings.rules) == (False, 9, ())
+    assert settings_of(loaded, {"top_k": 0}).rules != settings_of(loaded, {}).rules
+    assert settings_of(loaded, {"num_beams": 2}).num_beams == 2
+    assert settings_of(pellucid.load(folder_of(tmp_path / "b", {"max_length": 4096})).loaded, {}).max_new_tokens == 256
+
+
+def test_the_end_tokens_of_the_file_end_a_text(tmp_path: Path) -> None:
+    plain = pellucid.load(folder_of(tmp_path / "a"))
+    ids = plain.complete("the house", max_new_tokens=12).ids
+    end = next(i for i in ids[2:] if i not in ids[:2])
+    model = pellucid.load(folder_of(tmp_path / "b", {"eos_token_id": [2, end]}))
+    ended = model.complete("the house", max_new_tokens=12)
+    assert ended.ids == ids[: ids.index(end) + 1] and ended.finish_reason == "end"
+    held_back = model.complete("the house", max_new_tokens=12, min_new_tokens=12)
+    assert len(held_back.ids) == 12 and end not in held_back.ids, "the rules know it too"
+    assert model.config.eos_token_id == 2, "the architecture stays what the file says"
+
+
+def test_every_option_that_is_a_key_of_the_reference_has_a_type() -> None:
+    keys = {*OWN, *OPTIONS} & vars(transformers.GenerationConfig()).keys()
+    assert "top_p" in keys and keys <= LEGACY and not keys & UNFOLLOWED.keys()
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_what_is_not_followed_is_named(
+    name: str, legacy: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reference writes other words by it; its own default says nothing."""
+    value = {"exponential_decay_length_penalty": [2, 3.0], "num_beam_groups": 2, "encoder_no_repeat_ngram_size": 2}
+    some = value.get(name, True if UNFOLLOWED[name] is False else 0.5)
+    for said in (some, UNFOLLOWED[name]):
+        file, facts = ({}, {name: said}) if legacy else ({name: said}, None)
+        model = pellucid.load(folder_of(tmp_path / str(said), None if legacy else file, facts))
+        caplog.clear()
+        assert model.generate("the", max_new_tokens=1) is not None
+        if not (legacy and name not in LEGACY):  # there it was named when the file was read
+            assert (f"says {name}, which is not followed" in caplog.text) == (said is some)
+
+
+def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixture) -> None:
+    """As in the reference over that of `config.json`; all that is said of what is written begins with it."""
+    exact = writer(byte_level(), "t5", decoder_start_token_id=0, dtype="float64")
+    model = pellucid.Model(replace(exact.loaded, generation={"decoder_start_token_id": 5}))
+    other = writer(byte_level(), "t5", decoder_start_token_id=5, dtype="float64")
+    other.module.load_state_dict(exact.module.state_dict())
+    for options in ({}, {"num_beams": 2}, {"repetition_penalty": 1.4}):
+        asked = {"max_new_tokens": 5, "alternatives": 2, **options}
+        assert model.complete("the", **asked) == other.complete("the", **asked) != exact.complete("the", **asked)
+    traced = model.trace_writing("the", max_new_tokens=2)
+    assert traced.steps[0].before == tuple(model.tokenizer.convert_ids_to_tokens([5]))
+    assert model.score("the", "house") == other.score("the", "house") != exact.score("the", "house")
+    why = [reason_of_writing(one.loaded, [6, 7, 1], [8, 9]).scores for one in (model, other, exact)]
+    assert why[0] == why[1] != why[2]
+    assert not caplog.records
+    for start, fragment in ((7000, "decoder_start_token_id is 7000, expected the id of a token"), ([3], None)):
+        odd = pellucid.Model(replace(exact.loaded, generation={"decoder_start_token_id": start}))
+        if fragment is None:
+            assert odd.generate("the", max_new_tokens=5) == exact.generate("the", max_new_tokens=5)
+            assert "says decoder_start_token_id, which is not followed" in caplog.text
+        else:
+            with pytest.raises(CorruptFileError, match=f"generation_config.json: {fragment}"):
+                odd.generate("the")
+
+
+def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
+    model = writer(byte_level(), "t5", decoder_start_token_id=None, bos_token_id=None)
+    for ask in (
+        lambda: model.generate("the", max_new_tokens=2),
+        lambda: model.complete("the", num_beams=2),
+        lambda: model.trace_writing("the"),
+        lambda: model.score("the", "house"),
+        lambda: reason_of_writing(model.loaded, [6, 7, 1], [8, 9]),
+    ):
+        with pytest.raises(InputError, match="this model has no decoder_start_token_id, which stands before the first"):
+            ask()
+
+
+@pytest.mark.parametrize("family", ["Bart", "T5"])
+@pytest.mark.parametrize("written", [None, {}, {"bos_token_id": 5}, {"bos_token_id": 5, "decoder_start_token_id": 6}])
+@pytest.mark.parametrize("start", [None, 7])
+def test_a_text_begins_with_the_token_that_the_reference_takes(
+    family: str, written: dict[str, int] | None, start: int | None, tmp_path: Path
+) -> None:
+    """written: the file beside the config, which says nothing of what stands there once there is one."""
+    small = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1} if family == "T5" else {
+        "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8,
+        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 16}  # fmt: skip
+    ends = {"bos_token_id": 4, "eos_token_id": 2, "pad_token_id": 1, "forced_eos_token_id": None}
+    config = getattr(transformers, f"{family}Config")(vocab_size=9, decoder_start_token_id=start, **ends, **small)
+    getattr(transformers, f"{family}ForConditionalGeneration")(config).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    if written is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "pad_token_id": 1} | written))
+    theirs = getattr(transformers, f"{family}ForConditionalGeneration").from_pretrained(tmp_path)
+    ours = start_of(pellucid.load(tmp_path).loaded)
+    if written == {}:  # where it says neither, the reference refuses, and `config.json` is asked here
+        with pytest.raises(ValueError, match="decoder_start_token_id"):
+            theirs.generate(torch.tensor([[3, 2]]), max_new_tokens=1)
+        assert ours == (start or 4)
+    else:
+        assert ours == theirs.generate(torch.tensor([[3, 2]]), max_new_tokens=1)[0, 0]
+
+
+def test_the_error_names_the_key_that_is_wrong() -> None:
+    model = writer(byte_level(), "bart", decoder_start_token_id=None, bos_token_id=4)
+    odd = pellucid.Model(replace(model.loaded, generation={"bos_token_id": 7000}))
+    with pytest.raises(
+        CorruptFileError, match=r"generation_config.json: bos_token_id is 7000, expected the id of a token"
+    ):
+        odd.generate("the")
+
+
+@pytest.mark.parametrize("family", ["t5", "llama"])
+def test_a_hook_on_the_whole_model_is_heard_where_texts_are_scored(family: str) -> None:
+    model = writer(byte_level(), family)
+    told = ("the", "house") if family == "t5" else ("the house",)
+    before = model.score(*told).total
+    hook = model.module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
+    assert model.score(*told).total != pytest.approx(before, abs=0.01)
+    hook.remove()
+    assert model.score(*told).total == before
+
+
+def test_a_hook_on_the_whole_model_is_heard_where_short_prompts_are_read_end_to_end() -> None:
+    model, ids = writer(byte_level(), "llama"), [[3], [4, 5]]
+    _, wanted = begin(model.module, ids, 1)
+    model.module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
+    assert torch.equal(begin(model.module, ids, 1)[1], -wanted)
+
+
+WRONG: dict[str, tuple[str, Any, str]] = {
+    "a word for a number": ("num_beams", "four", "num_beams is 'four', expected a whole number"),
+    "a number for a truth": ("do_sample", 1, "do_sample is 1, expected true or false"),
+    "a truth for a number": ("temperature", True, "temperature is True, expected a number"),
+    "a half token": ("eos_token_id", [2, 2.5], "eos_token_id is list, expected the id of a token, or a list of ids"),
+    "a word for a token": (
+        "decoder_start_token_id",
+        "five",
+        "decoder_start_token_id is 'five', expected the id of a token, or a list of ids",
+    ),
+    "ids within ids": ("eos_token_id", [[2]], "eos_token_id is list, expected the id of a token, or a list of ids"),
+    "words for ids": ("bad_words_ids", [["no"]], "bad_words_ids is list, expected a list of numbers"),
+    "an object": ("suppress_tokens", {"a": 1}, "suppress_tokens is dict, expected a list of numbers"),
+    "a list without end": ("suppress_tokens", [1] * (MOST + 1), "suppress_tokens holds more than 100,000 entries"),
+    "an unknown list without end": ("surprise", [[1] * 10] * MOST, "surprise holds more than 100,000 entries"),
+    "numbers for stops": ("stop_strings", [5], "stop_strings is list, expected a text, or a list of texts"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_value_of_the_wrong_kind_is_named(name: str, legacy: bool, tmp_path: Path) -> None:
+    key, value, fragment = WRONG[name]
+    if legacy and key in ("eos_token_id", "decoder_start_token_id", "stop_strings", "surprise"):
+        return  # in config.json these are something else, or nothing
+    folder = folder_of(tmp_path / "a", None if legacy else {key: value}, {key: value} if legacy else None)
+    with pytest.raises(CorruptFileError) as caught:
+        pellucid.load(folder)
+    assert str(caught.value) == f"{folder / ('config.json' if legacy else FILE)}: {fragment}"
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "fragment"),
+    [
+        ({"do_sample": True, "temperature": -1}, {"temperature": 0.5}, "temperature is -1"),
+        ({"num_beams": 10**9}, {"num_beams": 1}, "num_beams is 1000000000"),
+        ({"eos_token_id": -4}, None, "eos_token_id is -4"),
+        ({"num_return_sequences": 3}, {"num_return_sequences": 1}, "num_return_sequences is 3"),
+        ({"stop_strings": ["x" * 2000]}, {"stop": "y"}, "a text of 2,000 characters"),
+    ],
+)
+def test_a_value_out_of_range_is_named_when_it_is_used(
+    said: dict[str, Any], asked: dict[str, Any] | None, fragment: str, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "a", said)
+    model = pellucid.load(folder)
+    with pytest.raises(CorruptFileError) as caught:
+        model.complete("the house", max_new_tokens=2)
+    assert str(caught.value).startswith(f"{folder / FILE}: ") and fragment in str(caught.value)
+    if asked is not None:
+        assert len(model.complete("the house", max_new_tokens=2, **asked).ids) == 2, (
+            "where it is not used, it is harmless"
+        )
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "texts"),
+    [
+        ({"do_sample": True}, {"do_sample": False}, 1),
+        ({"num_beams": 3}, {"num_beams": 1}, 1),
+        ({"num_beams": 3}, {"num_beams": 2}, 2),
+        ({"num_beams": 3}, {"do_sample": False}, 3),
+        ({"num_beams": 3}, {"do_sample": True}, 3),
+    ],
+)
+def test_as_many_texts_as_the_call_can_give(
+    said: dict[str, Any], asked: dict[str, Any], texts: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that asks for more than a call's own way of writing gives is no damaged file."""
+    model = pellucid.load(folder_of(tmp_path / "a", said | {"num_return_sequences": 3}))
+    assert len(model.complete("the house", max_new_tokens=2, **asked).sequences) == texts
+    assert ("num_return_sequences 3, and this call gives at most" in caplog.text) == (texts < 3)
+    with pytest.raises(InputError, match=r"^num_return_sequences is 3 and num_beams 2"):
+        model.complete("the house", max_new_tokens=2, num_beams=2, num_return_sequences=3, do_sample=False)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a")
+    for text, fragment in (
+        ("[1]", "holds a list, expected an object"),
+        ("{", "is not JSON"),
+        ('{"a":1,"a":2}', "twice"),
+    ):
+        (folder / FILE).write_text(text)
+        with pytest.raises(CorruptFileError, match=fragment):
+            pellucid.load(folder)
+    (folder / FILE).write_text("[" * 100_000)
+    with pytest.raises(CorruptFileError, match="is not JSON"):
+        pellucid.load(folder)
+
+
+def test_code_is_not_followed_nor_written_again(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a", {"custom_generate": "someone/else", "trust_remote_code": True, "top_k": 3})
+    model = pellucid.load(folder)
+    assert model.loaded.generation == {"top_k": 3}
+    assert json.loads((model.save(tmp_path / "b") / FILE).read_text()) == {"top_k": 3}
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "does"),
+    [
+        ({"do_sample": True}, {"num_beams": 2}, "searches"),
+        ({"num_beams": 3}, {"do_sample": True}, "draws"),
+        ({"num_beams": 3}, {"do_sample": True, "num_beams": 1}, None),
+        ({"do_sample": True}, {"do_sample": False, "num_beams": 2}, None),
+        ({"do_sample": True}, {}, None),
+        ({"num_beams": 1}, {"do_sample": True}, None),
+        ({}, {"num_beams": 2}, None),
+    ],
+    ids=str,
+)
+def test_what_gives_way_to_what_was_asked_for_is_told(
+    said: dict[str, Any], asked: dict[str, Any], does: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = writer(byte_level())
+    pellucid.Model(replace(model.loaded, generation=said)).generate("the", max_new_tokens=1, **asked)
+    assert ("do_sample and num_beams do not go together" in caplog.text) == (does is not None)
+    assert does is None or caplog.text.count(f"the checkpoint says one of them: this {does}") == 1
+
+
+def test_drawing_and_searching_at_once_becomes_a_search(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loaded = pellucid.load(folder_of(tmp_path / "a", {"do_sample": True, "num_beams": 4})).loaded
+    with caplog.at_level(logging.WARNING, logger="pellucid"):
+        settings = settings_of(loaded, {})
+    assert (settings.do_sample, settings.num_beams) == (False, 4)
+    assert "to draw and to search at once" in caplog.text

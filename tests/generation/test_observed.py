@@ -1,0 +1,88 @@
+"""A traced generation: every pass is recorded, and recording changes nothing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import InputError
+from pellucid.generation import read_settings, write
+from pellucid.generation.observed import trace_writing
+from tests.generation.writers import TOKENIZERS, writer
+
+
+@pytest.fixture(params=["llama", "gpt2", "bart"])
+def model(request: pytest.FixtureRequest) -> pellucid.Model:
+    facts = {"decoder_start_token_id": 2} if request.param == "bart" else {}
+    return writer(TOKENIZERS["byte_level"](), request.param, **facts)
+
+
+def test_every_step_is_recorded(model: pellucid.Model) -> None:
+    pair = model.config.kind == "encoder-decoder"
+    traced = model.trace_writing("a b c d", max_new_tokens=5)
+    names = "decoder.layers.1" if pair else "layers.1"
+    given = 1 if pair else len(model.tokenizer.encode(["a b c d"])[0].ids)
+    ids = model.tokenizer.encode(["a b c d"])[0].ids
+    chosen = [step.tokens[0] for step in write(model.loaded, [ids], read_settings({"max_new_tokens": 5}))]
+    assert [step.id for step in traced.steps] == chosen
+    for i, step in enumerate(traced.steps):
+        weights = step[f"{names}.attention.weights"]
+        assert weights.shape[-2:] == (given if i == 0 else 1, given + i)
+        assert len(step.read) == weights.shape[-2] and len(step.before) == weights.shape[-1]
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        said = step["logits"][0, -1].log_softmax(-1)
+        assert step.log_probability == pytest.approx(float(said[step.id]), abs=1e-6)
+        assert step.alternatives[0].id == int(said.argmax()) == step.id
+    assert traced.text == model.generate("a b c d", max_new_tokens=5)
+
+
+def test_the_last_pass_sees_what_a_pass_over_everything_sees(model: pellucid.Model) -> None:
+    if model.config.kind == "encoder-decoder":
+        pytest.skip("a pass over everything reads a target, which begins with its start token")
+    traced = model.trace_writing("a b c d", max_new_tokens=4)
+    ids = model.tokenizer.encode(["a b c d"])[0].ids + [step.id for step in traced.steps[:-1]]
+    whole = model(torch.tensor([ids])).last_hidden_state[:, -1:]
+    torch.testing.assert_close(traced.steps[-1]["norm.output"], whole, rtol=0, atol=1e-5)
+
+
+def test_only_what_is_asked_for_is_kept(model: pellucid.Model) -> None:
+    traced = model.trace_writing("a b", keep="*layers.0.attention.weights", max_new_tokens=3)
+    assert {name.split("layers")[-1] for step in traced.steps for name in step} == {".0.attention.weights"}
+    with pytest.raises(InputError, match=r"no point is called 'layers.0.atention'"):
+        model.trace_writing("a b", keep="layers.0.atention", max_new_tokens=3)
+    with pytest.raises(InputError, match="num_beams is 2, and one text is traced: pass num_beams=1"):
+        trace_writing(model.loaded, "a b", num_beams=2)
+    with pytest.raises(InputError, match="num_return_sequences is 3"):
+        trace_writing(model.loaded, "a b", num_return_sequences=3)
+
+
+def test_a_step_is_asked_by_other_names_too(model: pellucid.Model) -> None:
+    side, theirs = ("decoder.", "decoder_") if model.config.kind == "encoder-decoder" else ("", "")
+    (step,) = model.trace_writing("a b c", max_new_tokens=1, keep=f"{theirs}attentions[*]").steps
+    assert step.names() == list(step) == [f"{side}layers.{i}.attention.weights" for i in range(len(step))]
+    last = f"{theirs}attentions[-1]"
+    assert last in step and step[last] is step.get(last) is step[step.names()[-1]] and step.get("nothing") is None
+    with pytest.raises(InputError, match=r"this step has no 'logits'; names\(\) lists what it has"):
+        step["logits"]
+
+
+def test_it_ends_where_writing_ends_and_says_the_same(model: pellucid.Model) -> None:
+    whole = model.complete("a b c d", max_new_tokens=12)
+    stop = whole.text[len(whole.text) // 2 :][:2]
+    for option in ({"stop": stop}, {"stop_token_ids": [whole.ids[4]]}):
+        told = model.complete("a b c d", max_new_tokens=12, **option)
+        traced = model.trace_writing("a b c d", keep="logits", max_new_tokens=12, **option)
+        assert traced.text == told.text and [step.id for step in traced.steps] == list(told.ids)
+        assert len(told.ids) < len(whole.ids)
+
+
+def test_a_checkpoint_that_writes_several_texts_is_traced_with_one(model: pellucid.Model) -> None:
+    several = replace(model.loaded, generation={"num_return_sequences": 3, "do_sample": True})
+    said = {"do_sample": False, "max_new_tokens": 3}
+    assert trace_writing(several, "a b", **said).text == model.generate("a b", max_new_tokens=3)
+
+
+def test_steps_and_texts_are_told_apart(model: pellucid.Model) -> None:
+    first, second = (model.trace_writing("a b", keep="logits", max_new_tokens=2) for _ in range(2))
+    assert first == first and first != second and first.steps[0] in first.steps and len({*first.steps}) == 2

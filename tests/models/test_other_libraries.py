@@ -1,0 +1,111 @@
+"""What other libraries call what a model does: told, and in the way of nobody who only asks whether it is there."""
+
+import copy
+import inspect
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import pellucid
+from pellucid import compat
+from pellucid.models.other_libraries import HERE
+from pellucid.training.settings import Settings
+from tests.trace.small import small
+
+
+@pytest.fixture(scope="module")
+def model(minilm: pellucid.Model) -> pellucid.Model:
+    return small("bert", minilm)
+
+
+@pytest.fixture(scope="module")
+def under_their_names(model: pellucid.Model, tmp_path_factory: pytest.TempPathFactory) -> compat.PreTrainedModel:
+    return compat.AutoModel.from_pretrained(model.save(tmp_path_factory.mktemp("bert")))
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_name_of_others_leads_to_what_does_it(
+    name: str, model: pellucid.Model, under_their_names: compat.PreTrainedModel
+) -> None:
+    """And what it leads to is there."""
+    with pytest.raises(AttributeError, match=re.escape(f"a pellucid.Model has no {name!r}: {HERE[name]}")) as caught:
+        getattr(model, name)
+    assert (caught.value.name, caught.value.obj) == (name, model)
+    assert not hasattr(model, name) and getattr(model, name, 7) == 7
+    for called in re.findall(r"\bmodel\.([\w.]+)", HERE[name]):
+        thing = model
+        for part in called.split("."):
+            thing = getattr(thing, part)
+    for called in re.findall(r"\bpellucid\.(load|pipeline|compat|train)\b", HERE[name]):
+        assert getattr(pellucid, called, None) or __import__(f"pellucid.{called}")
+    if "which has it" in HERE[name]:
+        assert hasattr(model.module, name)
+    if "answers to the names" in HERE[name]:
+        assert hasattr(under_their_names, name)
+
+
+def test_what_is_said_works(model: pellucid.Model) -> None:
+    vectors = model.embed(["time flies", "fruit flies"], normalize=True)
+    one, other = vectors
+    torch.testing.assert_close((vectors @ vectors.T)[0, 1], torch.cosine_similarity(one, other, dim=0))
+    assert sum(table.numel() for table in model.parameters()) > 1000
+    assert model.loaded.longest is None or model.loaded.longest > 1
+    assert {table.device for table in model.parameters()} == {model.device}
+    other = copy.deepcopy(model)
+    other.module.embeddings.token.weight.data.copy_(torch.zeros_like(other.module.embeddings.token.weight))
+    assert not other.trace("time flies", keep="embeddings.token")["embeddings.token"].any()
+    assert Settings(activation_checkpointing=True).activation_checkpointing
+
+
+def test_all_else_is_as_it_was(model: pellucid.Model) -> None:
+    for name in ("nothing_like_it", "_repr_png_", "_ipython_canary_method_should_not_exist_", "__len__"):
+        with pytest.raises(AttributeError, match=f"^'Model' object has no attribute '{name}'$"):
+            getattr(model, name)
+    for copied in (copy.copy(model), copy.deepcopy(model)):
+        assert torch.equal(copied("time flies").last_hidden_state, model("time flies").last_hidden_state)
+    bare = object.__new__(pellucid.Model)
+    with pytest.raises(AttributeError, match="no attribute '_loaded'"):
+        bare.config  # noqa: B018 - it is read for its error
+    assert not inspect.isabstract(model) and "encode" not in dir(model)
+
+
+def test_the_error_of_a_property_is_its_own(model: pellucid.Model) -> None:
+    class Broken(pellucid.Model):
+        @property
+        def encode(self) -> None:
+            raise AttributeError("of its own")
+
+        @property
+        def slow(self) -> None:
+            self.nothing_like_it  # noqa: B018 - it is read for its error
+
+    broken = Broken(model.loaded)
+    with pytest.raises(AttributeError, match=r"^of its own$"):
+        broken.encode  # noqa: B018 - it is read for its error
+    with pytest.raises(AttributeError, match="no attribute 'nothing_like_it'"):
+        broken.slow  # noqa: B018 - it is read for its error
+
+
+def test_the_table_is_read_by_whoever_asks_for_a_name_of_it() -> None:
+    look = "import pellucid, sys; pellucid.Model; print('pellucid.models.other_libraries' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_an_output_says_what_it_has(model: pellucid.Model) -> None:
+    output = model("time flies")
+    has = ", ".join(output)
+    for error in (KeyError, pellucid.InputError):
+        with pytest.raises(error) as caught:
+            output[0]
+        assert str(caught.value) == f"an output is asked by name, and not by 0; it has {has}"
+        for given in (slice(1), [1], ["hidden"], None):
+            with pytest.raises(error) as caught:
+                output[given]
+            assert str(caught.value) == f"an output is asked by name, and not by {given!r}; it has {has}"
+        with pytest.raises(error) as caught:
+            output["hidden"]
+        assert str(caught.value) == f"this output has no 'hidden'; it has {has}"
+    assert output.get("hidden") is None and "hidden" not in output and 0 not in output

@@ -1,0 +1,560 @@
+"""The reference's tokenizers, call by call: the same ids, columns, places and texts."""
+
+import copy
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import pellucid
+from pellucid import compat
+from pellucid.compat import tokenizer as module
+
+WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
+KINDS = ("bert", "bert-cased", "roberta", "gpt2", "t5", "xlm-roberta", "mpnet", "mistral", "chat")
+TEXTS = ["The old house isn't far, is it?", "Rain.", "A dog barks; an owl — naïve — answers 42 times!"]
+PAIRS = ["Who barks?", "What falls?", "How often does the owl answer?"]
+REMADE = ("t5", "xlm-roberta", "mistral", "chat")
+"""Kinds of which the reference's fifth version builds a tokenizer of its own in place of the file's."""
+
+Both = tuple[Any, Any]
+Plain = transformers.PreTrainedTokenizerFast
+
+
+def both(kind: str, **said: Any) -> Both:
+    """Our tokenizer and the reference's, of the same files."""
+    ours = compat.AutoTokenizer.from_pretrained(WORDS / kind, **said)
+    if kind not in REMADE:
+        return ours, transformers.AutoTokenizer.from_pretrained(WORDS / kind, **said)
+    names = ["input_ids", "attention_mask"]
+    return ours, Plain.from_pretrained(WORDS / kind, model_input_names=names, **said)
+
+
+def plain(found: Any) -> Any:
+    if isinstance(found, dict | transformers.BatchEncoding):
+        return {name: plain(value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [plain(value) for value in found]
+    return found.tolist() if hasattr(found, "tolist") else found
+
+
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "one text": ((TEXTS[0],), {}),
+    "several": ((TEXTS,), {}),
+    "a pair": ((TEXTS[0], PAIRS[0]), {}),
+    "pairs": ((TEXTS, PAIRS), {}),
+    "an empty second text": ((TEXTS[0], ""), {}),
+    "empty second texts": ((TEXTS[:2], ["", PAIRS[0]]), {}),
+    "pairs as tuples": (([(TEXTS[0], PAIRS[0]), (TEXTS[1], PAIRS[1])],), {}),
+    "by name": ((), {"text": TEXTS[0], "text_pair": PAIRS[0]}),
+    "bare": ((TEXTS,), {"add_special_tokens": False}),
+    "cut": ((TEXTS,), {"truncation": True, "max_length": 7}),
+    "cut unasked": ((TEXTS,), {"max_length": 7}),
+    "cut first": ((TEXTS, PAIRS), {"truncation": "only_first", "max_length": 30}),
+    "places": ((TEXTS,), {"return_offsets_mapping": True, "return_special_tokens_mask": True}),
+    "ids alone": ((TEXTS,), {"return_attention_mask": False, "return_token_type_ids": False}),
+    "types": ((TEXTS, PAIRS), {"return_token_type_ids": True}),
+    "lengths": ((TEXTS,), {"return_length": True}),
+    "stretches": ((TEXTS,), {"truncation": True, "max_length": 9, "stride": 2, "return_overflowing_tokens": True}),
+    "stretches of a pair": (
+        ([PAIRS[0], PAIRS[1]], [TEXTS[2], TEXTS[0]]),
+        {"truncation": "only_second", "max_length": 24, "stride": 4, "return_overflowing_tokens": True},
+    ),
+    "words": ((["My", "naïve", "dog's", "name"],), {"is_split_into_words": True}),
+    "rows of words": (([["Rain", "falls"], ["A", "dog", "barks"]],), {"is_split_into_words": True}),
+    "targets": ((TEXTS,), {"text_target": PAIRS}),
+    "targets, bare": ((TEXTS[0],), {"text_target": PAIRS[0], "add_special_tokens": False}),
+    "targets in words": ((["a", "dog"],), {"text_target": ["My", "naïve"], "is_split_into_words": True}),
+    "targets alone, bare": ((), {"text_target": PAIRS, "add_special_tokens": False, "return_length": True}),
+    "targets alone, in stretches": (
+        (),
+        {"text_target": TEXTS, "truncation": True, "max_length": 9, "stride": 3, "return_overflowing_tokens": True},
+    ),
+}
+PADDED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "tensors": ((TEXTS,), {"padding": True, "return_tensors": "pt"}),
+    "arrays": ((TEXTS, PAIRS), {"padding": "longest", "return_tensors": "np"}),
+    "to a length": ((TEXTS,), {"padding": "max_length", "max_length": 24, "truncation": True, "return_tensors": "pt"}),
+    "to the greatest": ((TEXTS,), {"padding": "max_length", "return_tensors": "pt"}),
+    "to a multiple": ((TEXTS,), {"padding": True, "pad_to_multiple_of": 8}),
+    "targets": ((TEXTS,), {"text_target": PAIRS, "padding": True, "pad_to_multiple_of": 8, "return_tensors": "pt"}),
+    "targets alone": ((), {"text_target": TEXTS, "padding": True, "padding_side": "left", "return_tensors": "np"}),
+    "stretches": (
+        (TEXTS,),
+        {"padding": True, "truncation": True, "max_length": 9, "stride": 2, "return_overflowing_tokens": True},
+    ),
+    "places": ((TEXTS,), {"padding": True, "return_offsets_mapping": True, "return_special_tokens_mask": True}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_call_gives_the_same(kind: str) -> None:
+    ours, theirs = both(kind)
+    for arguments, options in CALLS.values():
+        assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), options
+    one = ours(TEXTS[0], return_tensors="pt")
+    assert torch.equal(one.input_ids, one["input_ids"]) and one.to("cpu").tokens() == ours(TEXTS[0]).tokens()
+    if theirs.pad_token is None:
+        with pytest.raises(pellucid.InputError, match=r"no padding token: tokenizer.pad_token = tokenizer.eos_token"):
+            ours(TEXTS, padding=True)
+        ours.pad_token, theirs.pad_token = ours.eos_token, theirs.eos_token
+    for side in ("right", "left"):
+        ours.padding_side = theirs.padding_side = side
+        for arguments, options in PADDED.values():
+            assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), (side, options)
+        rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}]
+        assert plain(ours.pad(rows, return_tensors="pt"))["input_ids"] == plain(theirs.pad(rows)["input_ids"])
+    for row in (range(5, 8), tuple(torch.tensor([5, 6, 7]))):
+        found = ours.pad({"input_ids": row}, pad_to_multiple_of=np.int64(4))
+        assert plain(found) == plain(ours.pad({"input_ids": [5, 6, 7]}, pad_to_multiple_of=4))
+
+
+@pytest.mark.parametrize("endless", [int(1e30), 1e30, None])
+def test_without_a_greatest_length_nothing_is_filled_up_to_it(endless: float | None) -> None:
+    ours, theirs = both("bert")
+    ours.model_max_length, theirs.model_max_length = endless, int(1e30)
+    assert ours.model_max_length == theirs.model_max_length
+    said = {"padding": "max_length", "pad_to_multiple_of": 8}
+    assert plain(ours(TEXTS, **said)) == plain(theirs(TEXTS, **said))
+    assert plain(ours(TEXTS, truncation=True)) == plain(theirs(TEXTS, truncation=True))
+
+
+@pytest.mark.parametrize("overflowing", [False, True])
+def test_a_second_text_that_is_not_there_is_not_cut(overflowing: bool) -> None:
+    ours, theirs = both("bert")
+    said = {"truncation": "only_second", "return_overflowing_tokens": overflowing}
+    assert plain(ours(TEXTS[0], max_length=99, **said)) == plain(theirs(TEXTS[0], max_length=99, **said))
+    with pytest.raises(Exception, match="Second sequence not provided"):
+        theirs(TEXTS[0], max_length=4, **said)
+    with pytest.raises(pellucid.InputError, match="there is one text alone"):
+        ours(TEXTS[0], max_length=4, **said)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cutting_at_the_left(kind: str) -> None:
+    ours, theirs = both(kind, truncation_side="left")
+    for arguments, options in CALLS.values():
+        if "max_length" in options:
+            assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), options
+    for strategy in (True, "only_first", "only_second"):
+        said = {"truncation": strategy, "max_length": 26, "return_offsets_mapping": True}
+        for pair in ((TEXTS[2], PAIRS[0]), (PAIRS[0], TEXTS[2])):
+            if strategy is True or len(ours(pair[strategy == "only_second"]).input_ids) > 18:
+                assert plain(ours(*pair, **said)) == plain(theirs(*pair, **said)), (said, pair)
+    before = ours(TEXTS, truncation=True, max_length=7).input_ids
+    ours.truncation_side = theirs.truncation_side = "right"
+    after = ours(TEXTS, truncation=True, max_length=7).input_ids
+    assert after == theirs(TEXTS, truncation=True, max_length=7).input_ids != before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_spaces_are_cleaned_up_as_asked(kind: str) -> None:
+    for said in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
+        ours, theirs = both(kind, **said)
+        assert ours.clean_up_tokenization_spaces == theirs.clean_up_tokenization_spaces
+        rows = theirs(["It isn 't , is it ? A ' b ' . I 'm , we 've , they 're , he 's !"]).input_ids
+        for asked in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
+            assert ours.decode(rows[0], **asked) == theirs.decode(rows[0], **asked), (said, asked)
+            assert ours.decode(rows, **asked) == ours.batch_decode(rows, **asked) == theirs.batch_decode(rows, **asked)
+    apart = {"spaces_between_special_tokens": False}
+    assert ours.decode(rows[0], **apart) == theirs.decode(rows[0], **apart)
+    assert ours.batch_decode(rows, **apart) == theirs.batch_decode(rows, **apart)
+    ours.clean_up_tokenization_spaces = theirs.clean_up_tokenization_spaces = True
+    assert ours.decode(rows[0]) == theirs.decode(rows[0])
+    changed = ours.decode(rows[0]) != ours.decode(rows[0], clean_up_tokenization_spaces=False)
+    assert changed == (kind in ("bert", "bert-cased", "mpnet", "t5", "xlm-roberta"))
+
+
+def test_spaces_of_bpe_stay_unless_forced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    module._warn_of_spaces.cache_clear()
+    own = compat.AutoTokenizer.from_pretrained(WORDS / "gpt2")
+    for _ in range(2):
+        assert own.decode(own("a , b").input_ids, clean_up_tokenization_spaces=True) == "a , b"
+    assert caplog.text.count("clean_up_tokenization_spaces=True is not followed") == 1
+    shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
+    path = tmp_path / "gpt2" / "tokenizer_config.json"
+    forced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"clean_up_tokenization_spaces": True, forced: True}))
+    ours, theirs = (library.AutoTokenizer.from_pretrained(tmp_path / "gpt2") for library in (compat, transformers))
+    ids = ours("Is it , then ?").input_ids
+    assert ours.decode(ids) == theirs.decode(ids) == "Is it, then?"
+
+
+GROWTH: dict[str, Callable[[Any], Any]] = {
+    "tokens": lambda t: t.add_tokens(["<new>", "zorp", "a"]),
+    "one token": lambda t: t.add_tokens("zorp"),
+    "a token with flags": lambda t: t.add_tokens(transformers.AddedToken("zorp", single_word=True, lstrip=True)),
+    "special tokens": lambda t: t.add_tokens(["<new>"], special_tokens=True),
+    "a role": lambda t: t.add_special_tokens({"pad_token": "[PADDING]"}),
+    "a role of a token that is there": lambda t: t.add_special_tokens({"pad_token": t.eos_token or t.sep_token}),
+    "without a role": lambda t: t.add_special_tokens({"additional_special_tokens": ["<new>", "<b>"]}),
+    "further ones without a role": lambda t: t.add_special_tokens({"extra_special_tokens": ("<new>", "<b>")}),
+    "a role that is emptied": lambda t: setattr(t, "pad_token", None),
+    "an id that is emptied": lambda t: setattr(t, "pad_token_id", None),
+    "ids of roles": lambda t: setattr(t, "pad_token_id", max(t.all_special_ids)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", GROWTH)
+def test_a_vocabulary_grows(kind: str, how: str, tmp_path: Path) -> None:
+    ours, theirs = both(kind)
+    kept, before = ours.pellucid, len(ours)
+    assert GROWTH[how](ours) == GROWTH[how](theirs)
+    ours.save_pretrained(tmp_path)
+    text = "a zorp , zorps <new> <b> and [PADDING]"
+    for one in (ours, copy.deepcopy(ours), compat.AutoTokenizer.from_pretrained(tmp_path)):
+        assert (len(one), one.get_added_vocab()) == (len(theirs), theirs.get_added_vocab())
+        assert plain(one(text)) == plain(theirs(text)) and one.tokenize(text) == theirs.tokenize(text)
+        for skip in (False, True):
+            assert one.decode(one(text).input_ids, skip) == theirs.decode(theirs(text).input_ids, skip)
+        assert (one.pad_token, one.pad_token_id) == (theirs.pad_token, theirs.pad_token_id)
+        assert list(one.special_tokens_map) == list(theirs.special_tokens_map)
+        assert set(one.all_special_ids) == set(theirs.all_special_ids)
+    assert len(kept) == before and "zorp" not in kept.vocab  # whoever holds the tokenizer of before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_and_tokens_both_ways(kind: str) -> None:
+    ours, theirs = both(kind)
+    for text in TEXTS:
+        ids = theirs.encode(text)
+        assert ours.encode(text) == ids and ours.tokenize(text) == theirs.tokenize(text)
+        for given in (ids, torch.tensor(ids), torch.tensor(ids).numpy()):
+            assert ours.decode(given) == theirs.decode(given)
+            assert ours.convert_ids_to_tokens(given) == theirs.convert_ids_to_tokens(given)
+        assert ours.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True)
+        tokens = ours.tokenize(text)
+        assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens)
+        assert ours.convert_tokens_to_string(tokens) == theirs.convert_tokens_to_string(tokens)
+    rows = theirs(TEXTS).input_ids
+    assert ours.batch_decode(rows) == theirs.batch_decode(rows) == ours.decode(rows)
+    assert ours.convert_ids_to_tokens(7) == theirs.convert_ids_to_tokens(7)
+    assert ours.convert_tokens_to_ids("nowhere at all") == theirs.convert_tokens_to_ids("nowhere at all")
+    assert ours.encode(TEXTS[0], PAIRS[0], return_tensors="pt").tolist() == [theirs.encode(TEXTS[0], PAIRS[0])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_facts(kind: str) -> None:
+    ours, theirs = both(kind)
+    for pair in (False, True):
+        assert ours.num_special_tokens_to_add(pair) == theirs.num_special_tokens_to_add(pair)
+    assert (ours.vocab_size, len(ours), ours.model_max_length) == (
+        theirs.vocab_size,
+        len(theirs),
+        theirs.model_max_length,
+    )
+    assert ours.get_vocab() == theirs.get_vocab() and ours.is_fast
+    for role in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
+        assert getattr(ours, f"{role}_token") == getattr(theirs, f"{role}_token")
+        assert getattr(ours, f"{role}_token_id") == getattr(theirs, f"{role}_token_id")
+    assert set(ours.all_special_tokens) == set(theirs.all_special_tokens)
+    assert set(ours.all_special_ids) == set(theirs.all_special_ids)
+
+
+@pytest.mark.parametrize("text", ["", [""], ["", ""]], ids=str)
+def test_a_text_without_tokens_has_whole_numbers(text: Any) -> None:
+    ours, theirs = both("gpt2")
+    for kind in ("pt", "np"):
+        found, wanted = (one(text, return_tensors=kind) for one in (ours, theirs))
+        assert {key: (value.dtype, value.shape) for key, value in found.items()} == {
+            key: (value.dtype, value.shape) for key, value in wanted.items()
+        }
+
+
+def test_words_of_a_batch() -> None:
+    ours, theirs = (tokenizer(TEXTS[:2], PAIRS[:2], padding=True) for tokenizer in both("bert"))
+    for row in (0, 1):
+        assert ours.word_ids(row) == theirs.word_ids(row)
+        assert ours.sequence_ids(row) == theirs.sequence_ids(row)
+    split = [tokenizer(["My", "naïve", "dog"], is_split_into_words=True).word_ids() for tokenizer in both("bert")]
+    assert split[0] == split[1]
+    assert ours.char_to_token(0, 5) == theirs.char_to_token(0, 5)
+    assert ours.char_to_token(0, 5, 1) == theirs.char_to_token(0, 5, 1)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "mistral", "chat", "nothing around"])
+def test_padding_is_no_part_of_a_text(kind: str, special: bool, side: str, tmp_path: Path) -> None:
+    """Whether or not tokens stand around it, and whether or not the file says anything of that."""
+    said: dict[str, Any] = {"padding": True, "padding_side": side, "add_special_tokens": special}
+    if kind == "nothing around":
+        folder = shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
+        found = json.loads((folder / "tokenizer.json").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps(found | {"post_processor": None}))
+        ours, theirs = (one.from_pretrained(folder) for one in (compat.AutoTokenizer, Plain))
+    else:
+        ours, theirs = both(kind)
+    for tokenizer in (ours, theirs):
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    for given in ({"text": TEXTS}, {"text": [["a", "word"], ["b"]], "is_split_into_words": True}):
+        found, wanted = ours(**given, **said), theirs(**given, **said)
+        sides = [found.sequence_ids(row) for row in range(len(given["text"]))]
+        assert sides == [wanted.sequence_ids(row) for row in range(len(given["text"]))]
+        assert any(None in row for row in sides)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("padding", [True, "max_length"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "chat"])
+def test_what_a_batch_says_of_its_tokens_counts_padding(kind: str, padding: bool | str, side: str) -> None:
+    said: dict[str, Any] = {"padding": padding, "padding_side": side, "max_length": 40, "truncation": True}
+    ours, theirs = (one(TEXTS, PAIRS, return_length=True, **said) for one in both(kind))
+    assert plain(ours) == plain(theirs)
+    for row in range(len(TEXTS)):
+        assert ours.tokens(batch_index=row) == theirs.tokens(batch_index=row)
+        assert ours.word_ids(batch_index=row) == theirs.word_ids(batch_index=row)
+        assert ours.sequence_ids(batch_index=row) == theirs.sequence_ids(batch_index=row)
+        assert ours[row].ids == theirs[row].ids == ours[row:][0].ids
+        assert ours[row].attention_mask == theirs[row].attention_mask
+        for i in range(4):
+            for name, place in (
+                ("char_to_token", {"batch_or_char_index": row, "char_index": i, "sequence_index": 1}),
+                ("word_to_tokens", {"batch_or_word_index": row, "word_index": 0, "sequence_index": 1}),
+                ("token_to_word", {"batch_or_token_index": row, "token_index": 20 + i}),
+                ("token_to_chars", {"batch_or_token_index": row, "token_index": 20 + i}),
+            ):
+                assert getattr(ours, name)(**place) == getattr(theirs, name)(**place)
+    ours, theirs = (one(TEXTS[0], return_length=True) for one in both(kind))
+    assert ours["length"] == theirs["length"] == [len(ours.input_ids)]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_collator_hides_tokens_as_with_the_reference_s_words(kind: str) -> None:
+    batches = []
+    for tokenizer in both(kind):
+        torch.manual_seed(0)
+        collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4)
+        batches.append(plain(collate([dict(tokenizer(text)) for text in TEXTS])))
+    assert batches[0] == batches[1]
+    ours, theirs = both(kind)
+    for ids in (ours(TEXTS[0]).input_ids, torch.tensor(ours(TEXTS[1]).input_ids)):
+        assert ours.get_special_tokens_mask(ids, already_has_special_tokens=True) == theirs.get_special_tokens_mask(
+            ids, already_has_special_tokens=True
+        )
+    for said in ({}, {"token_ids_1": [5], "already_has_special_tokens": True}):
+        with pytest.raises(
+            pellucid.InputError, match="only ids of whole rows, with their special tokens, are masked here"
+        ):
+            ours.get_special_tokens_mask([5], **said)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_places_in_a_batch(kind: str) -> None:
+    ours, theirs = (tokenizer(TEXTS, PAIRS) for tokenizer in both(kind))
+    assert ours.n_sequences == theirs.n_sequences == 2
+    assert [row.ids for row in ours.encodings] == ours.input_ids
+    for at in range(1, 6):
+        for where in ((at,), (1, at)):
+            assert ours.token_to_chars(*where) == theirs.token_to_chars(*where)
+            assert ours.token_to_word(*where) == theirs.token_to_word(*where)
+            assert ours.word_to_tokens(*where) == theirs.word_to_tokens(*where)
+    assert ours.word_to_tokens(0, 1, 1) == theirs.word_to_tokens(0, 1, 1)
+    assert ours.token_to_chars(2).end == theirs.token_to_chars(2).end
+
+
+def test_a_side_and_a_mask_for_one_call() -> None:
+    ours, theirs = both("bert")
+    rows = {"input_ids": [[5, 6, 7], [8]]}
+    for options in ({}, {"padding_side": "left"}, {"return_attention_mask": False}, {"verbose": False}):
+        assert plain(ours.pad(rows, **options)) == plain(theirs.pad(rows, **options)), options
+    for options in ({"padding_side": "left"}, {"verbose": False}):
+        assert plain(ours(TEXTS, padding=True, **options)) == plain(theirs(TEXTS, padding=True, **options)), options
+    assert plain(ours(text_target=TEXTS)) == plain(theirs(text_target=TEXTS))
+    assert ours.padding_side == "right"
+
+
+def test_several_conversations() -> None:
+    ours, theirs = both("chat")
+    turns = [{"role": "user", "content": "What falls?"}, {"role": "assistant", "content": "Rain."}]
+    for options in (
+        {"tokenize": False},
+        {"padding": True, "return_tensors": "pt"},
+        {"truncation": True, "max_length": 5},
+        {"return_dict": False},
+    ):
+        for given in ([turns, turns[:1]], [turns]):
+            wanted = theirs.apply_chat_template(given, **options)
+            assert plain(ours.apply_chat_template(given, **options)) == plain(wanted), options
+    assert ours.chat_template == theirs.chat_template == ours.get_chat_template() == theirs.get_chat_template()
+    with pytest.raises(pellucid.InputError, match="return_assistant_tokens_mask is True"):
+        ours.apply_chat_template(turns, return_assistant_tokens_mask=True)
+
+
+def test_a_conversation() -> None:
+    ours, theirs = both("chat")
+    turns = [{"role": "user", "content": "What falls?"}, {"role": "assistant", "content": "Rain."}]
+    for options in ({"tokenize": False}, {"tokenize": False, "add_generation_prompt": True}, {"return_tensors": "pt"}):
+        assert plain(ours.apply_chat_template(turns, **options)) == plain(theirs.apply_chat_template(turns, **options))
+    ids = ours.apply_chat_template(turns, return_dict=False)
+    assert ids == theirs.apply_chat_template(turns, return_dict=False)
+    more = {"tokenizer_kwargs": {"return_offsets_mapping": True}}
+    assert plain(ours.apply_chat_template(turns, **more)) == plain(theirs.apply_chat_template(turns, **more))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(["old", "house"], ["who", "barks"]), ([["old"], ["a", "house"]], [["who", "barks"], ["x"]])],
+    ids=["one", "two"],
+)
+def test_split_words_may_be_pairs(first: Any, second: Any) -> None:
+    ours, theirs = both("bert")
+    said = {"is_split_into_words": True, "padding": True}
+    assert plain(ours(first, second, **said)) == plain(theirs(first, second, **said))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_asked_of_a_fast_tokenizer_is_told(kind: str, tmp_path: Path) -> None:
+    ours, theirs = both(kind)
+    assert ours.max_len_single_sentence == theirs.model_max_length - theirs.num_special_tokens_to_add()
+    assert ours.max_len_sentences_pair == theirs.model_max_length - theirs.num_special_tokens_to_add(pair=True)
+    added = {i: str(token) for i, token in ours.added_tokens_decoder.items()}
+    assert added == {i: str(token) for i, token in theirs.added_tokens_decoder.items()} and added
+    found, wanted = (one.backend_tokenizer.encode("a dog, THE dog") for one in (ours, theirs))
+    assert (found.ids, found.offsets) == (wanted.ids, wanted.offsets)
+    assert ours.init_kwargs == ours.pellucid.settings and ours.init_kwargs is not ours.pellucid.settings
+    paths = ours.save_pretrained(tmp_path / "one")
+    assert paths == tuple(str(tmp_path / "one" / name) for name in ("tokenizer_config.json", "tokenizer.json"))
+    assert {*paths} == {str(path) for path in (tmp_path / "one").iterdir()}
+    assert {*paths} <= {path.replace("two", "one") for path in theirs.save_pretrained(str(tmp_path / "two"))}
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "gpt2"])
+def test_a_folder_that_holds_a_tokenizer_alone(kind: str, tmp_path: Path) -> None:
+    ours, theirs = both(kind, padding_side="left")
+    ours.save_pretrained(tmp_path)
+    for again in both(tmp_path.as_posix()):
+        assert plain(again(TEXTS, PAIRS)) == plain(theirs(TEXTS, PAIRS))
+        assert again.padding_side == "left"
+
+
+def test_both_sides_are_settings(tmp_path: Path) -> None:
+    ours = compat.AutoTokenizer.from_pretrained(WORDS / "bert")
+    kept = ours.pellucid
+    ours.padding_side = ours.truncation_side = "left"
+    assert (ours.pellucid.settings["padding_side"], ours.pellucid.truncation_side) == ("left", "left")
+    assert kept.settings.get("padding_side", "right") == kept.truncation_side == "right"
+    again = compat.AutoTokenizer(ours.pellucid)
+    assert again(TEXTS, padding=True).input_ids == ours(TEXTS, padding=True).input_ids
+    assert again.padding_side == copy.deepcopy(ours).padding_side == "left"
+
+
+@pytest.mark.parametrize("name", ["additional_special_tokens", "pad_token"])
+def test_what_is_refused_adds_nothing(name: str) -> None:
+    ours = compat.AutoTokenizer.from_pretrained(WORDS / "bert")
+    before = len(ours)
+    with pytest.raises(pellucid.InputError):
+        ours.add_special_tokens({"bos_token": "<begin>", name: 3})
+    assert len(ours) == before and ours.bos_token is None
+
+
+def test_what_is_set_is_its_own(tmp_path: Path) -> None:
+    shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
+    first, second = (compat.AutoTokenizer.from_pretrained(tmp_path / "gpt2") for _ in range(2))
+    kept = first.pellucid
+    first.pad_token = first.eos_token
+    first.model_max_length = 5
+    assert (first.pad_token_id, second.pad_token_id, kept.pad_token_id) == (first.eos_token_id, None, None)
+    assert first("a b c d e f g h", truncation=True).input_ids == second("a b c d e f g h").input_ids[:5]
+    for twin in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert (twin.pad_token, twin.model_max_length, twin("a b").input_ids) == (
+            first.pad_token,
+            5,
+            first("a b").input_ids,
+        )
+    assert "at most 5 a text" in repr(first)
+
+
+@pytest.mark.parametrize(
+    ("call", "fragment"),
+    [
+        (lambda t: t(3), "was given int, expected a text or a list of texts"),
+        (lambda t: t(["a", 3]), "text 1 is int, expected a string"),
+        (lambda t: t(["a", "b"], ["c"]), "2 texts but 1 second text:"),
+        (
+            lambda t: t("a", return_offset_mapping=True),
+            r"no option 'return_offset_mapping' \(did you mean return_offsets",
+        ),
+        (lambda t: t([["a"], ["b"]], [["c"]], is_split_into_words=True), "2 texts but 1 second text:"),
+        (
+            lambda t: t.apply_chat_template([{"role": "user", "content": "x"}], sanitize_control_tokens=True),
+            "sanitize_control_tokens is True and is not followed: leave it out, .* and parse_special_tokens=False",
+        ),
+        (
+            lambda t: t.apply_chat_template(
+                [{"role": "user", "content": "x"}], chat_template="{{ 1 }}", continue_final_message="reasoning"
+            ),
+            "continue_final_message is 'reasoning', expected true or false",
+        ),
+        (lambda t: t([["a", 3]], is_split_into_words=True), "text 0 is .'a', 3., expected a list of words"),
+        (lambda t: t(["a b c", "a"], return_tensors="pt"), "pass padding=True"),
+        (lambda t: t("a", return_tensors="tf"), "return_tensors is 'tf', expected 'pt', 'np' or None"),
+        (lambda t: t("a", padding="all"), "padding is 'all'"),
+        (lambda t: t("a b c d e", "f", truncation=True, max_length=6, return_overflowing_tokens=True), "say which"),
+        (
+            lambda t: t("a b c d e", truncation=True, max_length=5, stride=3, return_overflowing_tokens=True),
+            "stride is 3, and a stretch has room for 3 tokens",
+        ),
+        (
+            lambda t: setattr(t, "pad_token", "[NOTHING]"),
+            r"this vocabulary has no such token: tokenizer.add_special_tokens\({'pad_token': ...}\) adds it",
+        ),
+        (lambda t: setattr(t, "padding_side", "middle"), "padding_side is 'middle'"),
+        (lambda t: setattr(t, "truncation_side", "top"), "truncation_side is 'top', expected 'left' or 'right'"),
+        (lambda t: t("a", padding=True, padding_side="top"), "padding_side is 'top'"),
+        (lambda t: setattr(t, "pad_token_id", 999), "id 999 is not in this vocabulary"),
+        (lambda t: setattr(t, "pad_token_id", "0"), "pad_token_id is '0', expected the id of a token, or None"),
+        (lambda t: setattr(t, "pad_token", ["[PAD]"]), "this vocabulary has no such token"),
+        (
+            lambda t: t.add_special_tokens({"additional_special_tokens": "<xy>"}),
+            "additional_special_tokens is '<xy>', expected a list of tokens",
+        ),
+        (
+            lambda t: t.add_special_tokens({"extra_special_tokens": transformers.AddedToken("<xy>")}),
+            r"extra_special_tokens is AddedToken\(.*, expected a list of tokens",
+        ),
+        (lambda t: t.add_special_tokens({"pad_token": ["[PAD]"]}), "pad_token is ...PAD..., expected a text"),
+        (lambda t: t.add_tokens([3]), "a token to be added is 3, expected a text"),
+        (lambda t: t.add_special_tokens({"pad_tokn": "x"}), r"called 'pad_tokn' \(did you mean pad_token"),
+        (lambda t: setattr(t, "pad_tokn", "x"), r"cannot be set \(did you mean pad_token"),
+        (lambda t: type(t).from_pretrained(WORDS / "bert", do_lowercase=True), "no argument 'do_lowercase' to open"),
+        (lambda t: type(t).from_pretrained(WORDS), "holds no tokenizer"),
+    ],
+)
+def test_what_cannot_be_is_told(call: Any, fragment: str) -> None:
+    with pytest.raises(pellucid.InputError, match=fragment):
+        call(compat.AutoTokenizer.from_pretrained(WORDS / "bert"))
+
+
+def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
+    ours, theirs = both("bert")
+    texts = ["old house", "who barks and how often"]
+    said = {"padding": "max_length", "max_length": 6}
+    assert plain(ours(texts, **said)) == plain(theirs(texts, **said))
+    for row in ({"input_ids": [5, 6, 7]}, {"input_ids": torch.tensor([5, 6, 7])}, {"input_ids": [5], "labels": 1}):
+        for options in ({}, {"padding": "max_length", "max_length": 5}):
+            assert plain(ours.pad(dict(row), **options)) == plain(theirs.pad(dict(row), **options))
+            assert plain(ours.pad(row, **options, return_tensors="pt")) == plain(theirs.pad(dict(row), **options))
+    assert ours.pad({"input_ids": [5], "name": "q"})["name"] == "q"
+    assert plain(ours.pad({"input_ids": (5, 6)}, **said)) == plain(ours.pad({"input_ids": [5, 6]}, **said))
+    whole = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+    for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may lengthen
+        rows = [{**theirs(text, **whole), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]
+        assert plain(ours.pad(rows)) == plain(theirs.pad(rows))
+    with pytest.raises(pellucid.InputError, match=r"^labels of unequal length make no tensor"):
+        ours.pad([{"input_ids": [5], "labels": [2, 2]}, {"input_ids": [5], "labels": [3]}], return_tensors="pt")
+
+
+def test_what_lies_behind_a_text_has_no_place() -> None:
+    ours, theirs = (tokenizer("old house") for tokenizer in both("bert"))
+    for at in (1, 3, 40):
+        assert ours.token_to_word(at) == theirs.token_to_word(at)
+        assert ours.char_to_token(at) == theirs.char_to_token(at)
