@@ -300,7 +300,7 @@ def test_an_edit_is_checked_where_it_is_asked_for(tmp_path: Path) -> None:
         ("TextStreamer", "take it from transformers"),
         ("SentenceTransformer", r"pellucid.load\(NAME\).embed\(texts\) gives its vectors"),
         ("CrossEncoder", r'pellucid.pipeline\("text-ranking", model=NAME\)'),
-        ("StoppingCriteria", r"stop_strings="),
+        ("StoppingCriteria", r"a pipeline at stop_strings=.*pellucid.generate\(prompt, stop="),
         ("AutoModelForMultipleChoice", "no head that chooses among several texts is read"),
         ("logging", r"Python's logging.getLogger\('pellucid'\)"),
         ("os", "^pellucid.compat has no 'os'$"),

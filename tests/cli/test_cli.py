@@ -507,9 +507,12 @@ def test_an_answer_that_is_cut_is_no_answer(tmp_path: Path, buffered: str) -> No
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
-def test_streams_that_take_no_more(typed: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("asked", [["models"], ["--help"], ["look", "--help"]], ids=" ".join)
+def test_streams_that_take_no_more(
+    typed: Callable[..., int], capsys: pytest.CaptureFixture[str], asked: list[str]
+) -> None:
     with Path("/dev/full").open("w") as out:
-        assert typed("models", stdout=out) == 6
+        assert typed(*asked, stdout=out) == 6
     assert capsys.readouterr().err == "pellucid: no space left where the answer is written\n"
     with contextlib.closing(io.FileIO("/dev/full", "w")) as lost:
         said = io.TextIOWrapper(lost, write_through=True)

@@ -282,7 +282,7 @@ def test_a_value_of_the_wrong_kind_is_named(name: str, legacy: bool, tmp_path: P
     ("said", "asked", "fragment"),
     [
         ({"do_sample": True, "temperature": -1}, {"temperature": 0.5}, "temperature is -1"),
-        ({"num_beams": 10**9}, {"num_beams": 1}, "num_beams is 1000000000"),
+        ({"num_beams": 10**9}, {"num_beams": 1}, "num_beams is 1000000000, expected a whole number from 1 to 1,000"),
         ({"eos_token_id": -4}, None, "eos_token_id is -4"),
         ({"num_return_sequences": 3}, {"num_return_sequences": 1}, "num_return_sequences is 3"),
         ({"stop_strings": ["x" * 2000]}, {"stop": "y"}, "a text of 2,000 characters"),

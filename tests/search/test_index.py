@@ -537,8 +537,8 @@ def test_an_index_that_does_not_say_how_texts_were_read_opens_where_their_ends_a
 
 
 def test_no_folder_and_a_folder_that_is_taken_are_said(index: pellucid.Index, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no index"):
-        pellucid.Index.open(tmp_path / "nowhere")
+    with pytest.raises(NotFoundError, match=r"there is no index '.*/no where': .* -o '.*/no where'$"):
+        pellucid.Index.open(tmp_path / "no where")
     with pytest.raises(InputError, match="holds an index already"):
         pellucid.Index.build(index.loaded, ["a"], index.folder)
     with pytest.raises(InputError, match="exists already"):

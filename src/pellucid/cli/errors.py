@@ -27,6 +27,7 @@ def run(app: click.Command) -> int:
         sys.stdin.reconfigure(errors="strict")  # without a locale Python lets bytes pass that are no text
     try:
         code = app.main(standalone_mode=False)  # what `ctx.exit(code)` said, or what the command returned
+        sys.stdout.flush()  # what cannot be written is told here, and not by Python as it ends
     except click.UsageError as error:
         return _usage(error)
     except Exit as error:

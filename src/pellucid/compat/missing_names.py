@@ -13,8 +13,8 @@ _TEXTS = "models of texts alone are read here"
 _WAYS = {
     r"(Seq2Seq)?Trainer|(Seq2Seq)?TrainingArguments|\w*Callback|TrainerState|TrainerControl|EvalPrediction": _THEIRS,
     r"DataCollator\w*|default_data_collator|Text(Iterator)?Streamer|get_\w*schedule\w*|Adafactor": _THEIRS,
-    r"StoppingCriteria(List)?|StopStringCriteria": "generate(..., stop_strings=[...], tokenizer=tokenizer) says when a "
-    "text ends, and max_new_tokens how long it may be",
+    r"StoppingCriteria(List)?|StopStringCriteria": "generate ends at eos_token_id and max_new_tokens, a pipeline at "
+    "stop_strings=[...], and model.pellucid.generate(prompt, stop=[...]) at a text",
     r"\w*LogitsProcessor(List)?|\w*LogitsWarper": "generate takes its rules by name, such as no_repeat_ngram_size",
     r"PreTrainedTokenizer(Fast|Base)?": _TOKENIZER,
     r"SentenceTransformer": "pellucid.load(NAME).embed(texts) gives its vectors",

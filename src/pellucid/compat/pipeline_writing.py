@@ -12,10 +12,9 @@ from pellucid.compat.arguments import Unfollowed
 from pellucid.compat.generate import DEFAULT_LENGTH, REFERENCE_TOP_K, TORCH, agreeing, useful
 from pellucid.compat.generation_config import UNFOLLOWED, spread
 from pellucid.compat.pipeline_call import Asked, Round
-from pellucid.config.checks import count
 from pellucid.errors import InputError
 from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, started
-from pellucid.generation.settings import APART, SAMPLING
+from pellucid.generation.settings import APART, SAMPLING, check_beams
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.model import Model
 from pellucid.tasks.checkpoint_settings import params_of, prefix_of
@@ -92,7 +91,7 @@ class Written(Asked, ABC):
 
     def options(self) -> dict[str, Any]:
         said = self._heard()
-        count("num_beams", said.get("num_beams", 1))
+        check_beams(said.get("num_beams", 1))
         if "do_sample" not in self.said and said.get("num_beams", 1) > 1:
             said["do_sample"] = False
         if "num_beams" not in self.said and said.get("do_sample"):

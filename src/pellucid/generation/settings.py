@@ -63,7 +63,7 @@ class Settings:
             raise InputError(f"seed is a source of {self.seed.device}, expected one of the CPU, or a number")
         if self.seed is not None and not isinstance(self.seed, torch.Generator):
             count("seed", self.seed, most=2**63 - 1, least=0)
-        count("num_beams", self.num_beams, most=1_000)
+        check_beams(self.num_beams)
         within("length_penalty", self.length_penalty, least=-100, most=100)
         early = self.early_stopping
         if type(early) is not bool and not is_word(early, "never"):
@@ -165,12 +165,18 @@ def _check_followed(given: Mapping[str, Any], settings: Settings) -> None:
         raise InputError(own, wrong, Argument("min_new_tokens"), told)
 
 
+def check_beams(num_beams: Any) -> None:
+    """How many beginnings may be followed at a time."""
+    count("num_beams", num_beams, most=1_000)
+
+
 def check_kinds(asked: Mapping[str, Any]) -> None:
     """Refuses what is not even of the kind that an option has."""
     given = {name: value for name, value in asked.items() if value is not None}
-    for name, check in (("num_beams", count), ("do_sample", truth)):
-        if name in given:
-            check(name, given[name])
+    if "num_beams" in given:
+        check_beams(given["num_beams"])
+    if "do_sample" in given:
+        truth("do_sample", given["do_sample"])
     _check_lists({name: _plain(name, value) for name, value in given.items()})
 
 

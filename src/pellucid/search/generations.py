@@ -17,6 +17,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import sqlite3
 import time
@@ -73,7 +74,8 @@ def _newest(folder: Path) -> Path:
     with reading(folder):  # a name that is too long, or within a folder of somebody else
         there = folder.is_dir()
     if not there:
-        raise NotFoundError(f"there is no index {str(folder)!r}: build one with pellucid index build FILE -o {folder}")
+        build = f"pellucid index build FILE -o {shlex.quote(str(folder))}"
+        raise NotFoundError(f"there is no index {str(folder)!r}: build one with {build}")
     found = generations(folder)
     if not found:
         unfinished = (folder / BUILDING).is_dir()
