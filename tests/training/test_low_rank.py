@@ -299,7 +299,7 @@ def test_its_base_is_not_written_over(checkpoint: Checkpoint, feelings: Callable
     (tmp_path / "link").symlink_to(base)
     before = sorted(base.iterdir())
     for out in (base, tmp_path / "link"):
-        with pytest.raises(InputError, match="holds the base, which a training needs"):
+        with pytest.raises(InputError, match="holds the base, which the adapter needs to be there"):
             given = {"adapter_only": True, "out": out, "overwrite": True, **QUICK}
             pellucid.train(base, feelings(16), "text-classification", **given)
     with pytest.raises(InputError, match="holds the base"):

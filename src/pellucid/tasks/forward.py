@@ -58,9 +58,9 @@ def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
     for name, rows in given.items():
         if rows is not None and name not in loaded.module.reads:
             raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
-    device = loaded.module.device
-    here = {name: _tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}
     try:
+        device = loaded.module.device
+        here = {name: _tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}
         return loaded.module(**here, watch=watch)
     except (AttributeError, TypeError) as error:
         if (part := _of_others(loaded.module)) is None:

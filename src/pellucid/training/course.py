@@ -70,9 +70,10 @@ def learn(
     """
     given.check(objective)
     folder = check_folder(out, resume=resume, overwrite=overwrite)
-    if out is not None:
-        needs = "the adapter needs to be there" if settings.adapter_only else "a training needs to go on"
-        check_apart(out, base, needs)
+    if out is not None and settings.adapter_only:
+        check_apart(out, base)
+    elif out is not None:
+        check_apart(out, base, "a training needs to go on where it was broken off")
     plan = planned(base, given, objective, settings)
     device = next(plan.loaded.module.parameters()).device
     with contextlib.ExitStack() as held:
