@@ -15,7 +15,7 @@ _COMMAND = re.compile(r"(pip install|hf download|pellucid [a-z]+) [^`\n]*")
 
 
 def typed_options(path: str, text: str) -> list[str]:
-    """`--option` in a sentence of a room that knows no command line: it names an `Argument` for `cli/option_errors.py`.
+    """`--option` in a sentence of a room that knows no command line: it names an `Argument` for `cli/options.py`.
 
     Whole commands are words of a shell anyway.
     """

@@ -492,7 +492,7 @@ def test_a_model_is_a_module_among_others(tmp_path: Path) -> None:
         ),
         (
             {"attn_implementation": "quick"},
-            "attn_implementation is 'quick', expected None, 'sdpa', 'flash_attention_2' or 'eager'",
+            "attn_implementation is 'quick', expected None, 'sdpa' or 'eager'",
         ),
         ({"from_tf": True}, "from_tf is True, which is not understood here"),
         ({"num_hidden_layers": 3}, "missing"),

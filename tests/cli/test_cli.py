@@ -28,7 +28,7 @@ from pellucid.cli.app import COMMANDS, app
 from pellucid.cli.embed import AT_ONCE
 from pellucid.cli.errors import INTERRUPTED
 from pellucid.cli.errors import run as finish
-from pellucid.cli.option_errors import as_typed, running
+from pellucid.cli.options import as_typed, running
 from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
 from tests import documents
 from tests.cli.called import Pellucid, caller
@@ -222,6 +222,18 @@ def test_no_option_is_passed_over_in_silence(command: Pellucid, name: str) -> No
     typed, said = IN_VAIN[name]
     done = command(*typed, stdin="a text")
     assert (done.code, done.out) == (2, "") and said in done.err, done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [("look hi --pair", "look"), ("index build --column", "index build"), ("train classify mine.csv -o", "train")],
+)
+def test_an_option_without_its_value_is_told_with_the_help_of_its_command(
+    command: Pellucid, words: str, asked: str
+) -> None:
+    done = command(*words.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith(f"requires an argument; see pellucid {asked} --help\n")
 
 
 def test_an_option_that_says_what_it_is_by_default_is_no_fault(command: Pellucid) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.cli.option_errors import Place
+from pellucid.cli.options import Place
 from pellucid.cli.reading import file_in
 from pellucid.errors import InputError
 from pellucid.files import target_of, write_whole

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import pellucid
-from pellucid.cli.option_errors import Others
+from pellucid.cli.options import Others
 from pellucid.cli.train import command as train
 from tests.cli.called import Pellucid, caller
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.errors import InputError, NotFoundError
-from pellucid.text.encodings import encodings_of
+from pellucid.text.character_encodings import encodings_of
 from pellucid.text.lines import MAGIC, lines
 from pellucid.text.rows import LINE, MOST_FIELD, Row, check_column, read_rows
 

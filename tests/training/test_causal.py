@@ -16,7 +16,7 @@ from pellucid.training.causal import TextGeneration
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
-from pellucid.training.packing import cut, together
+from pellucid.training.sequence_packing import cut, together
 from pellucid.training.settings import Settings
 from tests.text.templates import SMOLLM2
 

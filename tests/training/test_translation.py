@@ -16,8 +16,8 @@ import pellucid
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import SequenceToSequenceLM
 from pellucid.errors import InputError
-from pellucid.tasks.checkpoint_settings import prefix_of
 from pellucid.tasks.task import Work
+from pellucid.tasks.task_settings import prefix_of
 from pellucid.tasks.writing import Translation as AskedForTranslation
 from pellucid.text.learned import train_tokenizer
 from pellucid.training.data import read

@@ -1,4 +1,4 @@
-"""The compiled steps of many positions, from tensors to the addresses that `mixing` asks for."""
+"""The compiled steps of many positions, from tensors to the addresses that `attention_kernels` asks for."""
 
 import torch
 from torch import Tensor, nn

@@ -81,7 +81,7 @@ class Vectors:
         return self.builder.extract_element(x, ir.IntType(32)(0))
 
     def exponential(self, x: Any) -> Any:
-        """As `dialect.exponential`; of NaN the least."""
+        """As `numba_language.exponential`; of NaN the least."""
         builder = self.builder
         y = self.larger(self.product(x, same(LOG_2_E)), same(-126.0))
         y = builder.select(builder.fcmp_ordered("<", y, same(128.0)), y, same(128.0))

@@ -8,7 +8,7 @@ import sys
 import rich_click as click
 
 from pellucid import __version__
-from pellucid.cli.option_errors import Once
+from pellucid.cli.options import Once
 from pellucid.cli.output import Clean
 
 COMMANDS = {

@@ -11,7 +11,7 @@ import rich_click as click
 from click import get_current_context
 
 from pellucid.cli.generation_options import asked, opened, put, writing_options
-from pellucid.cli.option_errors import as_typed
+from pellucid.cli.options import as_typed
 from pellucid.cli.output import clean, say
 from pellucid.cli.reading import TEXT, one_text, standard_line
 from pellucid.errors import InputError, counted

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from pellucid.cli.option_errors import Place
+from pellucid.cli.options import Place
 from pellucid.cli.output import progress, say
 
 

@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.bars import bar
-from pellucid.cli.option_errors import Place
+from pellucid.cli.options import Place
 from pellucid.cli.output import check_place, json_of, progress, say
 from pellucid.cli.reading import TEXT, among, placed, texts_in
 from pellucid.errors import counted

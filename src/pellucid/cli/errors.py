@@ -8,7 +8,7 @@ import sys
 import rich_click as click
 from click.exceptions import Exit
 
-from pellucid.cli.option_errors import as_typed, running
+from pellucid.cli.options import as_typed, running
 from pellucid.cli.output import clean, end_output
 from pellucid.cli.signals import INTERRUPTED
 from pellucid.errors import InParts, PellucidError, lacks_memory, near, was_interrupted
@@ -29,7 +29,7 @@ def run(app: click.Command) -> int:
         code = app.main(standalone_mode=False)  # what `ctx.exit(code)` said, or what the command returned
         sys.stdout.flush()  # what cannot be written is told here, and not by Python as it ends
     except click.UsageError as error:
-        return _usage(error)
+        return _usage(error, app)
     except Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
@@ -67,8 +67,9 @@ def _sentence(error: BaseException | None, app: click.Command) -> str:
     return as_typed(error, running(app)) if isinstance(error, InParts) else str(error or "")
 
 
-def _usage(error: click.UsageError) -> int:
-    command = error.ctx.command_path if error.ctx else "pellucid"
+def _usage(error: click.UsageError, app: click.Command) -> int:
+    # an option without its value is told without the command that it was typed for
+    command = error.ctx.command_path if error.ctx else f"pellucid {running(app).command_path}".rstrip()
     names = (
         error.ctx.command.list_commands(error.ctx) if error.ctx and isinstance(error.ctx.command, click.Group) else []
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 import rich_click as click
 
-from pellucid.cli.option_errors import Others
+from pellucid.cli.options import Others
 from pellucid.cli.output import draw, json_of, say
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table

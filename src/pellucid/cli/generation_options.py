@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.option_errors import together
+from pellucid.cli.options import together
 from pellucid.cli.output import clean, colour_of, draw
 from pellucid.cli.reading import TEXT
 from pellucid.errors import Argument, Blank, InputError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.index_evaluate import command as evaluate
-from pellucid.cli.option_errors import Once, Place, first_typed, together
+from pellucid.cli.options import Once, Place, first_typed, together
 from pellucid.cli.output import json_of, progress, say, table, tell_more
 from pellucid.cli.reading import TEXT, placed
 from pellucid.errors import counted

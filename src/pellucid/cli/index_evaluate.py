@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.option_errors import Place, first_typed
+from pellucid.cli.options import Place, first_typed
 from pellucid.cli.output import check_place, clean, draw, in_line, json_of, plain_table, say
 from pellucid.cli.reading import placed, table_of
 from pellucid.errors import InputError, counted, short

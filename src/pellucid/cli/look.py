@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.option_errors import Place
+from pellucid.cli.options import Place
 from pellucid.cli.output import check_place, progress, say
 from pellucid.cli.reading import BESIDE, TEXT, one_text
 from pellucid.errors import Argument, Blank, InputError, counted

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.option_errors import as_typed
+from pellucid.cli.options import as_typed
 from pellucid.errors import InParts, InputError
 from pellucid.files import check_ending, target_of
 

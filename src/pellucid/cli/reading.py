@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from pellucid.cli.option_errors import first_typed
+from pellucid.cli.options import first_typed
 from pellucid.cli.output import clean, say
 from pellucid.errors import InputError, Item, several
 

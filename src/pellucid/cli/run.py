@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.display import shown
-from pellucid.cli.option_errors import Others, Place
+from pellucid.cli.options import Others, Place
 from pellucid.cli.output import check_place, draw, json_of, progress, say, say_empty, table
 from pellucid.cli.reading import BESIDE, TEXT, among, placed
 from pellucid.cli.task_items import Questions, more, said

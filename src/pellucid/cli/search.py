@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.option_errors import Place
+from pellucid.cli.options import Place
 from pellucid.cli.output import check_place, clean, console, draw, json_of, plain_table, say
 from pellucid.cli.reading import TEXT, among, placed, standard_place, standard_texts
 from pellucid.errors import short

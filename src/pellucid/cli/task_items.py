@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.option_errors import Others, first_typed
+from pellucid.cli.options import Others, first_typed
 from pellucid.cli.output import say
 from pellucid.cli.reading import Where, check_lines, file_in, standard_place, standard_text, standard_texts, table_of
 from pellucid.errors import short

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.option_errors import Others, Place
+from pellucid.cli.options import Others, Place
 from pellucid.cli.output import draw, json_of, progress, quiet, say, tell_more
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table

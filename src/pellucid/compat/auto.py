@@ -67,7 +67,8 @@ def opened(
         if key not in told or key in keys:
             config.change(key, value)
     kernel = own.get("attn_implementation")
-    among("attn_implementation", kernel, tuple(_KERNELS))
+    if not is_word(kernel, "flash_attention_2"):  # which is taken, and not offered
+        among("attn_implementation", kernel, (None, "sdpa", "eager"))
     dtype = own.get("dtype", own.get("torch_dtype"))
     loaded = open_checkpoint(
         name,

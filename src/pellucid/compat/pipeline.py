@@ -23,8 +23,8 @@ from pellucid.errors import InputError, near, several
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
 from pellucid.pipeline import pipeline as task_of
-from pellucid.tasks.checkpoint_settings import params_of
 from pellucid.tasks.names import named
+from pellucid.tasks.task_settings import params_of
 from pellucid.text import Tokenizer
 
 _ASKED: dict[str, type[Asked]] = {

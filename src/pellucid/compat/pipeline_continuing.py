@@ -8,7 +8,7 @@ from pellucid.compat.pipeline_call import UNBOUNDED, Round
 from pellucid.compat.pipeline_writing import Written
 from pellucid.config.checks import among
 from pellucid.errors import InputError
-from pellucid.tasks.checkpoint_settings import prefix_of
+from pellucid.tasks.task_settings import prefix_of
 from pellucid.tasks.text_generation import continued, shorter
 from pellucid.text.portions import Reading, endings
 

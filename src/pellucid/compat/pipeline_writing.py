@@ -17,7 +17,7 @@ from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, started
 from pellucid.generation.settings import APART, SAMPLING, check_beams
 from pellucid.generation.settings import names as names_of_writing
 from pellucid.model import Model
-from pellucid.tasks.checkpoint_settings import params_of, prefix_of
+from pellucid.tasks.task_settings import params_of, prefix_of
 
 log = logging.getLogger("pellucid")
 

@@ -54,7 +54,7 @@ def verify(
     name: as for `pellucid.load`.  texts: what is read; where the checkpoint has no tokenizer, ids are drawn in place of
         the usual ones.
     tokens: how many a language model is made to write.  begin: told what begins, before it begins.
-    dtype: computed in, and so measured by: see `measure.TOLERANCES`.  float64 also shows mistakes as small as a wrong
+    dtype: computed in, and so measured by: see `tolerance.TOLERANCES`; float64 also shows mistakes as small as a wrong
         epsilon, and takes twice the memory.
 
     Raises InputError, NotFoundError, UnsafeFileError and ResourceError where the question itself fails.

@@ -21,8 +21,8 @@ from pellucid.generation.stops import cut
 from pellucid.generation.texts import Draft, written
 from pellucid.tasks.answer import Answer, Read, Reason
 from pellucid.tasks.attribution import reason_of_writing
-from pellucid.tasks.checkpoint_settings import prefix_of, settled
 from pellucid.tasks.task import Found, Task, Work, text_alone
+from pellucid.tasks.task_settings import prefix_of, settled
 from pellucid.text import Tokenizer
 from pellucid.text.cut import clean_text
 from pellucid.text.portions import Portion

@@ -9,9 +9,9 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, Blank, InputError, Item, short
 from pellucid.generation.texts import Draft
 from pellucid.tasks.answer import Answer
-from pellucid.tasks.checkpoint_settings import pairs_of, params_of, prefix_of
 from pellucid.tasks.languages import LANGUAGES, code_of, language
 from pellucid.tasks.task import Work
+from pellucid.tasks.task_settings import pairs_of, params_of, prefix_of
 from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read
 from pellucid.text import Tokenizer
 from pellucid.text.cut import check_read

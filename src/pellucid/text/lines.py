@@ -9,7 +9,7 @@ from typing import IO
 
 from pellucid.errors import Argument, InputError, NotFoundError, near, short
 from pellucid.files import cannot_read
-from pellucid.text.encodings import SAMPLE, encodings_of
+from pellucid.text.character_encodings import SAMPLE, encodings_of
 
 MOST_LINE = 64 * 2**20
 """Characters of a line; a file without line ends is not read into memory whole."""

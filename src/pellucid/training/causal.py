@@ -16,8 +16,8 @@ from pellucid.errors import Argument, InputError, counted
 from pellucid.training.language_examples import COLUMNS, Line, end_token, lines_of, texts_of
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example, Fields, head_for
-from pellucid.training.packing import Piece, Row, Tokens, apart, cut, end_to_end, numbered, padded, together
 from pellucid.training.reading import row_length
+from pellucid.training.sequence_packing import Piece, Row, Tokens, apart, cut, end_to_end, numbered, padded, together
 from pellucid.training.token_likelihood import OverVocabulary, likelihood
 
 log = logging.getLogger("pellucid")

@@ -12,7 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.generation.checkpoint_settings import started
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
-from pellucid.training.packing import padded
+from pellucid.training.sequence_packing import padded
 
 
 def shifted(loaded: Loaded, examples: Sequence[Example]) -> np.ndarray:

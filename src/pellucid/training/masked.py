@@ -19,8 +19,8 @@ from pellucid.training.data import place
 from pellucid.training.language_examples import texts_of
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example, Fields, head_for
-from pellucid.training.packing import Tokens, apart, end_to_end, numbered, padded, together
 from pellucid.training.reading import row_length
+from pellucid.training.sequence_packing import Tokens, apart, end_to_end, numbered, padded, together
 from pellucid.training.token_likelihood import OverVocabulary, likelihood, unasked
 
 log = logging.getLogger("pellucid")

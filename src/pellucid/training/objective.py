@@ -115,7 +115,7 @@ class Objective(ABC):
         """Examples as one batch: what the model takes, and beside it what `loss` needs.
 
         chance: the source of whatever is drawn, such as masks; the same for each piece of a step. What is drawn for an
-            example has to follow from it and from the example alone, see `pellucid.training.packing.apart`.
+            example has to follow from it and from the example alone, see `pellucid.training.sequence_packing.apart`.
         """
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:

@@ -25,8 +25,8 @@ from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.metrics import entity_scores, require, share_of_commonest
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for, logits_of
-from pellucid.training.packing import padded
 from pellucid.training.reading import limit
+from pellucid.training.sequence_packing import padded
 
 log = logging.getLogger("pellucid")
 

@@ -14,7 +14,7 @@ from pellucid.errors import Argument, InputError, short
 from pellucid.generation.checkpoint_settings import with_ends
 from pellucid.generation.prompts import Order, end_lacking
 from pellucid.tasks import writing as answering
-from pellucid.tasks.checkpoint_settings import pairs_of, params_of, prefix_of, settled, with_prefix
+from pellucid.tasks.task_settings import pairs_of, params_of, prefix_of, settled, with_prefix
 from pellucid.text.cut import check_read, warn_of_cut
 from pellucid.text.prefix import encode_behind
 from pellucid.training.data import place
