@@ -245,8 +245,10 @@ def _looking(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     scores: Float[Tensor, "batch heads seq source"]  ->  the same shape
     """
     least = torch.finfo(scores.dtype).min
-    away, nowhere = scores.isneginf(), scores.isneginf().all(dim=-1, keepdim=True)
-    if mask is not None:
+    away = scores.isneginf()
+    if mask is None:
+        nowhere = away.all(dim=-1, keepdim=True)
+    else:
         nowhere = ((away & mask) == mask).all(dim=-1, keepdim=True) & mask.any(dim=-1, keepdim=True)
         scores = scores.masked_fill(~mask, least)
     return scores.clamp(min=least).softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)

@@ -18,18 +18,18 @@ def beginning(source_of: Mapping[str, Tensor] | Tensor) -> int:
     return len(getattr(source_of, "before", ())) - len(getattr(source_of, "read", ()))
 
 
-def moved(given: Tensor, now: Tensor, spot: Spot, axis: str, chosen: Where, begin: int) -> tuple[Tensor, Tensor]:
+def moved(given: Tensor, now: Tensor, spot: Spot, axis: str, where: Where, begin: int) -> tuple[Tensor, Tensor]:
     """`given`, whose tokens stand from `begin` on, with them moved to where those of `now` stand, and where there are
     such."""
     place, word = spot.axes.index(axis), "position" if axis == "seq" else "source"
-    asked = chosen.chosen.get(word, slice(None))
+    asked = where.chosen.get(word, slice(None))
     size, end = now.shape[place], begin + given.shape[place]
     for one in parts(asked):
         if not isinstance(one, slice) and not any(i >= begin for i in taken(one, end)):
             has = f"{end - begin}, from position {begin} on" if begin else str(end)
             raise InputError(f"{word} {one} of {spot.title} does not exist in what is patched in, which has {has}")
     wholly = spot.fresh() or (axis == "source" and "cross_attention." in spot.name)
-    meant = taken(chosen.chosen.get("row", slice(None)), spot.rows(now))
+    meant = taken(where.chosen.get("row", slice(None)), spot.rows(now))
     rows, places = [], spot.places(axis)
     for i, row in enumerate(places):
         here, there = taken(asked, length(row)), taken(asked, end)
