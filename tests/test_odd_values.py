@@ -212,7 +212,7 @@ def test_a_number_of_numpy_is_a_number(checkpoint: Checkpoint, index: pellucid.I
 def test_what_only_counts_as_a_number_is_no_token(checkpoint: Checkpoint) -> None:
     writer, words = pellucid.load(checkpoint("gpt2")), pellucid.load(checkpoint("bert-body")).tokenizer
     for said in (b"ab", "", bytearray(b"a"), [True]):
-        refused("^stop_token_ids is ", lambda: writer.generate("a", stop_token_ids=said))  # noqa: B023
+        refused(r"^stop_token_ids(\[0\])? is ", lambda: writer.generate("a", stop_token_ids=said))  # noqa: B023
     assert words is not None
     truths = (torch.tensor([True, False]), np.array([True]), [True], (5, False), [torch.tensor(True)], [np.True_])
     for ids in (*truths, b"a", bytearray(b"a"), "", "5"):

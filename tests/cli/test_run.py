@@ -496,4 +496,4 @@ def test_top_k_of_a_task_that_writes_means_to_draw(
     done = command(*asked, "--top-k", "3", "-O", "num_beams=2")
     assert done.code == 2 and "--top-k samples, and -O num_beams=2 does not" in done.err
     done = command(*asked, "--top-k", "3", "-O", "num_beams=2", "-O", "do_sample=true")
-    assert done.code == 3 and "-O num_beams=2 do not go together" in done.err
+    assert done.code == 3 and "-O do_sample=true and -O num_beams=2 do not go together" in done.err

@@ -352,6 +352,8 @@ def test_code_is_not_followed_nor_written_again(tmp_path: Path) -> None:
         ({"num_beams": 3}, {"do_sample": True}, "draws"),
         ({"num_beams": 3}, {"do_sample": True, "num_beams": 1}, None),
         ({"do_sample": True}, {"do_sample": False, "num_beams": 2}, None),
+        ({"do_sample": True, "num_beams": 3}, {"do_sample": True}, "draws"),
+        ({"do_sample": True, "num_beams": 3}, {"num_beams": 1}, None),
         ({"do_sample": True}, {}, None),
         ({"num_beams": 1}, {"do_sample": True}, None),
         ({}, {"num_beams": 2}, None),
@@ -372,4 +374,5 @@ def test_drawing_and_searching_at_once_becomes_a_search(tmp_path: Path, caplog: 
     with caplog.at_level(logging.WARNING, logger="pellucid"):
         settings = settings_of(loaded, {})
     assert (settings.do_sample, settings.num_beams) == (False, 4)
-    assert "to draw and to search at once" in caplog.text
+    assert "do not go together, and the checkpoint says both: this searches" in caplog.text
+    assert settings_of(loaded, {"num_beams": 1}).do_sample  # as in the reference

@@ -232,8 +232,12 @@ def test_a_stop_that_can_never_be_met_is_refused(model: pellucid.Model) -> None:
         with pytest.raises(InputError, match="stop holds 'a<unk>', and '<unk>' is a special token"):
             ask("the house", stop=["b", "a<unk>"])
         rows = model.config.vocab_size
-        with pytest.raises(InputError, match=f"stop_token_ids is {rows}, expected the id of a token, 0 to {rows - 1}"):
+        with pytest.raises(
+            InputError, match=rf"stop_token_ids\[0\] is {rows}, expected the id of a token, 0 to {rows - 1}"
+        ):
             ask("the house", stop_token_ids=[rows])
+        with pytest.raises(InputError, match=r"^stop_token_ids\[1\] is None, expected the id of a token"):
+            ask("the house", stop_token_ids=[0, None])
 
 
 def test_one_text_for_one_string_and_a_list_for_several(model: pellucid.Model) -> None:

@@ -69,12 +69,6 @@ def said_by(loaded: Loaded, said: Mapping[str, Any] | None = None) -> dict[str, 
         options["stop"] = said["stop_strings"]
     if said.get("force_bos_token_to_be_generated") and loaded.config.bos_token_id is not None:
         options.setdefault("forced_bos_token_id", loaded.config.bos_token_id)
-    if options.get("do_sample") and options.get("num_beams", 1) > 1:
-        log.warning(
-            "the checkpoint asks to draw and to search at once, which does not go together: it searches, unless a call "
-            "says otherwise"
-        )
-        del options["do_sample"]
     return options
 
 

@@ -80,14 +80,12 @@ class Settings:
             if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
                 said = f"a text of {len(text):,} characters" if isinstance(text, str) else short(repr(text))
                 raise InputError(Argument("stop"), f" holds {said}, expected texts of 1 to {LONGEST_STOP:,} characters")
-        for stop in self.stop_token_ids:
-            one_token("stop_token_ids", stop, None)
+        _check_tokens(self.stop_token_ids, None)
 
     def _check_together(self) -> None:
         if self.do_sample and self.num_beams > 1:
-            raise InputError(
-                "do_sample and ", Argument("num_beams", self.num_beams), " do not go together: draw, or search"
-            )
+            both = Argument("do_sample", True), " and ", Argument("num_beams", self.num_beams)
+            raise InputError(both, " do not go together: draw, or search")
         if not self.do_sample and self.num_return_sequences > self.num_beams:
             raise InputError(
                 f"num_return_sequences is {self.num_return_sequences} and ",
@@ -145,8 +143,7 @@ def read_settings(
     rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)
     settings = Settings(**own, rules=(*rules, *given.get("rules", ())))
     _check_followed(given, settings)
-    for stop in settings.stop_token_ids:
-        one_token("stop_token_ids", stop, vocab_size)
+    _check_tokens(settings.stop_token_ids, vocab_size)
     return settings
 
 
@@ -188,15 +185,21 @@ def _check_lists(given: Mapping[str, Any]) -> None:
         raise InputError("rules hold something that cannot be called, expected functions of logits and what is written")
 
 
+def _check_tokens(stops: Sequence[int], vocab_size: int | None) -> None:
+    for i, stop in enumerate(stops):
+        one_token(f"stop_token_ids[{i}]", stop, vocab_size)
+
+
 def _going_with(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What the checkpoint says, without what does not go with what was asked for."""
-    if given.get("num_beams", 1) > 1 and "do_sample" not in given and said.pop("do_sample", False):
-        log.warning(APART, "the checkpoint says one of them", "searches")
-    if given.get("do_sample") and "num_beams" not in given and said.pop("num_beams", 1) != 1:
-        log.warning(APART, "the checkpoint says one of them", "draws")
+    both, asked = said | given, given.keys() & {"do_sample", "num_beams"}
+    if both.get("do_sample") and both.get("num_beams", 1) > 1 and len(asked) < 2:
+        gives_way, does = ("num_beams", "draws") if given.get("do_sample") else ("do_sample", "searches")
+        log.warning(APART, f"the checkpoint says {'one of them' if asked else 'both'}", does)
+        del said[gives_way]
     most, texts = given.get("num_beams", said.get("num_beams", 1)), said.get("num_return_sequences")
     draws = given.get("do_sample", said.get("do_sample", False))
-    searches = not draws and given.keys() & {"do_sample", "num_beams"} and "num_return_sequences" not in given
+    searches = not draws and asked and "num_return_sequences" not in given
     if searches and type(texts) is type(most) is int and texts > most:
         log.warning("the checkpoint says num_return_sequences %d, and this call gives at most %d", texts, most)
         said["num_return_sequences"] = most
