@@ -20,7 +20,7 @@ OWN = "max_new_tokens max_time do_sample num_beams length_penalty early_stopping
 """Keys of a checkpoint that are fields of `Settings`; those that are options of rules come beside them."""
 
 REFERENCE_LENGTH = 20
-"""What `max_length` is in files that never meant to say anything."""
+"""What `max_length` is in files that never meant to say anything of all writing."""
 
 UNFOLLOWED: Mapping[str, Any] = {
     "encoder_no_repeat_ngram_size": 0,
@@ -55,16 +55,16 @@ def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
             raise
 
 
-def said_by(loaded: Loaded, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Our options by name, as far as the checkpoint sets them.  said: what it says of one task, by the same keys."""
-    said = loaded.generation if said is None else said
+def said_by(loaded: Loaded, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Our options by name, as far as the checkpoint sets them.  task: what it says of one, by the same keys."""
+    said = loaded.generation if task is None else task
     if left := _unfollowed(loaded, said):
         log.warning("%s says %s, which is not followed: texts may be others", file_of(loaded), several(left))
     options = {name: value for name, value in said.items() if name in OWN or name in OPTIONS}
-    if "max_new_tokens" not in said and loaded.config.kind == "encoder-decoder":
-        longest = said.get("max_length", REFERENCE_LENGTH)
-        if longest != REFERENCE_LENGTH:
-            options["max_new_tokens"] = longest - 1  # the start token counts there
+    longest = said.get("max_length")
+    meant = longest is not None and (task is not None or longest != REFERENCE_LENGTH)
+    if meant and "max_new_tokens" not in said and loaded.config.kind == "encoder-decoder":
+        options["max_new_tokens"] = longest - 1  # the start token counts there
     if "stop_strings" in said:
         options["stop"] = said["stop_strings"]
     if said.get("force_bos_token_to_be_generated") and loaded.config.bos_token_id is not None:

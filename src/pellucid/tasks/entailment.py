@@ -9,26 +9,23 @@ DENIALS = ("not", "no", "non")
 
 def entailment(labels: Sequence[str]) -> int | None:
     """The label that means "this follows", such as "entailment", "ENTAILED" or "isEntailment"; None for none."""
-    return next(
-        (i for i, words in enumerate(map(_words, labels)) if _says(words, "entail") and not _denies(words)), None
-    )
+    return _saying(labels, "entail")
 
 
 def contradiction(labels: Sequence[str]) -> int | None:
     """The label that means "the contrary follows"; of two labels, the one that is not entailment; None for none."""
-    entails = entailment(labels)
+    entails, contradicts = _saying(labels, "entail"), _saying(labels, "contrad")
+    if contradicts is None and len(labels) == 2 and entails is not None:
+        return 1 - entails
+    return contradicts
+
+
+def _saying(labels: Sequence[str], beginning: str) -> int | None:
+    """The first label with a word that begins so, and with none that turns it round."""
     for i, words in enumerate(map(_words, labels)):
-        if _says(words, "contrad") and not _denies(words):
+        if any(word.startswith(beginning) for word in words) and not any(word in DENIALS for word in words):
             return i
-    return 1 - entails if len(labels) == 2 and entails is not None else None
-
-
-def _says(words: Sequence[str], beginning: str) -> bool:
-    return any(word.startswith(beginning) for word in words)
-
-
-def _denies(words: Sequence[str]) -> bool:
-    return any(word in DENIALS for word in words)
+    return None
 
 
 def _words(label: str) -> list[str]:

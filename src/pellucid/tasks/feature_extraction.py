@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import choice
-from pellucid.errors import Argument, InputError
+from pellucid.errors import InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answers
 from pellucid.tasks.reader import Reader, Stretch, deepest, what_was_read
@@ -35,10 +35,6 @@ class FeatureExtraction(Reader):
         super().__post_init__()
         if self.side is not None:
             choice("side", self.side, ("encoder", "decoder"))
-        if self.explain:
-            raise InputError(
-                "feature-extraction gives no number that could be explained: leave ", Argument("explain"), " out"
-            )
 
     @classmethod
     def check(cls, loaded: Loaded) -> None:

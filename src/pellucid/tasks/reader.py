@@ -46,6 +46,9 @@ class Reader(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         truth("parse_special_tokens", self.parse_special_tokens)
+        if self.explain and type(self).aims is Reader.aims:
+            wrong = f"{self.name} gives no number that could be explained: leave "
+            raise InputError(wrong, Argument("explain"), " out")
 
     @abstractmethod
     def asked(self, work: Work, item: Any, index: int) -> list[Window]:
@@ -64,8 +67,9 @@ class Reader(Task):
         """The answer to an item."""
 
     def aims(self, work: Work, item: Any, stretches: list[Stretch], one: Answer) -> list[Aim]:
-        """The number that an answer stands for, which `explain` shares out by `tasks/attribution.py`."""
-        raise InputError(f"{self.name} gives no number that could be explained: leave ", Argument("explain"), " out")
+        """The number that an answer stands for, which `explain` shares out by `tasks/attribution.py`; nothing, where
+        `explain` is refused."""
+        return []
 
     def stretches(
         self, work: Work, index: int | str, text: str | list[str], pair: str | None = None, side: int | None = 0

@@ -104,9 +104,6 @@ def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
             "To use it, set it in %s",
             *(_path(loaded), several(left), FILE),
         )
-    longest = told.pop("max_length", None)
-    if longest is not None and loaded.config.kind == "encoder-decoder":
-        told.setdefault("max_new_tokens", longest - 1)  # the start token counts there
     return said_by(loaded, told)
 
 

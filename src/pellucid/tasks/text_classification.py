@@ -60,7 +60,14 @@ class TextClassification(Reader):
         return [logit(repr(one["label"]), best.window, number)]
 
     def _function(self, work: Work) -> str:
-        return self.function_to_apply or function_of(work)
+        """What turns logits into scores."""
+        if self.function_to_apply is not None:
+            return self.function_to_apply
+        problem = work.loaded.config.inert.get("problem_type")
+        if problem == "regression":
+            return "none"
+        several = problem == "multi_label_classification"
+        return "sigmoid" if several or work.loaded.config.num_labels == 1 else "softmax"
 
     def _scores(self, work: Work, logits: Tensor) -> Tensor:
         match self._function(work):
@@ -70,12 +77,3 @@ class TextClassification(Reader):
                 return logits.softmax(-1)
             case _:
                 return logits
-
-
-def function_of(work: Work) -> str:
-    """What turns the logits of this checkpoint into scores."""
-    problem = work.loaded.config.inert.get("problem_type")
-    if problem == "regression":
-        return "none"
-    several = problem == "multi_label_classification"
-    return "sigmoid" if several or work.loaded.config.num_labels == 1 else "softmax"

@@ -92,10 +92,8 @@ def _asked(title: str, ask: Callable[[], Check]) -> Check:
     """A check that cannot be done for want of room is no fault of the checkpoint; any other error of ours is."""
     try:
         return ask()
-    except ResourceError as error:
-        return Check(title, None, note=str(error))
     except PellucidError as error:
-        return Check(title, False, note=str(error))
+        return Check(title, None if isinstance(error, ResourceError) else False, note=str(error))
 
 
 def _account(name: str | os.PathLike[str]) -> Check:
