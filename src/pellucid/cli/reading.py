@@ -4,14 +4,14 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from pellucid.cli.options import first_typed
-from pellucid.cli.output import clean, say
+from pellucid.cli.output import say
 from pellucid.errors import InputError, Item, several
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ class Text(click.ParamType):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if (byte := _NO_TEXT.search(value)) is not None and not os.path.lexists(value):
-            shown = clean(_NO_TEXT.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20]))
+            shown = _NO_TEXT.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20])
             number, encoding = ord(byte[0]) - 0xDC00, sys.getfilesystemencoding()
             raise InputError(f"{shown!r} is not {encoding} text (byte 0x{number:02x}): convert it first")
         silent = ctx is not None and ctx.resilient_parsing  # where it was said before
         if self.beside and not silent and (os.path.isfile(value) or _may_be_a_path(value)):  # noqa: PTH113
-            say(f"read as text, and not as the name of a file: {clean(value)}")
+            say(f"read as text, and not as the name of a file: {value}")
         return value
 
 
@@ -119,19 +119,29 @@ Where = Callable[[int], str]
 """The line of an item, by the item's number."""
 
 
-def texts_in(arguments: tuple[str, ...], column: str | None, encoding: str = "utf-8") -> tuple[list[str], Where | None]:
+def texts_in(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], Where | None]:
     """The texts that were meant, in their order, and where they stand; None where that is nowhere but among arguments.
 
     Raises InputError where a file or standard input holds none.
     """
+    texts, where, _ = texts_of(file_in(arguments, column), arguments, column, encoding)
+    return list(texts), where
+
+
+def texts_of(
+    path: Path | None, arguments: tuple[str, ...], column: str | None, encoding: str, *, skip_bad: bool = False
+) -> tuple[Iterable[str], Where | None, "Rows | None"]:
+    """The same, those of standard input and of a file read while they are asked for; and the rows of a file.
+
+    path: the file that is meant, if one is.
+    """
     from pellucid.text.rows import LINE
 
-    path = file_in(arguments, column)
-    if path is not None:
-        check_lines(path, column)
-        rows = table_of(path, encoding)
-        return list(rows.column(LINE if column is None else column)), rows.place
-    return (list(standard_texts()), standard_place) if arguments == ("-",) else (list(arguments), None)
+    if path is None:
+        return (standard_texts(), standard_place, None) if arguments == ("-",) else (list(arguments), None, None)
+    check_lines(path, column)
+    rows = table_of(path, encoding, skip_bad=skip_bad)
+    return rows.column(LINE if column is None else column), rows.place, rows
 
 
 def among(many: int, what: str = "text") -> Where:

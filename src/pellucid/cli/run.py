@@ -3,7 +3,7 @@
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import rich_click as click
 from pellucid.cli.display import shown
 from pellucid.cli.options import Others, Place
 from pellucid.cli.output import check_place, draw, json_of, progress, say, say_empty, table
-from pellucid.cli.reading import BESIDE, TEXT, among, placed
+from pellucid.cli.reading import BESIDE, TEXT, among, placed, standard_place
 from pellucid.cli.task_items import Questions, more, said
 from pellucid.cli.task_options import options_of_answering
 from pellucid.errors import InputError, counted
@@ -22,6 +22,7 @@ from pellucid.tasks.names import TASKS, Name, named
 from pellucid.training.names import OBJECTIVES
 
 if TYPE_CHECKING:
+    from pellucid.pipeline import Pipeline
     from pellucid.tasks.answer import Answer, Answers
 
 LISTED: list[tuple[str, ...]] = [(one.name, one.says) for one in TASKS]
@@ -138,11 +139,11 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
     asked, kept = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
     shows = sys.stdout.isatty() and output is None
     options["progress"] = False if shows else progress()
-    typed = questions.texts == ("-",) and sys.stdin.isatty()  # whoever types a line wants to see it answered
-    found = (pipe.many([item], **options) for item in asked) if typed else [pipe.many(asked, **options)]
-    answers = _counted(itertools.chain.from_iterable(found))
+    # whoever types a line wants to see it answered
+    typed = questions.texts == ("-",) and sys.stdin.isatty() and not isinstance(items, list)
+    answers = _counted(_one_by_one(pipe, asked, options) if typed else pipe.many(asked, **options))
     where = questions.where or (among(len(items), questions.called) if isinstance(items, list) else None)
-    with placed(None if typed else where):  # nobody counts the lines that they type
+    with placed(where):
         if output is not None:
             write_whole(
                 target_of(output), lambda file: file.writelines(_data(answer).encode() + b"\n" for answer in answers)
@@ -191,6 +192,14 @@ def _value(text: str) -> Any:
 
 def _data(answer: "Answer | Answers") -> str:
     return json_of(answer.whole())
+
+
+def _one_by_one(pipe: "Pipeline", items: Iterable[Any], options: dict[str, Any]) -> "Iterator[Answer | Answers]":
+    """The answer to each line of standard input before the next is read."""
+    for number, item in enumerate(items):
+        place = standard_place(number)
+        with placed(lambda _, place=place: place):
+            yield from pipe.many([item], **options)
 
 
 def _counted(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answers]":

@@ -9,7 +9,7 @@ import rich_click as click
 
 from pellucid.cli.options import Others, first_typed
 from pellucid.cli.output import say
-from pellucid.cli.reading import Where, check_lines, file_in, standard_place, standard_text, standard_texts, table_of
+from pellucid.cli.reading import Where, file_in, standard_text, table_of, texts_of
 from pellucid.errors import short
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ _ROWS, _SECOND, _THREE = "what is read whole has no rows", "both say the second"
 _NO_FILE = "both texts are given, and no FILE is read"
 
 APART = (
-    (("--whole", "--column"), _ROWS),
-    (("--whole", "--pair-column"), _ROWS),
-    (("--whole", "--skip-bad-rows"), _ROWS),
-    (("--pair", "--pair-column"), _SECOND),
-    (("--question", "--column", "--pair-column"), _THREE),
-    (("--question", "--pair", "--column"), _THREE),
-    (("--question", "--pair", "TEXT"), _THREE),
-    *((("--question", "--pair", of_a_file), _NO_FILE) for of_a_file in ("--whole", "--skip-bad-rows", "--encoding")),
+    (("whole", "column"), _ROWS),
+    (("whole", "pair_column"), _ROWS),
+    (("whole", "skip_bad_rows"), _ROWS),
+    (("second", "pair_column"), _SECOND),
+    (("first", "column", "pair_column"), _THREE),
+    (("first", "second", "column"), _THREE),
+    (("first", "second", "texts"), _THREE),
+    *((("first", "second", of_a_file), _NO_FILE) for of_a_file in ("whole", "skip_bad_rows", "encoding")),
 )
 """What cannot be meant together, and why."""
 
@@ -90,21 +90,16 @@ class Questions:
         return list(pairs) if isinstance(given, list) else pairs
 
     def _check_together(self) -> None:
-        given = {
-            "TEXT": self.texts,
-            "--column": self.column,
-            "--pair-column": self.pair_column,
-            "--question": self.first,
-            "--pair": self.second,
-            "--whole": self.whole,
-            "--skip-bad-rows": self.skip_bad_rows,
-            "--encoding": first_typed("encoding"),
-        }
-        typed = {"--question": first_typed("first"), "--pair": first_typed("second")}
         for names, why in APART:
-            if all(given[name] not in (None, False, ()) for name in names):
-                said = " and ".join(typed.get(name) or name for name in names)
-                raise click.UsageError(f"{said} do not go together: {why}")
+            said = [self._typed(name) for name in names]
+            if all(said):
+                raise click.UsageError(f"{' and '.join(filter(None, said))} do not go together: {why}")
+
+    def _typed(self, name: str) -> str | None:
+        """What was typed of these, as it is typed; None where nothing was."""
+        if name == "texts":
+            return "TEXT" if self.texts else None
+        return first_typed(name)
 
     def _ranked(self, task: str, names: tuple[str, ...]) -> list[Any]:
         """One query, and all texts as its documents."""
@@ -116,7 +111,8 @@ class Questions:
 
     def _pairs(self, path: Path, names: tuple[str, ...]) -> Iterable[Any]:
         """Two columns, or one beside a text that is the same in each row."""
-        rows = self._opened(path)
+        rows = self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
+        self.where = rows.place
         assert self.pair_column is not None
         if self.column is None and self.first is None:
             raise click.UsageError("--pair-column names the second of each pair: add --column for the first")
@@ -125,27 +121,25 @@ class Questions:
         return (dict(zip(names, pair)) for pair in rows.texts(self.column, self.pair_column))
 
     def _texts(self, path: Path | None) -> Iterable[str]:
-        from pellucid.text.lines import lines
-        from pellucid.text.rows import LINE
-
-        if path is None:
-            standard = self.texts == ("-",)
-            if self.whole and not standard:
-                raise click.UsageError("--whole is for a FILE or standard input, and neither was given")
-            if self.skip_bad_rows:
-                raise click.UsageError("--skip-bad-rows is for the rows of a FILE, and none was given")
-            self.where = standard_place if standard and not self.whole else None
-            return ([standard_text()] if self.whole else standard_texts()) if standard else list(self.texts)
         if self.whole:
-            self.where = lambda number: str(path)
-            return ["".join(lines(path, self.encoding)).rstrip("\r\n")]
-        check_lines(path, self.column)
-        return self._opened(path).column(LINE if self.column is None else self.column)
+            return [self._whole(path)]
+        if self.skip_bad_rows and path is None:
+            raise click.UsageError("--skip-bad-rows is for the rows of a FILE, and none was given")
+        texts, self.where, self.rows = texts_of(
+            path, self.texts, self.column, self.encoding, skip_bad=self.skip_bad_rows
+        )
+        return texts
 
-    def _opened(self, path: Path) -> "Rows":
-        self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
-        self.where = self.rows.place
-        return self.rows
+    def _whole(self, path: Path | None) -> str:
+        """All that a file or standard input holds."""
+        from pellucid.text.lines import lines
+
+        if path is not None:
+            self.where = lambda number: str(path)
+            return "".join(lines(path, self.encoding)).rstrip("\r\n")
+        if self.texts != ("-",):
+            raise click.UsageError("--whole is for a FILE or standard input, and neither was given")
+        return standard_text()
 
     def tell_skipped(self) -> None:
         """A line about the rows that were left out."""
