@@ -135,6 +135,17 @@ def test_a_text_is_cut_where_asked(here: Path, capsys: pytest.CaptureFixture[str
     assert "the text was cut, 20 more tokens" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", [["look", "a", "-m", "nowhere", "--png", "a.png"], ["index", "evaluate", "nowhere", "--plot", "a.png"]]
+)
+def test_a_png_that_nothing_here_draws_is_refused_before_a_model_is_read(
+    here: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.view.picture.can_render", lambda: False)
+    with pytest.raises(pellucid.errors.ResourceError, match=r"pellucid\[draw\]"):
+        app.main(words, standalone_mode=False)
+
+
 HOSTILE = {"script": "</script><script>alert(1)</script>", "long": "x" * 2000, "one": "a", "signs": "\x1b[31mred \x07"}
 
 

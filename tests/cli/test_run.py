@@ -1,6 +1,7 @@
 """`pellucid run`: answers on stdout as they are found, the rest on stderr, and what is typed in every form."""
 
 import functools
+import io
 import json
 import os
 import signal
@@ -374,6 +375,20 @@ def test_a_line_that_is_typed_is_answered_before_the_next(models: Path) -> None:
     os.close(above)
 
 
+class _Typed(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_that_is_typed_and_cannot_be_read_is_told_by_its_number(
+    command: Pellucid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(io, "TextIOWrapper", _Typed)
+    done = command("ner", "-m", "tags", "-", "--json", stdin="glass\n" + "a " * 90 + "\n")
+    assert done.code == 3 and len(done.out.splitlines()) == 1
+    assert "pellucid: standard input, line 2 has " in done.err
+
+
 def test_what_goes_wrong_does_not_steer_a_terminal(models: Path, tmp_path: Path) -> None:
     """The sentence of an error quotes a file; the line of what was left out as well."""
     pty = pytest.importorskip("pty")
@@ -388,6 +403,11 @@ def test_what_goes_wrong_does_not_steer_a_terminal(models: Path, tmp_path: Path)
             running.wait(60)
         os.close(above)
         assert b"\x1b" not in said and b"\x07" not in said and "did you mean text\ufffd\ufffd".encode() in said
+
+
+def test_what_goes_wrong_does_not_steer_the_terminal_of_who_reads_it_from_a_pipe_either(command: Pellucid) -> None:
+    done = command("ner", "a", "-o", "no\x1b[2J\u202e/there")
+    assert done.code == 3 and "cannot write no\ufffd[2J\ufffd/there: " in done.err and "\x1b" not in done.err
 
 
 def test_what_was_not_read_is_told(command: Pellucid) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pellucid.cli.output import clean, colour_of, console, in_line
+from pellucid.cli.output import clean, colour_of, console, in_line, plain_table
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
@@ -103,10 +103,9 @@ def _last_said(conversation: Any) -> str:
 
 
 def _table(rows: list[list[tuple[str, str]]]) -> "Table":
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table = plain_table(show_header=False)
     for row in rows:
         table.add_row(*(Text(clean(text), style) for text, style in row))
     return table

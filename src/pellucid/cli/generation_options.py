@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options import together
-from pellucid.cli.output import clean, colour_of, draw
+from pellucid.cli.output import clean, colour_of, draw, plain_table
 from pellucid.cli.reading import TEXT
 from pellucid.errors import Argument, Blank, InputError
 from pellucid.tasks.names import SMALL
@@ -89,10 +89,9 @@ def show_tokens(
 
     tokens: name, id, log-probability, the likeliest.  spell: a name and an id as what they stand for.
     """
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for name, side in (("token", "left"), ("probability", "right"), ("instead", "left")):
         table.add_column(name if most or name != "instead" else "", justify=side, no_wrap=name != "instead")
     for token, i, number, likely in tokens:

@@ -97,6 +97,10 @@ def check_place(option: str, path: Path | None, *endings: str, reads: Iterable[s
         raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
     if any(_is_same(path, one) for one in (0, *reads)):  # 0: standard input
         raise click.UsageError(f"{option} {path} is the FILE that is read, and would be written over: name another one")
+    if ".png" in endings and path.suffix.lower() == ".png":
+        from pellucid.view.picture import check_renderer
+
+        check_renderer()
 
 
 def _is_same(path: Path, other: str | int) -> bool:
@@ -114,11 +118,11 @@ def table(rows: list[tuple[str, ...]]) -> None:
         click.echo("  ".join(map(set_cell_size, row, widths)).rstrip())
 
 
-def plain_table() -> "Table":
-    """A table of `rich` without lines, under dim headings, to be filled."""
+def plain_table(**how: Any) -> "Table":
+    """A table of `rich` without lines, under dim headings, to be filled.  how: what else its class takes."""
     from rich.table import Table
 
-    return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), **how)
 
 
 def colour_of(share: float) -> str:
@@ -127,8 +131,9 @@ def colour_of(share: float) -> str:
 
 
 def clean(text: str, *, err: bool = False) -> str:
-    """Characters for stdout, or for stderr; at a terminal without those that would steer it."""
-    return _STEERING.sub("\ufffd", text) if (sys.stderr if err else sys.stdout).isatty() else text
+    """Characters for stdout, at a terminal without those that would steer it; for stderr, which a person reads sooner
+    or later, always without them."""
+    return _STEERING.sub("\ufffd", text) if err or sys.stdout.isatty() else text
 
 
 def in_line(text: str) -> str:

@@ -73,7 +73,9 @@ def command(
     """
     import pellucid
 
-    _check_output(output, why)
+    if output is not None and not why:
+        raise click.UsageError("--output is the page of --why, which was not given")
+    check_place("--output", output, ".html")
     typed = queries == ("-",)
     asked = list(standard_texts() if typed else queries)
     held = pellucid.Index.open(index, model=model)
@@ -92,13 +94,6 @@ def command(
         say(f"which words matched: {page}" if page else f"{output} was not written: no text was found to show")
 
 
-def _check_output(output: Path | None, why: bool) -> None:
-    """What cannot be is told before a model is read."""
-    if output is not None and not why:
-        raise click.UsageError("--output is the page of --why, which was not given")
-    check_place("--output", output, ".html")
-
-
 def _whole(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
     """A query and its hits, as JSON takes them."""
     said: dict[str, Any] = {"query": hits.query}
@@ -115,9 +110,9 @@ def _show(hits: "Hits", matches: "list[Match]", several: bool) -> None:
     from rich.text import Text
 
     if hits.corrected is not None:
-        say(f"searched for {clean(hits.corrected)}, too")
+        say(f"searched for {hits.corrected}, too")
     if not hits:
-        say(f"nothing was found for {clean(hits.query)}")
+        say(f"nothing was found for {hits.query}")
         return
     draw(*([Text(clean(hits.query), "bold")] if several else []), _table(hits))
     for hit, match in zip(hits, matches):

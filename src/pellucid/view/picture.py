@@ -77,10 +77,15 @@ def can_render() -> bool:
     return find_spec("resvg_py") is not None
 
 
-def render_png(svg: str) -> bytes:
-    """An SVG drawing as the bytes of a PNG. Raises ResourceError where the library or every font is missing."""
+def check_renderer() -> None:
+    """Raises ResourceError where the library that renders PNGs is missing."""
     if not can_render():
         raise ResourceError("a PNG needs the library resvg-py: pip install 'pellucid[draw]'; an SVG needs nothing")
+
+
+def render_png(svg: str) -> bytes:
+    """An SVG drawing as the bytes of a PNG. Raises ResourceError where the library or every font is missing."""
+    check_renderer()
     import resvg_py
 
     _check_fonts()
