@@ -195,10 +195,9 @@ class _Handler(BaseHTTPRequestHandler):
         hosts = self.server.hosts()
         if self.headers.get_all("Host") not in [[host] for host in hosts]:
             return "This server answers only to its own address on this machine."
-        origins = self.headers.get_all("Origin") or []
-        if any(origin not in [f"http://{host}" for host in hosts] for origin in origins):
-            return "This server answers only to its own page."
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        own = [f"http://{host}" for host in hosts]
+        foreign = any(origin not in own for origin in self.headers.get_all("Origin", []))
+        if foreign or self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             return "This server answers only to its own page."
         token = self.path[1:].partition("/")[0].partition("?")[0]
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
