@@ -40,18 +40,29 @@ UNFOLLOWED: Mapping[str, Any] = {
 """Keys by which the reference writes other words and we do not, each with the value that asks for nothing."""
 
 
-def settings_of(loaded: Loaded, asked: Mapping[str, Any]) -> Settings:
-    """What was asked for, over what the checkpoint says, over our own defaults.
+def settings_of(
+    loaded: Loaded,
+    asked: Mapping[str, Any],
+    task: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    *,
+    place: object = None,
+) -> Settings:
+    """What was asked for, over what the checkpoint says of one task, over what it says of all writing, over defaults.
 
+    task: our options by name, as far as it sets them for the task.  place: where it does.
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
-    asked = plain_numbers(asked)
-    said = said_by(loaded)
+    asked, general = plain_numbers(asked), said_by(loaded)
+    said = general | dict(task or {})
+    how: dict[str, Any] = {"defaults": defaults, "vocab_size": loaded.config.vocab_size}
     try:
-        return read_settings(asked, said, vocab_size=loaded.config.vocab_size)
+        return read_settings(asked, said, **how)
     except InputError:
-        read_settings(asked, vocab_size=loaded.config.vocab_size)  # where this fails too, it is not the file's fault
-        with blamed(file_of(loaded), said):
+        read_settings(asked, **how)  # where this fails too, no file is at fault
+        with blamed(file_of(loaded), general):
+            read_settings(asked, general, **how)
+        with blamed(place, said):
             raise
 
 

@@ -118,9 +118,13 @@ def names() -> list[str]:
 
 
 def read_settings(
-    asked: Mapping[str, Any], said: Mapping[str, Any] | None = None, *, vocab_size: int | None = None
+    asked: Mapping[str, Any],
+    said: Mapping[str, Any] | None = None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    vocab_size: int | None = None,
 ) -> Settings:
-    """Settings from options by name: what was `asked` for, else what the checkpoint `said`.
+    """Settings from options by name: what was `asked` for, else what the checkpoint `said`, else `defaults`.
 
     None means "as if not asked". vocab_size: where it is given, ids of tokens are checked against it.
     Raises InputError for an unknown name, a value out of range, and options that contradict each other.
@@ -131,8 +135,11 @@ def read_settings(
             raise InputError(f"there is no option {short(repr(name))} of writing{hint}")
     check_kinds(asked)
     given = {name: value for name, value in asked.items() if value is not None}
-    options = _going_with({name: value for name, value in (said or {}).items() if value not in ([], {}, None)}, given)
-    options |= given
+    options = {name: value for name, value in (said or {}).items() if value not in ([], {}, None)}
+    usual = dict(defaults or {})
+    if (options | given).get("do_sample"):
+        usual.pop("num_beams", None)
+    options = _going_with(usual | options, given) | given
     if options.get("num_beams", 1) == 1:
         for name in _BEAMS:
             if name in given:

@@ -13,10 +13,9 @@ from typing import Any
 
 from pellucid.checkpoints.generation import FILE, check_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import CorruptFileError, InputError, several, short
-from pellucid.generation import Settings, read_settings
-from pellucid.generation.checkpoint_settings import blamed, file_of, said_by, start_of, with_ends
-from pellucid.generation.settings import check_kinds
+from pellucid.errors import CorruptFileError, several, short
+from pellucid.generation import Settings
+from pellucid.generation.checkpoint_settings import said_by, settings_of, start_of, with_ends
 
 log = logging.getLogger("pellucid")
 
@@ -78,19 +77,8 @@ def settled(loaded: Loaded, asked: dict[str, Any], names: Sequence[str], default
 
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
-    check_kinds(asked)
-    general, special = said_by(loaded), _special(loaded, names)
-    given = {name: value for name, value in asked.items() if value is not None}
-    said = _agreeing(defaults, general | special | given) | general | special
-    size = loaded.config.vocab_size
-    try:
-        return read_settings(asked, said, vocab_size=size)
-    except InputError:
-        read_settings(asked, _agreeing(defaults, asked), vocab_size=size)  # where this fails too, no file is at fault
-        with blamed(file_of(loaded), general):
-            read_settings(asked, _agreeing(defaults, asked | general) | general, vocab_size=size)
-        with blamed(f"{_path(loaded)}: task_specific_params", general | special):
-            raise
+    place = f"{_path(loaded)}: task_specific_params"
+    return settings_of(loaded, asked, _special(loaded, names), defaults, place=place)
 
 
 def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
@@ -109,11 +97,6 @@ def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
 
 def _as_set(ids: Any) -> set[int]:
     return set(ids) if isinstance(ids, list | tuple) else {ids}
-
-
-def _agreeing(defaults: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults, without the search where the next token is to be drawn."""
-    return {name: value for name, value in defaults.items() if name != "num_beams" or not over.get("do_sample")}
 
 
 def _path(loaded: Loaded) -> Path:
