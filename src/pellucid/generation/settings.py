@@ -197,7 +197,7 @@ def _check_tokens(stops: Sequence[int], vocab_size: int | None) -> None:
         one_token(f"stop_token_ids[{i}]", stop, vocab_size)
 
 
-def _going_with(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _going_with(said: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """What the checkpoint says, without what does not go with what was asked for."""
     both, asked = said | given, given.keys() & {"do_sample", "num_beams"}
     if both.get("do_sample") and both.get("num_beams", 1) > 1 and len(asked) < 2:
