@@ -145,6 +145,5 @@ def _unknown(name: Name, said: str, options: Mapping[str, Any], settings: Mappin
     if not hint and (others := [one.name for one in OBJECTIVES if said in options_of(one)]):
         hint = f", which is an option of {several(others)}"
     every = f": its options are {', '.join(options)}; the settings are {', '.join(settings)}"
-    return (
-        f"{name.name} has no setting {short(repr(said))}{f'{hint}: docs/training.md has them all' if hint else every}"
-    )
+    advice = f"{hint}: docs/training.md has them all" if hint else every
+    return f"{name.name} has no setting {short(repr(said))}{advice}"
