@@ -318,6 +318,10 @@ def test_the_page_is_small_and_refuses_what_breaks_a_convention(
     assert data and len(page) - len(data[0]) < 90_000 and page_module.scaffold_size() < 90_000
     with pytest.raises(ValueError, match=r"1\.attention\.key"):
         render(case.manifest, case.blocks | {"layers.1.attention.key": b"1234"})
+    name, blocks = "layers.1.attention.key", case.manifest["blocks"]
+    half = blocks | {name: blocks[name] | {"dtype": "float16"}}
+    with pytest.raises(ValueError, match=rf"^block {name}: dtype is 'float16', expected 'float32', .* or 'uint8'$"):
+        render(case.manifest | {"blocks": half}, case.blocks)
     monkeypatch.setattr(page_module, "WEB", tmp_path)
     (tmp_path / "app.js").write_text('import thing from "./thing.js";\n')
     with pytest.raises(ValueError, match="convention"):

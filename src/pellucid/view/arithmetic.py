@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.config.checks import among
+
 DTYPES = {"float32": "<f4", "int16": "<i2", "int32": "<i4", "uint8": "u1"}
 """Kinds of numbers in a block, as NumPy calls them: always little-endian."""
 
@@ -16,8 +18,10 @@ DTYPES = {"float32": "<f4", "int16": "<i2", "int32": "<i4", "uint8": "u1"}
 def unpacked(name: str, fact: dict[str, Any], block: bytes) -> bytes:
     """The bytes of a block.  fact: what the manifest says of it.
 
-    Raises ValueError where they cannot be unpacked, or its shape needs another number of them.
+    Raises ValueError where they cannot be unpacked, or its shape needs another number of them; InputError where no page
+    has numbers of its dtype.
     """
+    among(f"block {name}: dtype", fact["dtype"], tuple(DTYPES))
     try:
         raw = zlib.decompress(block) if fact.get("deflated") else block
     except zlib.error as error:

@@ -36,7 +36,8 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
     blocks: the numbers, little-endian and row-major, one entry per name in `manifest["blocks"]`.
     served: leaves the blocks out; the page asks for each, at `block/NAME` below its own address, when it needs it.
 
-    Raises ValueError where a block is missing or has the wrong size, or a module breaks the bundler's convention.
+    Raises ValueError where a block is missing, has the wrong size or a dtype that no page reads, or a module breaks the
+    bundler's convention.
     """
     _check(manifest, blocks)
     style = _style()
