@@ -11,6 +11,54 @@ export function stepped(now, by, count, first = 0) {
   return now === null ? first : Math.min(count - 1, Math.max(0, now + by));
 }
 
+/** @typedef {{row: number|null, column: number|null, pinned: boolean}} CellInHand */
+
+/** The cell in hand of a picture: the pointer takes it, a press pins it or lets it go, arrow keys move it. */
+export class Cell {
+  /**
+   * @param {() => CellInHand} now
+   * @param {(cell: CellInHand) => void} take
+   */
+  constructor(now, take) {
+    [this.now, this.take] = [now, take];
+    /** What a `Heat` or a `WordGrid` tells. */
+    this.pointer = {
+      enter: (row, column) => now().pinned || take({ row, column, pinned: false }),
+      press: (row, column) => take({ row, column, pinned: !(now().pinned && now().row === row && now().column === column) }),
+      leave: () => now().pinned || take({ row: null, column: null, pinned: false }),
+    };
+  }
+
+  pin() {
+    const cell = this.now();
+    if (cell.row !== null) this.take({ ...cell, pinned: !cell.pinned });
+  }
+
+  /**
+   * @param {{right: number, down: number, rows: number, columns: number, first?: number}} way first: the row where the first key lands
+   * @param {{reveal: (row: number, column: number) => void}} picture
+   */
+  move({ right, down, rows, columns, first }, picture) {
+    const { row, column, pinned } = this.now();
+    const next = { row: stepped(row, down, rows, first), column: stepped(column, right, columns), pinned };
+    this.take(next);
+    picture.reveal(next.row, next.column);
+  }
+}
+
+/**
+ * The cell of a matrix of weights, whose row is a query and whose column is a key.
+ * @param {import("./app.js").Page} page
+ * @param {(patch: Partial<import("./state.js").State>) => void} [set]
+ */
+export function weightInHand(page, set = page.set) {
+  const now = () => {
+    const { query, key, pinned } = page.state();
+    return { row: query, column: key, pinned };
+  };
+  return new Cell(now, ({ row, column, pinned }) => set({ side: "query", query: row, key: column, pinned }));
+}
+
 /**
  * Listens in a list for Home and End, which go to its ends.
  * @param {(right: number, down: number) => void} move

@@ -2,7 +2,7 @@
 // What is larger than the room is pooled: a drawn cell stands for several, and shows the largest of them by size.
 import { liftCell, make, mark, pen } from "./dom.js";
 import { ramp, rampStep, signedRamp, signedStep } from "./colour.js";
-import { paintRamp } from "./heatmap.js";
+import { paintCells, paintRamp } from "./heatmap.js";
 import { onPointer } from "./pointer.js";
 
 /** Pixels: the largest cell, and the least distance between two names. */
@@ -13,7 +13,8 @@ const [MOST, APART] = [28, 18];
  * @property {string} key another key is another picture
  * @property {number} rows
  * @property {number} columns
- * @property {(row: number, column: number) => number} value NaN is drawn as ink, an infinite number stays empty
+ * @property {(row: number, column: number) => number} value NaN is drawn as ink or in the colour `odd`, an infinite number stays empty
+ * @property {number[]} [odd] red, green and blue
  * @property {number} largest the size at the end of the ramp
  * @property {boolean} signed are there numbers below 0?
  * @property {"sqrt"|"linear"} scale
@@ -21,14 +22,16 @@ const [MOST, APART] = [28, 18];
  * @property {{row: string, column: string}} axes
  * @property {number} room width in pixels
  * @property {number} height most height in pixels
+ * @property {number} [most] pixels of the largest cell
+ * @property {(context: CanvasRenderingContext2D, width: number, height: number) => void} [finish] draws over the cells
  */
 
 export class Heat {
   /**
-   * @param {{label: string, enter: (row: number, column: number) => void, press: (row: number, column: number) => void, leave: () => void}} hand
+   * @param {{label: string, kind?: string, enter: (row: number, column: number) => void, press: (row: number, column: number) => void,
+   *   leave: () => void}} hand kind: the classes of the element
    */
-  constructor(hand) {
-    this.hand = hand;
+  constructor({ kind = "sheet heat", ...hand }) {
     this.canvas = make("canvas", { role: "img" });
     this.box = make("div", { class: "heat-cell" });
     this.labels = { row: make("div", { class: "labels query" }), column: make("div", { class: "labels key" }) };
@@ -39,7 +42,7 @@ export class Heat {
     };
     this.plot = make("div", { class: "plot", tabindex: 0, role: "group", "aria-label": hand.label,
       onclick: tell(hand.press), ...onPointer({ move: tell(hand.enter), leave: hand.leave }) }, this.canvas, this.box);
-    this.element = make("div", { class: "sheet heat" },
+    this.element = make("div", { class: kind },
       make("div", { class: "axes" }, make("div", {}, this.axes.column, " →"), make("div", {}, this.axes.row, " ↓")),
       this.labels.column, this.labels.row, this.plot);
   }
@@ -68,6 +71,10 @@ export class Heat {
   /** Gives the keyboard to the plot, and brings a cell of it into sight. */
   reveal(row, column) {
     this.plot.focus({ preventScroll: true });
+    this.lift(row, column);
+  }
+
+  lift(row, column) {
     liftCell(this.plot, this.boxOf(row, column));
   }
 
@@ -75,44 +82,35 @@ export class Heat {
     this.sheet = sheet;
     this.pool = { row: Math.ceil(sheet.rows / sheet.height), column: Math.ceil(sheet.columns / sheet.room) };
     const [rows, columns] = [Math.ceil(sheet.rows / this.pool.row), Math.ceil(sheet.columns / this.pool.column)];
-    const side = (room, count) => Math.max(1, Math.min(MOST, Math.floor(room / count)));
+    const side = (room, count) => Math.max(1, Math.min(sheet.most ?? MOST, Math.floor(room / count)));
     this.cell = { width: side(sheet.room, columns), height: side(sheet.height, rows) };
-    const small = make("canvas", { width: columns, height: rows });
-    small.getContext("2d").putImageData(this.image(rows, columns, theme), 0, 0);
     const [width, height] = [columns * this.cell.width, rows * this.cell.height];
     const context = pen(this.canvas, width, height);
-    context.imageSmoothingEnabled = false;
-    context.drawImage(small, 0, 0, width, height);
+    const colours = sheet.signed ? signedRamp(theme) : ramp(theme);
+    const odd = sheet.odd ?? (theme === "dark" ? [255, 255, 255] : [0, 0, 0]);
+    paintCells(context, { rows, columns, step: (row, column) => this.step(row, column), colours, odd }, { width, height });
+    sheet.finish?.(context, width, height);
     for (const axis of ["row", "column"]) {
       this.axes[axis].textContent = sheet.axes[axis];
       this.axes[axis].parentElement.hidden = !sheet.axes[axis]; // a vector has one axis
-      this.writeLabels(axis, axis === "row" ? this.cell.height : this.cell.width, axis === "row" ? rows : columns);
+      this.writeLabels(axis);
     }
   }
 
-  image(rows, columns, theme) {
-    const { largest, signed, scale } = this.sheet;
-    const colours = signed ? signedRamp(theme) : ramp(theme);
-    const ink = theme === "dark" ? [255, 255, 255] : [0, 0, 0];
-    const image = new ImageData(columns, rows);
-    for (let place = 0, row = 0; row < rows; row++) {
-      for (let column = 0; column < columns; column++, place += 4) {
-        const [y, x] = this.strongest(row, column);
-        const value = this.sheet.value(y, x);
-        if (value === Infinity || value === -Infinity) continue;
-        const step = 3 * (signed ? signedStep(value, largest, scale) : rampStep(value, largest, scale));
-        image.data.set(Number.isNaN(value) ? ink : colours.subarray(step, step + 3), place);
-        image.data[place + 3] = 255;
-      }
-    }
-    return image;
+  /** Where a drawn cell stands on the ramp. */
+  step(row, column) {
+    const { largest, signed, scale, value } = this.sheet;
+    const number = value(...this.strongest(row, column));
+    if (number === Infinity || number === -Infinity) return null;
+    if (Number.isNaN(number)) return NaN;
+    return signed ? signedStep(number, largest, scale) : rampStep(number, largest, scale);
   }
 
   /** The cell that a drawn cell shows: the largest by size; not a number comes first, so that it is seen. */
   strongest(row, column) {
     const { pool, sheet } = this;
+    if (pool.row === 1 && pool.column === 1) return [row, column];
     let [best, size] = [[row * pool.row, column * pool.column], -1];
-    if (pool.row === 1 && pool.column === 1) return best;
     for (let y = row * pool.row; y < Math.min(sheet.rows, (row + 1) * pool.row); y++) {
       for (let x = column * pool.column; x < Math.min(sheet.columns, (column + 1) * pool.column); x++) {
         const value = Math.abs(sheet.value(y, x));
@@ -123,16 +121,23 @@ export class Heat {
     return best;
   }
 
-  writeLabels(axis, side, count) {
-    const [pool, name] = [this.pool[axis], this.sheet.names[axis]];
-    const step = typeof name(0) === "string" && side < APART ? roundStep((1.6 * APART * pool) / side) : Math.ceil(APART / side) * pool;
-    const label = (index) => {
-      const element = make("div", { class: "label" }, name(index));
-      element.style[axis === "row" ? "top" : "left"] = `${(Math.floor(index / pool) + 0.5) * side}px`;
-      return element;
-    };
-    const indices = Array.from({ length: Math.ceil((count * pool) / step) }, (_, at) => at * step).filter((index) => index < this.sheet[`${axis}s`]);
-    this.labels[axis].replaceChildren(...indices.map(label));
+  writeLabels(axis) {
+    const [pool, count, side] = [this.pool[axis], this.sheet[`${axis}s`], this.sideOf(axis)];
+    const plain = typeof this.sheet.names[axis](0) === "string";
+    const step = plain && side < APART ? roundStep((1.6 * APART * pool) / side) : Math.ceil(APART / side) * pool;
+    const labels = Array.from({ length: Math.ceil(count / step) }, (_, at) => this.label(axis, at * step));
+    this.labels[axis].replaceChildren(...labels);
+  }
+
+  /** The name of a row or a column, where it stands. */
+  label(axis, index) {
+    const element = make("div", { class: "label", "data-place": index }, this.sheet.names[axis](index));
+    element.style[axis === "row" ? "top" : "left"] = `${(Math.floor(index / this.pool[axis]) + 0.5) * this.sideOf(axis)}px`;
+    return element;
+  }
+
+  sideOf(axis) {
+    return axis === "row" ? this.cell.height : this.cell.width;
   }
 
   /** The cell under the pointer. */

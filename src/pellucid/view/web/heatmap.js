@@ -6,35 +6,25 @@ import { rampStep } from "./colour.js";
  * @typedef {object} Cells
  * @property {number} rows
  * @property {number} columns
- * @property {(row: number, column: number) => number|null} weight null may not be seen and is hatched; what is not finite is red
- * @property {number} largest the weight at the end of the ramp
- * @property {"sqrt"|"linear"} scale
+ * @property {(row: number, column: number) => number|null} step where a cell stands on the ramp, 0 to 255; null stays empty, NaN is `odd`
  * @property {Uint8ClampedArray} colours the ramp, from colour.js
+ * @property {number[]} [odd] red, green and blue of what is no number
  */
-
-/** The colour of what is not a number, on paper and on slate. */
-const NOT_A_NUMBER = [196, 38, 54, 255];
 
 /**
- * @param {HTMLCanvasElement} canvas
+ * @param {CanvasRenderingContext2D} context
  * @param {Cells} cells
- * @param {number} side of a cell, in pixels
- * @param {{row: number[], column: number[]}} gaps width of the gap before each row and column
+ * @param {{left?: number, width: number, height: number}} box where they stand, in pixels
  */
-export function paintCells(canvas, cells, side, gaps) {
-  const [width, height] = [cells.columns * side, cells.rows * side];
+export function paintCells(context, cells, { left = 0, width, height }) {
   const small = make("canvas", { width: cells.columns, height: cells.rows });
   small.getContext("2d").putImageData(toImage(cells), 0, 0);
-  const context = pen(canvas, width, height);
   context.imageSmoothingEnabled = false;
-  context.drawImage(small, 0, 0, width, height);
-  hatch(context, width, height);
-  gaps.column.forEach((gap, place) => gap && context.clearRect(place * side - gap / 2, 0, gap, height));
-  gaps.row.forEach((gap, place) => gap && context.clearRect(0, place * side - gap / 2, width, gap));
+  context.drawImage(small, left, 0, width, height);
 }
 
 /** Fine lines behind all that was left empty. */
-function hatch(context, width, height) {
+export function hatch(context, width, height) {
   const tile = make("canvas", { width: 6, height: 6 });
   const pencil = tile.getContext("2d");
   pencil.strokeStyle = "#8888884d";
@@ -50,20 +40,16 @@ function hatch(context, width, height) {
   context.globalCompositeOperation = "source-over";
 }
 
-function toImage({ rows, columns, weight, largest, scale, colours }) {
+function toImage({ rows, columns, step, colours, odd }) {
   const image = new ImageData(columns, rows);
   for (let place = 0, row = 0; row < rows; row++) {
     for (let column = 0; column < columns; column++, place += 4) {
-      const value = weight(row, column);
-      if (value === null) continue;
-      if (!Number.isFinite(value)) {
-        image.data.set(NOT_A_NUMBER, place);
-        continue;
-      }
-      const step = 3 * rampStep(value, largest, scale);
-      image.data[place] = colours[step];
-      image.data[place + 1] = colours[step + 1];
-      image.data[place + 2] = colours[step + 2];
+      const at = step(row, column);
+      if (at === null) continue;
+      const [colour, from] = Number.isNaN(at) ? [odd, 0] : [colours, 3 * at];
+      image.data[place] = colour[from];
+      image.data[place + 1] = colour[from + 1];
+      image.data[place + 2] = colour[from + 2];
       image.data[place + 3] = 255;
     }
   }

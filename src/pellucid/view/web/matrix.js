@@ -1,16 +1,20 @@
 // matrix.js: the matrix view. All weights of one head as a heat map: a row is a query, a column is a key.
-import { liftCell, make, mark } from "./dom.js";
-import { ramp } from "./colour.js";
+import { make, mark } from "./dom.js";
 import { SCALES, scaleSwitch } from "./controls.js";
-import { stepped } from "./hand.js";
-import { Ends } from "./heat.js";
-import { paintCells } from "./heatmap.js";
+import { stepped, weightInHand } from "./hand.js";
+import { Ends, Heat } from "./heat.js";
+import { hatch } from "./heatmap.js";
 import { onSheet } from "./paper.js";
-import { onPointer } from "./pointer.js";
 import { exact, inWords, tokenLabel, tokenTitle } from "./tokens.js";
 
 /** Smallest and largest side of a cell, and the least distance between two labels, in pixels. */
 const CELL = { least: 2, most: 34, label: 18, tall: 900 };
+
+/** Which axis of the picture has which tokens. */
+const AXES = { query: "row", key: "column" };
+
+/** The colour of what is not a number, on paper and on slate. */
+const NOT_A_NUMBER = [196, 38, 54];
 
 /** @type {import("./app.js").ViewModule} */
 export const matrixView = { name: "matrix", label: "Matrix", key: "m", create: (page) => new Matrix(page) };
@@ -19,19 +23,17 @@ class Matrix {
   /** @param {import("./app.js").Page} page */
   constructor(page) {
     this.page = page;
-    this.canvas = make("canvas", { role: "img" });
-    this.labels = { query: make("div", { class: "labels query" }), key: make("div", { class: "labels key" }) };
     this.current = { query: make("div", { class: "current query" }), key: make("div", { class: "current key" }) };
     this.cross = { query: make("div", { class: "cross across" }), key: make("div", { class: "cross down" }) };
     this.sum = make("div", { class: "sum" });
-    this.plot = make("div", { class: "plot", tabindex: 0, role: "group", "aria-label": "weights of one head; arrow keys move the cell",
-      onclick: (event) => this.press(event), ...onPointer({ move: (event) => this.point(event), leave: () => this.leave() }) },
-      this.canvas, this.cross.query, this.cross.key, this.sum);
     this.sides = { query: make("span"), key: make("span") };
-    const name = (words, side, arrow) => make("div", {}, make("b", {}, words), this.sides[side], arrow);
-    this.sheet = make("div", { class: "sheet" }, make("div", { class: "axes" }, name("looks at", "key", " →"), name("looks from", "query", " ↓")),
-      this.labels.key, this.labels.query, this.plot, this.current.key, this.current.query);
-    this.element = make("div", { class: "matrix" }, this.sheet);
+    const { enter, press, leave } = weightInHand(page).pointer;
+    const ofTokens = (act) => (row, column) => act(this.shown.query[row], this.shown.key[column]);
+    this.heat = new Heat({ label: "weights of one head; arrow keys move the cell", kind: "sheet", enter: ofTokens(enter), press: ofTokens(press), leave });
+    this.heat.plot.append(this.cross.query, this.cross.key, this.sum);
+    this.heat.element.append(this.current.key, this.current.query);
+    for (const [axis, line] of Object.entries(AXES)) this.heat.axes[line].after(this.sides[axis]);
+    this.element = make("div", { class: "matrix" }, this.heat.element);
     this.ends = new Ends();
     this.blank();
     this.controls = [scaleSwitch(page), { element: this.ends.element }];
@@ -45,82 +47,89 @@ class Matrix {
   draw() {
     const state = this.page.state();
     this.shown = this.page.shown();
-    const room = this.element.clientWidth - this.labels.query.offsetWidth - 72;
-    const most = Math.min(CELL.most, Math.max(CELL.label, CELL.tall / this.shown.query.length));
-    const side = Math.max(CELL.least, Math.floor(Math.min(most, room / this.shown.key.length)));
-    const picture = [state.layer, state.head, state.pair, state.scale, side, this.page.theme(), window.devicePixelRatio].join();
-    if (picture !== this.picture) this.paint(state, side);
-    if (!this.picture && state.pinned) this.lift(state); // the address has named it
+    const { query, key } = this.shown;
+    const room = this.element.clientWidth - this.heat.labels.row.offsetWidth - 72;
+    const most = Math.min(CELL.most, Math.max(CELL.label, CELL.tall / query.length));
+    this.side = Math.max(CELL.least, Math.floor(Math.min(most, room / key.length)));
+    const picture = [state.layer, state.head, state.pair].join();
+    const opens = this.picture === undefined;
+    if (picture !== this.picture) this.read(state);
     this.picture = picture;
+    this.heat.draw({ key: picture, rows: query.length, columns: key.length, value: this.value, largest: this.largest, signed: false, odd: NOT_A_NUMBER,
+      scale: state.scale, names: { row: (place) => this.name("query", place), column: (place) => this.name("key", place) },
+      axes: { row: "looks from", column: "looks at" }, room: key.length * this.side, height: query.length * this.side, most: this.side,
+      finish: (context, width, height) => this.finish(context, width, height) },
+    { row: null, column: null, pinned: state.pinned, theme: this.page.theme(), said: this.inWords(state) });
+    if (opens && state.pinned) this.lift(state); // the address has named it
     this.ends.element.hidden = !this.largest;
+    this.ends.draw(this.largest, false, this.page.theme());
     this.drawCross(state);
   }
 
-  /** The whole heat map with its labels; not needed when only the pointer moves. */
-  paint({ head, scale }, side) {
-    this.side = side;
+  /** The weights of another head, or of other tokens. */
+  read({ head }) {
     const { query, key } = this.shown;
     const attention = this.page.attention();
-    const colours = ramp(this.page.theme());
     const rows = query.map((index) => attention.row(head, index));
     this.broken = rows.some((row) => key.some((index) => !Number.isFinite(row[index])));
     this.below = rows.some((row) => key.some((index) => row[index] < 0 && row[index] > -Infinity));
     this.largest = rows.reduce((most, row) => key.reduce((best, index) => (row[index] > best && row[index] < Infinity ? row[index] : best), most), 0);
-    const weight = (y, x) => (attention.sees(query[y], key[x]) ? rows[y][key[x]] : null);
-    paintCells(this.canvas, { rows: query.length, columns: key.length, weight, largest: this.largest, scale, colours }, side,
-      { row: this.gaps(query, "query"), column: this.gaps(key, "key") });
+    this.value = (y, x) => {
+      if (!attention.sees(query[y], key[x])) return Infinity;
+      const weight = rows[y][key[x]];
+      return Number.isFinite(weight) ? weight : NaN;
+    };
     const { queries, keys } = this.page.entry();
-    const place = { query: queries, key: keys };
-    for (const axis of ["query", "key"]) {
-      this.sides[axis].textContent = queries === keys ? "" : ` ${this.page.manifest.sequences[place[axis]].name}`;
-      this.writeLabels(axis);
-    }
-    this.ends.draw(this.largest, false, this.page.theme());
+    const names = { query: queries, key: keys };
+    for (const axis of ["query", "key"]) this.sides[axis].textContent = queries === keys ? "" : ` ${this.page.manifest.sequences[names[axis]].name}`;
+  }
+
+  /** The name of a token. */
+  name(axis, place) {
+    const [tokens, index] = [this.page.tokens()[axis], this.shown[axis][place]];
+    return make("span", { title: tokenTitle(tokens, index) }, tokenLabel(tokens[index]));
+  }
+
+  /** What is masked is hatched, and gaps stand between cells. */
+  finish(context, width, height) {
+    hatch(context, width, height);
+    this.gaps("key").forEach((gap, place) => gap && context.clearRect(place * this.side - gap / 2, 0, gap, height));
+    this.gaps("query").forEach((gap, place) => gap && context.clearRect(0, place * this.side - gap / 2, width, gap));
   }
 
   /** A broad gap between the two texts, a fine one between large cells. */
-  gaps(indices, axis) {
-    const tokens = this.page.tokens()[axis];
+  gaps(axis) {
+    const [tokens, indices] = [this.page.tokens()[axis], this.shown[axis]];
     return indices.map((index, place) => {
       if (!place) return 0;
       return tokens[indices[place - 1]].segment !== tokens[index].segment ? 3 : this.side >= 14 ? 1 : 0;
     });
   }
 
-  writeLabels(axis) {
-    const step = Math.ceil(CELL.label / this.side);
-    const labels = this.shown[axis].map((index, place) => (place % step ? null : this.label(index, place, axis)));
-    this.labels[axis].replaceChildren(...labels.filter(Boolean));
-  }
-
-  label(index, place, axis) {
-    const attributes = { class: "label", "data-place": place, title: tokenTitle(this.page.tokens()[axis], index) };
-    const element = make("div", attributes, tokenLabel(this.page.tokens()[axis][index]));
-    element.style[axis === "query" ? "top" : "left"] = `${(place + 0.5) * this.side}px`;
-    return element;
-  }
-
   /** Marks the row and the column of the cell in hand, names both, and adds up the row. */
   drawCross(state) {
-    const { query, key, head, pinned } = state;
-    mark(this.plot, "data-pinned", pinned);
-    mark(this.sheet, "data-reading", query !== null || key !== null);
-    for (const axis of ["query", "key"]) this.drawBand(axis, state[axis], this.shown[axis].indexOf(state[axis]));
+    const { query, key, head } = state;
+    mark(this.heat.element, "data-reading", query !== null || key !== null);
+    for (const axis of ["query", "key"]) this.drawBand(axis, this.shown[axis].indexOf(state[axis]));
     const row = query === null ? null : this.page.attention().row(head, query);
     this.sum.hidden = !row;
     if (row) this.drawSum(row, this.shown.query.indexOf(query));
-    const cell = row && key !== null
-      ? `: ${inWords(this.page.tokens().query, query)} to ${inWords(this.page.tokens().key, key)} ${row[key].toPrecision(3)}` : "";
-    mark(this.canvas, "aria-label", `weights of layer ${this.page.layerName()}, head ${head}${cell}`);
   }
 
-  drawBand(axis, index, place) {
+  inWords({ query, key, head }) {
+    const tokens = this.page.tokens();
+    const cell = query === null || key === null ? ""
+      : `: ${inWords(tokens.query, query)} to ${inWords(tokens.key, key)} ${this.page.attention().row(head, query)[key].toPrecision(3)}`;
+    return `weights of layer ${this.page.layerName()}, head ${head}${cell}`;
+  }
+
+  drawBand(axis, place) {
     const band = this.cross[axis];
     band.hidden = place < 0;
     band.style[axis === "query" ? "top" : "left"] = `${place * this.side}px`;
     band.style[axis === "query" ? "height" : "width"] = `${this.side}px`;
-    this.current[axis].replaceChildren(...(place < 0 ? [] : [this.label(index, place, axis)]));
-    for (const label of this.labels[axis].children) { // those that would look out from behind it
+    this.current[axis].replaceChildren(...(place < 0 ? [] : [this.heat.label(AXES[axis], place)]));
+    for (const label of this.heat.labels[AXES[axis]].children) { // those that would look out from behind it
       const distance = Math.abs(Number(label.dataset.place) - place) * this.side;
       label.style.visibility = place >= 0 && distance > 0 && distance < CELL.label ? "hidden" : "";
     }
@@ -149,35 +158,10 @@ class Matrix {
 
   /** The columns that are in sight. */
   inSight() {
-    const left = this.element.getBoundingClientRect().left - this.plot.getBoundingClientRect().left;
+    const left = this.element.getBoundingClientRect().left - this.heat.plot.getBoundingClientRect().left;
     const { length: count } = this.shown.key;
     const [from, to] = [left, left + this.element.clientWidth].map((edge) => Math.min(count, Math.max(0, edge / this.side)));
     return { name: "columns", from, to, count, of: `the ${count} keys` };
-  }
-
-  /**
-   * The cell under the pointer.
-   * @returns {{query: number, key: number, side: "query"}|null}
-   */
-  at(event) {
-    const box = this.canvas.getBoundingClientRect();
-    const query = this.shown.query[Math.floor((event.clientY - box.top) / this.side)];
-    const key = this.shown.key[Math.floor((event.clientX - box.left) / this.side)];
-    return query === undefined || key === undefined ? null : { query, key, side: "query" };
-  }
-
-  point(event) {
-    const cell = this.at(event);
-    if (cell && !this.page.state().pinned) this.page.set(cell);
-  }
-
-  leave() {
-    if (!this.page.state().pinned) this.page.set({ query: null, key: null });
-  }
-
-  press(event) {
-    const [cell, state] = [this.at(event), this.page.state()];
-    if (cell) this.page.set({ ...cell, pinned: !(state.pinned && state.query === cell.query && state.key === cell.key) });
   }
 
   /** Arrow keys move the cell. */
@@ -187,8 +171,7 @@ class Matrix {
     const step = (list, token, by) => list[stepped(token === null ? null : list.indexOf(token), by, list.length)];
     const [query, key] = [step(this.shown.query, state.query, down), step(this.shown.key, state.key, right)];
     this.page.set({ side: "query", query, key });
-    this.plot.focus({ preventScroll: true });
-    this.lift({ query, key });
+    this.heat.reveal(this.shown.query.indexOf(query), this.shown.key.indexOf(key));
   }
 
   /** Goes to a token that was searched for. */
@@ -198,8 +181,8 @@ class Matrix {
 
   /** Brings a cell into sight; where only a row or a column is in hand, its beginning. */
   lift(cell) {
-    const [top, left] = ["query", "key"].map((axis) => Math.max(0, this.shown[axis].indexOf(cell[axis])) * this.side);
-    liftCell(this.plot, { left, top, width: this.side, height: this.side });
+    const [row, column] = ["query", "key"].map((axis) => Math.max(0, this.shown[axis].indexOf(cell[axis])));
+    this.heat.lift(row, column);
   }
 }
 

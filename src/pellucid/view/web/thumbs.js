@@ -1,7 +1,8 @@
 // thumbs.js: the small pictures of the model grid, all heads of one layer side by side on one canvas.
 // A picture is the matrix of that head made small: each of its cells is the largest weight of a patch, so no strong link is lost.
-import { make, pen } from "./dom.js";
+import { pen } from "./dom.js";
 import { rampStep } from "./colour.js";
+import { paintCells } from "./heatmap.js";
 
 /**
  * @typedef {object} Thumbs the pictures of one layer
@@ -67,19 +68,16 @@ function largestIn({ weights, rows, columns }, head) {
 export function paintThumbs(canvas, thumbs, look) {
   const { width, height, step, end } = look;
   const context = pen(canvas, thumbs.heads * step, height);
-  context.imageSmoothingEnabled = false;
   const density = window.devicePixelRatio || 1;
   const [rows, columns] = [Math.min(thumbs.rows, Math.round(height * density)), Math.min(thumbs.columns, Math.round(width * density))];
-  const small = make("canvas", { width: columns, height: rows });
   for (let head = 0; head < thumbs.heads; head++) {
-    small.getContext("2d").putImageData(toImage(thumbs, head, rows, columns, { ...look, end: end ?? largestIn(thumbs, head) }), 0, 0);
-    context.drawImage(small, head * step, 0, width, height);
+    const cells = cellsOf(thumbs, head, rows, columns, { ...look, end: end ?? largestIn(thumbs, head) });
+    paintCells(context, cells, { left: head * step, width, height });
   }
 }
 
 /** One picture at one pixel per cell; where the screen has fewer pixels than the picture, again the largest weights. */
-function toImage(thumbs, head, rows, columns, { end, scale, colours }) {
-  const image = new ImageData(columns, rows);
+function cellsOf(thumbs, head, rows, columns, { end, scale, colours }) {
   const most = new Float32Array(rows * columns).fill(-1);
   for (let row = 0, at = head * thumbs.rows * thumbs.columns; row < thumbs.rows; row++) {
     const line = Math.floor((row * rows) / thumbs.rows) * columns;
@@ -88,10 +86,9 @@ function toImage(thumbs, head, rows, columns, { end, scale, colours }) {
       if (thumbs.weights[at] > most[place] && !thumbs.masked(row, column)) most[place] = thumbs.weights[at];
     }
   }
-  most.forEach((weight, place) => {
-    if (weight < 0) return;
-    const from = 3 * rampStep(weight, end, scale);
-    image.data.set([colours[from], colours[from + 1], colours[from + 2], 255], 4 * place);
-  });
-  return image;
+  const step = (row, column) => {
+    const weight = most[row * columns + column];
+    return weight < 0 ? null : rampStep(weight, end, scale);
+  };
+  return { rows, columns, step, colours };
 }
