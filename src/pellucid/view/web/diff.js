@@ -4,7 +4,7 @@ import { make } from "./dom.js";
 import { SCALES, scaleSwitch, segments } from "./controls.js";
 import { LensDiff } from "./difflens.js";
 import { DifferenceList } from "./difflist.js";
-import { around, stepped } from "./hand.js";
+import { around, Cell, stepped, weightInHand } from "./hand.js";
 import { Ends, Heat } from "./heat.js";
 import { layerWords, Overview } from "./overview.js";
 import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
@@ -28,10 +28,9 @@ class Diff {
     const { manifest } = page;
     this.overview = new Overview(page, { enter: (place, head) => this.look(place, head), press: (place, head) => this.choose(place, head),
       leave: () => this.look(null, null) });
-    this.heat = new Heat({ label: "difference of the weights of one head; arrow keys move the cell",
-      enter: (query, key) => page.state().pinned || page.set({ query, key, side: "query" }), press: (query, key) => this.press(query, key),
-      leave: () => page.state().pinned || page.set({ query: null, key: null }) });
-    this.list = new DifferenceList((query, key) => this.press(query, key));
+    this.cells = { weights: weightInHand(page, (patch) => this.take(patch)), lens: new Cell(() => this.hand(), (cell) => this.set(cell)) };
+    this.heat = new Heat({ label: "difference of the weights of one head; arrow keys move the cell", ...this.cells.weights.pointer });
+    this.list = new DifferenceList(this.cells.weights.pointer.press);
     this.fault = make("p", { class: "problem" });
     this.weights = make("div", { class: "diff-weights" },
       this.overview.element,
@@ -52,7 +51,7 @@ class Diff {
 
   /** What is this view's own: weights or lens, the cell of the lens in hand, the head of the overview under the pointer. */
   hand() {
-    return { of: "weights", place: null, token: null, pinned: false, lookAt: null, ...this.page.state().diff };
+    return { of: "weights", row: null, column: null, pinned: false, lookAt: null, ...this.page.state().diff };
   }
 
   set(patch) {
@@ -70,11 +69,6 @@ class Diff {
 
   choose(layer, head) {
     if (head < this.page.manifest.attentions[layer].heads) this.take({ layer, head, heads: [head] });
-  }
-
-  press(query, key) {
-    const state = this.page.state();
-    this.take({ query, key, side: "query", pinned: !(state.pinned && state.query === query && state.key === key) });
   }
 
   needs() {
@@ -95,12 +89,10 @@ class Diff {
 
   drawLens() {
     if (!this.lens) {
-      const enter = (place, token) => this.hand().pinned || this.set({ place, token });
-      const press = (place, token) => this.set({ place, token, pinned: !(this.hand().pinned && this.hand().place === place && this.hand().token === token) });
-      this.lens = new LensDiff(this.page, { enter, press, leave: () => this.hand().pinned || this.set({ place: null, token: null }) });
+      this.lens = new LensDiff(this.page, this.cells.lens);
       this.words.replaceChildren(this.lens.element);
-      const { place, token, pinned } = this.hand();
-      if (pinned) this.lens.grid?.reveal(place, token, false); // the address has named it
+      const { row, column, pinned } = this.hand();
+      if (pinned) this.lens.grid?.reveal(row, column, false); // the address has named it
     }
     this.lens.draw(this.hand());
     this.ends.element.hidden = !this.lens.grid;
@@ -200,7 +192,7 @@ class Diff {
   /** @returns {import("./table.js").Table} */
   table() {
     const hand = this.hand();
-    if (hand.of === "lens" && this.lens) return this.lens.table(hand.token ?? this.lens.one.tokens.length - 1);
+    if (hand.of === "lens" && this.lens) return this.lens.table(hand.column ?? this.lens.one.tokens.length - 1);
     const { layer, head, query, key } = this.page.state();
     if (this.twins?.place !== layer) return null; // its numbers could not be read: the table of attention says why
     const title = `${capital(layerWords(this.page.entry()))} · head ${head} · this run minus the other`;
@@ -223,17 +215,15 @@ class Diff {
   }
 
   pin() {
-    const [hand, state] = [this.hand(), this.page.state()];
-    if (hand.of === "lens" && hand.place !== null) this.set({ pinned: !hand.pinned });
-    if (hand.of !== "lens" && state.query !== null) this.page.set({ pinned: !state.pinned });
+    this.cells[this.hand().of].pin();
   }
 
   release() {
-    this.set({ place: null, token: null, pinned: false, lookAt: null });
+    this.set({ row: null, column: null, pinned: false, lookAt: null });
   }
 
   exit() {
-    this.set({ lookAt: null, ...(this.hand().pinned ? {} : { place: null, token: null }) });
+    this.set({ lookAt: null, ...(this.hand().pinned ? {} : { row: null, column: null }) });
   }
 
   /** The tokens that a search looks through; the weights take those of the page. */
@@ -246,9 +236,9 @@ class Diff {
     const hand = this.hand();
     if (hand.of === "lens") {
       if (!this.lens?.grid) return;
-      const place = hand.place ?? this.lens.places.length - 1;
-      this.set({ place, token, pinned: false });
-      this.lens.grid.reveal(place, token);
+      const row = hand.row ?? this.lens.places.length - 1;
+      this.set({ row, column: token, pinned: false });
+      this.lens.grid.reveal(row, token);
     } else if (this.twins?.fault() === "") {
       const key = this.rows[token].reduce((best, value, at, row) => (Math.abs(value) > Math.abs(row[best]) ? at : best), 0);
       this.take({ key });
@@ -261,18 +251,14 @@ class Diff {
     const [hand, state, { attentions }] = [this.hand(), this.page.state(), this.page.manifest];
     if (hand.of === "lens") {
       if (!this.lens?.grid) return;
-      const next = { place: stepped(hand.place, down, this.lens.places.length), token: stepped(hand.token, right, this.lens.one.tokens.length) };
-      this.set(next);
-      this.lens.grid.reveal(next.place, next.token);
+      this.cells.lens.move({ right, down, rows: this.lens.places.length, columns: this.lens.one.tokens.length }, this.lens.grid);
     } else if (this.overview.heat.plot.contains(document.activeElement)) {
       const layer = stepped(state.layer, down, attentions.length);
       const head = stepped(state.head, right, attentions[layer].heads);
       this.choose(layer, head);
       this.overview.heat.reveal(layer, head);
     } else if (this.twins?.fault() === "") {
-      const next = { query: stepped(state.query, down, this.twins.one.queries), key: stepped(state.key, right, this.twins.one.keys) };
-      this.take({ side: "query", ...next });
-      this.heat.reveal(next.query, next.key);
+      this.cells.weights.move({ right, down, rows: this.twins.one.queries, columns: this.twins.one.keys }, this.heat);
     }
   }
 }

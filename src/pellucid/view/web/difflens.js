@@ -1,7 +1,6 @@
 // difflens.js: where two runs say different words, at every place between the layers.
 import { Problem } from "./data.js";
 import { make } from "./dom.js";
-import { ramp } from "./colour.js";
 import { SCALES } from "./controls.js";
 import { LensNumbers, placeName } from "./lens.js";
 import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
@@ -10,9 +9,9 @@ import { WordGrid } from "./wordgrid.js";
 export class LensDiff {
   /**
    * @param {import("./app.js").Page} page its lens blocks must be loaded
-   * @param {{enter: (place: number, token: number) => void, press: (place: number, token: number) => void, leave: () => void}} hand
+   * @param {import("./hand.js").Cell} cell
    */
-  constructor(page, hand) {
+  constructor(page, cell) {
     this.page = page;
     this.one = new LensNumbers(page.source, page.manifest);
     this.other = new LensNumbers(page.source, page.manifest.other);
@@ -21,7 +20,7 @@ export class LensDiff {
     this.differ = this.fault() ? 0 : this.countDiffering();
     this.grid = this.fault() ? null : new WordGrid({
       label: "where the likeliest words differ", columns: tokens.length, rows: this.places.map((name) => ({ name: placeName(name), title: name })),
-      heading: (column) => tokenLabel(tokens[column]), word: (row, column) => this.word(row, column), ...hand,
+      heading: (column) => tokenLabel(tokens[column]), word: (row, column) => this.word(row, column), ...cell.pointer,
     });
     this.element = make("div", { class: "diff-lens" }, this.grid?.element ?? make("p", { class: "problem" }, this.fault()));
   }
@@ -57,15 +56,11 @@ export class LensDiff {
     return { text, share: gap, mark: same ? null : "≠", title };
   }
 
-  draw({ place, token, pinned }) {
-    if (!this.grid) return;
-    const theme = this.page.theme();
-    if (theme !== this.theme) this.colours = ramp(theme);
-    this.theme = theme;
-    this.grid.draw({ row: place, column: token, pinned, colours: this.colours, scale: this.page.state().scale });
+  draw(hand) {
+    this.grid?.draw({ ...hand, theme: this.page.theme(), scale: this.page.state().scale });
   }
 
-  readout({ place, token, pinned }) {
+  readout({ row: place, column: token, pinned }) {
     if (!this.grid) return { words: ["the two lenses cannot be compared"] };
     if (place === null) return { words: ["lens · point at a cell to read what both runs say"] };
     const { one, other, there, same } = this.pair(place, token);
@@ -77,7 +72,7 @@ export class LensDiff {
   }
 
   /** The number that the readout says, where both runs keep this run's word. */
-  python({ place, token }) {
+  python({ row: place, column: token }) {
     if (!this.grid || place === null) return "";
     const [one, other] = [this.one, this.other].map((numbers) => numbers.places.indexOf(this.places[place]));
     const rank = this.other.top(other, token).findIndex(({ id }) => id === this.one.best(one, token));

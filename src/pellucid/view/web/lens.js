@@ -1,9 +1,8 @@
 // lens.js: the lens view. At every place between the layers: what would the model say if it stopped there?
 // A column is a token of the text, a row is a place; deeper is further down.
 import { make } from "./dom.js";
-import { ramp } from "./colour.js";
 import { SCALES, scaleSwitch } from "./controls.js";
-import { stepped } from "./hand.js";
+import { Cell } from "./hand.js";
 import { Ends } from "./heat.js";
 import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
@@ -66,6 +65,7 @@ class Lens {
     this.element = make("div", { class: "lens" });
     this.ends = new Ends();
     this.controls = [scaleSwitch(page), { element: this.ends.element }];
+    this.cell = new Cell(() => this.hand(), (lens) => page.set({ lens }));
   }
 
   needs() {
@@ -75,42 +75,31 @@ class Lens {
 
   /** The cell in hand. */
   hand() {
-    return { place: null, token: null, pinned: false, ...this.page.state().lens };
+    return { row: null, column: null, pinned: false, ...this.page.state().lens };
   }
 
   draw() {
     if (!this.numbers) this.fill();
-    const { scale } = this.page.state();
-    const { place, token, pinned } = this.hand();
-    if (this.theme !== this.page.theme()) {
-      this.theme = this.page.theme();
-      this.colours = ramp(this.theme);
-      this.ends.draw(100, false, this.theme, " %");
-    }
-    this.grid.draw({ row: place, column: token, pinned, colours: this.colours, scale });
-    this.drawDetail(place ?? this.numbers.places.length - 1, token ?? this.numbers.tokens.length - 1);
+    const [hand, theme] = [this.hand(), this.page.theme()];
+    this.ends.draw(100, false, theme, " %");
+    this.grid.draw({ ...hand, theme, scale: this.page.state().scale });
+    this.drawDetail(hand.row ?? this.numbers.places.length - 1, hand.column ?? this.numbers.tokens.length - 1);
   }
 
   fill() {
     this.numbers = new LensNumbers(this.page.source, this.page.manifest);
     const { places, tokens } = this.numbers;
-    const set = (patch) => this.page.set({ lens: { ...this.hand(), ...patch } });
     this.grid = new WordGrid({
       label: `${this.page.manifest.lens.kind}: the likeliest word after each layer`, columns: tokens.length,
       rows: places.map((name) => ({ name: placeName(name), title: name })),
       heading: (column) => tokenLabel(tokens[column]),
       word: (row, column) => this.word(row, column),
-      enter: (place, token) => this.hand().pinned || set({ place, token }),
-      press: (place, token) => {
-        const hand = this.hand();
-        set({ place, token, pinned: !(hand.pinned && hand.place === place && hand.token === token) });
-      },
-      leave: () => this.exit(),
+      ...this.cell.pointer,
     });
     this.element.replaceChildren(this.grid.element, this.detail);
     this.hits = this.countHits();
-    const { place, token, pinned } = this.hand();
-    if (pinned) this.grid.reveal(place, token, false); // the address has named it
+    const { row, column, pinned } = this.hand();
+    if (pinned) this.grid.reveal(row, column, false); // the address has named it
   }
 
   /** How often the likeliest word after the last layer is the one that the text holds. */
@@ -157,7 +146,7 @@ class Lens {
 
   /** What the readout says. */
   readout() {
-    const { place, token, pinned } = this.hand();
+    const { row: place, column: token, pinned } = this.hand();
     if (place === null) return { words: ["lens · point at a cell to read its likeliest words"] };
     const [best] = this.numbers.top(place, token);
     return {
@@ -187,15 +176,15 @@ class Lens {
   }
 
   python() {
-    const { place, token } = this.hand();
-    return place === null ? "" : `lens.log_probabilities[${place}, ${token}, 0]`;
+    const { row, column } = this.hand();
+    return row === null ? "" : `lens.log_probabilities[${row}, ${column}, 0]`;
   }
 
   /** @returns {import("./table.js").Table} the column in hand, place by place */
   table() {
     const { numbers } = this;
     if (!numbers) return null;
-    const token = this.hand().token ?? numbers.tokens.length - 1;
+    const token = this.hand().column ?? numbers.tokens.length - 1;
     const most = Math.min(5, numbers.most);
     const words = (place) => numbers.top(place, token).slice(0, most).flatMap(({ text, log }) => [visible(text), exact(log)]);
     return {
@@ -213,8 +202,7 @@ class Lens {
   }
 
   pin() {
-    const hand = this.hand();
-    if (hand.place !== null) this.page.set({ lens: { ...hand, pinned: !hand.pinned } });
+    this.cell.pin();
   }
 
   release() {
@@ -222,22 +210,20 @@ class Lens {
   }
 
   exit() {
-    if (!this.hand().pinned) this.release();
+    this.cell.pointer.leave();
   }
 
   /** Arrow keys move the cell. */
   move(right, down) {
     if (!this.numbers) return;
-    const { place, token } = this.hand();
-    const next = { place: stepped(place, down, this.numbers.places.length, this.numbers.places.length - 1), token: stepped(token, right, this.numbers.tokens.length) };
-    this.page.set({ lens: { ...this.hand(), ...next } });
-    this.grid.reveal(next.place, next.token);
+    const [rows, columns] = [this.numbers.places.length, this.numbers.tokens.length];
+    this.cell.move({ right, down, rows, columns, first: rows - 1 }, this.grid);
   }
 
   /** Goes to a token that was searched for. */
   reveal(_side, token) {
-    const place = this.hand().place ?? this.numbers.places.length - 1;
-    this.page.set({ lens: { place, token, pinned: false } });
-    this.grid.reveal(place, token);
+    const row = this.hand().row ?? this.numbers.places.length - 1;
+    this.page.set({ lens: { row, column: token, pinned: false } });
+    this.grid.reveal(row, token);
   }
 }

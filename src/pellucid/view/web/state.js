@@ -131,8 +131,8 @@ export function toHash(state, manifest) {
   if (state.tensor) words.tensor = state.tensor.name;
   if (state.tensor?.cut) words.cut = cutWords(state.tensor.cut);
   if (state.tensor?.pinned) words.number = `${state.tensor.row}.${state.tensor.column}`;
-  if (state.lens?.pinned) words.cell = `${state.lens.place}.${state.lens.token}`;
-  if (state.diff?.of === "lens") words.diff = state.diff.pinned ? `lens.${state.diff.place}.${state.diff.token}` : "lens";
+  if (state.lens?.pinned) words.cell = `${state.lens.row}.${state.lens.column}`;
+  if (state.diff?.of === "lens") words.diff = state.diff.pinned ? `lens.${state.diff.row}.${state.diff.column}` : "lens";
   return "#" + new URLSearchParams(words);
 }
 
@@ -172,8 +172,8 @@ export function fromHash(hash, manifest, views, layer) {
 /** What the address says of thresholds, scales, and the views that have something of their own in hand. */
 function pickedOf(words, manifest) {
   const { threshold, scale } = firstState(manifest);
-  const [place, token] = twoOf(words.get("cell"));
-  const inLens = place < manifest.lens?.places.length && token < manifest.sequences.at(-1).tokens.length;
+  const [row, column] = twoOf(words.get("cell"));
+  const inLens = row < manifest.lens?.places.length && column < manifest.sequences.at(-1).tokens.length;
   const tensor = manifest.tensors?.find((one) => one.name === words.get("tensor"));
   return {
     threshold: THRESHOLDS.find((step) => String(step) === words.get("threshold")) ?? threshold,
@@ -181,7 +181,7 @@ function pickedOf(words, manifest) {
     ends: words.get("ends") === "one" ? "one" : "own",
     order: words.get("order") === "weight" ? "weight" : "text",
     tensor: tensor ? tensorOf(tensor.name, manifest.blocks[tensor.block].shape, words) : null,
-    lens: inLens ? { place, token, pinned: true } : null,
+    lens: inLens ? { row, column, pinned: true } : null,
     diff: comparedOf(words.get("diff") ?? "", manifest),
   };
 }
@@ -199,10 +199,10 @@ function tensorOf(name, shape, words) {
 function comparedOf(word, manifest) {
   const [one, other] = [manifest, manifest.other].map((run) => run?.lens && { places: run.lens.places, tokens: run.sequences.at(-1).tokens.length });
   if (!one || !other || !/^lens(\.|$)/.test(word)) return null;
-  const [place, token] = twoOf(word.slice("lens.".length));
+  const [row, column] = twoOf(word.slice("lens.".length));
   const shared = one.places.filter((name) => other.places.includes(name)).length;
-  const inside = one.tokens === other.tokens && place < shared && token < one.tokens;
-  return { of: "lens", ...(inside ? { place, token, pinned: true } : {}) };
+  const inside = one.tokens === other.tokens && row < shared && column < one.tokens;
+  return { of: "lens", ...(inside ? { row, column, pinned: true } : {}) };
 }
 
 /** "2.5" as two numbers; none where it is no such word. */

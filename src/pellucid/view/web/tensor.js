@@ -4,7 +4,7 @@ import { SCALES, scaleSwitch } from "./controls.js";
 import { copyButton, csv } from "./copy.js";
 import { AxisPicker } from "./axes.js";
 import { FactsBox } from "./facts.js";
-import { around, stepped } from "./hand.js";
+import { around, Cell } from "./hand.js";
 import { Ends, Heat } from "./heat.js";
 import { factsOf, firstCut, shortest, Slice, span } from "./numbers.js";
 import { TensorList } from "./tensorlist.js";
@@ -33,10 +33,8 @@ class TensorView {
     this.cuts = new Map();
     this.list = new TensorList(page.manifest.tensors, (name) => this.shape(name).join(" × "), (name) => this.choose(name));
     this.axes = new AxisPicker((cut) => this.recut(cut));
-    this.heat = new Heat({
-      label: "the numbers; arrow keys move the cell", enter: (row, column) => this.hand().pinned || this.take({ row, column }),
-      press: (row, column) => this.press(row, column), leave: () => this.exit(),
-    });
+    this.cell = new Cell(() => this.hand(), (cell) => this.take(cell));
+    this.heat = new Heat({ label: "the numbers; arrow keys move the cell", ...this.cell.pointer, leave: () => this.exit() });
     this.facts = new FactsBox();
     this.copies = make("p", { class: "copies" }, copyButton("copy as NumPy", () => this.slice.numpy(), { class: "plain framed" }),
       copyButton("as CSV", () => this.csv(), { class: "plain framed" }), copyButton("as Python", () => this.python(), { class: "plain framed" }));
@@ -68,11 +66,6 @@ class TensorView {
 
   recut(cut) {
     this.set({ cut, row: null, column: null, pinned: false });
-  }
-
-  press(row, column) {
-    const hand = this.hand();
-    this.take({ row, column, pinned: !(hand.pinned && hand.row === row && hand.column === column) });
   }
 
   needs() {
@@ -217,8 +210,7 @@ class TensorView {
   }
 
   pin() {
-    const hand = this.hand();
-    if (hand.row !== null) this.set({ pinned: !hand.pinned });
+    this.cell.pin();
   }
 
   release() {
@@ -258,9 +250,6 @@ class TensorView {
   /** Arrow keys move the cell. */
   move(right, down) {
     if (!this.slice) return;
-    const { row, column } = this.hand();
-    const next = { row: stepped(row, down, this.slice.rows), column: stepped(column, right, this.slice.columns) };
-    this.set(next);
-    this.heat.reveal(next.row, next.column);
+    this.cell.move({ right, down, rows: this.slice.rows, columns: this.slice.columns }, this.heat);
   }
 }

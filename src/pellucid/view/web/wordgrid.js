@@ -1,7 +1,7 @@
 // wordgrid.js: a grid of words, as the lens needs it. Rows and columns have names, a cell is a word on a shade.
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
 import { bring, lift, make, mark, putBehind } from "./dom.js";
-import { rampStep } from "./colour.js";
+import { ramp, rampStep } from "./colour.js";
 import { onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
 
@@ -50,10 +50,11 @@ export class WordGrid {
     return element;
   }
 
-  /** @param {{row: number|null, column: number|null, pinned: boolean, colours: Uint8ClampedArray, scale: "sqrt"|"linear"}} [look] */
+  /** @param {{row: number|null, column: number|null, pinned: boolean, theme: import("./colour.js").Theme, scale: "sqrt"|"linear"}} [look] */
   draw(look = this.look) {
     if (!look) return;
-    const fresh = !this.look || look.colours !== this.look.colours || look.scale !== this.look.scale;
+    const fresh = look.theme !== this.look?.theme || look.scale !== this.look.scale;
+    if (fresh) this.colours = ramp(look.theme);
     this.look = look;
     const reachable = { row: look.row ?? 0, column: look.column ?? 0 };
     const [first, last] = this.window();
@@ -116,10 +117,9 @@ export class WordGrid {
   /** Black or white words, whichever is easier to read on the shade. */
   paint(cell, row, column) {
     const { text, share, mark: sign, title } = this.grid.word(row, column);
-    const { colours, scale } = this.look;
     const broken = Number.isNaN(share); // of a model whose numbers ran over: its words mean nothing
-    const at = 3 * rampStep(broken ? 0 : share, 1, scale);
-    const [red, green, blue] = colours.slice(at, at + 3);
+    const at = 3 * rampStep(broken ? 0 : share, 1, this.look.scale);
+    const [red, green, blue] = this.colours.slice(at, at + 3);
     cell.style.background = `rgb(${red} ${green} ${blue})`;
     cell.style.color = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
     mark(cell, "title", title);
