@@ -1,6 +1,6 @@
 // column.js: one column of tokens in the heads view, as a listbox.
 // Only the rows on screen exist as elements, so 2,000 tokens cost no more than 40.
-import { make, mark, putBehind } from "./dom.js";
+import { keepOnly, make, mark } from "./dom.js";
 import { before } from "./paper.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 
@@ -70,26 +70,19 @@ export class Column {
     const { tops, row } = this.layout;
     const reachable = look.active ?? look.other ?? this.reachable ?? this.indices[0];
     const shown = this.indices.filter((index, place) => (tops[place] + 2 * row > from && tops[place] - row < to) || index === reachable);
-    const keep = new Set(shown);
-    for (const [index, element] of this.rows) if (!keep.has(index)) this.rows.delete(index), element.remove();
+    keepOnly(this.element, this.rows, shown, (index) => this.makeRow(index));
     const largest = look.weight ? Math.max(0, ...this.indices.map(look.weight).filter(Number.isFinite)) : 0;
-    let last;
-    for (const index of shown) {
-      last = this.rows.get(index) ?? this.makeRow(index, last);
-      this.drawRow(last, index, look, largest, reachable);
-    }
+    for (const index of shown) this.drawRow(this.rows.get(index), index, look, largest, reachable);
     this.reachable = reachable;
   }
 
-  makeRow(index, above) {
+  makeRow(index) {
     const [title, place] = [tokenTitle(this.tokens, index), this.indices.indexOf(index)];
     const element = make("div", { class: "row", role: "option", "data-index": index, title, "aria-posinset": place + 1, "aria-setsize": this.indices.length },
       tokenLabel(this.tokens[index]), make("span", { class: "bar" }), make("span", { class: "number" }));
     mark(element, "data-twin", this.twins.has(this.tokens[index].text));
     element.style.top = `${this.layout.tops[place]}px`;
     element.style.height = `${this.layout.row}px`;
-    this.rows.set(index, element);
-    putBehind(this.element, element, above);
     return element;
   }
 

@@ -47,14 +47,22 @@ export function mark(element, name, value) {
 }
 
 /**
- * Puts a new element behind another one, or first where there is none: what stands in a list is read and copied in its order.
+ * Keeps of a long list only some elements, in their order, since what stands in a list is read and copied in it.
  * @param {Element} list
- * @param {Element} element
- * @param {Element|undefined} before
+ * @param {Map<number, HTMLElement>} there the elements by what they stand for
+ * @param {Iterable<number>} wanted
+ * @param {(index: number) => HTMLElement} create
+ * @param {Element} [behind] what stands before all of them
  */
-export function putBehind(list, element, before) {
-  if (before) before.after(element);
-  else list.prepend(element);
+export function keepOnly(list, there, wanted, create, behind) {
+  const kept = new Set(wanted);
+  for (const [index, element] of there) if (!kept.has(index)) there.delete(index), element.remove();
+  for (const index of kept) {
+    const element = there.get(index) ?? create(index);
+    if (!there.has(index)) list.insertBefore(element, behind ? behind.nextSibling : list.firstChild);
+    there.set(index, element);
+    behind = element;
+  }
 }
 
 /**

@@ -1,6 +1,6 @@
 // grid.js: the model grid. Every head of every layer as a small picture of its matrix, so that a whole model is seen at once.
 // Only the stored pictures are needed, no arithmetic; only the layers on screen exist as elements.
-import { bring, lift, make, mark } from "./dom.js";
+import { bring, keepOnly, lift, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { hasNumbers } from "./attention.js";
 import { picker, SCALES, scaleSwitch } from "./controls.js";
@@ -66,12 +66,9 @@ class Grid {
     if (this.layer !== state.layer) this.show(state.layer, state.head);
     this.layer = state.layer;
     const { scrollTop: top, clientHeight: height } = this.element;
-    for (const place of this.order) {
-      const at = this.places.get(place);
-      const near = at.top + at.height > top - height / 2 && at.top < top + 1.5 * height;
-      if (near && !this.rows.has(place)) this.makeRow(place, at);
-      if (!near && this.rows.has(place)) this.rows.get(place).remove(), this.rows.delete(place);
-    }
+    const near = (at) => at.top + at.height > top - height / 2 && at.top < top + 1.5 * height;
+    const shown = this.order.filter((place) => near(this.places.get(place)));
+    keepOnly(this.body, this.rows, shown, (place) => this.makeRow(place), this.pointed);
     this.drawMarks(state);
   }
 
@@ -119,8 +116,8 @@ class Grid {
     });
   }
 
-  makeRow(place, { top, height }) {
-    const entry = this.entries[place];
+  makeRow(place) {
+    const [entry, { top, height }] = [this.entries[place], this.places.get(place)];
     const element = make("div", { class: "grid-row", "data-place": place }, make("span", { class: "grid-layer" }, String(entry.layer)));
     Object.assign(element.style, { top: `${top}px`, height: `${height}px` });
     if (entry.thumb) {
@@ -128,8 +125,7 @@ class Grid {
       paintThumbs(canvas, thumbsOf(this.page.source, entry), { ...this.paint, height });
       element.append(canvas);
     } else element.append(make("span", { class: "quiet" }, "no picture of this layer was stored"));
-    this.rows.set(place, element);
-    this.body.append(element);
+    return element;
   }
 
   drawMarks({ layer, head }) {

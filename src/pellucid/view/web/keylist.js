@@ -1,6 +1,6 @@
 // keylist.js: every key of one query as a row: its vector, the products with the query, score and weight.
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
-import { bring, lift, make, mark, putBehind } from "./dom.js";
+import { bring, keepOnly, lift, make, mark } from "./dom.js";
 import { minus, tokenLabel, tokenTitle } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
@@ -46,16 +46,13 @@ export class KeyList {
     const { scrollTop: top, clientHeight: height } = this.element;
     const [first, last] = [Math.floor(top / ROW) - 3, Math.ceil((top + height) / ROW) + 3];
     const reachable = picture.keys.includes(picture.active) ? picture.active : picture.keys[0];
-    const shown = new Set(picture.keys.slice(Math.max(0, first), last)).add(reachable);
-    for (const [key, element] of this.rows) if (!shown.has(key)) this.rows.delete(key), element.remove();
+    const shown = picture.keys.filter((key, at) => (at >= first && at < last) || key === reachable);
     const width = this.stripWidth();
-    let before;
-    picture.keys.forEach((key, at) => {
-      if (!shown.has(key)) return;
-      before = this.rows.get(key) ?? this.makeRow(key, at, width, before);
-      mark(before, "tabindex", key === reachable ? 0 : -1);
-      mark(before, "aria-selected", key === picture.active);
-    });
+    keepOnly(this.body, this.rows, shown, (key) => this.makeRow(key, width));
+    for (const [key, element] of this.rows) {
+      mark(element, "tabindex", key === reachable ? 0 : -1);
+      mark(element, "aria-selected", key === picture.active);
+    }
   }
 
   /** The rows that are in sight. */
@@ -77,9 +74,9 @@ export class KeyList {
     return this.names.children[1].clientWidth;
   }
 
-  makeRow(key, at, width, before) {
+  makeRow(key, width) {
     const { keys, tokens, steps, ends, look, largest } = this.picture;
-    const numbers = steps(key);
+    const [numbers, at] = [steps(key), keys.indexOf(key)];
     const [vector, product] = [make("canvas", { "data-part": "key" }), make("canvas", { "data-part": "product" })];
     if (width > 0) {
       paintVector(vector, numbers.key, { width, height: STRIP, end: ends.key, ...look });
@@ -93,8 +90,6 @@ export class KeyList {
       make("span", { class: "keylist-token" }, tokenLabel(tokens[key]), make("small", {}, String(key))), vector, product, score, weight);
     mark(element, "data-masked", !numbers.seen);
     element.style.top = `${at * ROW}px`;
-    this.rows.set(key, element);
-    putBehind(this.body, element, before);
     return element;
   }
 

@@ -1,6 +1,6 @@
 // wordgrid.js: a grid of words, as the lens needs it. Rows and columns have names, a cell is a word on a shade.
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
-import { bring, lift, make, mark, putBehind } from "./dom.js";
+import { bring, keepOnly, lift, make, mark } from "./dom.js";
 import { ramp, rampStep } from "./colour.js";
 import { onSheet } from "./paper.js";
 import { onPointer } from "./pointer.js";
@@ -29,6 +29,8 @@ export class WordGrid {
     this.grid = grid;
     this.top = this.makeRow("", 0);
     this.rows = grid.rows.map(({ name, title }, row) => this.makeRow(name, row + 1, title));
+    /** @type {Map<number, HTMLElement>[]} the cells on screen by their columns, of the headings and of each row */
+    this.cells = [this.top, ...this.rows].map(() => new Map());
     const tell = (action) => (event) => {
       const cell = event.target.closest("[data-row]");
       if (cell) action(Number(cell.dataset.row), Number(cell.dataset.column));
@@ -58,15 +60,18 @@ export class WordGrid {
     this.look = look;
     const reachable = { row: look.row ?? 0, column: look.column ?? 0 };
     const [first, last] = this.window();
-    const columns = new Set([reachable.column]);
-    for (let column = first; column < last; column++) columns.add(column);
-    this.drawColumns(this.top, columns, (column) => this.makeHeading(column), () => {});
-    this.rows.forEach((element, row) => this.drawColumns(element, columns, (column) => this.makeCell(row, column), (cell, column) => {
-      if (fresh || !cell.hasChildNodes()) this.paint(cell, row, column);
-      mark(cell, "tabindex", row === reachable.row && column === reachable.column ? 0 : -1);
-      mark(cell, "aria-selected", row === look.row && column === look.column);
-      mark(cell, "data-pinned", look.pinned && row === look.row && column === look.column);
-    }));
+    const columns = [...Array(this.grid.columns).keys()].filter((column) => (column >= first && column < last) || column === reachable.column);
+    const [headings, ...cells] = this.cells;
+    keepOnly(this.top, headings, columns, (column) => this.makeHeading(column), this.top.firstChild);
+    this.rows.forEach((element, row) => {
+      keepOnly(element, cells[row], columns, (column) => this.makeCell(row, column), element.firstChild);
+      for (const [column, cell] of cells[row]) {
+        if (fresh || !cell.hasChildNodes()) this.paint(cell, row, column);
+        mark(cell, "tabindex", row === reachable.row && column === reachable.column ? 0 : -1);
+        mark(cell, "aria-selected", row === look.row && column === look.column);
+        mark(cell, "data-pinned", look.pinned && row === look.row && column === look.column);
+      }
+    });
   }
 
   /** The columns on screen, from the first up to but not including the last. */
@@ -81,21 +86,6 @@ export class WordGrid {
     const { columns } = this.grid;
     const to = Math.min(columns, (scrollLeft + clientWidth - NAMES) / WIDTH);
     return onSheet(this.element, { name: "tokens", first: 0, from: scrollLeft / WIDTH, to, count: columns, of: String(columns) });
-  }
-
-  drawColumns(element, columns, create, update) {
-    const here = new Map();
-    for (const cell of [...element.children].slice(1)) {
-      const column = Number(cell.dataset.column);
-      if (columns.has(column)) here.set(column, cell);
-      else cell.remove();
-    }
-    let last = element.firstChild;
-    for (const column of [...columns].sort((a, b) => a - b)) {
-      const cell = here.get(column) ?? create(column);
-      if (!here.has(column)) putBehind(element, cell, last);
-      update((last = cell), column);
-    }
   }
 
   place(cell, column) {
@@ -132,7 +122,7 @@ export class WordGrid {
     const [left, top] = [column * WIDTH, row * HEIGHT];
     bring(this.element, { top, bottom: top + 2 * HEIGHT, left, right: left + WIDTH + NAMES });
     lift(this.element, top + HEIGHT, top + 2 * HEIGHT);
-    if (focus) requestAnimationFrame(() => this.rows[row].querySelector(`[data-column="${column}"]`)?.focus({ preventScroll: true }));
+    if (focus) requestAnimationFrame(() => this.cells[row + 1].get(column)?.focus({ preventScroll: true }));
   }
 }
 
