@@ -4,7 +4,7 @@ import { make } from "./dom.js";
 import { SCALES, scaleSwitch, segments } from "./controls.js";
 import { LensDiff } from "./difflens.js";
 import { DifferenceList } from "./difflist.js";
-import { around, Cell, stepped, weightInHand } from "./hand.js";
+import { around, Cell, stepped } from "./hand.js";
 import { Ends, Heat } from "./heat.js";
 import { layerWords, Overview } from "./overview.js";
 import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
@@ -28,7 +28,12 @@ class Diff {
     const { manifest } = page;
     this.overview = new Overview(page, { enter: (place, head) => this.look(place, head), press: (place, head) => this.choose(place, head),
       leave: () => this.look(null, null) });
-    this.cells = { weights: weightInHand(page, (patch) => this.take(patch)), lens: new Cell(() => this.hand(), (cell) => this.set(cell)) };
+    const { state } = page;
+    this.cells = {
+      weights: new Cell(() => ({ row: state().query, column: state().key, pinned: state().pinned }),
+        ({ row, column, pinned }) => this.take({ side: "query", query: row, key: column, pinned })),
+      lens: new Cell(() => this.hand(), (cell) => this.set(cell)),
+    };
     this.heat = new Heat({ label: "difference of the weights of one head; arrow keys move the cell", ...this.cells.weights.pointer });
     this.list = new DifferenceList(this.cells.weights.pointer.press);
     this.fault = make("p", { class: "problem" });

@@ -47,19 +47,6 @@ export class Cell {
 }
 
 /**
- * The cell of a matrix of weights, whose row is a query and whose column is a key.
- * @param {import("./app.js").Page} page
- * @param {(patch: Partial<import("./state.js").State>) => void} [set]
- */
-export function weightInHand(page, set = page.set) {
-  const now = () => {
-    const { query, key, pinned } = page.state();
-    return { row: query, column: key, pinned };
-  };
-  return new Cell(now, ({ row, column, pinned }) => set({ side: "query", query: row, key: column, pinned }));
-}
-
-/**
  * Listens in a list for Home and End, which go to its ends.
  * @param {(right: number, down: number) => void} move
  */

@@ -1,7 +1,7 @@
 // matrix.js: the matrix view. All weights of one head as a heat map: a row is a query, a column is a key.
 import { make, mark } from "./dom.js";
 import { SCALES, scaleSwitch } from "./controls.js";
-import { stepped, weightInHand } from "./hand.js";
+import { Cell } from "./hand.js";
 import { Ends, Heat } from "./heat.js";
 import { hatch } from "./heatmap.js";
 import { onSheet } from "./paper.js";
@@ -27,9 +27,8 @@ class Matrix {
     this.cross = { query: make("div", { class: "cross across" }), key: make("div", { class: "cross down" }) };
     this.sum = make("div", { class: "sum" });
     this.sides = { query: make("span"), key: make("span") };
-    const { enter, press, leave } = weightInHand(page).pointer;
-    const ofTokens = (act) => (row, column) => act(this.shown.query[row], this.shown.key[column]);
-    this.heat = new Heat({ label: "weights of one head; arrow keys move the cell", kind: "sheet", enter: ofTokens(enter), press: ofTokens(press), leave });
+    this.cell = new Cell(() => this.hand(), (cell) => this.take(cell));
+    this.heat = new Heat({ label: "weights of one head; arrow keys move the cell", kind: "sheet", ...this.cell.pointer });
     this.heat.plot.append(this.cross.query, this.cross.key, this.sum);
     this.heat.element.append(this.current.key, this.current.query);
     for (const [axis, line] of Object.entries(AXES)) this.heat.axes[line].after(this.sides[axis]);
@@ -42,6 +41,17 @@ class Matrix {
   /** What the controls say of a layer of which nothing can be drawn. */
   blank() {
     this.ends.element.hidden = true;
+  }
+
+  /** The cell in hand, by the places of its tokens among those that are shown. */
+  hand() {
+    const { query, key, pinned } = this.page.state();
+    const place = (list, token) => (token === null ? null : list.indexOf(token));
+    return { row: place(this.shown.query, query), column: place(this.shown.key, key), pinned };
+  }
+
+  take({ row, column, pinned }) {
+    this.page.set({ side: "query", query: this.shown.query[row] ?? null, key: this.shown.key[column] ?? null, pinned });
   }
 
   draw() {
@@ -167,11 +177,7 @@ class Matrix {
   /** Arrow keys move the cell. */
   move(right, down) {
     if (!this.shown) return;
-    const state = this.page.state();
-    const step = (list, token, by) => list[stepped(token === null ? null : list.indexOf(token), by, list.length)];
-    const [query, key] = [step(this.shown.query, state.query, down), step(this.shown.key, state.key, right)];
-    this.page.set({ side: "query", query, key });
-    this.heat.reveal(this.shown.query.indexOf(query), this.shown.key.indexOf(key));
+    this.cell.move({ right, down, rows: this.shown.query.length, columns: this.shown.key.length }, this.heat);
   }
 
   /** Goes to a token that was searched for. */
