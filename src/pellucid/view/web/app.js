@@ -93,7 +93,7 @@ function start(root, source) {
   const choice = viewSwitch(page, views);
   const own = make("div", { class: "own" });
   const stage = make("section", { class: "stage" });
-  root.append(makeHeader(root, page, () => switchTheme(root, draw)),
+  root.append(makeHeader(root, page, () => wear(page.theme() === "dark" ? "light" : "dark")),
     makeToolbar([choice, ...common], own), readout.element, stage, legend.element);
 
   let shown; // the view whose controls stand there
@@ -173,20 +173,22 @@ function start(root, source) {
     stage.replaceChildren(sentence(error));
   }
 
-  setTheme(root, manifest.show?.theme ?? preferredTheme());
-  draw();
+  function wear(theme) {
+    root.dataset.theme = theme;
+    draw();
+  }
+
+  wear(manifest.show?.theme ?? preferredTheme());
   listen(root, page, views);
   answerHost(root, (theme) => {
-    if (manifest.show?.theme || root.dataset.theme === theme) return;
-    setTheme(root, theme);
-    draw();
+    if (!manifest.show?.theme && root.dataset.theme !== theme) wear(theme);
   });
   function readAddress() {
     address = location.hash;
     store.set({ ...NO_TOKEN, ...hashState(manifest, views, store.get().layer) });
   }
 
-  followWindow(stage, readAddress, draw, root);
+  followWindow(stage, readAddress, draw, root, wear);
 }
 
 /** Tells the style sheet the size for which the stage was drawn: paper shows it as it is, only smaller. */
@@ -256,13 +258,9 @@ function keepAddress(state, manifest) {
   }
 }
 
-function followWindow(stage, readAddress, draw, root) {
+function followWindow(stage, readAddress, draw, root, wear) {
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(stage);
   window.addEventListener("hashchange", readAddress);
-  const wear = (theme) => {
-    setTheme(root, theme);
-    draw();
-  };
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => "host" in root.dataset || wear(preferredTheme()));
   let worn; // paper is white, and what is drawn on it must be drawn for that
   window.addEventListener("beforeprint", () => {
@@ -278,15 +276,6 @@ function followWindow(stage, readAddress, draw, root) {
 
 function preferredTheme() {
   return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-}
-
-function setTheme(root, theme) {
-  root.dataset.theme = theme;
-}
-
-function switchTheme(root, draw) {
-  setTheme(root, root.dataset.theme === "dark" ? "light" : "dark");
-  draw();
 }
 
 /** A fault, told plainly. */

@@ -88,7 +88,7 @@ export class Heat {
     const context = pen(this.canvas, width, height);
     const colours = sheet.signed ? signedRamp(theme) : ramp(theme);
     const odd = sheet.odd ?? (theme === "dark" ? [255, 255, 255] : [0, 0, 0]);
-    paintCells(context, { rows, columns, step: (row, column) => this.step(row, column), colours, odd }, { width, height });
+    paintCells(context, { rows, columns, step: this.steps(), colours, odd }, { width, height });
     sheet.finish?.(context, width, height);
     for (const axis of ["row", "column"]) {
       this.axes[axis].textContent = sheet.axes[axis];
@@ -97,13 +97,16 @@ export class Heat {
     }
   }
 
-  /** Where a drawn cell stands on the ramp. */
-  step(row, column) {
+  /** Where a drawn cell stands on the ramp, by its row and column. */
+  steps() {
     const { largest, signed, scale, value } = this.sheet;
-    const number = value(...this.strongest(row, column));
-    if (number === Infinity || number === -Infinity) return null;
-    if (Number.isNaN(number)) return NaN;
-    return signed ? signedStep(number, largest, scale) : rampStep(number, largest, scale);
+    const shown = this.pooling() ? (row, column) => value(...this.strongest(row, column)) : value;
+    const place = signed ? signedStep : rampStep;
+    return (row, column) => {
+      const number = shown(row, column);
+      if (number === Infinity || number === -Infinity) return null;
+      return Number.isNaN(number) ? NaN : place(number, largest, scale);
+    };
   }
 
   /** The cell that a drawn cell shows: the largest by size; not a number comes first, so that it is seen. */

@@ -46,7 +46,8 @@ function toImage({ rows, columns, step, colours, odd }) {
     for (let column = 0; column < columns; column++, place += 4) {
       const at = step(row, column);
       if (at === null) continue;
-      const [colour, from] = Number.isNaN(at) ? [odd, 0] : [colours, 3 * at];
+      const colour = Number.isNaN(at) ? odd : colours;
+      const from = Number.isNaN(at) ? 0 : 3 * at;
       image.data[place] = colour[from];
       image.data[place + 1] = colour[from + 1];
       image.data[place + 2] = colour[from + 2];

@@ -172,8 +172,6 @@ export function fromHash(hash, manifest, views, layer) {
 /** What the address says of thresholds, scales, and the views that have something of their own in hand. */
 function pickedOf(words, manifest) {
   const { threshold, scale } = firstState(manifest);
-  const [row, column] = twoOf(words.get("cell"));
-  const inLens = row < manifest.lens?.places.length && column < manifest.sequences.at(-1).tokens.length;
   const tensor = manifest.tensors?.find((one) => one.name === words.get("tensor"));
   return {
     threshold: THRESHOLDS.find((step) => String(step) === words.get("threshold")) ?? threshold,
@@ -181,7 +179,7 @@ function pickedOf(words, manifest) {
     ends: words.get("ends") === "one" ? "one" : "own",
     order: words.get("order") === "weight" ? "weight" : "text",
     tensor: tensor ? tensorOf(tensor.name, manifest.blocks[tensor.block].shape, words) : null,
-    lens: inLens ? { row, column, pinned: true } : null,
+    lens: cellOf(words.get("cell"), manifest.lens?.places.length, manifest.sequences.at(-1).tokens.length),
     diff: comparedOf(words.get("diff") ?? "", manifest),
   };
 }
@@ -190,24 +188,21 @@ function pickedOf(words, manifest) {
 function tensorOf(name, shape, words) {
   const cut = cutFrom(words.get("cut") ?? "", shape);
   const { rows, columns } = cut ?? firstCut(shape);
-  const [row, column] = twoOf(words.get("number"));
-  const inside = row < (shape[rows] ?? 1) && column < (shape[columns] ?? 1);
-  return { name, cut, ...(inside ? { row, column, pinned: true } : {}) };
+  return { name, cut, ...cellOf(words.get("number"), shape[rows] ?? 1, shape[columns] ?? 1) };
 }
 
 /** Both lenses, "lens", and the cell of them that is pinned, "lens.3.2": of the places that both have. */
 function comparedOf(word, manifest) {
   const [one, other] = [manifest, manifest.other].map((run) => run?.lens && { places: run.lens.places, tokens: run.sequences.at(-1).tokens.length });
   if (!one || !other || !/^lens(\.|$)/.test(word)) return null;
-  const [row, column] = twoOf(word.slice("lens.".length));
   const shared = one.places.filter((name) => other.places.includes(name)).length;
-  const inside = one.tokens === other.tokens && row < shared && column < one.tokens;
-  return { of: "lens", ...(inside ? { row, column, pinned: true } : {}) };
+  return { of: "lens", ...(one.tokens === other.tokens && cellOf(word.slice("lens.".length), shared, one.tokens)) };
 }
 
-/** "2.5" as two numbers; none where it is no such word. */
-function twoOf(word) {
-  return /^(\d+)\.(\d+)$/.exec(word ?? "")?.slice(1).map(Number) ?? [];
+/** The cell that a word pins, such as "2.5", in a picture of so many rows and columns; null where it names none. */
+function cellOf(word, rows, columns) {
+  const [row, column] = /^(\d+)\.(\d+)$/.exec(word ?? "")?.slice(1).map(Number) ?? [];
+  return row < rows && column < columns ? { row, column, pinned: true } : null;
 }
 
 /** The attention that the address names, by its layer's number in the model; -1 where there is none. */
