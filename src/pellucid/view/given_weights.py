@@ -105,8 +105,8 @@ def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list
         raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
     if second is not None:
         second = number_of("sentence_b_start", second, "the place of a token")
-    if second is not None and not 0 < second < len(words):
-        raise InputError(f"sentence_b_start is {second}, expected the place of a token from 1 to {len(words) - 1}")
+        if not 0 < second < len(words):
+            raise InputError(f"sentence_b_start is {second}, expected the place of a token from 1 to {len(words) - 1}")
     special = [_SPECIAL.fullmatch(word) is not None for word in words]
     segments = [int(second is not None and place >= second) for place in range(len(words))]
     plain = [word for word, mark in zip(words, special) if not mark]

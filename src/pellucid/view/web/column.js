@@ -10,10 +10,10 @@ import { tokenLabel, tokenTitle } from "./tokens.js";
  * Places tokens under each other, with a gap where the text changes.
  * @param {import("./data.js").Token[]} tokens
  * @param {number[]} indices the tokens shown
- * @param {boolean} [stacked] does a number stand below its word, and not beside it?
+ * @param {boolean} stacked does a number stand below its word, and not beside it?
  * @returns {Layout}
  */
-export function layOut(tokens, indices, stacked = false) {
+function layOut(tokens, indices, stacked) {
   const row = stacked ? 40 : indices.length <= 24 ? 30 : indices.length <= 64 ? 26 : 22;
   const tops = [];
   let height = 0;
@@ -29,17 +29,14 @@ export class Column {
   /**
    * @param {"query"|"key"} side
    * @param {import("./data.js").Token[]} tokens
+   * @param {number[]} indices the tokens shown
    * @param {{enter: (side: string, index: number) => void, press: (side: string, index: number) => void}} hand
+   * @param {boolean} [stacked] does a number stand below its word, and not beside it?
    */
-  constructor(side, tokens, hand) {
-    this.side = side;
-    this.tokens = tokens;
+  constructor(side, tokens, indices, hand, stacked = false) {
+    [this.tokens, this.indices, this.layout] = [tokens, indices, layOut(tokens, indices, stacked)];
     /** @type {Map<number, HTMLElement>} */
     this.rows = new Map();
-    /** @type {number[]} */
-    this.indices = [];
-    /** @type {Layout|null} */
-    this.layout = null;
     this.twins = repeated(tokens.map((token) => token.text));
     const of = (event) => event.target.closest(".row");
     const tell = (action) => (event) => of(event) && action(side, Number(of(event).dataset.index));
@@ -49,15 +46,7 @@ export class Column {
       onmouseover: tell(hand.enter), onclick: tell(hand.press),
       onfocusin: (event) => of(event)?.matches(":focus-visible") && tell(hand.enter)(event),
     });
-  }
-
-  /** Another choice of tokens: all rows are made anew. */
-  setTokens(indices, layout) {
-    this.indices = indices;
-    this.layout = layout;
-    this.rows.clear();
-    this.element.replaceChildren();
-    this.element.style.height = `${layout.height}px`;
+    this.element.style.height = `${this.layout.height}px`;
   }
 
   /**

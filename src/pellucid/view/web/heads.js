@@ -1,7 +1,7 @@
 // heads.js: the heads view. Two columns of tokens, queries on the left and keys on the right, and lines between them.
 import { bring, lift, make, mark, pen } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
-import { Column, layOut } from "./column.js";
+import { Column } from "./column.js";
 import { thresholdSlider } from "./controls.js";
 import { stepped, toEnds } from "./hand.js";
 import { drawLines } from "./lines.js";
@@ -94,8 +94,6 @@ class Heads {
     this.names.query.textContent = across ? manifest.sequences[queries].name : "query";
     this.names.key.textContent = across ? manifest.sequences[keys].name : "key";
     const hand = { enter: (side, index) => this.enter(side, index), press: (side, index) => this.press(side, index) };
-    this.columns = { query: new Column("query", tokens.query, hand), key: new Column("key", tokens.key, hand) };
-    this.body.replaceChildren(this.columns.query.element, this.middle, this.columns.key.element);
     this.element.style.setProperty("--word", `${this.word}px`);
     const digits = String(Math.max(tokens.query.length, tokens.key.length) - 1).length;
     this.element.style.setProperty("--place", `${Math.max(26, 10 + 6 * digits)}px`);
@@ -103,13 +101,15 @@ class Heads {
     this.shown = this.page.shown();
     /** @type {Record<string, Map<number, number>>} where the middle of each row is */
     this.places = {};
-    this.total = 0;
+    [this.columns, this.total] = [{}, 0];
     for (const side of ["query", "key"]) {
-      const layout = layOut(tokens[side], this.shown[side], this.element.dataset.room === "stacked");
-      this.columns[side].setTokens(this.shown[side], layout);
-      this.places[side] = new Map(this.shown[side].map((index, place) => [index, layout.tops[place] + layout.middle]));
-      this.total = Math.max(this.total, layout.height);
+      const column = new Column(side, tokens[side], this.shown[side], hand, this.element.dataset.room === "stacked");
+      const { tops, middle, height } = column.layout;
+      this.columns[side] = column;
+      this.places[side] = new Map(this.shown[side].map((index, place) => [index, tops[place] + middle]));
+      this.total = Math.max(this.total, height);
     }
+    this.body.replaceChildren(this.columns.query.element, this.middle, this.columns.key.element);
     this.body.style.height = `${this.total}px`;
   }
 

@@ -4,7 +4,7 @@ import { bring, lift, make } from "./dom.js";
 import { hasNumbers, leftOut, strongest } from "./attention.js";
 import { Chain } from "./chain.js";
 import { headColour } from "./colour.js";
-import { Column, layOut } from "./column.js";
+import { Column } from "./column.js";
 import { picker, SCALES, scaleSwitch } from "./controls.js";
 import { Problem } from "./data.js";
 import { stepped } from "./hand.js";
@@ -98,9 +98,7 @@ class Neuron {
 
   drawQueries() {
     const column = this.keep("column", this.kept.shown.name, () => {
-      const made = new Column("query", this.tokens.query, { enter: () => {}, press: (_side, index) => this.press("query", index) });
-      const layout = layOut(this.tokens.query, this.shown.query);
-      made.setTokens(this.shown.query, layout);
+      const made = new Column("query", this.tokens.query, this.shown.query, { enter: () => {}, press: (_side, index) => this.press("query", index) });
       this.queries.replaceChildren(made.element);
       return made;
     });
