@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -12,7 +13,6 @@ import pytest
 from huggingface_hub.utils import WeakFileLock
 
 from pellucid.checkpoints.cache import is_whole, stands_for
-from pellucid.checkpoints.downloaded import one_at_a_time
 from tests.checkpoints.builders import WEIGHTS, good, with_file
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, asking, fails, found, words
 
@@ -196,14 +196,27 @@ def test_whoever_asked_last_says_what_a_name_stands_for(tmp_path: Path) -> None:
     assert ref.read_text() == old.name
 
 
-def test_who_waits_for_another_pull_says_so(hub: Hub, home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["pull", "hf download"])
+def test_who_waits_for_another_download_says_so(by: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+    """Another pull holds the commit, and the hub's own client each file; that one may be a process that was stopped."""
     hub.add(NAME, good(tmp_path / "repository"))
     program = "from pellucid.checkpoints import downloaded; downloaded._SOON = 0.5; " + LOCATE.format(NAME, "")
     command, environment = asking(hub.url, home, "-c", program)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with one_at_a_time(NAME, home / "hub" / "models--o--tiny", "1" * 40):
+    locks = home / "hub" / ".locks" / "models--o--tiny"
+    lock = locks / f"commit-{'1' * 40}.lock"
+    if by == "hf download":
+        found(hub, home)
+        stored = (home / "hub" / "models--o--tiny" / "snapshots" / ("1" * 40) / WEIGHTS).readlink().name
+        shutil.rmtree(home / "hub")
+        locks.mkdir(parents=True)
+        lock = locks / f"{stored}.lock"
+        hub.asked.clear()
+    with WeakFileLock(lock):
         waits = subprocess.Popen(command, env=environment, **pipes)
-        assert waits.stderr.readline() == "another process is fetching o/tiny: waiting until that is done\n"
+        told = waits.stderr.readline()
+        assert "another process is fetching o/tiny: waiting until it is done; if it has stopped, end it" in told
+        assert str(lock) in told
         assert hub.fetched() == set()
     same(Path(waits.communicate()[0].strip()), tmp_path / "repository")
 

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,32 @@ _IDLE = 60.0
 
 
 @contextlib.contextmanager
-def one_at_a_time(name: str, repository: Path, commit: str) -> Iterator[None]:
+def one_at_a_time(name: str, repository: Path, commit: str, lacking: Iterable[Any] = ()) -> Iterator[None]:
     """Holds a commit of a repository in the hub's cache, as long as the block lasts, against everybody else who fetches
-    it by this; who waits says so once."""
-    lock = _locks(repository) / f"commit-{commit}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
+    it by this; who waits says so once.
+
+    lacking: what the hub's client says of each file that is to be fetched. Whoever fetches one of them otherwise is
+        waited for first, since the client itself would wait without a word.
+    """
+    locks = _locks(repository)
+    locks.mkdir(parents=True, exist_ok=True)
+    with _held(name, locks / f"commit-{commit}.lock"):
+        for stored in {_stored_as(listed) for listed in lacking}:
+            if stored.isalnum():  # others may lead out of the folder
+                with _held(name, locks / f"{stored}.lock"):
+                    pass
+        yield
+
+
+@contextlib.contextmanager
+def _held(name: str, lock: Path) -> Iterator[None]:
     held_by_one = client().utils.WeakFileLock
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(held_by_one(lock, timeout=_SOON))
         except TimeoutError:
-            log.warning("another process is fetching %s: waiting until that is done", name)
+            told = "another process is fetching %s: waiting until it is done; if it has stopped, end it (it holds %s)"
+            log.warning(told, name, lock)
             held.enter_context(held_by_one(lock))
         yield
 
@@ -104,10 +119,14 @@ def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[None]:
 
 def _in_the_way(folder: Path, file: str, listed: Any) -> Iterator[Path]:
     yield from _and_bytes(folder / file)
-    known = listed.lfs.sha256 if listed.lfs is not None else listed.blob_id
-    bytes_ = folder.parent.parent / "blobs" / str(known)
+    bytes_ = folder.parent.parent / "blobs" / _stored_as(listed)
     if listed.size is not None and bytes_.is_file() and bytes_.stat().st_size != listed.size:
         yield bytes_
+
+
+def _stored_as(listed: Any) -> str:
+    """The name of a file's bytes in the hub's cache, and of the lock under which they are fetched."""
+    return str(listed.lfs.sha256 if listed.lfs is not None else listed.blob_id)
 
 
 def sweep(repository: Path) -> None:

@@ -77,7 +77,8 @@ def download(name: str, where: Where, *, whole: bool = False, there: Path | None
         lacking = _lacking(folder, listed)
         if lacking or not cache.is_known(folder):
             passed_over = () if lacking else (OSError,)  # the list alone is missing, and need not be written
-            with suppress(*passed_over), one_at_a_time(name, repository, about.sha):
+            absent = [every[file] for file in lacking]
+            with suppress(*passed_over), one_at_a_time(name, repository, about.sha, absent):
                 _bring(name, replace(where, revision=about.sha), folder, listed)
         sweep(repository)
     return folder
