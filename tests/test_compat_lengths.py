@@ -159,3 +159,11 @@ def test_a_greatest_length_cuts_texts_where_a_call_says_it_and_no_conversation(
     text = "the dog sleeps in the garden"
     assert len(go_on(text)[0]["generated_token_ids"]) == len(go_on.tokenizer(text)["input_ids"]) + 2
     assert len(go_on(text, max_length=4)[0]["generated_token_ids"]) == 4 + 2
+
+
+def test_the_ids_of_nothing_begin_with_the_token_that_the_model_begins_with(checkpoint: Callable[[str], Path]) -> None:
+    """As the reference's, which then generates from that token alone."""
+    go_on = compat.pipeline("text-generation", model=checkpoint("gpt2"), return_tensors=True)
+    (found,) = go_on("", do_sample=False, max_new_tokens=2, min_new_tokens=2)
+    assert len(found["generated_token_ids"]) == 3
+    assert found["generated_token_ids"][0] == go_on.model.config.bos_token_id

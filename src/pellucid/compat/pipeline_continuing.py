@@ -9,8 +9,8 @@ from pellucid.compat.pipeline_writing import Written
 from pellucid.config.checks import among
 from pellucid.errors import InputError
 from pellucid.tasks.task_settings import prefix_of
-from pellucid.tasks.text_generation import continued, shorter
-from pellucid.text.portions import Reading, endings
+from pellucid.tasks.text_generation import continued
+from pellucid.text.portions import Reading
 
 
 class Continued(Written):
@@ -63,7 +63,7 @@ class Continued(Written):
 
     def shape(self, answer: Any, item: Any) -> Any:
         if self.said.get("return_tensors"):
-            return [{"generated_token_ids": row} for row in self.rows(self._prompt(item, answer.read.cut), answer)]
+            return [{"generated_token_ids": row} for row in self.rows([*answer.read.ids], answer)]
         return [{"generated_text": continued(one["generated_text"], tail)} for one, tail in self.ended(answer)]
 
     def before(self, item: Any) -> int:
@@ -76,27 +76,16 @@ class Continued(Written):
         special = bool(self.said.get("add_special_tokens"))
         return len(Reading(self.words, "", True, special).whole(prefix).ids) if (prefix := self._prefix()) else 0
 
-    def _prompt(self, item: Any, cut: int = 0) -> list[int]:
-        """The tokens of a prompt, without so many that were cut."""
+    def _prompt(self, item: Any) -> list[int]:
+        """The tokens of a prompt that nothing is cut off."""
         if isinstance(item, str):
             special = self.said.get("add_special_tokens") is not False
-            reading = Reading(self.words, self._prefix(), True, special)
-            ids = reading.whole(item).ids
-            if not cut:
-                return ids
-            left = self.options().get("truncation_side") == "left"
-            return endings(reading, item, 0, room=len(ids) - cut, rule="truncate", left=left)[0].ids
-        ids = whole = self._turns(item)
-        while len(whole) - len(ids) < cut:
-            ids = self._turns(item := shorter(item))
-        return ids
-
-    def _prefix(self) -> str:
-        said = self.said.get("prefix")
-        return (prefix_of(self.model.loaded, [self.task]) or "") if said is None else said
-
-    def _turns(self, item: Any) -> list[int]:
+            return Reading(self.words, self._prefix(), True, special).whole(item).ids
         last = self.said.get("continue_final_message")
         on = item[-1]["role"] == "assistant" if last is None else last
         how: dict[str, Any] = {"add_generation_prompt": not on, "continue_final_message": on}
         return [int(i) for i in self.words.apply_chat_template(item, tokenize=True, **how)]
+
+    def _prefix(self) -> str:
+        said = self.said.get("prefix")
+        return (prefix_of(self.model.loaded, [self.task]) or "") if said is None else said

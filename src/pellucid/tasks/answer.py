@@ -29,11 +29,13 @@ class Read:
 
     windows: the stretches that were read, as characters from and to, in order.
     cut: how many tokens were not read.  empty: whether there was nothing to read.
+    ids: of a text or conversation that is gone on with, the tokens that were read; of stretches, those of the last.
     """
 
     windows: tuple[tuple[int, int], ...] = ()
     cut: int = 0
     empty: bool = False
+    ids: tuple[int, ...] = ()
 
 
 class Fixed:

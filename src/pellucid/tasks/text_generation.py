@@ -93,6 +93,7 @@ class TextGeneration(Writer):
     def answer(self, work: Work, item: str | Messages, prompts: list[Prompt], texts: list[list[Text]]) -> Answer:
         portions = [prompt.portion for prompt in prompts]
         read = what_was_read(item, portions) if isinstance(item, str) else Read(cut=portions[0].cut)
+        read = replace(read, ids=tuple(portions[-1].ids))
         window = len(prompts) - 1 if len(prompts) > 1 else None
         every = [self._one(work, item, prompts[-1], one).but(read=read, window=window) for one in texts[-1]]
         for i, prompt in enumerate(prompts[:-1]):
