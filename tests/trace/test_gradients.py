@@ -84,11 +84,23 @@ def test_numbers_are_those_of_a_pass_without_gradients(family: str, minilm: pell
     model = model_of(family, minilm.tokenizer)
     keep = ["*layers.1.residual.post", "*layers.0.attention.query"]
     plain, felt = model.trace(TEXT, keep=keep), model.trace(TEXT, keep=keep, gradients_of=target)
-    assert plain.gradients == {} and not any(t.requires_grad for t in plain.points.values())
+    assert not plain.gradients and not any(t.requires_grad for t in plain.points.values())
     for name in plain:
         torch.testing.assert_close(felt[name], plain[name], rtol=0, atol=1e-5)
         assert bool(felt.gradients[name].any())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_they_answer_to_the_names_of_other_libraries_too(minilm: pellucid.Model, tmp_path: Path) -> None:
+    trace = model_of("gpt2", minilm.tokenizer).trace(TEXT, gradients_of=target)
+    stored = pellucid.open_trace(trace.save(tmp_path / "trace"))
+    for held in (trace, trace.row(0), stored):
+        own, theirs = "layers.1.attention.heads", "blocks.1.attn.hook_z"
+        assert torch.equal(held.gradients[theirs], held.gradients[own].transpose(1, 2))
+        assert held.gradients[theirs].shape == held[theirs].shape
+        assert torch.equal(held.gradients["hidden_states[0]"], held.gradients["embeddings.output"])
+        with pytest.raises(InputError, match=r"has no 'layers\.9\.residual\.post'"):
+            held.gradients["layers.9.residual.post"]
 
 
 def test_frozen_models_have_them_too(minilm: pellucid.Model) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -36,7 +37,7 @@ class Trace(NamedTensors):
 
     points: the tensors by name.  rows: what was read, one `Reading` for each text of the batch.
     config, model, parameters: the model's facts, name and size.
-    gradients: of what `gradients_of` named, by the same names and of the same shapes; else nothing.
+    gradients: of what `gradients_of` named, of the same shapes and by the same names, other libraries' too; else nothing.
     edits: what was edited on the way.  padding: on which side shorter texts of a batch are padded.
 
     Tensors that a pass hands on unchanged share their memory: `layers.1.residual.pre` is `layers.0.residual.post`.
@@ -49,9 +50,13 @@ class Trace(NamedTensors):
     rows: tuple[Reading, ...]
     model: str
     parameters: int
-    gradients: dict[str, Tensor] = field(default_factory=dict)
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
     edits: tuple[EditSaid, ...] = ()
     padding: str = "right"
+
+    def __post_init__(self) -> None:
+        named = NamedTensors(dict(self.gradients), self.config)
+        object.__setattr__(self, "gradients", named)  # the dataclass is frozen
 
     # -- what was read ------------------------------------------------------------------------------------------------
 
