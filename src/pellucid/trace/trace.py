@@ -37,7 +37,7 @@ class Trace(NamedTensors):
 
     points: the tensors by name.  rows: what was read, one `Reading` for each text of the batch.
     config, model, parameters: the model's facts, name and size.
-    gradients: of what `gradients_of` named, of the same shapes and by the same names, other libraries' too; else nothing.
+    gradients: of what `gradients_of` named, by the same names (others' too) and of the same shapes; else nothing.
     edits: what was edited on the way.  padding: on which side shorter texts of a batch are padded.
 
     Tensors that a pass hands on unchanged share their memory: `layers.1.residual.pre` is `layers.0.residual.post`.
