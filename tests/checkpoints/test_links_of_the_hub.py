@@ -8,6 +8,7 @@ import pytest
 
 import pellucid
 from pellucid.checkpoints.inventory import _state
+from pellucid.errors import NotFoundError
 from tests.checkpoints.builders import UNSAFE, good, listing, sentence
 from tests.checkpoints.watched import opened
 
@@ -96,3 +97,19 @@ def test_blobs_that_are_a_link_themselves_are_not_followed(tmp_path: Path) -> No
     blobs.symlink_to(tmp_path / "private")
     with pytest.raises(UNSAFE, match="outside the checkpoint"):
         pellucid.load(snapshot / "sub" / "deep")
+
+
+@pytest.mark.parametrize("below", ["", "snapshots"])
+def test_a_folder_above_the_snapshots_is_told_with_what_to_give_instead(below: str, tmp_path: Path) -> None:
+    home = repository(tmp_path).parents[1]
+    said = r"is no checkpoint: the hub's cache keeps those of a/b in folders of .*snapshots; give the name, or one"
+    with pytest.raises(NotFoundError, match=said):
+        pellucid.load(home / below)
+
+
+def test_facts_that_are_a_link_to_nothing_are_no_missing_file(tmp_path: Path) -> None:
+    good(tmp_path / "model")
+    (tmp_path / "model" / "config.json").unlink()
+    (tmp_path / "model" / "config.json").symlink_to("gone.json")
+    with pytest.raises(NotFoundError, match=r"config\.json is a link to a file that is gone"):
+        pellucid.load(tmp_path / "model")

@@ -12,7 +12,7 @@ from typing import IO
 
 from pellucid.checkpoints.location import Where, client
 from pellucid.checkpoints.model_files import SMALL, any_of, form_of, form_of_folder, wanted_of
-from pellucid.errors import InputError, PellucidError
+from pellucid.errors import InputError, NotFoundError, PellucidError
 from pellucid.files import write_whole
 
 log = logging.getLogger("pellucid")
@@ -65,6 +65,18 @@ def cached(name: str, where: Where) -> Path | None:
             return None
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
     return found if kind else None
+
+
+def check_no_repository(folder: Path) -> None:
+    """Raises NotFoundError for a folder of the hub's cache in which snapshots lie, with what to give instead."""
+    for repository in (folder, folder.parent):
+        snapshots = repository / "snapshots"
+        if repository.name.startswith("models--") and folder in (repository, snapshots) and snapshots.is_dir():
+            name = _name_of(repository)
+            raise NotFoundError(
+                f"{folder} is no checkpoint: the hub's cache keeps those of {name} in folders of {snapshots}; give the "
+                "name, or one of these folders"
+            )
 
 
 def is_whole(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from pellucid.checkpoints.generation import FILE, check_generation, legacy_gener
 from pellucid.checkpoints.gguf import open_gguf
 from pellucid.checkpoints.sentence import read_crossing, read_pooling
 from pellucid.checkpoints.source import Source
-from pellucid.checkpoints.weights import Stored, stored, untrained_in
+from pellucid.checkpoints.weights import Stored, stored, there, untrained_in
 from pellucid.config import Config
 from pellucid.config.pooling import Pooling
 from pellucid.errors import NotFoundError
@@ -78,6 +78,8 @@ class _Folder(Contents):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
+        if self.said_in.is_symlink():
+            there(self.folder, self.said_in.name)
         if not self.said_in.exists():
             read_pooling(self.folder)  # which may say that the model lies in another folder
             if (self.folder / TRAINING).is_dir():

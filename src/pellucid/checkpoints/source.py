@@ -102,6 +102,7 @@ def _of_path(text: str) -> Source | None:
     """The folder or file at a path; None where nothing is there and the text can be a name on the hub."""
     folder = _path(text)
     if folder.is_dir():
+        cache.check_no_repository(folder.resolve())
         return Source(text, folder.resolve(), "folder", file=_gguf_of(folder))
     packed = folder.suffix.lower() == ".gguf"
     if packed and folder.is_file():

@@ -53,9 +53,9 @@ def stored(folder: Path) -> dict[str, Stored]:
     """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
     for name, _, index in (NUMBERS, PICKLED):
         if os.path.lexists(folder / name):
-            return one_file(_there(folder, name))
+            return one_file(there(folder, name))
         if os.path.lexists(folder / index):
-            return _shards(folder, _there(folder, index), Path(name).suffix)
+            return _shards(folder, there(folder, index), Path(name).suffix)
     for _, shards, index in (NUMBERS, PICKLED):
         if found := sorted(path.name for path in folder.glob(shards)):
             advice = brings(folder, (index,)) or ": fetch it too"
@@ -75,14 +75,15 @@ def untrained_in(folder: Path) -> tuple[str, ...]:
     them and writes them anew leaves the note out."""
     if not os.path.lexists(folder / NUMBERS[0]):
         return ()
-    path = _there(folder, NUMBERS[0])
+    path = there(folder, NUMBERS[0])
     parts = told_in(path, UNTRAINED, [])
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise CorruptFileError(f"{path} has a damaged note in its header: {UNTRAINED} is no list of names")
     return tuple(parts)
 
 
-def _there(folder: Path, name: str) -> Path:
+def there(folder: Path, name: str) -> Path:
+    """A file that lies in a folder. Raises NotFoundError for a link that leads nowhere."""
     path = inside(folder, name)
     if not path.exists():
         raise NotFoundError(f"{path} is a link to a file that is gone{brings(folder, (name,))}")
