@@ -20,7 +20,7 @@ from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import HeadPage
 from pellucid.checkpoints.sentence import read_pooling
 from pellucid.checkpoints.source import Source
-from pellucid.checkpoints.weights import Stored
+from pellucid.checkpoints.weights import Stored, one_file
 from pellucid.config import Config
 from pellucid.config.pooling import Pooling
 from pellucid.errors import CheckpointMismatchError, near, several
@@ -148,7 +148,7 @@ class _Over(Contents):
         """Pairs of tables by the path of their module, and whole tensors by name."""
         pairs: dict[str, dict[str, Stored]] = {}
         whole: dict[str, Stored] = {}
-        held = self.adapter.held()
+        held = one_file(self.adapter.path)
         for name, numbers in held.items():
             bare = name.removeprefix(PREFIX)
             if (own := _COPY.sub(".", name)) != name and own in held:

@@ -12,7 +12,7 @@ from pellucid.checkpoints.links import inside
 from pellucid.checkpoints.names import Names, Place
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.tensors import told_in
-from pellucid.checkpoints.weights import Stored, one_file
+from pellucid.checkpoints.weights import Stored
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, Words, short
 from pellucid.lazy import cached_property
 
@@ -66,10 +66,6 @@ class Adapter:
     def family(self) -> Family:
         """That of the base."""
         return family_in(self.base.facts, str(self.base.said_in))
-
-    def held(self) -> dict[str, Stored]:
-        """Its tensors by the names in its file."""
-        return one_file(self.path)
 
     def page(self, said: dict[str, Any]) -> tuple[HeadPage, Names]:
         """The page of the head that these facts name, and how the tensors of its file are called."""

@@ -9,6 +9,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.files import read_any, read_text
 from pellucid.text.assembly import dress, with_roles
+from pellucid.text.cut import guarded
 from pellucid.text.layouts import LAYOUTS, Layout, layout_of
 
 MOST_BYTES = 64 * 2**20
@@ -33,10 +34,8 @@ def open_bytelevel(
         )
     settings = with_roles(layout.roles, settings)
     spaced = settings.get("add_prefix_space", False)
-    try:
+    with guarded(f"{beside} does not fit vocab.json"):
         backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))
-    except Exception as error:  # the library raises its bare Exception
-        raise CorruptFileError(f"{beside} does not fit vocab.json: {ascii(str(error))[:120]}") from error
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     backend.decoder = decoders.ByteLevel()
     dress(backend, layout, settings, path)

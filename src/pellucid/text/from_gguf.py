@@ -5,7 +5,7 @@ The file tells the pieces, their kinds and the merges; how a text is split befor
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
 from pellucid.text.cut import guarded
 from pellucid.text.gguf_vocabulary import Vocabulary
 from pellucid.text.gguf_wordpiece import as_bert_writes, wordpiece_of
-from pellucid.text.pieces import SPACE, decoder_of
+from pellucid.text.pieces import SPACE, cuts_of, decoder_of
 from pellucid.text.spm import Kind
 from pellucid.text.tokenizer import Tokenizer
 
@@ -138,7 +138,8 @@ def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """The merges behind the scores: whatever two pieces make a third, the best third first."""
     known = _by_id(vocabulary.words())
     scored = [
-        (score, piece, kind, _cuts(piece, known)) for score, (piece, kind) in zip(vocabulary.scores, vocabulary.typed())
+        (score, piece, kind, cuts_of(piece, known))
+        for score, (piece, kind) in zip(vocabulary.scores, vocabulary.typed())
     ]
     # A user's tokens with a space, which stands behind another one here, are merged as in llama.cpp.
     spaced = _begins_with_space(vocabulary)
@@ -166,12 +167,6 @@ def _rank(score: float, piece: str, kind: int) -> tuple[float, int]:
     """What comes first: the best score; of a user's blanks, whose scores are one, the longest, so that the leftmost
     grow on before others begin, as in llama.cpp."""
     return -score, -len(piece) if kind == Kind.USER and not piece.strip(SPACE) else 0
-
-
-def _cuts(piece: str, known: Mapping[str, int]) -> list[tuple[str, str]]:
-    """The ways to make a piece of two others, the shortest left one first."""
-    cuts = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
-    return [(left, right) for left, right in cuts if left in known and right in known]
 
 
 # -- special tokens ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Where the pieces of a text stand in it, as the sentencepiece library counts."""
 
 import unicodedata
+from collections.abc import Container
 
 from tokenizers import decoders
 
@@ -12,6 +13,12 @@ def decoder_of(spaces: int) -> decoders.Sequence:
     """The decoder of pieces, what is spelled in bytes among them.  spaces: at most so many are no part of the text."""
     begun = [decoders.Strip(" ", spaces, 0)] if spaces else []
     return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *begun])
+
+
+def cuts_of(piece: str, known: Container[str]) -> list[tuple[str, str]]:
+    """The ways to make a piece of two others, the shortest left one first."""
+    cuts = ((piece[:i], piece[i:]) for i in range(1, len(piece)))
+    return [(left, right) for left, right in cuts if left in known and right in known]
 
 
 def tile(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from pellucid.errors import CorruptFileError
 from pellucid.text.assembly import dress, with_roles
 from pellucid.text.cut import guarded
 from pellucid.text.layouts import Layout, layout_of
-from pellucid.text.pieces import SPACE, decoder_of
+from pellucid.text.pieces import SPACE, cuts_of, decoder_of
 from pellucid.text.settings import content
 from pellucid.text.spm import Kind, SentencePieceModel, read_sentencepiece
 from pellucid.text.user_defined_pieces import held, taken_apart, taken_out
@@ -123,9 +123,7 @@ def _merges(model: SentencePieceModel, ids: dict[str, int]) -> list[tuple[str, s
     ranked = []
     for piece, score, kind in zip(model.pieces, model.scores, model.kinds):
         if kind is Kind.NORMAL:
-            cuts = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
-            found = [cut for cut in cuts if cut[0] in usable and cut[1] in usable]
-            ranked += [(-score, len(a), len(b), ids[a], ids[b], a, b) for a, b in found]
+            ranked += [(-score, len(a), len(b), ids[a], ids[b], a, b) for a, b in cuts_of(piece, usable)]
     return [rank[5:] for rank in sorted(ranked)]
 
 
