@@ -100,7 +100,7 @@ class Settings:
         for name in ("dropout", "attention_dropout"):
             if getattr(self, name) is not None:
                 within(name, getattr(self, name), least=0.0, most=0.999)
-        choice("schedule", self.schedule, tuple(SCHEDULES))
+        choice("schedule", self.schedule, SCHEDULES)
         if self.floor and self.schedule == "constant":
             raise InputError("floor is where a rate ends that falls, and schedule 'constant' has none: leave one out")
         choice("precision", self.precision, PRECISIONS)
