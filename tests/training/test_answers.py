@@ -181,7 +181,7 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
 )
 def test_bad_rows_are_named(body: "pellucid.Model", change: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        asked(body, [MARIE, MARIE | change])
+        asked(body, read([MARIE, MARIE | change]).rows)
 
 
 def test_a_row_without_room_for_its_context_is_named(body: "pellucid.Model", tmp_path: Path) -> None:
@@ -195,11 +195,11 @@ def test_a_row_without_room_for_its_context_is_named(body: "pellucid.Model", tmp
 
 def test_missing_columns(body: "pellucid.Model") -> None:
     with pytest.raises(InputError, match=r"row 0 has no 'answers' \(did you mean answer_s"):
-        asked(body, [{"question": "a?", "context": "b", "answer_s": "b"}])
+        asked(body, read([{"question": "a?", "context": "b", "answer_s": "b"}]).rows)
     with pytest.raises(InputError, match=r"row 0: no column 'context' \(did you mean contexts"):
-        asked(body, [{"question": "a?", "contexts": "b", "answer": "b"}])
+        asked(body, read([{"question": "a?", "contexts": "b", "answer": "b"}]).rows)
     with pytest.raises(InputError, match="row 0 has no answer, and impossible=False"):
-        asked(body, [MARIE | {"answer": ""}], impossible=False)
+        asked(body, read([MARIE | {"answer": ""}]).rows, impossible=False)
 
 
 def test_squad_files(shared: Callable[[str], Path]) -> None:

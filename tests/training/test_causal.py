@@ -13,6 +13,7 @@ import pellucid
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.training.causal import TextGeneration
+from pellucid.training.data import read
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
@@ -250,7 +251,7 @@ def test_an_answer_that_is_too_long_is_cut_and_never_parted_from_its_question(
 )
 def test_bad_rows_are_named(chat: Loaded, row: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        TextGeneration().examples(chat, [row])
+        TextGeneration().examples(chat, read([row]).rows)
 
 
 @pytest.mark.parametrize(

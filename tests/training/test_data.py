@@ -90,7 +90,7 @@ def test_files_whose_lines_belong_together(tmp_path: Path) -> None:
     assert found.rows == [{"source": "a", "target": "x"}, {"source": "b", "target": "y"}]
     assert (
         found.name == "train.en and train.de"
-        and place(found.rows[1], 0) == "train.en (source) and train.de (target), line 2"
+        and place(found.rows[1]) == "train.en (source) and train.de (target), line 2"
     )
     paths[1].write_text("x\nz\n", encoding="utf-8")
     assert found.changed() is not None
@@ -103,11 +103,11 @@ def test_files_whose_lines_belong_together(tmp_path: Path) -> None:
 def test_files_of_tags_and_of_questions(tmp_path: Path) -> None:
     tags = read(written(tmp_path, "esp.train", "Ana B-PER\nva O\n\nRoma B-LOC\n"), objective=TokenClassification)
     assert [row["tags"] for row in tags.rows] == [["B-PER", "O"], ["B-LOC"]]
-    assert place(tags.rows[1], 0) == "esp.train, example 2"
+    assert place(tags.rows[1]) == "esp.train, example 2"
     asked = {"question": "Who?", "id": "1", "answers": [{"text": "Ana", "answer_start": 0}]}
     whole = {"data": [{"paragraphs": [{"context": "Ana va", "qas": [asked]}]}]}
     (row,) = read(written(tmp_path, "dev.json", json.dumps(whole)), objective=QuestionAnswering).rows
-    assert row["context"] == "Ana va" and place(row, 0) == "dev.json, example 1"
+    assert row["context"] == "Ana va" and place(row) == "dev.json, example 1"
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -215,11 +215,11 @@ def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
 
 def test_rows_know_their_place(tmp_path: Path) -> None:
     found = read(written(tmp_path, "rows.csv")).rows
-    assert [place(row, 0) for row in found] == ["rows.csv, line 2", "rows.csv, line 3", "rows.csv, line 4"]
-    assert place(read(ROWS).rows[2], 0) == "row 2" and place({"text": "a"}, 5) == "row 5"
+    assert [place(row) for row in found] == ["rows.csv, line 2", "rows.csv, line 3", "rows.csv, line 4"]
+    assert place(read(ROWS).rows[2]) == "row 2" and place({"text": "a"}) == "a row"
     again = pickle.loads(pickle.dumps(found[1]))
-    assert again == found[1] and place(again, 0) == "rows.csv, line 3"
-    assert place(read(written(tmp_path, "rows.csv"), {"words": "text"}).rows[0], 0) == "rows.csv, line 2"
+    assert again == found[1] and place(again) == "rows.csv, line 3"
+    assert place(read(written(tmp_path, "rows.csv"), {"words": "text"}).rows[0]) == "rows.csv, line 2"
 
 
 @pytest.mark.parametrize(("value", "sentence"), [(None, "is empty"), ("  ", "is empty"), (float("nan"), "is empty")])

@@ -146,7 +146,7 @@ def test_a_text_that_is_too_long_is_named(bert: Loaded, monkeypatch: pytest.Monk
 def test_an_empty_line_holds_nothing_to_hide(bert: Loaded) -> None:
     assert len(FillMask().examples(bert, [{"text": "we met"}, {"text": " "}, {"text": ""}])) == 1
     with pytest.raises(InputError, match="row 1: no column 'text'"):
-        FillMask().examples(bert, [{"text": "we met"}, {"words": "we met"}])
+        FillMask().examples(bert, read([{"text": "we met"}, {"words": "we met"}]).rows)
 
 
 def test_texts_laid_end_to_end_fill_all_rows(bert: Loaded) -> None:

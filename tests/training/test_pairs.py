@@ -302,9 +302,10 @@ def test_texts_are_known_by_a_number(body: "pellucid.Model") -> None:
     ],
 )
 def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], options: dict[str, Any], said: str) -> None:
+    rows = read([row]).rows
     with pytest.raises(InputError, match=said):
-        objective, model, _ = asked(body, [row], **options)
-        objective.examples(model.loaded, [row])
+        objective, model, _ = asked(body, rows, **options)
+        objective.examples(model.loaded, rows)
 
 
 def test_pairs_of_one_score_teach_nothing(body: "pellucid.Model") -> None:
@@ -316,12 +317,12 @@ def test_pairs_of_one_score_teach_nothing(body: "pellucid.Model") -> None:
 
 
 def test_what_a_later_row_alone_has_is_not_passed_over(body: "pellucid.Model") -> None:
-    some = [*matched(2), *matched(1, 1, negative=True)]
+    some = read([*matched(2), *matched(1, 1, negative=True)]).rows
     objective, model, _ = asked(body, some, criterion="multiple-negatives")
     with pytest.raises(InputError, match="row 0: no column 'negative'"):
         objective.examples(model.loaded, some)
     with pytest.raises(InputError, match="row 1 has a score, and criterion='multiple-negatives'"):
-        asked(body, [{"sentence1": "a", "sentence2": "b"}, *scored(1)], criterion="multiple-negatives")
+        asked(body, read([{"sentence1": "a", "sentence2": "b"}, *scored(1)]).rows, criterion="multiple-negatives")
 
 
 def test_what_is_not_read_is_told_of_in_whichever_row_it_stands(

@@ -204,7 +204,7 @@ def test_tags_of_schemes() -> None:
 
 def test_what_begins_nothing_begins(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     data = [{"tokens": list("abcde"), "tags": ["I-LOC", "I-LOC", "B-LOC", "O", "I-PER"]}]  # IOB1
-    _, _, (one,) = asked(body, data)
+    _, _, (one,) = asked(body, read(data).rows)
     assert one.target.truth == ["B-LOC", "I-LOC", "B-LOC", "O", "B-PER"]
     assert "2 entities begin with I- and are read as if with B- (the first: row 0, word 0)" in caplog.text
 
@@ -291,7 +291,7 @@ def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
 )
 def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        asked(body, [ANGELA, row])
+        asked(body, read([ANGELA, row]).rows)
 
 
 def test_a_row_that_is_too_long_is_named(body: "pellucid.Model", tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_row_that_is_too_long_is_named(body: "pellucid.Model", tmp_path: Path)
 def test_labels_that_are_unknown_or_alone(body: "pellucid.Model") -> None:
     objective, begun, _ = asked(body, [ANGELA])
     with pytest.raises(InputError, match=r"row 0: tags hold 'B-PERS' \(did you mean B-PER"):
-        objective.examples(begun.loaded, [{"tokens": ["a"], "tags": ["B-PERS"]}])
+        objective.examples(begun.loaded, read([{"tokens": ["a"], "tags": ["B-PERS"]}]).rows)
     with pytest.raises(InputError, match="nothing to tell apart in 2 sentences: all words are 'O'"):
         TokenClassification().fitted([{"tokens": ["a"], "tags": ["O"]}] * 2)
 

@@ -79,11 +79,10 @@ class QuestionAnswering(Objective):
             truth("impossible", self.impossible)
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
-        lacking = [i for i, row in enumerate(rows) if not _question(row, i).answers]
+        lacking = [row for row in rows if not _question(row).answers]
         if self.impossible is False and lacking:
-            said = place(rows[lacking[0]], lacking[0])
             raise InputError(
-                f"{said} has no answer, and ",
+                f"{place(lacking[0])} has no answer, and ",
                 Argument("impossible", False),
                 ": leave such rows out, or pass ",
                 Argument("impossible", True),
@@ -101,8 +100,8 @@ class QuestionAnswering(Objective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         found = []
         for i, row in enumerate(rows):
-            asked = _question(row, i)
-            for window in self._stretches(loaded, asked, place(row, i)):
+            asked = _question(row)
+            for window in self._stretches(loaded, asked, place(row)):
                 first, last = _place(window, asked)
                 found.append(Example((window.ids,), (window.type_ids,), Asked(first, last, i, asked)))
         return found
@@ -149,10 +148,10 @@ class QuestionAnswering(Objective):
         return answer_scores([*every.values()], [""] * len(every)) if self.impossible else {}
 
 
-def _question(row: Fields, index: int) -> Question:
+def _question(row: Fields) -> Question:
     """A row, checked: each answer stands where it is said to stand."""
-    question, context = (whole_characters(text_of(row, index, name)) for name in ("question", "context"))
-    said = place(row, index)
+    question, context = (whole_characters(text_of(row, name)) for name in ("question", "context"))
+    said = place(row)
     pairs = _pairs(row, said)
     starts = tuple(_start(context, text, start, said) for text, start in pairs)
     return Question(question, context, tuple(text for text, _ in pairs), starts)

@@ -13,7 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.config.checks import within
 from pellucid.errors import Argument, InputError, several
-from pellucid.training.data import check_several, missing, places, values
+from pellucid.training.data import check_several, missing, place, value_of, values
 from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
 from pellucid.training.labels import (
@@ -99,7 +99,7 @@ class TextClassification(Taught):
         if self.unlabelled(rows):
             assert self.taught_by is not None
             return replace(self, _seen=Seen("single", self.classes or self.taught_by.config.labels, rows=len(rows)))
-        found = seen(places(rows), self._column(rows), self.classes)
+        found = seen(list(map(place, rows)), self._column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
             log.warning("each of %d rows has a label of its own: is 'label' the right column?", len(rows))
         if found.kind != "single" and self.label_smoothing:
@@ -114,7 +114,7 @@ class TextClassification(Taught):
         check_no_lists(rows)
         if self.separator is None:
             return values(rows, "label")
-        held = [row.get("label") if "label" in row else values([row], "label") for row in rows]
+        held = [value_of(row, "label", nothing=lambda one: False) for row in rows]
         return [
             [part.strip() for part in one.split(self.separator) if part.strip()] if isinstance(one, str) else one
             for one in ("" if missing(one) else one for one in held)
@@ -183,7 +183,7 @@ class TextClassification(Taught):
         labels, taught = loaded.config.labels, self._taught(loaded, rows)
         if self.unlabelled(rows):
             return [Target("single", None, one) for one in taught]
-        column, where = self._column(rows), places(rows)
+        column, where = self._column(rows), list(map(place, rows))
         kind = self._seen.kind if self._seen else _asked(loaded, where, column)
         if self._seen is not None:
             check_fits(kind, where, column)

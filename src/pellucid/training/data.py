@@ -33,14 +33,9 @@ class Record(dict[str, Any]):
         return Record, (dict(self), self.place)
 
 
-def place(row: Mapping[str, Any], index: int) -> str:
-    """Where a row stands, for a person: what it knows of itself, else its number."""
-    return row.place if isinstance(row, Record) else f"row {index}"
-
-
-def places(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where each row stands."""
-    return [place(row, i) for i, row in enumerate(rows)]
+def place(row: Mapping[str, Any]) -> str:
+    """Where a row stands, for a person; of one that was not read nothing is known."""
+    return row.place if isinstance(row, Record) else "a row"
 
 
 @dataclass(frozen=True)
@@ -241,23 +236,23 @@ def _renamed(rows: list[Record], columns: Mapping[str, str]) -> list[Record]:
     if not columns:
         return rows
     found = []
-    for i, row in enumerate(rows):
+    for row in rows:
         named = {ours: as_named(theirs, row) for ours, theirs in columns.items()}
         for theirs in named.values():
             if theirs not in row:
-                raise no_column(row, i, theirs, advice=False)
+                raise no_column(row, theirs, advice=False)
         left = {name: value for name, value in row.items() if name not in named.values()}
         found.append(Record(left | {ours: row[theirs] for ours, theirs in named.items()}, row.place))
     return found
 
 
-def no_column(row: Mapping[str, Any], index: int, name: str, advice: bool = True) -> InputError:
+def no_column(row: Mapping[str, Any], name: str, advice: bool = True) -> InputError:
     """The sentence for a column that is not there.  advice: how to say that another one is meant."""
     same = [one for one in row if one.lower() == name.lower()]
     hint = f" (did you mean {same[0]}?)" if same else near(name, row)
     meant = (": ", Argument("columns", {name: Blank("NAME")}), " says which one is meant") if advice else ()
     return InputError(
-        f"{place(row, index)}: no column {short(repr(name))}{hint}; its columns are {several(row) or 'none'}", meant
+        f"{place(row)}: no column {short(repr(name))}{hint}; its columns are {several(row) or 'none'}", meant
     )
 
 
@@ -269,32 +264,33 @@ def missing(value: Any) -> bool:
 def check_several(rows: Sequence[Mapping[str, Any]]) -> None:
     """Raises InputError for a single row, from which nothing can be told apart."""
     if len(rows) < 2:
-        where = place(rows[0], 0)
-        raise InputError(f"{where} is the only row to learn from: expected at least two, beside those held out")
+        raise InputError(
+            f"{place(rows[0])} is the only row to learn from: expected at least two, beside those held out"
+        )
 
 
-def value_of(row: Mapping[str, Any], index: int, name: str, nothing: Callable[[Any], bool] = missing) -> Any:
+def value_of(row: Mapping[str, Any], name: str, nothing: Callable[[Any], bool] = missing) -> Any:
     """What stands in a column. Raises InputError, which names the row, where it is not there, or is `nothing`."""
     if name not in row:
-        raise no_column(row, index, name)
+        raise no_column(row, name)
     if nothing(row[name]):
-        raise InputError(f"{place(row, index)}: {name!r} is empty: fill it in, or leave the row out")
+        raise InputError(f"{place(row)}: {name!r} is empty: fill it in, or leave the row out")
     return row[name]
 
 
-def text_of(row: Mapping[str, Any], index: int, name: str, nothing: Callable[[Any], bool] = missing) -> str:
+def text_of(row: Mapping[str, Any], name: str, nothing: Callable[[Any], bool] = missing) -> str:
     """The same, which must be a text."""
-    found = value_of(row, index, name, nothing)
+    found = value_of(row, name, nothing)
     if not isinstance(found, str):
-        raise InputError(f"{place(row, index)}: {name!r} is {type(found).__name__}, expected a text")
+        raise InputError(f"{place(row)}: {name!r} is {type(found).__name__}, expected a text")
     return found
 
 
 def values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """A column. Raises InputError, which names the row, where it is not there or nothing stands in it."""
-    return [value_of(row, i, name) for i, row in enumerate(rows)]
+    return [value_of(row, name) for row in rows]
 
 
 def texts(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     """A column of texts. Raises InputError, which names the row, also for what is no text."""
-    return [text_of(row, i, name) for i, row in enumerate(rows)]
+    return [text_of(row, name) for row in rows]

@@ -107,10 +107,10 @@ def _whole(name: str) -> str | None:
 
 def check_no_lists(rows: Sequence[Fields]) -> None:
     """Refuses lists in a table, such as pandas writes them, which would be labels of their own."""
-    for i, row in enumerate(rows):
+    for row in rows:
         if isinstance(label := row.get("label"), str) and _LISTED.fullmatch(label.strip()):
             advice = "give lists from .jsonl or a data frame, or names with a separator between"
-            raise InputError(f"{place(row, i)}: the label is {_short(label)}, a list written as one text: {advice}")
+            raise InputError(f"{place(row)}: the label is {_short(label)}, a list written as one text: {advice}")
 
 
 def kind_of(places: Sequence[str], values: Sequence[Any]) -> str:

@@ -43,7 +43,7 @@ def end_token(loaded: Loaded) -> int | None:
 
 def texts_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The column `text` of every row; an empty line of a file is a line."""
-    return [text_of(row, i, "text", is_missing) for i, row in enumerate(rows)]
+    return [text_of(row, "text", is_missing) for row in rows]
 
 
 def lines_of(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
@@ -51,25 +51,25 @@ def lines_of(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line
     reader, end = loaded.words, end_token(loaded)
     for start in range(0, len(rows), TOGETHER):
         part = rows[start : start + TOGETHER]
-        kinds = [_kind(row, start + i) for i, row in enumerate(part)]
-        plain = [text_of(row, start + i, "text", is_missing) for i, row in enumerate(part) if kinds[i] == "text"]
+        kinds = list(map(_kind, part))
+        plain = texts_of([row for row, kind in zip(part, kinds) if kind == "text"])
         read = iter(reader.encode(plain))
-        for i, (row, kind) in enumerate(zip(part, kinds), start):
+        for row, kind in zip(part, kinds):
             if kind == "messages":
-                yield from _conversation(reader, row["messages"], place(row, i))
+                yield from _conversation(reader, row["messages"], place(row))
             elif kind == "prompt":
-                prompt, completion = (text_of(row, i, name, is_missing) for name in ("prompt", "completion"))
+                prompt, completion = (text_of(row, name, is_missing) for name in ("prompt", "completion"))
                 yield _answer(reader, prompt, completion, end)
             else:
                 ids = _ended(next(read).ids, end)
                 yield Line(ids, [True] * len(ids))
 
 
-def _kind(row: Mapping[str, Any], index: int) -> str:
+def _kind(row: Mapping[str, Any]) -> str:
     """What a row holds: "messages", a "prompt" or a "text"."""
     held = [name for name in COLUMNS if not is_missing(row.get(name))]
     if not held:
-        value_of(row, index, next((name for name in COLUMNS if name in row), "text"), is_missing)  # which says so
+        value_of(row, next((name for name in COLUMNS if name in row), "text"), is_missing)  # which says so
     return "messages" if "messages" in held else "text" if held == ["text"] else "prompt"
 
 

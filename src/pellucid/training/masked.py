@@ -99,9 +99,9 @@ class FillMask(OverVocabulary):
             log.warning("left out: %s without anything to learn", counted(empty, "text"))
         found = [
             window
-            for i, text in enumerate(texts)
+            for row, text in zip(rows, texts)
             if text.strip()
-            for window in windows(reader, text, index=place(rows[i], i), rule="windows", max_length=most, stride=0)
+            for window in windows(reader, text, index=place(row), rule="windows", max_length=most, stride=0)
         ]
         if self.packing == "stream":
             return list(_stream(reader, found, room))

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from pellucid.errors import Argument, Blank, InputError, short
-from pellucid.training.data import places, values
+from pellucid.training.data import place, values
 from pellucid.training.objective import Fields
 
 log = logging.getLogger("pellucid")
@@ -37,14 +37,14 @@ def scores_of(rows: Sequence[Fields], top: float, most: float | None = None) -> 
     """The scores, of the same texts 1. most: the greatest that there may be."""
     most = top if most is None else most
     found = []
-    for where, value in zip(places(rows), values(rows, SCORE)):
+    for row, value in zip(rows, values(rows, SCORE)):
         try:
             score = float(value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{where}: score is {short(repr(value), 60)}, expected a number") from error
+            raise InputError(f"{place(row)}: score is {short(repr(value), 60)}, expected a number") from error
         if not -top <= score <= most:
             raise InputError(
-                f"{where}: score is {score:g}, expected one from 0 to {most:g}: pass ",
+                f"{place(row)}: score is {score:g}, expected one from 0 to {most:g}: pass ",
                 Argument("top_score", Blank("N")),
                 ", the score of two texts that mean the same",
             )

@@ -101,10 +101,10 @@ class SentenceSimilarity(Objective):
         require("scipy")
         columns = _columns(rows)
         if self._matches:
-            scored = next((i for i, row in enumerate(rows) if SCORE in row), None)
+            scored = next((row for row in rows if SCORE in row), None)
             if scored is not None and columns == SCORED:
                 raise InputError(
-                    f"{place(rows[scored], scored)} has a score, and ",
+                    f"{place(scored)} has a score, and ",
                     _MATCHES,
                     " takes each pair as one that means alike: keep only those that do, without their scores, or "
                     "choose ",
@@ -115,7 +115,7 @@ class SentenceSimilarity(Objective):
             return self
         if SCORE not in rows[0]:
             learns = Argument("criterion", self.criterion), " learns from scores: for pairs that mean alike pass "
-            raise InputError(f"{place(rows[0], 0)} has no 'score', and ", learns, _MATCHES)
+            raise InputError(f"{place(rows[0])} has no 'score', and ", learns, _MATCHES)
         if any(NEGATIVE in row for row in rows):
             log.warning("'negative' is not read: %r learns from scores", self.criterion)
         top = self.top_score or top_of(rows)
@@ -265,4 +265,4 @@ def _columns(rows: Sequence[Fields]) -> tuple[str, ...]:
             negatives = names == MATCHED and any(NEGATIVE in one for one in rows)
             return (*names, NEGATIVE) if negatives else names
     wanted = f"{' and '.join(SCORED)}, or {' and '.join(MATCHED)}"
-    raise InputError(f"{place(row, 0)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}")
+    raise InputError(f"{place(row)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}")

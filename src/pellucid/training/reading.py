@@ -41,6 +41,6 @@ def encoded(loaded: Loaded, rows: Sequence[Fields], max_length: int | None) -> l
     found |= zip(alone, tokenizer.encode([ones[i] for i in alone], max_length=most))
     found |= zip(paired, tokenizer.encode([ones[i] for i in paired], others, max_length=most))
     for i, row in enumerate(rows):
-        check_read(found[i].ids, f"{place(row, i)}: 'text'")
+        check_read(found[i].ids, f"{place(row)}: 'text'")
     warn_of_cut(sum(one.cut > 0 for one in found.values()), len(rows), most)
     return [found[i] for i in range(len(rows))]

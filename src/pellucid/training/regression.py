@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.errors import InputError, short
-from pellucid.training.data import check_several, places, values
+from pellucid.training.data import check_several, place, values
 from pellucid.training.distillation import Taught
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
@@ -114,12 +114,12 @@ class TextRegression(Taught):
 def numbers_of(rows: Sequence[Fields]) -> list[float]:
     """The column of labels as numbers. Raises InputError, which names the row, for what is none, and for NaN."""
     found = []
-    for where, value in zip(places(rows), values(rows, "label")):
+    for row, value in zip(rows, values(rows, "label")):
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number) or abs(number) > 1e30:
-            raise InputError(f"{where}: the label is {short(repr(value), 60)}, expected a finite number")
+            raise InputError(f"{place(row)}: the label is {short(repr(value), 60)}, expected a finite number")
         found.append(number)
     return found

@@ -15,15 +15,12 @@ def sides(rows: Sequence[Fields], source: str | None, target: str | None) -> tup
 
     source, target: the languages. Raises InputError, which names the row, for what is not there or is no text.
     """
-    plain = [
-        _plain(row, i, source, target) if BY_LANGUAGE in row and "target" not in row else row
-        for i, row in enumerate(rows)
-    ]
+    plain = [_plain(row, source, target) if BY_LANGUAGE in row and "target" not in row else row for row in rows]
     return texts(plain, "text"), texts(plain, "target")
 
 
-def _plain(row: Fields, i: int, source: str | None, target: str | None) -> Fields:
-    said, where = row[BY_LANGUAGE], place(row, i)
+def _plain(row: Fields, source: str | None, target: str | None) -> Fields:
+    said, where = row[BY_LANGUAGE], place(row)
     if not isinstance(said, Mapping):
         raise InputError(f"{where}: {BY_LANGUAGE!r} is {type(said).__name__}, expected texts by language")
     if source is None or target is None:

@@ -87,8 +87,8 @@ class TokenClassification(Objective):
         if self.classes is not None:
             return self
         found: set[str] = {tags.NONE} if any(_has_entities(row) for row in rows) else set()
-        for i, row in enumerate(rows):
-            found |= self._labels(row, place(row, i))
+        for row in rows:
+            found |= self._labels(row)
         if len(found) < 2:
             said = f"all words are {next(iter(found))!r}" if found else "there are no words"
             raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {said}")
@@ -98,7 +98,7 @@ class TokenClassification(Objective):
         return replace(self, classes=tags.ordered(found))
 
     def marks(self, row: Fields) -> Collection[str]:
-        return self._labels(row, place(row, 0))
+        return self._labels(row)
 
     def head(self, loaded: Loaded) -> Head:
         return head_for(loaded, self.name)
@@ -126,11 +126,10 @@ class TokenClassification(Objective):
     def _told(self, rows: Sequence[Fields]) -> None:
         """Notes tags that were read as others than stand there."""
         odd = list[str]()
-        for i, row in enumerate(rows):
+        for row in rows:
             if not _has_entities(row):
-                written = _several(row, "tags", place(row, i))
-                read = self._tagged(row, place(row, i))[1]
-                odd += [f"{place(row, i)}, word {n}" for n, (one, own) in enumerate(zip(written, read)) if one != own]
+                written, read = _several(row, "tags"), self._tagged(row)[1]
+                odd += [f"{place(row)}, word {n}" for n, (one, own) in enumerate(zip(written, read)) if one != own]
         if odd:
             log.warning("%d entities begin with I- and are read as if with B- (the first: %s)", len(odd), odd[0])
 
@@ -138,9 +137,9 @@ class TokenClassification(Objective):
         self, loaded: Loaded, row: Fields, i: int, numbers: Mapping[str, int]
     ) -> tuple[list[Window], list[Asked]]:
         """The stretches of a row, and what is asked of each."""
-        said = place(row, i)
+        said = place(row)
         if entities := _has_entities(row):
-            text, spans = _entities(row, said)
+            text, spans = _entities(row)
             stretches, whole = self._tokens(loaded, Sentence.of_text(text, said), said)
             asked_words = dict(enumerate(words_of(whole)))
             places = [_characters(whole, word) for word in asked_words.values()]
@@ -148,7 +147,7 @@ class TokenClassification(Objective):
                 spans = [one for one in spans if places and one.start < places[-1][1] and places[0][0] < one.end]
             wanted = tags.tags_of(spans, places, said)
         else:
-            given, wanted = self._tagged(row, said)
+            given, wanted = self._tagged(row)
             stretches, whole = self._tokens(loaded, Sentence.of_words(given, " ", said), said)
             asked_words = dict[int, range]()
             for word in words_of(whole):
@@ -168,18 +167,18 @@ class TokenClassification(Objective):
                 asked[whole.stretches[nth]].labels[whole.within[nth]] = label
         return stretches, asked
 
-    def _labels(self, row: Fields, said: str) -> set[str]:
+    def _labels(self, row: Fields) -> set[str]:
         """The labels that occur in a row."""
         if _has_entities(row):
-            return {f"B-{one.kind}" for one in _entities(row, said)[1]}
-        return set(self._tagged(row, said)[1])
+            return {f"B-{one.kind}" for one in _entities(row)[1]}
+        return set(self._tagged(row)[1])
 
-    def _tagged(self, row: Fields, said: str) -> tuple[list[str], list[str]]:
+    def _tagged(self, row: Fields) -> tuple[list[str], list[str]]:
         """The words of a row and their tags, which go on with what has begun."""
-        given, found = (_several(row, name, said) for name in ("tokens", "tags"))
+        given, found = (_several(row, name) for name in ("tokens", "tags"))
         if len(given) != len(found) or not given:
             tokens, marks = counted(len(given), "token"), counted(len(found), "tag")
-            raise InputError(f"{said} has {tokens} and {marks}, expected a tag for each token")
+            raise InputError(f"{place(row)} has {tokens} and {marks}, expected a tag for each token")
         return given, tags.begun(found) if tags.marked(found) else found
 
     def _tokens(self, loaded: Loaded, sentence: Sentence, where: str) -> tuple[list[Window], Tagged]:
@@ -245,8 +244,9 @@ def _has_entities(row: Fields) -> bool:
     return "entities" in row and "tags" not in row
 
 
-def _several(row: Fields, name: str, said: str) -> list[str]:
+def _several(row: Fields, name: str) -> list[str]:
     """A column that holds several texts; those of a table stand with spaces between, or are a list of JSON."""
+    said = place(row)
     if name not in row:
         raise InputError(f"{said} has no {name!r}{near(name, row)}: give 'tokens' and 'tags', or 'text' and 'entities'")
     found = _apart(row[name], name, said) if isinstance(row[name], str) else row[name]
@@ -269,9 +269,9 @@ def _apart(cell: str, name: str, said: str) -> Any:
         raise InputError(f"{said}: {name!r} is {short(repr(cell), 60)}, which is no JSON: {advice}") from error
 
 
-def _entities(row: Fields, said: str) -> tuple[str, list[tags.Entity]]:
+def _entities(row: Fields) -> tuple[str, list[tags.Entity]]:
     """The text of a row and its entities; those of a table are JSON."""
-    text, found = row.get("text"), row["entities"]
+    text, found, said = row.get("text"), row["entities"], place(row)
     if not isinstance(text, str):
         raise InputError(f"{said} has entities, and its text is {type(text).__name__}, expected a string")
     if isinstance(found, str):

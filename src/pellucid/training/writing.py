@@ -116,8 +116,8 @@ class TextToText(Objective):
         most, parse = limit(loaded, self.max_length), self.parse_special_tokens
         sources = encode_behind(loaded.words, before, reads, max_length=most, parse=parse)
         targets = self._targets(loaded, begins, right)
-        for i, (row, source) in enumerate(zip(rows, sources)):
-            check_read(source.ids, f"{place(row, i)}: 'text'")
+        for row, source in zip(rows, sources):
+            check_read(source.ids, f"{place(row)}: 'text'")
         warn_of_cut(sum(source.cut > 0 for source in sources), len(sources), most)
         return [
             Example((source.ids, target), (source.type_ids,), text)
