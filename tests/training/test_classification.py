@@ -19,7 +19,7 @@ from pellucid.errors import InputError
 from pellucid.training.classification import TextClassification
 from pellucid.training.data import read
 from pellucid.training.label_losses import losses, weights_of
-from pellucid.training.labels import target
+from pellucid.training.labels import label_of, target
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
 from tests.training.learned import ready, result, training
@@ -154,11 +154,11 @@ def test_labels_of_the_data(body: "pellucid.Model", given: list[Any], wanted: tu
 
 
 def test_a_label_in_two_spellings_has_both_shares_and_is_named_once() -> None:
-    assert target("soft", {"1": 0.4, "1.0": 0.6}, "row 0", ("1", "2")) == [1.0, 0.0]
-    assert target("multiple", ["2", "1.0"], "row 0", ("1", "2")) == [1.0, 1.0]
+    assert target("soft", label_of({"1": 0.4, "1.0": 0.6}, "row 0"), ("1", "2")) == [1.0, 0.0]
+    assert target("multiple", label_of(["2", "1.0"], "row 0"), ("1", "2")) == [1.0, 1.0]
     for held in (["1", "1.0"], ["2", "2"]):
         with pytest.raises(InputError, match=r"^row 0: the label .* names one twice"):
-            target("multiple", held, "row 0", ("1", "2"))
+            target("multiple", label_of(held, "row 0"), ("1", "2"))
 
 
 def test_labels_that_are_given_keep_their_order(body: "pellucid.Model") -> None:

@@ -13,18 +13,19 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.config.checks import within
 from pellucid.errors import Argument, InputError, several
-from pellucid.training.data import check_several, missing, place, value_of, values
+from pellucid.training.data import check_several, missing, place, value_of
 from pellucid.training.distillation import Taught, softened, softened_sets
 from pellucid.training.label_losses import losses, weights_of
 from pellucid.training.labels import (
+    Label,
     Seen,
     as_label,
     check_fits,
-    check_no_lists,
     fits,
     held_names,
     is_number_of,
     kind_of,
+    label_of,
     seen,
     target,
 )
@@ -99,7 +100,7 @@ class TextClassification(Taught):
         if self.unlabelled(rows):
             assert self.taught_by is not None
             return replace(self, _seen=Seen("single", self.classes or self.taught_by.config.labels, rows=len(rows)))
-        found = seen(list(map(place, rows)), self._column(rows), self.classes)
+        found = seen(self._column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
             log.warning("each of %d rows has a label of its own: is 'label' the right column?", len(rows))
         if found.kind != "single" and self.label_smoothing:
@@ -109,16 +110,13 @@ class TextClassification(Taught):
         weights_of(self.class_weights, found.classes, found)  # refuses a label that is none before anything is learned
         return replace(self, _seen=found)
 
-    def _column(self, rows: Sequence[Fields]) -> list[Any]:
+    def _column(self, rows: Sequence[Fields]) -> list[Label]:
         """The labels of the rows, as they are meant."""
-        check_no_lists(rows)
-        if self.separator is None:
-            return values(rows, "label")
-        held = [value_of(row, "label", nothing=lambda one: False) for row in rows]
-        return [
-            [part.strip() for part in one.split(self.separator) if part.strip()] if isinstance(one, str) else one
-            for one in ("" if missing(one) else one for one in held)
-        ]
+        found = []
+        for row in rows:
+            has_none = self.separator is not None and "label" in row and missing(row["label"])
+            found.append(label_of("" if has_none else value_of(row, "label"), place(row), self.separator))
+        return found
 
     def group(self, row: Fields) -> Hashable:
         label = row.get("label")
@@ -127,7 +125,7 @@ class TextClassification(Taught):
     def marks(self, row: Fields) -> Collection[str]:
         label = row.get("label")
         if isinstance(label, str) and self.separator is not None:
-            (label,) = self._column([row])
+            label = label_of(label, place(row), self.separator).names
         several = isinstance(label, list | tuple) and all(isinstance(one, str | int) for one in label)
         return list(map(str, label)) if several else ()
 
@@ -183,13 +181,11 @@ class TextClassification(Taught):
         labels, taught = loaded.config.labels, self._taught(loaded, rows)
         if self.unlabelled(rows):
             return [Target("single", None, one) for one in taught]
-        column, where = self._column(rows), list(map(place, rows))
-        kind = self._seen.kind if self._seen else _asked(loaded, where, column)
+        column = self._column(rows)
+        kind = self._seen.kind if self._seen else _asked(loaded, column)
         if self._seen is not None:
-            check_fits(kind, where, column)
-        found = [
-            Target(kind, target(kind, value, here, labels), one) for here, value, one in zip(where, column, taught)
-        ]
+            check_fits(kind, column)
+        found = [Target(kind, target(kind, label, labels), one) for label, one in zip(column, taught)]
         told = self._seen.classes if self._seen else ()
         self._note_numbers([name for name in held_names(column) if name not in told], labels)
         return found
@@ -251,7 +247,7 @@ def _numbers(aims: Sequence[Target], labels: list[Any]) -> Tensor:
     return torch.tensor(labels, dtype=torch.long if aims[0].kind == "single" else torch.float32, device="cpu")
 
 
-def _asked(loaded: Loaded, where: Sequence[str], column: Sequence[Any]) -> str:
+def _asked(loaded: Loaded, column: Sequence[Label]) -> str:
     """The kind of labels by which a model is measured: that of the rows, where it is none of several labels itself."""
     several_ = loaded.config.inert.get("problem_type") == PROBLEMS["multiple"]
-    return "multiple" if several_ and fits("multiple", where, column) else kind_of(where, column)
+    return "multiple" if several_ and fits("multiple", column) else kind_of(column)

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pellucid.errors import InputError, counted, near, several, short
-from pellucid.training.data import place
 from pellucid.training.losses import IGNORED
-from pellucid.training.objective import Fields
 
 log = logging.getLogger("pellucid")
 
@@ -33,7 +31,25 @@ _WHOLE = re.compile(r"(?:-(?=0))?(0|-?[1-9]\d{0,17})(\.0+)?")
 """How a whole number is written, also by those who write it as a float; 007 is a name, and -0.0 is 0."""
 
 _LISTED = re.compile(r"""\[(["'].*|\d.*,.*)?\]""", re.DOTALL)
-"""How a list looks that somebody wrote into a table."""
+"""How a list looks that somebody, or pandas, wrote into a table; it would be a label of its own."""
+
+
+_NAME, _NAMES, _SHARES, _NUMBERS = "a name", "a list of names", "shares by name", "numbers by place"
+"""The forms that a label may have in the data."""
+
+
+class Label(NamedTuple):
+    """What a row has in the column of labels.
+
+    where: the place of the row.  value: as it stands there.  form: one of the four.
+    names: the labels that it names; none where numbers say by their place how much of each.  shares: of each of them.
+    """
+
+    where: str
+    value: Any
+    form: str
+    names: tuple[str, ...]
+    shares: tuple[float, ...]
 
 
 class Seen(NamedTuple):
@@ -48,42 +64,81 @@ class Seen(NamedTuple):
     rows: int = 0
 
 
-def _by_place(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(map(_number, value))
+def label_of(value: Any, where: str, separator: str | None = None) -> Label:
+    """A label as it is meant. Raises InputError for what is none.  separator: between several in one text."""
+    if isinstance(value, str) and _LISTED.fullmatch(value.strip()):
+        advice = "give lists from .jsonl or a data frame, or names with a separator between"
+        raise InputError(f"{where}: the label is {_short(value)}, a list written as one text: {advice}")
+    if isinstance(value, str) and separator is not None:
+        value = [part.strip() for part in value.split(separator) if part.strip()]
+    if isinstance(value, int | float) and value == IGNORED:
+        raise InputError(f"{where}: the label is {IGNORED}, by which others say that there is none: leave the row out")
+    if isinstance(value, float) and not value.is_integer():
+        raise InputError(
+            f"{where}: the label is {value}, expected a name or a whole number; for others use text-regression"
+        )
+    if isinstance(value, str | int | float):
+        return Label(where, value, _NAME, (str(int(value)) if isinstance(value, float) else str(value),), (1.0,))
+    if isinstance(value, Mapping) and value and all(map(_number, value.values())):
+        if min(value.values()) < 0.0 or not _are_whole(value.values()):
+            whole = math.fsum(value.values())
+            raise InputError(f"{where}: the shares {_short(value)} sum to {whole:g}, expected 1, and none below 0")
+        held = {str(name): float(share) for name, share in value.items() if share > 0.0}
+        return Label(where, value, _SHARES, tuple(held), tuple(held.values()))
+    if isinstance(value, list | tuple) and value and all(map(_number, value)):
+        if all(0.0 <= one <= 1.0 for one in value):
+            return Label(where, value, _NUMBERS, (), tuple(map(float, value)))
+        raise InputError(
+            f"{where}: the label is {_short(value)}, expected names, or for each label a number from 0 to 1"
+        )
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return Label(where, value, _NAMES, tuple(map(str, value)), (1.0,) * len(value))
+    raise InputError(f"{where}: the label is {_short(value)}, expected a name, several, or a share of each label")
 
 
-def seen(places: Sequence[str], values: Sequence[Any], classes: Sequence[str] | None) -> Seen:
+def _are_whole(shares: Iterable[float]) -> bool:
+    return math.isclose(math.fsum(shares), 1.0, abs_tol=1e-3)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _short(value: Any) -> str:
+    return short(repr(value), 60)
+
+
+def seen(labels: Sequence[Label], classes: Sequence[str] | None) -> Seen:
     """The kind and the classes of a column of labels.
 
-    places: where each of them stands, for errors.
     classes: those that there are to be, in order; None for those that stand there: whole numbers in order, else by
         alphabet.
-    Raises InputError for labels that are none, for a row of another kind than the first, a label that is not among the
-    classes, and a class without rows.
+    Raises InputError for a row of another kind than the first, a label that is not among the classes, and a class
+    without rows.
     """
-    kind = kind_of(places, values)
-    if _by_place(values[0]):
-        _check_widths(places, values)
-        sums = [sum(one > 0.5 for one in column) for column in zip(*values)]
-        return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(values))
-    held = _in_one_spelling([*map(names_of, values)], classes)
+    kind = kind_of(labels)
+    if labels[0].form == _NUMBERS:
+        _check_widths(labels)
+        sums = [sum(one > 0.5 for one in column) for column in zip(*(label.shares for label in labels))]
+        return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(labels))
+    held = _in_one_spelling([label.names for label in labels], classes)
     counts = Counter(name for names in held for name in set(names))
     if classes is None:
-        warn_of_misspelt(places, held, counts)
+        warn_of_misspelt(labels, held, counts)
         classes = in_order(counts)
     else:
-        _check_classes(places, held, counts, classes)
-    return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(values))
+        _check_classes(labels, held, counts, classes)
+    return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(labels))
 
 
 def _check_classes(
-    places: Sequence[str], held: Sequence[Sequence[str]], counts: Mapping[str, int], classes: Sequence[str]
+    labels: Sequence[Label], held: Sequence[Sequence[str]], counts: Mapping[str, int], classes: Sequence[str]
 ) -> None:
     """Refuses labels that are none of the classes, and classes without rows."""
-    for where, names in zip(places, held):
+    for label, names in zip(labels, held):
         for name in names:
             if name not in classes:
-                raise unknown(name, where, classes)
+                raise unknown(name, label.where, classes)
     if empty := [name for name in classes if not counts[name]]:
         raise InputError(
             f"no row has the label {several(map(repr, empty))}: leave it out of classes, or add rows of it"
@@ -105,104 +160,44 @@ def _whole(name: str) -> str | None:
     return None if found is None else found[1]
 
 
-def check_no_lists(rows: Sequence[Fields]) -> None:
-    """Refuses lists in a table, such as pandas writes them, which would be labels of their own."""
-    for row in rows:
-        if isinstance(label := row.get("label"), str) and _LISTED.fullmatch(label.strip()):
-            advice = "give lists from .jsonl or a data frame, or names with a separator between"
-            raise InputError(f"{place(row)}: the label is {_short(label)}, a list written as one text: {advice}")
-
-
-def kind_of(places: Sequence[str], values: Sequence[Any]) -> str:
+def kind_of(labels: Sequence[Label]) -> str:
     """One of KINDS. Lists of numbers are shares where each sums to 1, else one number, 0 to 1, for each label."""
-    forms = [_form(value, where) for where, value in zip(places, values)]
-    for where, form in zip(places, forms):
-        if form != forms[0]:
-            both = f"{where}: the label is {form}, and that of {places[0]} is {forms[0]}"
+    first = labels[0]
+    for label in labels:
+        if label.form != first.form:
+            both = f"{label.where}: the label is {label.form}, and that of {first.where} is {first.form}"
             raise InputError(f"{both}: expected the same in every row")
-    if forms[0] == "numbers by place":
-        sums = [math.isclose(math.fsum(value), 1.0, abs_tol=1e-3) for value in values]
-        return "soft" if all(sums) else "multiple"
-    return {"a name": "single", "a list of names": "multiple", "shares by name": "soft"}[forms[0]]
+    if first.form == _NUMBERS:
+        return "soft" if all(_are_whole(label.shares) for label in labels) else "multiple"
+    return {_NAME: "single", _NAMES: "multiple", _SHARES: "soft"}[first.form]
 
 
-def fits(kind: str, places: Sequence[str], values: Sequence[Any]) -> bool:
+def fits(kind: str, labels: Sequence[Label]) -> bool:
     """Whether these labels can be judged as labels of a kind. A name alone is one of several, and the whole share; and
     numbers by place may sum to 1 by chance where each says whether its label holds."""
-    found = kind_of(places, values)
-    return found in (kind, "single") or (kind == "multiple" and _by_place(values[0]))
+    return kind_of(labels) in (kind, "single") or (kind == "multiple" and labels[0].form == _NUMBERS)
 
 
-def check_fits(kind: str, places: Sequence[str], values: Sequence[Any]) -> None:
+def check_fits(kind: str, labels: Sequence[Label]) -> None:
     """Raises InputError for held-out labels that are of another kind than those that are learned."""
-    if not values or fits(kind, places, values):
+    if not labels or fits(kind, labels):
         return
-    whole = [_by_place(value) and math.isclose(math.fsum(value), 1.0, abs_tol=1e-3) for value in values]
-    i = whole.index(False) if False in whole else 0
-    said = f"{places[i]}: the label is {_short(values[i])}, and what is learned is"
+    strange = next((one for one in labels if one.form != _NUMBERS or not _are_whole(one.shares)), labels[0])
+    said = f"{strange.where}: the label is {_short(strange.value)}, and what is learned is"
     raise InputError(f"{said} {KINDS[kind]}: expected the same in every row")
 
 
-def _form(value: Any, where: str) -> str:
-    if isinstance(value, int | float) and value == IGNORED:
-        raise InputError(f"{where}: the label is {IGNORED}, by which others say that there is none: leave the row out")
-    if isinstance(value, str | bool | int):
-        return "a name"
-    if isinstance(value, float):
-        if value.is_integer():
-            return "a name"
-        raise InputError(
-            f"{where}: the label is {value}, expected a name or a whole number; for others use text-regression"
-        )
-    if isinstance(value, Mapping) and value and all(map(_number, value.values())):
-        _check_shares(value, where)
-        return "shares by name"
-    if _by_place(value):
-        if all(0.0 <= one <= 1.0 for one in value):
-            return "numbers by place"
-        raise InputError(
-            f"{where}: the label is {_short(value)}, expected names, or for each label a number from 0 to 1"
-        )
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-        return "a list of names"
-    raise InputError(f"{where}: the label is {_short(value)}, expected a name, several, or a share of each label")
+def _check_widths(labels: Sequence[Label]) -> None:
+    first = labels[0]
+    for label in labels:
+        if len(label.shares) != len(first.shares):
+            many = f"{counted(len(label.shares), 'number')}, and that of {first.where} {len(first.shares)}"
+            raise InputError(f"{label.where}: the label has {many}: expected one for each label")
 
 
-def _check_shares(shares: Mapping[str, float], where: str) -> None:
-    whole = math.fsum(shares.values())
-    if min(shares.values()) < 0.0 or not math.isclose(whole, 1.0, abs_tol=1e-3):
-        raise InputError(f"{where}: the shares {_short(shares)} sum to {whole:g}, expected 1, and none below 0")
-
-
-def _check_widths(places: Sequence[str], values: Sequence[Sequence[float]]) -> None:
-    for where, value in zip(places, values):
-        if len(value) != len(values[0]):
-            many = f"{counted(len(value), 'number')}, and that of {places[0]} {len(values[0])}"
-            raise InputError(f"{where}: the label has {many}: expected one for each label")
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _short(value: Any) -> str:
-    return short(repr(value), 60)
-
-
-def names_of(value: Any) -> list[str]:
-    """The labels of one row."""
-    if isinstance(value, Mapping):
-        return [str(name) for name, share in value.items() if share > 0.0]
-    if isinstance(value, list | tuple):
-        return [str(name) for name in value]
-    return [str(int(value)) if isinstance(value, float) else str(value)]
-
-
-def held_names(values: Sequence[Any]) -> tuple[str, ...]:
+def held_names(labels: Iterable[Label]) -> tuple[str, ...]:
     """The labels that stand in a column, in order; none where numbers say by their place how much of each."""
-    if not values or _by_place(values[0]):
-        return ()
-    return in_order({name for value in values for name in names_of(value)})
+    return in_order({name for label in labels for name in label.names})
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
@@ -217,7 +212,7 @@ def unknown(name: str, where: str, classes: Sequence[str]) -> InputError:
     return InputError(f"{where}: the label {_short(name)} is not one of {several(classes)}{near(name, classes)}")
 
 
-def warn_of_misspelt(places: Sequence[str], held: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
+def warn_of_misspelt(labels: Sequence[Label], held: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
     """Says which labels may be others misspelt: those of one row that are near another, and those that differ in case
     alone, or in how Unicode writes the same letters, which no eye can see."""
     if len(counts) > MOST_COMPARED:
@@ -226,7 +221,7 @@ def warn_of_misspelt(places: Sequence[str], held: Sequence[Sequence[str]], count
         log.warning(
             "the labels %s stand beside %s: are they the same?", *(several(sorted(x)) for x in (truths, numbers))
         )
-    last = {name: where for where, names in zip(places, held) for name in names}
+    last = {name: label.where for label, names in zip(labels, held) for name in names}
     folded: dict[str, str] = {}
     told: list[tuple[str, str]] = []
     for name in sorted(counts, key=lambda one: -counts[one]):
@@ -274,20 +269,19 @@ def is_number_of(name: str, labels: Sequence[str]) -> bool:
     return number < len(labels) and not any(label.isdecimal() or _whole(label) for label in labels)
 
 
-def target(kind: str, value: Any, where: str, labels: Sequence[str]) -> int | list[float]:
+def target(kind: str, label: Label, labels: Sequence[str]) -> int | list[float]:
     """A label as the model learns it: its number, or a share (of each label) or a 0 or 1 (for each)."""
     if kind == "single":
-        return number_of(names_of(value)[0], where, labels)
-    if _by_place(value):
-        if len(value) != len(labels):
-            raise InputError(
-                f"{where}: the label has {counted(len(value), 'number')}, and there are {len(labels)} labels"
-            )
-        return [float(one) for one in value]
+        return number_of(label.names[0], label.where, labels)
+    if label.form == _NUMBERS:
+        if len(label.shares) != len(labels):
+            many = counted(len(label.shares), "number")
+            raise InputError(f"{label.where}: the label has {many}, and there are {len(labels)} labels")
+        return list(label.shares)
     found = [0.0] * len(labels)
-    for name in names_of(value):
-        number = number_of(name, where, labels)
-        if found[number] and not isinstance(value, Mapping):
-            raise InputError(f"{where}: the label {_short(value)} names one twice")
-        found[number] += float(value[name]) if isinstance(value, Mapping) else 1.0  # two spellings have two shares
+    for name, share in zip(label.names, label.shares):
+        number = number_of(name, label.where, labels)
+        if found[number] and label.form != _SHARES:
+            raise InputError(f"{label.where}: the label {_short(label.value)} names one twice")
+        found[number] += share  # two spellings have two shares
     return found
