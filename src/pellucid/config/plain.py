@@ -14,7 +14,8 @@ def plain(value: Any) -> Any:
 
 
 def rebuilt(value: Any, kind: Any) -> Any:
-    """What `plain` made of a value of this type, as it was; a fact that is not said has its default.
+    """What `plain`, or `dataclasses.asdict`, made of a value of this type, as it was; a fact that is not said has its
+    default.
 
     Raises ValueError, in a sentence, where a value is of another type or a fact is strange.
     """
@@ -27,9 +28,11 @@ def rebuilt(value: Any, kind: Any) -> Any:
         each = inner if origin is tuple and Ellipsis not in inner else [inner[0]] * len(value)
         if len(each) == len(value):
             return origin(rebuilt(one, want) for one, want in zip(value, each))
+    elif origin is dict and isinstance(value, dict):
+        return {name: rebuilt(one, inner[1]) for name, one in value.items()}
     elif (
-        (origin is Literal and value in inner)
-        or (origin is dict and isinstance(value, dict))
+        kind is Any
+        or (origin is Literal and value in inner)
         or (kind is float and type(value) in (int, float))
         or (isinstance(kind, type) and type(value) is kind)
     ):
@@ -51,21 +54,23 @@ def _one_of(value: Any, kinds: tuple[Any, ...]) -> Any:
 
 
 def _dataclass(value: Any, kind: type) -> Any:
-    if not isinstance(value, dict) or set(value) != {"kind", "facts"} or not isinstance(value["facts"], dict):
+    if isinstance(value, dict) and set(value) == {"kind", "facts"}:
+        if value["kind"] != kind.__name__:
+            raise ValueError(f"a {str(value['kind'])[:60]} stands there, expected a {kind.__name__}")
+        value = value["facts"]
+    if not isinstance(value, dict):
         raise ValueError(f"{str(value)[:60]!r} stands there, expected the facts of a {kind.__name__}")
-    if value["kind"] != kind.__name__:
-        raise ValueError(f"a {str(value['kind'])[:60]} stands there, expected a {kind.__name__}")
     hints = get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    for name in value["facts"]:
+    for name in value:
         if name not in fields:
             raise ValueError(f"a {kind.__name__} has no {name[:60]!r}")
     nothing = dataclasses.MISSING
     for name, field in fields.items():
-        if name not in value["facts"] and field.default is nothing and field.default_factory is nothing:
+        if name not in value and field.default is nothing and field.default_factory is nothing:
             raise ValueError(f"a {kind.__name__} needs {name!r}, which is missing")
     made = {}
-    for name, one in value["facts"].items():
+    for name, one in value.items():
         try:
             made[name] = rebuilt(one, hints[name])
         except ValueError as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.config.plain import rebuilt
 from pellucid.errors import InputError, several, short
 from pellucid.files import cannot_read, write_whole
 from pellucid.sealed import damaged, sealed, unsealed
@@ -147,15 +148,13 @@ def read_manifest(folder: Path) -> Manifest | None:
     except OSError as error:
         raise cannot_read(path, error) from error
     try:
-        return _checked(body)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _checked(rebuilt(body, Manifest))
+    except ValueError as error:
         raise damaged(path, error, AGAIN) from error
 
 
-def _checked(body: dict[str, Any]) -> Manifest:
-    files = {name: (size, one) for name, (size, one) in body.pop("files").items()}
-    progress, about = Progress(**body.pop("progress")), About(**body.pop("about"))
-    manifest = Manifest(progress=progress, about=about, files=files, **body)
+def _checked(manifest: Manifest) -> Manifest:
+    files = manifest.files
     if not all(FILES.fullmatch(name) and _DIGEST.fullmatch(one) and size >= 0 for name, (size, one) in files.items()):
         raise ValueError(f"it names the files {sorted(files)[:3]}")
     if len(manifest.of_kind("state")) != 1 or not 0 <= manifest.step <= 10**12 or manifest.format != FORMAT:
