@@ -254,3 +254,13 @@ def test_what_stands_beside_must_fit(bert: Tokenizer) -> None:
 def test_what_is_no_text_is_refused_by_its_number(bert: Tokenizer, text: object) -> None:
     with pytest.raises(pellucid.InputError, match="item 4"):
         windows(bert, text, index=4)
+
+
+@pytest.mark.parametrize("words", [[], ["a"], ["a", "train"]])
+def test_the_second_text_beside_words_keeps_its_places(bert: Tokenizer, words: list[str]) -> None:
+    (found,) = windows(bert, words, QUESTION, apart=True)
+    sides = ["", ""]
+    for side, (start, end) in zip(found.sides, found.offsets):
+        if side is not None:
+            sides[side] += (QUESTION if side else " ".join(words))[start:end]
+    assert sides == ["".join(words), QUESTION.replace(" ", "")]

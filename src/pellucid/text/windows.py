@@ -129,11 +129,11 @@ def _in_words(window: Window, read: Sequence[_Read]) -> Window:
 
 
 def _laid_out(window: Window, words: list[str]) -> Window:
-    """The places of the tokens of single words, with a space between these."""
+    """The places of the tokens of single words, with a space between these; those of a second text stay."""
     starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
     places = [
-        (start, end) if word is None else (starts[word] + start, starts[word] + end)
-        for word, (start, end) in zip(window.word_ids, window.offsets)
+        (starts[word] + start, starts[word] + end) if side == 0 and word is not None else (start, end)
+        for side, word, (start, end) in zip(window.sides, window.word_ids, window.offsets)
     ]
     return replace(window, offsets=places)
 
