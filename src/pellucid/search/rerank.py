@@ -10,9 +10,8 @@ from pellucid.tasks.task import Work
 from pellucid.tasks.text_ranking import TextRanking
 
 
-def reranked(model: Any, query: str, hits: list[Hit]) -> list[Hit]:
+def reranked(loaded: Loaded, query: str, hits: list[Hit]) -> list[Hit]:
     """The same hits, the best first by what the model says of each, which is their new score."""
-    loaded = reader(model)
     if not hits:
         return hits
     question = TextRanking(long="windows")

@@ -286,11 +286,6 @@ def text_of(row: Mapping[str, Any], name: str, nothing: Callable[[Any], bool] = 
     return found
 
 
-def values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """A column. Raises InputError, which names the row, where it is not there or nothing stands in it."""
-    return [value_of(row, name) for row in rows]
-
-
 def texts(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    """A column of texts. Raises InputError, which names the row, also for what is no text."""
+    """A column of texts. Raises InputError, which names the row, where it is not there, is empty or is no text."""
     return [text_of(row, name) for row in rows]

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from pellucid.errors import Argument, Blank, InputError, short
-from pellucid.training.data import place, values
+from pellucid.training.data import place, value_of
 from pellucid.training.objective import Fields
 
 log = logging.getLogger("pellucid")
@@ -37,7 +37,8 @@ def scores_of(rows: Sequence[Fields], top: float, most: float | None = None) -> 
     """The scores, of the same texts 1. most: the greatest that there may be."""
     most = top if most is None else most
     found = []
-    for row, value in zip(rows, values(rows, SCORE)):
+    for row in rows:
+        value = value_of(row, SCORE)
         try:
             score = float(value)
         except (TypeError, ValueError, OverflowError) as error:

@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.errors import InputError, short
-from pellucid.training.data import check_several, place, values
+from pellucid.training.data import check_several, place, value_of
 from pellucid.training.distillation import Taught
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import number_scores, require
@@ -114,7 +114,8 @@ class TextRegression(Taught):
 def numbers_of(rows: Sequence[Fields]) -> list[float]:
     """The column of labels as numbers. Raises InputError, which names the row, for what is none, and for NaN."""
     found = []
-    for row, value in zip(rows, values(rows, "label")):
+    for row in rows:
+        value = value_of(row, "label")
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError, OverflowError):
