@@ -14,6 +14,7 @@ from typing import Any
 from pellucid.checkpoints import cache
 from pellucid.checkpoints.cache import cached_names, downloads, pulls
 from pellucid.checkpoints.downloaded import difference, forget, one_at_a_time, set_aside, sweep
+from pellucid.checkpoints.hub_answers import PATIENCE, Answers, StrangeAnswerError, check_told
 from pellucid.checkpoints.installed import find, packaged
 from pellucid.checkpoints.location import Where, client
 from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_of, form_of, wanted_of
@@ -24,11 +25,6 @@ _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)
 _TOKEN = Argument("token", Blank("TOKEN"))
 _UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 """What the hub's client raises over an answer that is not the hub's."""
-
-_COMMIT = re.compile(r"[0-9A-Za-z][\w.-]{0,99}")
-
-_PATIENCE = 10
-"""Seconds that the hub may take for its first answer."""
 
 
 class UnreachableError(NotFoundError):
@@ -52,10 +48,10 @@ def download(name: str, where: Where, *, whole: bool = False, there: Path | None
     hub = client()
     where.token_sent()  # what is none is refused by its sentence, not by the client's
     with _asking(name, where.revision or "main"):
-        api = hub.HfApi(token=where.token)
-        about = api.model_info(name, revision=where.revision, timeout=_PATIENCE, files_metadata=True)
-        if not _COMMIT.fullmatch(about.sha or ""):
-            raise KeyError("sha")
+        answers = Answers()
+        api = hub.HfApi(token=where.token, headers=answers.headers)
+        about = answers.of(lambda: api.model_info(name, revision=where.revision, timeout=PATIENCE, files_metadata=True))
+        check_told(about)
     every = {file.rfilename: file for file in about.siblings or []}
     files = list(every)
     form = form_of(files)
@@ -99,7 +95,7 @@ def _bring(name: str, commit: Where, folder: Path, listed: Mapping[str, Any]) ->
     """
     new = _lacking(folder, listed)
     with set_aside(folder, {file: listed[file] for file in new}):
-        _fetch(name, commit, sorted(listed))
+        _fetch(name, commit, {file: listed[file].size for file in sorted(listed)})
         if lacking := [file for file in _lacking(folder, listed) if file not in new or not (folder / file).exists()]:
             raise _not_fetched(name, f"the hub did not give {several(lacking, 3)}")
         cache.open_list(folder)
@@ -131,11 +127,11 @@ class _StoppedError(Exception):
     """Nobody waits any more for what is being fetched."""
 
 
-def _fetch(name: str, commit: Where, files: list[str]) -> None:
-    """Files of a commit into its snapshot, in a thread of its own: in the main one Ctrl-C would wait for the hub's
-    threads, which do not hear of it, until all is fetched. They end with the next bytes that come, for the client's
-    connections are closed, all of this process, as it does itself when one fails; with the first answer, where they
-    ask again after that; or once the client gives up waiting for either, ten seconds later."""
+def _fetch(name: str, commit: Where, sizes: Mapping[str, int | None]) -> None:
+    """Files of a commit, by the sizes that are listed, into its snapshot, in a thread of its own: in the main one
+    Ctrl-C would wait for the hub's threads, which do not hear of it, until all is fetched. They end with the next bytes that
+    come, for the client's connections are closed, all of this process, as it does itself when one fails; with the first
+    answer, where they ask again after that; or once the client gives up waiting for either, ten seconds later."""
     hub, done, stopped = client(), Future[None](), threading.Event()
 
     class Bar(hub.utils.tqdm):
@@ -150,14 +146,18 @@ def _fetch(name: str, commit: Where, files: list[str]) -> None:
             return super().update(n)
 
     def run() -> None:
+        answers = Answers(commit.revision, sizes)
         try:
-            hub.snapshot_download(
-                name,
-                revision=commit.revision,
-                token=commit.token,
-                cache_dir=commit.cache_dir,
-                allow_patterns=[glob.escape(file) for file in files],
-                tqdm_class=Bar,
+            answers.of(
+                lambda: hub.snapshot_download(
+                    name,
+                    revision=commit.revision,
+                    token=commit.token,
+                    cache_dir=commit.cache_dir,
+                    allow_patterns=[glob.escape(file) for file in sizes],
+                    tqdm_class=Bar,
+                    headers=answers.headers,
+                )
             )
             done.set_result(None)
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
@@ -223,6 +223,8 @@ def _in_words(error: BaseException, name: str, described: bool) -> PellucidError
         return ResourceError(f"{FULL[error.errno]} while fetching {name!r} into the hub's cache")
     if isinstance(error, OSError) and error.filename is not None:
         return NotFoundError(f"the hub's cache cannot be read or written: {error}")
+    if isinstance(error, StrangeAnswerError):
+        return _not_fetched(name, str(error), *error.advice)
     response: Any = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if status == 401 and not described and "Invalid credentials" not in str(error):  # so it answers strangers
