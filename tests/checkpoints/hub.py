@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tests.checkpoints.builders import one_sentence
@@ -58,6 +59,14 @@ class Hub:
     """What it gives in place of the bytes of a file, of which it lists the truth."""
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which it answers whoever asks for a file."""
+    says: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Headers that it adds to the answer to a path with this end, or has in place of its own."""
+    endless: str = ""
+    """The end of a path to which it answers without end."""
+    sent: int = 0
+    """The bytes of that answer that went out."""
+    tells: Callable[[Any], Any] | None = None
+    """What it says in place of what it would tell of a repository, a dict, and of the files of a commit, a list."""
     portal: bytes = b""
     """A page that answers in its place, as that of a network that asks for a name first."""
 
@@ -123,12 +132,16 @@ class _Answers(BaseHTTPRequestHandler):
         commit, files = found
         if kind == "/tree/":
             rows = [{"type": "file", "path": n, "size": p.stat().st_size, **_stored(p)} for n, p in files.items()]
-            return self._answer(json.dumps(rows).encode())
+            return self._tell(rows)
         siblings = [{"rfilename": n} for n in files]
         if "blobs=" in urlsplit(self.path).query.lower():
             siblings = [{"rfilename": n, "size": p.stat().st_size, **_told(p)} for n, p in files.items()]
         about = {"id": name, "sha": commit, "siblings": siblings, "private": False}
-        return self._answer(json.dumps(about).encode())
+        return self._tell(about)
+
+    def _tell(self, what: object) -> None:
+        told = self.hub.tells(what) if self.hub.tells else what
+        self._answer(json.dumps(told).encode())
 
     def _file(self, name: str, revision: str, file: str) -> None:
         found = self._open(name, revision)
@@ -177,22 +190,34 @@ class _Answers(BaseHTTPRequestHandler):
         return commit, {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
 
     def _answer(self, body: bytes, commit: str = "", etag: str = "", most: int | None = None) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        if etag:
-            self.send_header("ETag", f'"{etag}"')
-            self.send_header("X-Repo-Commit", commit)
-        self.end_headers()
-        if self.command == "GET":
+        path = unquote(urlsplit(self.path).path)
+        endless = bool(self.hub.endless) and path.endswith(self.hub.endless) and self.command == "GET"
+        headers = {"Transfer-Encoding": "chunked"} if endless else {"Content-Length": str(len(body))}
+        headers |= {"ETag": f'"{etag}"', "X-Repo-Commit": commit} if etag else {}
+        self._head(200, headers)
+        if endless:
+            self._go_on()
+        elif self.command == "GET":
             self.wfile.write(body[:most])
 
-    def _fail(self, status: int, code: str, message: str = "") -> None:
+    def _head(self, status: int, headers: dict[str, str]) -> None:
+        path = unquote(urlsplit(self.path).path)
+        says = [more for end, more in self.hub.says.items() if path.endswith(end)]
         self.send_response(status)
-        for name, value in (("X-Error-Code", code), ("X-Error-Message", message)):
-            if value:
-                self.send_header(name, value)
-        self.send_header("Content-Length", "0")
+        for name, value in (headers | (says[0] if says else {})).items():
+            self.send_header(name, value)
         self.end_headers()
+
+    def _go_on(self) -> None:
+        with suppress(OSError):  # nobody reads any more
+            while self.hub.sent < 1 << 30:
+                self.wfile.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+                self.hub.sent += 65536
+        self.close_connection = True
+
+    def _fail(self, status: int, code: str, message: str = "") -> None:
+        said = {name: value for name, value in (("X-Error-Code", code), ("X-Error-Message", message)) if value}
+        self._head(status, said | {"Content-Length": "0"})
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing on stderr: the requests are in `asked`."""

@@ -129,9 +129,10 @@ class _StoppedError(Exception):
 
 def _fetch(name: str, commit: Where, sizes: Mapping[str, int | None]) -> None:
     """Files of a commit, by the sizes that are listed, into its snapshot, in a thread of its own: in the main one
-    Ctrl-C would wait for the hub's threads, which do not hear of it, until all is fetched. They end with the next bytes that
-    come, for the client's connections are closed, all of this process, as it does itself when one fails; with the first
-    answer, where they ask again after that; or once the client gives up waiting for either, ten seconds later."""
+    Ctrl-C would wait for the hub's threads, which do not hear of it, until all is fetched. They end with the next bytes
+    that come, for the client's connections are closed, all of this process, as it does itself when one fails; with the
+    first answer, where they ask again after that; or once the client gives up waiting for either, ten seconds later.
+    """
     hub, done, stopped = client(), Future[None](), threading.Event()
 
     class Bar(hub.utils.tqdm):

@@ -95,11 +95,13 @@ class Answers:
         self._commit, self._sizes = commit, dict(sizes or {})
         self._files: dict[str, str] = {}  # by the address that the hub gave for each
         self._told, self._spent, self._pages = 0, 0.0, 0
+        self._listed: set[str] = set()  # the addresses at which files were
 
     def of(self, ask: Callable[[], Any]) -> Any:
         """What `ask` gives, which asks the hub's client with `headers`. Where its connection breaks, it begins a new
         session, of which nothing is heard: then all is asked again."""
         for _ in range(3):
+            self._listed.clear()
             try:
                 with self._heard():
                     return ask()
@@ -201,7 +203,12 @@ class Answers:
         told = response.json()
         if isinstance(told, dict):
             self._check_commit(told.get("sha"))
-        for row in told if isinstance(told, list) else ():
+        if not isinstance(told, list):
+            return
+        if str(response.url) in self._listed:
+            raise endless
+        self._listed.add(str(response.url))
+        for row in told:
             _check_plain("lists", row.get("oid"), (row.get("lfs") or {}).get("oid"), row.get("xetHash"))
             if self._sizes.get(row.get("path"), 0) is None and isinstance(row.get("size"), int):
                 self._sizes[row["path"]] = row["size"]

@@ -110,7 +110,7 @@ def _of_path(text: str) -> Source | None:
     if folder.exists():
         raise InputError(f"{text} is a file, expected a folder with config.json and the weights, or a .gguf file")
     if not hub.is_hub_id(text) or (packed and "/" not in text):
-        kind = f"file {text[:200]!r}{hub.near_names(text)}" if packed else f"folder {text[:200]!r}"
+        kind = f"file {short(text)!r}{hub.near_names(text)}" if packed else f"folder {short(text)!r}"
         raise NotFoundError(f"there is no {kind}, and it is not a name on the hub (owner/model) either")
     return None
 
@@ -134,7 +134,7 @@ def _at_hand(name: str, package: installed.Packaged | None, where: Where) -> Sou
 def pull(name: str, where: Where = USUAL) -> Source:
     """Fetches a checkpoint from the hub into the hub's own cache, or brings the copy there up to date."""
     if not hub.is_hub_id(name):
-        raise InputError(f"{name[:200]!r} is not a name on the hub, expected owner/model")
+        raise InputError(f"{short(name)!r} is not a name on the hub, expected owner/model")
     where.check_revision()
     sought, package = _sought(name)
     if package is not None and where.revision is None and package.path() is not None:
@@ -178,7 +178,7 @@ def _path(text: str) -> Path:
         path = Path(text).expanduser()
         path.exists()
     except (OSError, RuntimeError) as error:  # too long, in a closed folder, or the home of nobody
-        raise NotFoundError(f"there is no folder {text[:200]!r} that can be read") from error
+        raise NotFoundError(f"there is no folder {short(text)!r} that can be read") from error
     return path
 
 

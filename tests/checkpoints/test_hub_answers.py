@@ -1,0 +1,250 @@
+"""A hub that means ill, or is none: nothing of its answers leaves the cache, fills the memory or the disk, or takes for
+ever."""
+
+import gzip
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from pellucid.checkpoints import hub_answers
+from pellucid.checkpoints.hub_answers import Answers, StrangeAnswerError
+from pellucid.checkpoints.location import client
+from tests.checkpoints.builders import WEIGHTS, good
+from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, fails, found, running
+
+pytestmark = pytest.mark.timeout(120)
+
+OUT = "../../../../elsewhere/x.pth"
+COMMIT = "1" * 40
+
+
+@pytest.fixture(autouse=True)
+def tiny(hub: Hub, tmp_path: Path) -> None:
+    hub.add(NAME, good(tmp_path / "repository"))
+
+
+def nothing_lies(home: Path) -> None:
+    """Nothing was written beside the cache, and no part of a file is left in it."""
+    assert not list(home.parent.rglob("*x.pth*")) and not list(home.rglob("*.incomplete"))
+    assert {path.name for path in home.parent.iterdir()} <= {"home", "repository"}
+
+
+# -- what becomes a path -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"ETag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest, which is none; use another hub"),
+        ({"ETag": f'W/"{OUT}"'}, f"the hub gives '{OUT}' as a digest"),
+        ({"ETag": '"HERE/x.pth"'}, "the hub gives '/"),
+        ({"ETag": '""'}, "the hub gives '' as a digest"),
+        ({"X-Linked-Etag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest"),
+        ({"X-Xet-Hash": OUT, "X-Xet-Refresh-Route": "/x"}, f"the hub gives '{OUT}' as a digest"),
+        ({"X-Repo-Commit": "../../x.pth"}, f"answers of the commit '../../x.pth', where {COMMIT} was asked for"),
+        ({"X-Repo-Commit": "2" * 40}, f"the hub answers of the commit '{'2' * 39}"),
+    ],
+    ids=["etag", "weak etag", "a path from the root", "empty", "linked etag", "xet", "commit", "another commit"],
+)
+def test_a_header_is_no_path(headers: dict[str, str], told: str, hub: Hub, home: Path) -> None:
+    hub.says[WEIGHTS] = {name: value.replace("HERE", str(home.parent)) for name, value in headers.items()}
+    assert told in fails(hub.url, home, "pull", NAME)
+    nothing_lies(home)
+    assert not list(home.rglob(WEIGHTS))
+    hub.says.clear()
+    found(hub, home)
+
+
+def with_digest(told: Any, digest: str) -> Any:
+    """The same as a hub tells it, with another digest of the weights."""
+    rows = told["siblings"] if isinstance(told, dict) else told
+    for row in rows:
+        if WEIGHTS in (row.get("rfilename"), row.get("path")):
+            row["lfs"]["sha256" if isinstance(told, dict) else "oid"] = digest
+    return told
+
+
+def test_a_listed_digest_is_no_path(hub: Hub, home: Path) -> None:
+    """The client calls bytes by it, and we put those aside that are in its way."""
+    (home.parent / "x.pth").write_bytes(b"somebody's")
+    digest = "../../../../x.pth"
+    for kind in (dict, list):
+        hub.tells = lambda told, kind=kind: with_digest(told, digest) if isinstance(told, kind) else told
+        said = fails(hub.url, home, "pull", NAME)
+        assert f"the hub lists '{digest}' as a digest, which is none; use another hub" in said
+        assert (home.parent / "x.pth").read_bytes() == b"somebody's"
+        assert WEIGHTS not in hub.fetched()
+
+
+@pytest.mark.parametrize("name", [5, None, ["config.json"]])
+def test_a_name_that_is_no_text_is_none_of_the_hub(name: object, hub: Hub, home: Path) -> None:
+    hub.tells = lambda told: told | {"siblings": [*told["siblings"], {"rfilename": name}]}
+    told = "'o/tiny' was not fetched: what answers is not the hub; try again with network"
+    assert told in fails(hub.url, home, "pull", NAME)
+
+
+@pytest.mark.parametrize("name", ["a" * 5_000 + ".json", "é" * 150, "/".join(1_500 * "ab")])
+def test_a_name_that_no_disk_holds_is_cut_short(name: str, hub: Hub, home: Path) -> None:
+    hub.tells = lambda told: told | {"siblings": [*told["siblings"], {"rfilename": name}]}
+    said = fails(hub.url, home, "pull", NAME)
+    assert (
+        f"the hub lists a file of {len(name):,} letters ('{name[:39]}…'), which no disk holds; tell its owner" in said
+    )
+    assert len(said) < 200
+
+
+def test_a_long_name_of_a_model_is_cut_short() -> None:
+    with pytest.raises(pellucid.NotFoundError) as caught:
+        pellucid.load("a" * 5_000)
+    assert "a" * 79 + "…" in str(caught.value) and len(str(caught.value)) < 160
+
+
+# -- what has no end ---------------------------------------------------------------------------------------------------
+
+
+def limited(hub: Hub, home: Path) -> str:
+    """What a pull says that may write no file above two million bytes, and have 2 GiB of memory."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))\n"
+    limit += "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+    done = ask(hub.url, home, "-c", limit + LOCATE.format(NAME, ""))
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_body_without_end_is_left_where_it_exceeds_what_is_listed(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.endless = WEIGHTS
+    size = (tmp_path / "repository" / WEIGHTS).stat().st_size
+    assert f"{WEIGHTS} came with more bytes, where the hub lists {size:,}, and was taken away" in limited(hub, home)
+    assert hub.sent < 1 << 25
+    nothing_lies(home)
+
+
+def test_a_body_that_is_longer_than_listed_is_not_fetched(hub: Hub, home: Path) -> None:
+    hub.lies[WEIGHTS] = lambda body: body + bytes(1_000_000)
+    assert f"{WEIGHTS} came with more bytes" in fails(hub.url, home, "pull", NAME)
+    nothing_lies(home)
+
+
+def test_what_lies_elsewhere_is_held_to_the_same_size(hub: Hub, home: Path, tmp_path: Path) -> None:
+    """As the real hub's large files do, at an address that does not name them; a smaller one has the smaller bound."""
+    file, body = "config.json", (tmp_path / "repository" / "config.json").read_bytes()
+    hub.refuses[file] = 302
+    with running() as other:
+        other.portal = body
+        at = {"Location": f"{other.url}/kept/1", "X-Repo-Commit": COMMIT}
+        hub.says[file] = at | {"X-Linked-Etag": '"c"', "X-Linked-Size": str(len(body))}
+        found(hub, home)
+        assert "GET /kept/1" in other.asked
+        shutil.rmtree(home)
+        other.endless = "/kept/1"
+        assert f"{file} came with more bytes, where the hub lists {len(body):,}, and was taken away" in limited(
+            hub, home
+        )
+    nothing_lies(home)
+
+
+def test_a_packed_body_is_not_opened(hub: Hub, home: Path) -> None:
+    bomb = gzip.compress(bytes(1 << 26))
+    hub.lies[WEIGHTS] = lambda body: bomb
+    hub.says[WEIGHTS] = {"Content-Encoding": "gzip"}
+    assert "the hub packs its answer (gzip), where it was not to" in limited(hub, home)
+    nothing_lies(home)
+
+
+@pytest.mark.parametrize("path", [f"/api/models/{NAME}", f"/tree/{COMMIT}"])
+def test_what_is_told_without_end_is_left(path: str, hub: Hub, home: Path) -> None:
+    hub.endless = path
+    assert "what the hub tells of it has no end" in limited(hub, home)
+    assert 1 << 26 <= hub.sent < 1 << 28
+
+
+def test_a_list_that_leads_back_to_itself_ends(hub: Hub, home: Path) -> None:
+    path = f"/api/models/{NAME}/tree/{COMMIT}"
+    hub.says[path] = {"Link": f'<{hub.url}{path}?page=2>; rel="next"'}
+    assert "what the hub tells of it has no end; try again with network" in fails(hub.url, home, "pull", NAME)
+    assert sum(path in line for line in hub.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("end", "headers"),
+    [
+        (WEIGHTS, {"Retry-After": "99999"}),
+        (f"/tree/{COMMIT}", {"RateLimit": '"api";r=0;t=99999'}),
+        (f"/api/models/{NAME}", {"Retry-After": "99999"}),
+    ],
+    ids=["a file", "the list", "the repository"],
+)
+def test_nobody_waits_for_a_day(end: str, headers: dict[str, str], hub: Hub, home: Path) -> None:
+    hub.says[end] = headers
+    hub.refuses[WEIGHTS] = 429
+    hub.listless = 429 if "/tree/" in end else 0
+    hub.broken = 429 if end.endswith(NAME) else 0
+    said = fails(hub.url, home, "pull", NAME)
+    assert "'o/tiny' was not fetched: the hub asks to wait 99,999 s; try again later" in said
+
+
+# -- whose requests are heard ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A session of the hub's client that may speak to this machine."""
+    monkeypatch.setattr(client().constants, "HF_HUB_OFFLINE", False)
+    client().close_session()
+    yield client().get_session()
+    client().close_session()
+
+
+def test_what_is_told_has_its_time_and_its_number(session: Any, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, address = Answers(), f"{hub.url}/api/models/{NAME}"
+    monkeypatch.setattr(hub_answers, "_PAGES", 2)
+    for _ in range(2):
+        told = answers.of(lambda: session.get(address, headers=answers.headers))
+        assert told.json()["sha"] == COMMIT and told.request.extensions["timeout"]["read"] == hub_answers.PATIENCE
+    with pytest.raises(StrangeAnswerError, match="has no end"):
+        answers.of(lambda: session.get(address, headers=answers.headers))
+    later = Answers()
+    hub.endless = NAME
+    monkeypatch.setattr(hub_answers, "_TOLD", 1 << 40)
+    monkeypatch.setattr(hub_answers, "_TELLING", 0.1)
+    with pytest.raises(StrangeAnswerError, match="has no end"):
+        later.of(lambda: session.get(address, headers=later.headers))
+
+
+def test_what_others_ask_meanwhile_is_not_heard(session: Any, hub: Hub) -> None:
+    hub.says[WEIGHTS] = {"X-Repo-Commit": "2" * 40}
+    address, answers = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}", Answers(COMMIT, {WEIGHTS: None})
+    others = Answers("2" * 40, {WEIGHTS: None})
+    before = dict(session.event_hooks)
+
+    def both() -> None:
+        assert session.head(address).status_code == 200
+        assert others.of(lambda: session.head(address, headers=others.headers)).status_code == 200
+        session.head(address, headers=answers.headers)
+
+    with pytest.raises(StrangeAnswerError, match="the hub answers of the commit '2222"):
+        answers.of(both)
+    assert session.event_hooks == before
+
+
+def test_nothing_is_sent_that_would_not_be_heard(session: Any, hub: Hub) -> None:
+    """A new session has no guard: it refuses what is ours, and all is asked again."""
+    answers, tries = Answers(COMMIT), []
+    address = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}"
+
+    def asked(breaks: int) -> Any:
+        tries.append(1)
+        if len(tries) <= breaks:
+            client().close_session()
+        return client().get_session().head(address, headers=answers.headers)
+
+    assert answers.of(lambda: asked(2)).status_code == 200 and len(tries) == 3
+    hub.asked.clear()
+    tries.clear()
+    with pytest.raises(StrangeAnswerError, match="the hub could not be reached"):
+        answers.of(lambda: asked(9))
+    assert hub.asked == [] and len(tries) == 3
