@@ -183,10 +183,10 @@ class OwnGraph(Grapher):
         return [[int(hit["id"]) - 1 for hit in hits] for hits in self.index.search(queries, k=K)]
 
     def rows(self, queries: np.ndarray) -> list[list[int]]:
-        from pellucid.search.vectors import prepared
+        from pellucid.search.vectors import prepare_vectors
 
         effort = self.index.manifest.settings.efSearch
-        found = self.index.segments[0].vectors.scored(prepared(queries, "cosine"), K, None, effort)
+        found = self.index.segments[0].vectors.nearest(prepare_vectors(queries, "cosine"), K, None, effort)
         return [rows.tolist() for rows, _ in found]
 
 

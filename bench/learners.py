@@ -129,15 +129,15 @@ class Own(Learning):
     def times(self, steps: int | None) -> list[float]:
         from pellucid.training.loop import Loop
         from pellucid.training.settings import Settings
-        from pellucid.training.start import beginning
+        from pellucid.training.start import model_for_training
 
         said: dict[str, Any] = {"epochs": 1, "max_steps": steps} | ({} if self.task.epoch else {"batch_size": ROWS})
         drops = {"dropout": self.task.dropout, "attention_dropout": self.task.attention_dropout}
         settings = Settings(precision=self.task.kind, learning_rate=RATE, **drops, **said)
-        loaded = beginning(self.given, self.objective, settings)
+        loaded = model_for_training(self.given, self.objective, settings)
         examples = self.objective.examples(loaded, self.rows)
         loop = Loop(loaded, self.objective, settings, examples)
-        batches = loop.order.epoch(0)
+        batches = loop.order.epoch_batches(0)
         computed = sum(len(batch) * max(examples[i].length for i in batch) for batch in batches)
         self.padding = 1.0 - sum(example.length for example in examples) / computed
         return [time.perf_counter(), *(time.perf_counter() for _ in loop)]

@@ -126,18 +126,18 @@ class OwnEverything(Everything):
         import pellucid
         from pellucid.config import CausalLM
         from pellucid.trace import resolve
-        from pellucid.trace.record import Brief, Enough
+        from pellucid.trace.record import AllRecorded, EarlyStopRecorder
 
         self.model = pellucid.build(pellucid.Config.of("gpt2", head=CausalLM()))
         asked = [f"blocks.{i}.*{name}" for i in range(LAYERS) for name in KEPT_HOOKS]
         self.names = [name for one in asked for name in resolve(one, self.model.config)]
-        self.recorder, self.enough = functools.partial(Brief, self.names), Enough
+        self.recorder, self.enough = functools.partial(EarlyStopRecorder, self.names), AllRecorded
 
     def work(self) -> dict[str, Any]:
         recorder = self.recorder()
         with self.inference(), contextlib.suppress(self.enough):
             self.model.module(self.ids, watch=recorder)
-        return recorder.kept
+        return recorder.recorded
 
     def common(self, values: dict[str, Any]) -> list[Any]:
         return list(values.values())

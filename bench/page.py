@@ -15,7 +15,7 @@ from statistics import median
 from playwright.sync_api import Browser, sync_playwright
 
 import pellucid
-from pellucid.serve.page import running
+from pellucid.serve.page import running_server
 from pellucid.trace.long_text import record_long
 from pellucid.view.page import render
 
@@ -63,7 +63,7 @@ def main() -> None:
     page = render(data.manifest, data.blocks, served=True)
     size = sum(map(len, data.blocks.values())) / 1e6
     print(f"page of {len(page) / 1e6:.2f} MB and blocks of {size:.1f} MB in {time.perf_counter() - started:.1f} s")
-    with running(page, data.blocks) as server, sync_playwright() as playwright:
+    with running_server(page, data.blocks) as server, sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for view in VIEWS:

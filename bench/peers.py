@@ -24,10 +24,10 @@ class Pellucid(Side):
         return self.model.embed(list(texts), dtype=choice).float().numpy()
 
     def padding(self, texts: Sequence[str]) -> float | None:
-        from pellucid.text import by_length
+        from pellucid.text import length_batches
 
         lengths = token_counts(texts, self.folder)
-        return 1 - sum(lengths) / sum(len(group) * max(lengths[i] for i in group) for group in by_length(lengths))
+        return 1 - sum(lengths) / sum(len(group) * max(lengths[i] for i in group) for group in length_batches(lengths))
 
 
 class SentenceTransformers(Side):

@@ -51,18 +51,18 @@ class Pellucid(Writer):
     def score(self, windows: list[list[int]]) -> float:
         import torch
 
-        from pellucid.generation.loop import writer
+        from pellucid.generation.loop import generation_module
 
-        module = writer(self.loaded)
+        module = generation_module(self.loaded)
         with torch.inference_mode():
             return sum(surprise(module(torch.tensor([ids])).logits[0].float().numpy(), ids) for ids in windows)
 
     def cache_bytes(self, job: Job) -> int:
-        from pellucid.generation.loop import writer
-        from pellucid.generation.reader import begin
+        from pellucid.generation.loop import generation_module
+        from pellucid.generation.reader import prefill
 
-        reader, _ = begin(writer(self.loaded), job.prompts, job.new)
-        return sum(layer.own.memory.nbytes for layer in reader.cache.layers)
+        reader, _ = prefill(generation_module(self.loaded), job.prompts, job.new)
+        return sum(layer.self_attention.memory.nbytes for layer in reader.cache.layers)
 
 
 class Transformers(Writer):

@@ -44,7 +44,7 @@ def _parameters(given: Any) -> list[str]:
 def _of_tasks() -> Iterator[str]:
     yield from OPTIONS
     for task in TASKS:
-        yield from task.task().options()
+        yield from task.task_class().options()
     for objective in OBJECTIVES:
         yield from options_of(objective)
 

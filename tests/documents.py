@@ -80,7 +80,7 @@ def own_defaults() -> str:
 
     lines = ["| task | its own defaults |", "|---|---|"]
     for one in OBJECTIVES:
-        settings = one.objective().settings.items()
+        settings = one.objective().default_settings.items()
         own = [f"`{name}` {_short(value)}" for name, value in settings if value != getattr(Settings(), name)]
         lines += [f"| `{one.name}` | {', '.join(own)} |"] if own else []
     return "\n".join(lines) + "\n"

@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
-from pellucid.bars import bar
+from pellucid.bars import progress_bar
 
 
 def test_no_thread_stays_behind_a_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.bars.PATIENCE", 0.0)
     before = threading.active_count()
-    with bar("Counting", range(3), shown=True) as counted:
+    with progress_bar("Counting", range(3), shown=True) as counted:
         assert list(counted) == [0, 1, 2]
     assert threading.active_count() == before
     assert "Counting" in capfd.readouterr().err

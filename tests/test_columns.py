@@ -9,7 +9,7 @@ import pytest
 
 import pellucid
 from pellucid import compat
-from pellucid.training.arguments import as_wanted
+from pellucid.training.arguments import convert_value
 from pellucid.training.data import read
 
 TEXTS = ["a dog sleeps", "a cat"]
@@ -119,7 +119,7 @@ def test_so_are_names_among_options(checkpoint: Callable[[str], Path], holder: C
     assert [kept(TEXTS), kept(TEXTS)] == [wanted, wanted]
     theirs = compat.pipeline("token-classification", model=ask.model, ignore_labels=holder(names))
     assert theirs(TEXTS) == theirs(TEXTS) == theirs(TEXTS, ignore_labels=names)
-    found = as_wanted("lora_targets", holder(names), tuple[str, ...])
+    found = convert_value("lora_targets", holder(names), tuple[str, ...])
     assert found == tuple(names) and {type(one) for one in found} == {str}
 
 

@@ -10,8 +10,8 @@ from transformers import AutoModel, AutoTokenizer, T5Config, T5Model
 
 import pellucid
 from pellucid.compat import Page, head_view, model_view, neuron_view
-from pellucid.view.choice import choose
-from pellucid.view.numbers import weights_of
+from pellucid.view.choice import choose_attention
+from pellucid.view.numbers import head_weights
 
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
 
@@ -38,7 +38,7 @@ def test_head_view_shows_the_weights_that_were_given(called: dict[str, Any]) -> 
     assert view.data.manifest["show"] | {"view": "heads", "layer": 2, "heads": [3, 5]} == view.data.manifest["show"]
     for entry in view.data.manifest["attentions"]:
         for head in (0, 11):
-            found, _ = weights_of(view.data, entry, head)
+            found, _ = head_weights(view.data, entry, head)
             wanted = called["attention"][entry["layer"]][0, head].numpy()
             assert np.abs(found - wanted).max() <= max(entry["max_error"], 1e-7) < 1e-3
     segments = [token["segment"] for token in view.data.manifest["sequences"][0]["tokens"]]
@@ -54,7 +54,7 @@ def test_include_layers_keeps_their_numbers(called: dict[str, Any]) -> None:
     view = head_view(**called, include_layers=[1, 4], layer=4)
     assert [entry["layer"] for entry in view.data.manifest["attentions"]] == [1, 4]
     wanted = called["attention"][4][0, 7].numpy()
-    np.testing.assert_allclose(choose(view.data, heads=7).weights[0], wanted, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(choose_attention(view.data, heads=7).weights[0], wanted, rtol=0, atol=1e-3)
     with pytest.raises(pellucid.InputError, match="layer 2 is not there: this page has layers"):
         head_view(**called, include_layers=[1, 4], layer=2).html()
 
@@ -82,7 +82,7 @@ def test_an_encoder_decoder_of_different_depths(depths: tuple[int, int]) -> None
         *(("decoder", "self", i) for i in range(depths[1])),
         *(("decoder", "cross", i) for i in range(depths[1])),
     ]
-    across, _ = weights_of(view.data, view.data.manifest["attentions"][-1], 2)
+    across, _ = head_weights(view.data, view.data.manifest["attentions"][-1], 2)
     np.testing.assert_allclose(across, found.cross_attentions[-1][0, 2].numpy(), rtol=0, atol=1e-3)
 
 
@@ -134,7 +134,7 @@ def test_the_neuron_view_of_a_reference_model(reference: tuple[Any, Any], called
     )
     entry = view.data.manifest["attentions"][0]
     assert entry["query"] and entry["key"]
-    found, _ = weights_of(view.data, entry, 8)
+    found, _ = head_weights(view.data, entry, 8)
     model.encoder.layer[0].train()  # each part stays as it was found
     neuron_view.show(model, "bert", tokenizer, *PAIR)
     assert model.encoder.layer[0].output.dropout.training and not model.encoder.layer[1].training and not model.training

@@ -10,9 +10,9 @@ import transformers
 
 import pellucid
 from pellucid import compat
-from pellucid.compat.generation_config import FOREIGN
+from pellucid.compat.generation_config import NOT_IN_REFERENCE
 from pellucid.generation import loop
-from pellucid.generation.checkpoint_settings import OWN, UNFOLLOWED
+from pellucid.generation.checkpoint_settings import SETTINGS_KEYS, UNSUPPORTED
 from pellucid.generation.rules import OPTIONS
 from tests.test_compat_auto import ours, reference
 
@@ -135,7 +135,7 @@ def test_drawn_from_as_many_as_in_the_reference(tmp_path: Path, monkeypatch: pyt
     """Fifty where nobody says how many, all where a call takes that back; a seed decides, whoever asks to draw."""
     _, model = beside("llama", tmp_path, SAID | {"do_sample": True, "max_new_tokens": 8})
     rooms: list[int] = []
-    drawing = loop.draw
+    drawing = loop.sample_tokens
 
     def counted(logits: torch.Tensor, sources: Any) -> torch.Tensor:
         rooms.extend((logits > -torch.inf).sum(dim=1).tolist())
@@ -259,9 +259,9 @@ def test_what_is_not_followed_is_refused_however_it_is_asked_for(name: str, tmp_
     setattr(model.generation_config, name, ASKING[name])
     with refused:
         model.generate(IDS[:1])
-    for nothing in (None, UNFOLLOWED[name]):
+    for nothing in (None, UNSUPPORTED[name]):
         assert torch.equal(model.generate(IDS[:1], max_new_tokens=4, **{name: nothing}), plain)
-    settings = compat.GenerationConfig(max_new_tokens=4, **{name: UNFOLLOWED[name]})
+    settings = compat.GenerationConfig(max_new_tokens=4, **{name: UNSUPPORTED[name]})
     assert name not in settings.to_dict() or torch.equal(model.generate(IDS[:1], generation_config=settings), plain)
 
 
@@ -298,7 +298,7 @@ def test_a_note_names_the_file_that_is_there(tmp_path: Path, caplog: pytest.LogC
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("foreign", [{"frequency_penalty": 2.0}, {"presence_penalty": 2.0}, {"logit_bias": {"7": 9.0}}])
 def test_a_file_says_nothing_by_names_that_are_ours_alone(foreign: dict[str, Any], tmp_path: Path) -> None:
-    assert set(FOREIGN) == {*OPTIONS, *OWN} - vars(transformers.GenerationConfig()).keys()
+    assert set(NOT_IN_REFERENCE) == {*OPTIONS, *SETTINGS_KEYS} - vars(transformers.GenerationConfig()).keys()
     theirs, model = beside("llama", tmp_path, SAID | foreign)
     found = model.generate(IDS[:1])
     assert found.tolist() == theirs.generate(IDS[:1]).tolist() != model.generate(IDS[:1], **foreign).tolist()

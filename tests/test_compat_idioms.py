@@ -14,7 +14,7 @@ import transformers
 import pellucid
 from pellucid import compat
 from pellucid.checkpoints.adapter_save import base_name
-from pellucid.compat.arguments import placed
+from pellucid.compat.arguments import resolve_device
 from tests.test_compat_auto import WORDS, given, ours, reference
 
 CASES = [("bert", "MaskedLM"), ("gpt2", "CausalLM"), ("llama", "CausalLM"), ("bart", "Seq2SeqLM"), ("t5", "Seq2SeqLM")]
@@ -238,7 +238,7 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
     ],
 )
 def test_a_place_of_the_reference_is_a_device(said: Any, wanted: Any) -> None:
-    assert placed("device_map", said, "usual") == wanted
+    assert resolve_device("device_map", said, "usual") == wanted
 
 
 def test_a_number_is_a_gpu_for_models_and_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

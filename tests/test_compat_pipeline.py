@@ -466,7 +466,7 @@ def test_hypotheses_are_made_as_the_reference_makes_them(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     read: list[str] = []
-    plain = ZeroShotClassification.stretches
+    plain = ZeroShotClassification.text_windows
 
     def stretches(self: Any, work: Any, index: int, item: str, hypothesis: str) -> Any:
         read.append(hypothesis)

@@ -8,15 +8,15 @@ import pytest
 
 from pellucid.errors import (
     Argument,
-    Blank,
-    InParts,
     InputError,
     Interrupted,
     NotFoundError,
+    Placeholder,
     ResourceError,
-    near,
-    several,
-    short,
+    StructuredError,
+    did_you_mean,
+    join_names,
+    shorten,
 )
 
 KINDS = (InputError, NotFoundError, ResourceError, Interrupted)
@@ -26,7 +26,7 @@ def test_a_sentence_is_its_parts_in_python() -> None:
     wrong = InputError(Argument("long"), " is 3: pass ", Argument("long", "windows"))
     assert str(wrong) == "long is 3: pass long='windows'" and wrong.args == (str(wrong),)
     assert str(InputError("item 3: ", wrong, (", or ", (Argument("stride", 0),)))) == f"item 3: {wrong}, or stride=0"
-    assert str(Argument("columns", {"label": Blank("NAME")})) == "columns={'label': NAME}"
+    assert str(Argument("columns", {"label": Placeholder("NAME")})) == "columns={'label': NAME}"
     assert str(Argument("seed", None)) == "seed=None"
 
 
@@ -36,27 +36,27 @@ def test_a_value_of_several_lines_is_said_in_one() -> None:
 
 
 def test_names_that_are_none_are_near_by_how_they_are_written() -> None:
-    assert near("text", [0, ("text", 1), "texts"]) == " (did you mean texts?)"  # type: ignore[list-item]
+    assert did_you_mean("text", [0, ("text", 1), "texts"]) == " (did you mean texts?)"  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "parts", [("one sentence",), ("pass ", Argument("long", "windows"), " or ", Argument("stride"))]
 )
-def test_an_error_travels_whole(kind: type[InParts], parts: tuple[str | Argument, ...]) -> None:
+def test_an_error_travels_whole(kind: type[StructuredError], parts: tuple[str | Argument, ...]) -> None:
     wrong = kind(*parts)
     for again in (pickle.loads(pickle.dumps(wrong)), copy.copy(wrong), copy.deepcopy(wrong)):
         assert type(again) is kind and again.parts == parts and str(again) == str(wrong) == "".join(map(str, parts))
 
 
 def test_a_long_name_is_shortened_alone_and_among_others() -> None:
-    assert short("a" * 80) == "a" * 80 and short("a" * 81) == "a" * 79 + "…" and short("abcd", 3) == "ab…"
-    assert several(["a" * 81, "b", "c"], 2) == f"{short('a' * 81)}, b and 1 more"
+    assert shorten("a" * 80) == "a" * 80 and shorten("a" * 81) == "a" * 79 + "…" and shorten("abcd", 3) == "ab…"
+    assert join_names(["a" * 81, "b", "c"], 2) == f"{shorten('a' * 81)}, b and 1 more"
 
 
 def test_a_near_name_that_looks_the_same_is_told_apart() -> None:
-    assert near("pr\u00e9nom", ["pre\u0301nom", "prenom"]) == " (did you mean prenom, 'pre\\u0301nom'?)"
-    assert near("textt", ["text", "city"]) == " (did you mean text?)" and near("a", ["text"]) == ""
+    assert did_you_mean("pr\u00e9nom", ["pre\u0301nom", "prenom"]) == " (did you mean prenom, 'pre\\u0301nom'?)"
+    assert did_you_mean("textt", ["text", "city"]) == " (did you mean text?)" and did_you_mean("a", ["text"]) == ""
 
 
 def test_an_interruption_is_no_error_that_somebody_catches() -> None:

@@ -106,7 +106,7 @@ def model_point(model: "pellucid.Model", name: str) -> torch.Tensor:
 
     recorder = Recorder((name,))
     model.module(torch.tensor([[1, 2, 3]]), watch=recorder)
-    return recorder.kept[name]
+    return recorder.recorded[name]
 
 
 # -- light to import ------------------------------------------------------------------------------------------------

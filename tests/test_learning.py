@@ -121,18 +121,20 @@ def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelin
     class StopError(Exception):
         pass
 
-    from pellucid.training.arguments import asked
-    from pellucid.training.course import learn
-    from pellucid.training.inputs import Given
-    from pellucid.training.names import named
+    from pellucid.training.arguments import objective_and_settings
+    from pellucid.training.course import run_training
+    from pellucid.training.inputs import DataArguments
+    from pellucid.training.names import objective_named
 
     def stop(one: Any) -> None:
         if one.step == 4:
             raise StopError
 
-    objective, chosen = asked(named("classify"), settings)
+    objective, chosen = objective_and_settings(objective_named("classify"), settings)
     with pytest.raises(StopError):
-        learn(scratch.loaded, Given(feelings(40)), objective, chosen, out=tmp_path / "broken", told=stop)
+        run_training(
+            scratch.loaded, DataArguments(feelings(40)), objective, chosen, out=tmp_path / "broken", on_event=stop
+        )
     with pytest.raises(InputError, match="resume"):
         pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", **settings)
     broken = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", resume=True, **settings)
@@ -191,9 +193,9 @@ def test_only_a_model_with_the_head_is_scored(
     [("bert-filler", "fill-mask"), ("gpt2", "text-generation"), ("bert-people", "token-classification")],
 )
 def test_the_head_tells_the_task(opened: Callable[..., pellucid.Model], name: str, task: str) -> None:
-    from pellucid.learning import _fitting
+    from pellucid.learning import _objective_for_head
 
-    assert _fitting(opened(name).loaded).name == task
+    assert _objective_for_head(opened(name).loaded).name == task
 
 
 def test_a_report_is_json_whatever_its_scores_are(scratch: pellucid.Model, feelings: Feelings) -> None:

@@ -133,18 +133,18 @@ def test_the_limit_of_what_a_process_may_address_counts() -> None:
 def test_memory_that_is_refused_after_all_is_said_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: pellucid.Model
 ) -> None:
-    with pytest.raises(ResourceError, match=r"this model needs 44\.71 MiB more of memory"), machine.within_memory():
+    with pytest.raises(ResourceError, match=r"this model needs 44\.71 MiB more of memory"), machine.memory_errors():
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 46881792 bytes.")
     with (
         pytest.raises(ResourceError, match=r"this model needs 1048576\.00 GiB more of memory"),
-        machine.within_memory(),
+        machine.memory_errors(),
     ):
         torch.empty(2**50, dtype=torch.uint8)
-    with pytest.raises(ResourceError, match="needs more of memory"), machine.within_memory():
+    with pytest.raises(ResourceError, match="needs more of memory"), machine.memory_errors():
         raise RuntimeError("std::bad_alloc")
-    with pytest.raises(ResourceError, match="needs more of memory"), machine.within_memory():
+    with pytest.raises(ResourceError, match="needs more of memory"), machine.memory_errors():
         bytearray(2**50)
-    with pytest.raises(RuntimeError, match="must match"), machine.within_memory():
+    with pytest.raises(RuntimeError, match="must match"), machine.memory_errors():
         torch.ones(2) + torch.ones(3)
     folder = tiny.save(tmp_path / "model")
     monkeypatch.setattr(fill, "allocate", lambda *_: torch.empty(2**50))
@@ -443,10 +443,10 @@ def test_the_features_are_asked_for_by_names_that_pytorch_has(monkeypatch: pytes
     names = [name for name in dir(torch.cpu) if name.startswith("_is_") and name.endswith("_supported")]
     for name in names:
         monkeypatch.setattr(torch.cpu, name, lambda: True)
-    assert machine.features() == ["avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx", "amx_fp16"]
-    assert machine.multiplies_bytes(torch.device("cpu")) and not machine.multiplies_bytes(torch.device("meta"))
+    assert machine.processor_features() == ["avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx", "amx_fp16"]
+    assert machine.has_int8_products(torch.device("cpu")) and not machine.has_int8_products(torch.device("meta"))
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
-    assert not machine.multiplies_bytes(torch.device("cpu")) and "avx512_vnni" not in machine.features()
+    assert not machine.has_int8_products(torch.device("cpu")) and "avx512_vnni" not in machine.processor_features()
 
 
 def test_the_fastest_kind_is_that_of_the_place_where_it_goes(

@@ -279,7 +279,7 @@ def test_a_long_value_is_not_said_whole(checkpoint: Checkpoint) -> None:
 
 def test_our_own_tokenizer_and_a_pipeline_refuse_it(checkpoint: Checkpoint, odd: Any) -> None:
     model = pellucid.load(checkpoint("bert-body"))
-    words, messages = model.loaded.words, [{"role": "user", "content": "x"}]
+    words, messages = model.loaded.required_tokenizer, [{"role": "user", "content": "x"}]
     for name in ("max_length", "add_special_tokens", "parse_special_tokens"):
         refused(f"^{name} is", lambda: words.encode(["a"], **{name: odd}))  # noqa: B023
     for name in ("chat_template", "tokenize", "add_generation_prompt", "continue_final_message"):

@@ -83,7 +83,7 @@ def test_one_item_gives_one_answer_and_several_a_list(pipe: Pipe, task: str) -> 
 @pytest.mark.parametrize("task", ASKED)
 def test_answers_carry_the_keys_that_are_promised(pipe: Pipe, task: str) -> None:
     found = pipe(task)(ASKED[task].items[0])
-    promised = next(one.gives for one in TASKS if one.name == task)
+    promised = next(one.answer_keys for one in TASKS if one.name == task)
     for one in found if isinstance(found, list) else [found]:
         assert tuple(one) == promised or (not promised and isinstance(one, list))
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.streams import side_by_side
+from pellucid.streams import parallel_map
 from pellucid.tasks import embed as embedding
-from pellucid.tasks.passes import passes
+from pellucid.tasks.passes import run_batches
 from tests.usual import in_threads
 
 
@@ -38,7 +38,7 @@ def test_answers_come_in_order_and_every_batch_has_its_share(threads: int, count
         here = threading.current_thread().name
         return batch, torch.get_num_threads(), here, torch.is_inference_mode_enabled()
 
-    found = list(side_by_side(work, range(count), alone=alone))
+    found = list(parallel_map(work, range(count), sequential=alone))
     assert [batch for batch, *_ in found] == list(range(count))
     assert all(inference for *_, inference in found)
     for batch, share, name, _ in found:
@@ -61,7 +61,7 @@ def test_other_threads_keep_their_processors(two_threads: None) -> None:
             other.start()
             other.join()
 
-    list(side_by_side(work, range(8)))
+    list(parallel_map(work, range(8)))
     assert found == [2]
 
 
@@ -72,7 +72,7 @@ def test_threads_that_begin_beside_each_other_have_as_many_as_one_alone() -> Non
     sys.setswitchinterval(1e-6)
 
     def ask() -> None:
-        list(side_by_side(abs, range(4)))
+        list(parallel_map(abs, range(4)))
         found.append(torch.get_num_threads())
 
     try:
@@ -97,7 +97,7 @@ def test_the_number_that_was_set_last_lasts_whoever_works(two_threads: None) -> 
         torch.get_num_threads()
         begun.set()
         go.wait()
-        list(side_by_side(abs, range(4)))
+        list(parallel_map(abs, range(4)))
         other = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
         other.start()
         other.join()
@@ -121,7 +121,7 @@ def test_an_error_stands_where_its_answer_would(two_threads: None, bad: int) -> 
             raise ValueError("no")
         return batch
 
-    answers, found = side_by_side(work, range(9)), []
+    answers, found = parallel_map(work, range(9)), []
     with pytest.raises(ValueError, match="no"):
         found.extend(iter(answers.__next__, None))
     assert len(worked) <= bad + 3
@@ -136,14 +136,14 @@ def test_a_thread_slow_to_begin_is_waited_for(two_threads: None) -> None:
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(500):
-            assert list(side_by_side(abs, range(2))) == [0, 1]
+            assert list(parallel_map(abs, range(2))) == [0, 1]
     finally:
         sys.setswitchinterval(before)
 
 
 def test_who_stops_asking_leaves_nothing_running(two_threads: None) -> None:
     worked: list[int] = []
-    answers = side_by_side(worked.append, range(100))
+    answers = parallel_map(worked.append, range(100))
     next(answers)
     answers.close()
     assert len(worked) <= 4
@@ -164,7 +164,7 @@ def test_vectors_side_by_side_are_those_one_after_the_other(
     texts = [f"{i} " + "time flies " * (i % 50) for i in range(150)]
     found = minilm.embed(texts)
     assert names == {"pellucid-stream"} or names == {"pellucid-stream", "MainThread"}
-    monkeypatch.setattr("pellucid.tasks.embed.passes", lambda *given: passes(*given, apart=False))
+    monkeypatch.setattr("pellucid.tasks.embed.passes", lambda *given: run_batches(*given, parallel=False))
     names.clear()
     torch.testing.assert_close(found, minilm.embed(texts), rtol=0, atol=1e-6)
     assert names == {"MainThread"}
@@ -176,10 +176,10 @@ def test_a_model_of_few_bits_reads_side_by_side_too(
 ) -> None:
     model = pellucid.load(checkpoint("bert-body"), dtype=dtype)
     shares: list[int] = []
-    list(passes(model.module.swift(), [900] * 4, lambda group: shares.append(torch.get_num_threads())))
+    list(run_batches(model.module.packed_copy(), [900] * 4, lambda group: shares.append(torch.get_num_threads())))
     assert shares == [1] * 4
     with model.edit({"layers.0.residual.post": lambda value: 2 * value}) as edited:
-        list(passes(edited.module.swift(), [900] * 4, lambda group: shares.append(torch.get_num_threads())))
+        list(run_batches(edited.module.packed_copy(), [900] * 4, lambda group: shares.append(torch.get_num_threads())))
         edited("time flies")
     assert shares[4:] == [2] * 4
 
@@ -190,11 +190,11 @@ def test_rows_that_fill_a_batch_alone_have_all_processors(minilm: "pellucid.Mode
     def work(group: list[int]) -> None:
         shares[group[0]] = torch.get_num_threads()
 
-    module = minilm.module.swift()
-    list(passes(module, [1537, 5000, 1000, 850, 1300, 900, 1100], work))
+    module = minilm.module.packed_copy()
+    list(run_batches(module, [1537, 5000, 1000, 850, 1300, 900, 1100], work))
     assert shares == {1: 2, 0: 2, 4: 1, 6: 1, 2: 1, 5: 1, 3: 2}
     shares.clear()
-    list(passes(minilm.module, [1537, 5000, 1000, 850, 1300], work))
+    list(run_batches(minilm.module, [1537, 5000, 1000, 850, 1300], work))
     assert set(shares.values()) == {2}
 
 
@@ -205,11 +205,11 @@ def test_a_batch_that_the_others_would_wait_for_has_all_processors(minilm: "pell
     def work(group: list[int]) -> None:
         shares[group[0]] = torch.get_num_threads()
 
-    module = minilm.module.swift()
-    list(passes(module, [20, 200, 60, 100], work))
+    module = minilm.module.packed_copy()
+    list(run_batches(module, [20, 200, 60, 100], work))
     assert set(shares.values()) == {2}
     shares.clear()
-    list(passes(module, [20, 900, 60, 800, 850, 820], work))
+    list(run_batches(module, [20, 900, 60, 800, 850, 820], work))
     assert shares == {1: 1, 4: 1, 5: 1, 3: 1, 2: 2}
     with_all = torch.get_num_threads()
-    assert list(passes(module, [], work)) == [] and torch.get_num_threads() == with_all
+    assert list(run_batches(module, [], work)) == [] and torch.get_num_threads() == with_all

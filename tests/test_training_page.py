@@ -9,8 +9,8 @@ import click
 import pytest
 
 from pellucid.cli.app import app
-from pellucid.training.arguments import as_said
-from pellucid.training.names import OBJECTIVES, named
+from pellucid.training.arguments import convert_options
+from pellucid.training.names import OBJECTIVES, objective_named
 from pellucid.training.recipe import read_recipe
 from pellucid.training.settings import Settings
 from tests import documents
@@ -43,4 +43,7 @@ def test_its_recipes_are_recipes(text: str, tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     recipe = read_recipe(path)
     assert recipe.task == tomllib.loads(text)["task"]
-    assert as_said(named(recipe.task), recipe.said).keys() == recipe.said.keys()
+    assert (
+        convert_options(objective_named(recipe.task), recipe.options_and_settings).keys()
+        == recipe.options_and_settings.keys()
+    )

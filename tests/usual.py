@@ -47,7 +47,7 @@ def in_threads(count: int) -> Iterator[int]:
 def forget_kernels() -> None:
     """As in a process that has not asked for kernels yet."""
     availability.usable_kernels.cache_clear()
-    availability.found_kernels.cache_clear()
+    availability.loaded_kernels.cache_clear()
 
 
 def closed(patch: pytest.MonkeyPatch, path: Path) -> None:

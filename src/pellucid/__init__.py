@@ -11,7 +11,7 @@ Public names are resolved on first use, so that `import pellucid` costs nothing:
 import importlib
 from typing import TYPE_CHECKING
 
-from pellucid.lazy import names
+from pellucid.lazy import lazy_attributes
 
 __version__ = "0.1.0"
 
@@ -62,7 +62,7 @@ _HOMES = {
     "ResourceError": "errors",
 }
 _WITHOUT_TORCH = {"errors", "checkpoints.families", "text.learned"}
-_bring = names(__name__, _HOMES)[0]
+_bring = lazy_attributes(__name__, _HOMES)[0]
 __all__ = ["__version__", *_HOMES]
 
 

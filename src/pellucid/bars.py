@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from pellucid.errors import InputError, short
+from pellucid.errors import InputError, shorten
 
 PATIENCE = 1.0
 """Work that is done within so many seconds shows no bar."""
@@ -15,7 +15,7 @@ PACE = 0.1
 """Seconds from one drawing of a bar to the next, at least."""
 
 
-def bar(
+def progress_bar(
     what: str,
     rows: Iterable[Any] | None = None,
     *,
@@ -30,20 +30,20 @@ def bar(
     shown: None shows it once the work has lasted a second, where stderr is a terminal; True elsewhere too.
     style: of tqdm.
     """
-    check_shown(shown)
+    check_progress(shown)
     said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False}
     said |= {"mininterval": PACE, "miniters": 1}  # the clock alone decides, which needs no thread to watch over it
-    return _kind()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **said | style)
+    return _bar_class()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **said | style)
 
 
-def check_shown(shown: object) -> None:
+def check_progress(shown: object) -> None:
     """Refuses what does not say whether a bar is shown, also where work is too short for one."""
     if shown is not None and type(shown) is not bool:
-        raise InputError(f"progress is {short(repr(shown))}, expected true or false")
+        raise InputError(f"progress is {shorten(repr(shown))}, expected true or false")
 
 
 @functools.cache
-def _kind() -> Any:
+def _bar_class() -> Any:
     """A bar with a lock of its own, since tqdm's is shared by all forks and a child that is killed may hold it for
     ever; and without tqdm's thread that watches over all bars, which would stay as long as the process."""
     if importlib.util.find_spec("ipywidgets") is None:  # without them tqdm warns in a notebook

@@ -16,7 +16,7 @@ _BREAK = re.compile(r"\s*\n\s*")
 """Where a value that is shown, an array for one, or another library's error goes on in a new line."""
 
 
-class Blank(str):
+class Placeholder(str):
     """What a person puts something in place of, such as NAME: a value that Python's words show without quotes."""
 
     def __repr__(self) -> str:
@@ -51,11 +51,11 @@ class Item:
         return f"{self.what} {self.number}"
 
 
-Words: TypeAlias = "str | Argument | Item | InParts | tuple[Words, ...]"
+MessagePart: TypeAlias = "str | Argument | Item | StructuredError | tuple[MessagePart, ...]"
 """Part of a sentence: text, an argument, an item, another error's whole sentence, or several of these."""
 
 
-class InParts(BaseException):
+class StructuredError(BaseException):
     """An exception whose sentence may be given in parts, so that whoever shows it can say its arguments otherwise.
 
     >>> error = InputError("nothing is read whole: pass ", Argument("long", "windows"), " to read it in stretches")
@@ -67,26 +67,26 @@ class InParts(BaseException):
 
     parts: tuple[str | Argument | Item, ...]
 
-    def __init__(self, *parts: Words) -> None:
-        self.parts = tuple(_flat(parts))
+    def __init__(self, *parts: MessagePart) -> None:
+        self.parts = tuple(_flatten_parts(parts))
         super().__init__("".join(map(str, self.parts)))
 
 
-def _flat(parts: tuple[Words, ...]) -> Iterator[str | Argument | Item]:
+def _flatten_parts(parts: tuple[MessagePart, ...]) -> Iterator[str | Argument | Item]:
     for part in parts:
-        if isinstance(part, InParts | tuple):
-            yield from _flat(part.parts if isinstance(part, InParts) else part)
+        if isinstance(part, StructuredError | tuple):
+            yield from _flatten_parts(part.parts if isinstance(part, StructuredError) else part)
         else:
             yield part if isinstance(part, Argument | Item) else _BREAK.sub(" ", part)
 
 
-class PellucidError(InParts, Exception):
+class PellucidError(StructuredError, Exception):
     """The root of every error that pellucid raises on purpose."""
 
     exit_code = 1
 
 
-class Interrupted(InParts, KeyboardInterrupt):
+class Interrupted(StructuredError, KeyboardInterrupt):
     """Work that somebody broke off, with what is kept of it."""
 
 
@@ -145,7 +145,7 @@ _MOST_ASKED = 300
 """Characters of a name that is looked for: a file may hold one of megabytes, and the search grows with its length."""
 
 
-def memory_asked(error: BaseException) -> str:
+def requested_memory(error: BaseException) -> str:
     """How much memory PyTorch asked for and did not get, of a processor or of a GPU, such as "2.00 GiB"; "" for any
     other error. Of both kinds it says so by a bare RuntimeError, of a processor in bytes."""
     found = re.search(r"tried to allocate (\d+(?:\.\d+)?) (\w+)", str(error), re.IGNORECASE)
@@ -161,9 +161,9 @@ _NO_MEMORY = ("std::bad_alloc", "failed to map segment", "cannot allocate memory
 """What an error says where memory was missing in C++, or for a library that was to be read."""
 
 
-def lacks_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory was missing, in Python, in PyTorch, or for PyTorch's own libraries while it is imported."""
-    if isinstance(error, MemoryError) or memory_asked(error):
+    if isinstance(error, MemoryError) or requested_memory(error):
         return True
     said = str(error).lower()
     return isinstance(error, RuntimeError | ImportError | OSError) and any(words in said for words in _NO_MEMORY)
@@ -177,7 +177,7 @@ def was_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def at_once(number: int, frame: Any) -> None:
+def handle_sigint(number: int, frame: Any) -> None:
     """Ctrl-C at the command line: as everywhere, but that it ends the process while NumPy or PyTorch are read, which
     swallow it there and go on with half of themselves."""
     read = (getattr(sys.modules.get(name), "__spec__", None) for name in ("numpy", "torch"))
@@ -187,25 +187,25 @@ def at_once(number: int, frame: Any) -> None:
     signal.default_int_handler(number, frame)
 
 
-def near(name: str, known: Iterable[str], most: int = 3) -> str:
+def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
     """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page. One
     that looks the same, of other characters, is written by their numbers."""
     hits = difflib.get_close_matches(name, [*map(str, known)], n=most, cutoff=0.6) if len(name) <= _MOST_ASKED else []
-    hits = [ascii(hit) if composed(hit) == composed(name) else hit for hit in hits]
+    hits = [ascii(hit) if normalize_nfc(hit) == normalize_nfc(name) else hit for hit in hits]
     return f" (did you mean {', '.join(hits)}?)" if hits else ""
 
 
-def composed(text: str) -> str:
+def normalize_nfc(text: str) -> str:
     """A text with each letter and its accents as one character, where there is one: the same for all that look so."""
     return unicodedata.normalize("NFC", text)
 
 
-def short(name: str, most: int = 80) -> str:
+def shorten(name: str, most: int = 80) -> str:
     """`name`, cut to `most` characters, the last of which then is `…`."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """What a file says, with `\\x1b` and the like in place of what steers a terminal or turns its letters around."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
@@ -215,7 +215,7 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def several(names: Iterable[str], most: int = 6) -> str:
+def join_names(names: Iterable[str], most: int = 6) -> str:
     """`a, b, c and 4 more`: a list that stays readable however long it is."""
     names = list(names)
-    return ", ".join(map(short, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(map(shorten, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

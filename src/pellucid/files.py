@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError, ResourceError, Words, short
+from pellucid.errors import (
+    CorruptFileError,
+    InputError,
+    MessagePart,
+    NotFoundError,
+    PellucidError,
+    ResourceError,
+    shorten,
+)
 
 MOST_BYTES = 20_000_000
 """Of a JSON file of a checkpoint."""
@@ -38,21 +46,21 @@ _DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 """Where Linux shows what a process has open."""
 
 
-def name_of(name: str | os.PathLike[str]) -> str:
+def path_text(name: str | os.PathLike[str]) -> str:
     """A path in its own characters: those that an Enum's text stands for, and those that a path of bytes means.
     Raises InputError for what is no path."""
     try:
         if isinstance(name, str | os.PathLike):
             return str.__str__(os.fsdecode(os.fspath(name)))
     except (TypeError, ValueError) as error:  # it gives neither text nor bytes, or bytes that are no name here
-        raise InputError(f"{short(repr(name))} is a path that gives no text: {error}") from error
-    raise InputError(f"{short(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
+        raise InputError(f"{shorten(repr(name))} is a path that gives no text: {error}") from error
+    raise InputError(f"{shorten(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
 
 
 def path_of(name: str | os.PathLike[str]) -> Path:
     """The path that `name` stands for, `~` as the home. Raises InputError for what is no path, and where nothing can
     lie: a name that is empty, is too long or holds a NUL, the home of nobody, a closed folder."""
-    if (text := name_of(name)) == "":  # which Python takes for the folder that it is in
+    if (text := path_text(name)) == "":  # which Python takes for the folder that it is in
         raise InputError("the name is empty, expected the path of a file or folder")
     try:
         path = Path(text).expanduser()
@@ -92,58 +100,58 @@ def _is_descriptor(path: Path) -> bool:
     return False
 
 
-def check_ending(name: str, path: str | os.PathLike[str], *endings: str) -> None:
+def check_suffix(name: str, path: str | os.PathLike[str], *endings: str) -> None:
     """What a file is called says what is in it. Raises InputError for another ending."""
     if path_of(path).suffix.lower() not in endings:
-        raise InputError(f"{name} is {name_of(path)}, expected a name that ends in {' or '.join(endings)}")
+        raise InputError(f"{name} is {path_text(path)}, expected a name that ends in {' or '.join(endings)}")
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """Where things lie that can be made again: `PELLUCID_CACHE`, else `pellucid` in `XDG_CACHE_HOME` or in ~/.cache."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pellucid")
     place = Path(os.environ.get("PELLUCID_CACHE") or usual)
     try:
         return place.expanduser()
     except RuntimeError as error:
-        raise InputError(f"{short(str(place))} is in the home of nobody: set PELLUCID_CACHE to a folder") from error
+        raise InputError(f"{shorten(str(place))} is in the home of nobody: set PELLUCID_CACHE to a folder") from error
 
 
-def write_whole(
+def write_atomically(
     target: Path,
     write: Callable[[IO[bytes]], object],
     rights: int | None = None,
     *,
-    alone: bool = False,
-    new: bool = False,
+    only_writer: bool = False,
+    must_be_new: bool = False,
 ) -> Path:
     """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk.
 
     rights: of the file from its first moment, less what the umask takes; by default those of the file that was there,
         or of any new one, which `tempfile` does not give
-    alone: whether nobody else writes there now, so that what a process that was killed has left of it goes, too
-    new: whether it takes nobody's place: FileExistsError where something is there by then
+    only_writer: whether nobody else writes there now, so that what a process that was killed has left of it goes, too
+    must_be_new: whether it takes nobody's place: FileExistsError where something is there by then
     """
     name = os.fsdecode(os.fsencode(target.name)[:MOST_NAME])
-    beside = target.parent / f".{name}-{secrets.token_hex(4)}"
+    temporary_path = target.parent / f".{name}-{secrets.token_hex(4)}"
     try:
-        held = 0o777 & target.stat().st_mode if rights is None and target.is_file() else None
-        first = rights if rights is not None else 0o666 if held is None else held
-        with open(beside, "xb", opener=functools.partial(os.open, mode=first)) as file:
-            if held is not None and hasattr(os, "fchmod"):
+        existing_mode = 0o777 & target.stat().st_mode if rights is None and target.is_file() else None
+        first = rights if rights is not None else 0o666 if existing_mode is None else existing_mode
+        with open(temporary_path, "xb", opener=functools.partial(os.open, mode=first)) as file:
+            if existing_mode is not None and hasattr(os, "fchmod"):
                 with contextlib.suppress(OSError):  # a disk that knows no rights
-                    os.fchmod(file.fileno(), held)
+                    os.fchmod(file.fileno(), existing_mode)
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        _link(beside, target) if new else beside.replace(target)
+        _link(temporary_path, target) if must_be_new else temporary_path.replace(target)
     except OSError as error:
-        if new and isinstance(error, FileExistsError):
+        if must_be_new and isinstance(error, FileExistsError):
             raise
         raise cannot_write(target, error) from error
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-    for left in listed(target.parent) if alone else ():
+            temporary_path.unlink(missing_ok=True)
+    for left in folder_entries(target.parent) if only_writer else ():
         if re.fullmatch(rf"\.{re.escape(name)}-[0-9a-f]{{8}}", left.name):
             with contextlib.suppress(OSError):  # which harms nobody
                 left.unlink()
@@ -160,7 +168,7 @@ def _link(beside: Path, target: Path) -> None:
         beside.replace(target)
 
 
-def to_disk(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Waits until a file, or the list of a folder's files, is on the disk."""
     if path.is_dir() and os.name == "nt":  # where a folder cannot be opened
         return
@@ -200,7 +208,7 @@ def cannot_read(path: str | os.PathLike[str], error: OSError | ValueError) -> In
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike[str] | None = None) -> Iterator[None]:
+def file_errors(path: str | os.PathLike[str] | None = None) -> Iterator[None]:
     """Within it, what the system says of a file is one of ours.
 
     path: the file, where the system names none; without it such an error is of the network, and stays.
@@ -221,7 +229,7 @@ def check_regular(path: Path) -> None:
         raise CorruptFileError(f"{path} is not a regular file")
 
 
-def check_bytes(path: Path, most: int = MOST_BYTES) -> None:
+def check_byte_count(path: Path, most: int = MOST_BYTES) -> None:
     """Refuses a file of more than `most` bytes, before it is read."""
     if (size := path.stat().st_size) > most:
         raise CorruptFileError(f"{path} has {size:,} bytes, expected at most {most:,}")
@@ -229,19 +237,19 @@ def check_bytes(path: Path, most: int = MOST_BYTES) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, refused where it is too large, damaged, or says one thing twice."""
-    found = read_any(path)
+    found = read_json_value(path)
     if not isinstance(found, dict):
         raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
     return found
 
 
-def read_any(path: Path, most: int = MOST_BYTES) -> Any:
+def read_json_value(path: Path, most: int = MOST_BYTES) -> Any:
     """Any JSON from a file of `most` bytes, as carefully."""
     if not path.is_file():
         raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
-    check_bytes(path, most)
+    check_byte_count(path, most)
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=once)
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique_keys)
     except OSError as error:
         raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
@@ -250,14 +258,14 @@ def read_any(path: Path, most: int = MOST_BYTES) -> Any:
 
 def read_text(path: Path, most: int = MOST_BYTES) -> str:
     """A text of `most` bytes in UTF-8, of a checkpoint; refused where it is too large or damaged."""
-    check_bytes(path, most)
+    check_byte_count(path, most)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise CorruptFileError(f"{path} is not UTF-8 text: {error}") from error
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """What `json.loads` takes as its `object_pairs_hook`, so that no key hides behind another of the same name."""
     found: dict[str, Any] = {}
     for name, value in pairs:
@@ -267,12 +275,12 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def listed(folder: Path) -> list[Path]:
+def folder_entries(folder: Path) -> list[Path]:
     """What lies in a folder, in order; nothing where there is none, and nothing behind a link."""
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
 
-def temporary(prefix: str, *otherwise: Words) -> Path:
+def make_temporary_folder(prefix: str, *otherwise: MessagePart) -> Path:
     """A new folder among temporary files.  otherwise: what helps beside another place.  Raises InputError for none."""
     try:
         return Path(tempfile.mkdtemp(prefix=prefix))
@@ -282,9 +290,9 @@ def temporary(prefix: str, *otherwise: Words) -> Path:
 
 
 @contextlib.contextmanager
-def for_a_while() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     """Such a folder, which is gone at the end."""
-    folder = temporary("pellucid-")
+    folder = make_temporary_folder("pellucid-")
     try:
         yield folder
     finally:

@@ -9,52 +9,52 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 """Which of them this process is in."""
 
-MEMORY = (
+MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 """By version: the limit, what is used, and what of that are pages of files, which the system gives back when asked."""
 
-TIME = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+PROCESSOR_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 """By version: where the time that may be taken stands, and of what time it is a share."""
 
 
-def memory() -> list[int]:
+def memory_left() -> list[int]:
     """Bytes that are left within each limit."""
     left = []
-    for group in _groups("memory"):
-        for most, used, pages in MEMORY:
+    for group in _limiting_groups("memory"):
+        for most, used, pages in MEMORY_FILES:
             with contextlib.suppress(OSError, ValueError):  # another version; "max", which is no limit
                 free = int((group / most).read_text()) - int((group / used).read_text())
-                left.append(free + _said(group / "memory.stat", pages))
+                left.append(free + _statistic(group / "memory.stat", pages))
     return left
 
 
-def processors() -> list[int]:
+def processor_limits() -> list[int]:
     """Whole processors that each limit gives the time of; 0 for less than one."""
     given = []
-    for group in _groups("cpu"):
-        for names in TIME:
+    for group in _limiting_groups("cpu"):
+        for names in PROCESSOR_FILES:
             with contextlib.suppress(OSError, ValueError):
                 quota, period = map(int, " ".join((group / name).read_text() for name in names).split())
                 given += [quota // period] if quota >= 0 else []
     return given
 
 
-def _groups(what: str) -> list[Path]:
+def _limiting_groups(controller: str) -> list[Path]:
     """The folders of the groups that limit this process, each within the next; the outer limits hold, too."""
     folders = []
     with contextlib.suppress(OSError, ValueError):  # a system without control groups
         for line in OWN.read_text().splitlines():
             _, kinds, path = line.split(":", 2)
-            if not kinds or what in kinds.split(","):  # version 2 has one tree for all
-                root = ROOT / what if kinds else ROOT
+            if not kinds or controller in kinds.split(","):  # version 2 has one tree for all
+                root = ROOT / controller if kinds else ROOT
                 own = root / path.strip("/")
                 folders += [own, *(one for one in own.parents if one.is_relative_to(root))]
     return folders
 
 
-def _said(statistics: Path, name: str) -> int:
+def _statistic(statistics: Path, name: str) -> int:
     """A number of `memory.stat`; 0 where it is not there."""
     with contextlib.suppress(OSError):
         for line in statistics.read_text().splitlines():

@@ -22,26 +22,28 @@ class cached_property(functools.cached_property[Value]):  # noqa: N801 - as the 
         self.lock = contextlib.nullcontext()
 
 
-def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazy_attributes(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package whose names are imported by whoever asks for them first; its modules
     are there as well.
 
-    homes: the module of each name, within the package.
+    modules: the module of each name, within the package.
     """
 
-    def bring(name: str) -> object:
-        home = f"{package}.{homes.get(name, name)}"
+    def get_attribute(name: str) -> object:
+        home = f"{package}.{modules.get(name, name)}"
         odd = name.startswith("_") or "." in name
-        if name not in homes and (odd or importlib.util.find_spec(home) is None):
+        if name not in modules and (odd or importlib.util.find_spec(home) is None):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = imported(home) if name not in homes else getattr(imported(home), name)
+        value = import_without_gc(home) if name not in modules else getattr(import_without_gc(home), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return bring, lambda: sorted(homes)
+    return get_attribute, lambda: sorted(modules)
 
 
-def imported(module: str) -> ModuleType:
+def import_without_gc(module: str) -> ModuleType:
     """A module of ours. What it brings would have Python's collector walk once over all that torch has made, for more
     than half the time that our modules take themselves; so the collector rests meanwhile."""
     collects = gc.isenabled()

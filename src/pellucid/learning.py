@@ -10,28 +10,28 @@ from typing import Any
 from pellucid.checkpoints.families import Config
 from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.location import USUAL, Where
-from pellucid.config.checks import truth
-from pellucid.errors import Argument, InputError, PellucidError, blaming, counted, near
-from pellucid.files import path_of, write_whole
+from pellucid.checkpoints.location import DEFAULT_OPTIONS, HubOptions
+from pellucid.config.checks import check_bool
+from pellucid.errors import Argument, InputError, PellucidError, blaming, counted, did_you_mean
+from pellucid.files import path_of, write_atomically
 from pellucid.model import Model, build
 from pellucid.streams import use_threads
-from pellucid.text.cut import whole_characters
-from pellucid.text.own_ids import check_rows, ids_by
-from pellucid.training.arguments import as_said, asked, options_of
-from pellucid.training.card import card
-from pellucid.training.course import RECIPE, learn
-from pellucid.training.data import columns_of, read
-from pellucid.training.inputs import Given
-from pellucid.training.log import finite
+from pellucid.text.cut import replace_surrogates
+from pellucid.text.own_ids import check_vocabulary_rows, special_token_ids
+from pellucid.training.arguments import convert_options, objective_and_settings, options_of
+from pellucid.training.card import model_card
+from pellucid.training.course import RECIPE, run_training
+from pellucid.training.data import normalise_columns, read
+from pellucid.training.inputs import DataArguments
+from pellucid.training.log import replace_non_finite
 from pellucid.training.low_rank import check_base
-from pellucid.training.names import OBJECTIVES, Name, named
+from pellucid.training.names import OBJECTIVES, Name, objective_named
 from pellucid.training.objective import Objective
-from pellucid.training.recipe import Recipe, learned_from, read_recipe, recipe_beside
-from pellucid.training.report import Begun, Outcome, Result
+from pellucid.training.recipe import Recipe, overlap_warning, read_recipe, recipe_beside
+from pellucid.training.report import Outcome, Result, RunStart
 from pellucid.training.settings import Settings
-from pellucid.training.start import check_numbers
-from pellucid.training.summary import lines_of, recipe_of
+from pellucid.training.start import check_finite
+from pellucid.training.summary import recipe_of, summary_lines
 from pellucid.view.curves import Curves, curves
 
 log = logging.getLogger("pellucid")
@@ -55,7 +55,7 @@ class Report(Outcome):
     def data(self) -> dict[str, Any]:
         """All of it but the log, as JSON takes it: a score that is no finite number is None."""
         found = {name: value for name, value in vars(self).items() if name != "log"}
-        return finite(found | {"folder": None if self.folder is None else str(self.folder)})
+        return replace_non_finite(found | {"folder": None if self.folder is None else str(self.folder)})
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items()) or "nothing was held out"
@@ -124,24 +124,24 @@ def train(
     """
     use_threads()
     for flag, value in (("from_scratch", from_scratch), ("resume", resume), ("overwrite", overwrite)):
-        truth(flag, value)
+        check_bool(flag, value)
     told = Recipe() if recipe is None else read_recipe(path_of(recipe))
-    name = named(_wanted("task", task, told.task))
-    said = as_said(name, told.said, f"{told.file}: ") | settings
-    objective, chosen = asked(name, said)
-    base = _base(model, told, from_scratch, chosen)
+    name = objective_named(_argument_or_recipe("task", task, told.task))
+    said = convert_options(name, told.options_and_settings, f"{told.file}: ") | settings
+    objective, chosen = objective_and_settings(name, said)
+    base = _base_model(model, told, from_scratch, chosen)
     if chosen.adapter_only and isinstance(model, Model):
         check_base(base.loaded)
-    given = Given(
-        _wanted("data", data, told.files("data") if data is None and told.file else None),
+    given = DataArguments(
+        _argument_or_recipe("data", data, told.files("data") if data is None and told.file else None),
         told.held_out if validation is None else validation,
-        {**told.data.get("columns", {}), **columns_of(columns)},
+        {**told.data.get("columns", {}), **normalise_columns(columns)},
         told.data.get("encoding", "utf-8") if encoding is None else encoding,
     )
-    work = _Work(name, told)
-    result = learn(
+    work = _TrainingCallbacks(name, told)
+    result = run_training(
         base.loaded, given, objective, chosen, out=None if out is None else path_of(out),
-        resume=resume, overwrite=overwrite, progress=progress, begun=work.begun, done=work.done,
+        resume=resume, overwrite=overwrite, progress=progress, on_start=work.on_train_begin, on_saved=work.on_train_end,
     )  # fmt: skip
     return Trained(result.loaded, work.report(result))
 
@@ -165,115 +165,117 @@ def evaluate(
     CorruptFileError where its numbers are NaN or infinite.
     """
     use_threads()
-    held = (model if isinstance(model, Model) else _opened(model)).loaded
-    name = _fitting(held) if task is None else named(task)
+    loaded = (model if isinstance(model, Model) else _open_float32(model)).loaded
+    name = _objective_for_head(loaded) if task is None else objective_named(task)
     own = options_of(name)
     for one in options:
         if one not in own:
-            raise InputError(f"{name.name} has no option {one!r}{near(one, own)}: it has {', '.join(own)}")
-    told = recipe_beside(held.source.folder / RECIPE) if held.source else Recipe()
-    learned = {one: told.options[one] for one in name.objective().reading if one in told.options}
-    objective, _ = asked(name, as_said(name, learned, f"{told.file}: ") | options)
-    _check_head(held, objective)
-    check_numbers(held)
+            raise InputError(f"{name.name} has no option {one!r}{did_you_mean(one, own)}: it has {', '.join(own)}")
+    recipe = recipe_beside(loaded.source.folder / RECIPE) if loaded.source else Recipe()
+    learned = {one: recipe.options[one] for one in name.objective().reading_options if one in recipe.options}
+    objective, _ = objective_and_settings(name, convert_options(name, learned, f"{recipe.file}: ") | options)
+    _check_head(loaded, objective)
+    check_finite(loaded)
     found = read(data, columns, objective, encoding)
-    if said := learned_from(told, found):
+    if said := overlap_warning(recipe, found):
         log.warning("%s", said)
-    rows, objective = found.rows, objective.scoring(found.rows)
-    return objective.final(held, objective.examples(held, rows))
+    rows, objective = found.rows, objective.for_scoring(found.rows)
+    return objective.final_scores(loaded, objective.examples(loaded, rows))
 
 
 @dataclass(frozen=True)
-class _Work:
+class _TrainingCallbacks:
     """What is said and written before and after a training."""
 
     name: Name
     recipe: Recipe
 
-    def begun(self, one: Begun) -> None:
+    def on_train_begin(self, run_start: RunStart) -> None:
         """Says what will be done, and puts the recipe where it is done."""
-        for sentence in self.recipe.differences(one):
+        for sentence in self.recipe.differences(run_start):
             log.warning("%s", sentence)
-        for line in lines_of(one):
+        for line in summary_lines(run_start):
             log.info("%s", line)
-        if one.folder is not None:
-            _write(one.folder / RECIPE, recipe_of(one).toml())
+        if run_start.folder is not None:
+            _write_text(run_start.folder / RECIPE, recipe_of(run_start).toml())
 
-    def done(self, out: Path, result: Result) -> None:
+    def on_train_end(self, out: Path, result: Result) -> None:
         """Puts the card, the recipe and the curves beside the model."""
         found = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
-        recipe = recipe_of(result.begun, found | {"scores": result.scores})
-        _write(out / RECIPE, recipe.toml())
-        _write(out / CARD, card(result, self.name))
-        _write(out / DRAWING, self.report(result).curves.text())
+        recipe = recipe_of(result.start, found | {"scores": result.scores})
+        _write_text(out / RECIPE, recipe.toml())
+        _write_text(out / CARD, model_card(result, self.name))
+        _write_text(out / DRAWING, self.report(result).curves.text())
 
     def report(self, result: Result) -> Report:
         """What the person gets beside the model."""
-        plan = result.begun.plan
+        plan = result.start.plan
         went = {one.name: getattr(result, one.name) for one in fields(Outcome)}
         return Report(task=plan.objective.name, rows=len(plan.data), held_out=len(plan.held_out or ()), **went)
 
 
-def _write(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     """Letters that no file can hold, as the name of a path that is no UTF-8 has them, are replaced."""
-    write_whole(path, lambda file: file.write(whole_characters(text).encode("utf-8")), alone=True)
+    write_atomically(path, lambda file: file.write(replace_surrogates(text).encode("utf-8")), only_writer=True)
 
 
-def _wanted(what: str, said: Any, recipe: Any) -> Any:
+def _argument_or_recipe(what: str, argument: Any, recipe: Any) -> Any:
     """What was said, else what the recipe says."""
-    found = recipe if said is None else said
+    found = recipe if argument is None else argument
     if found is None or (isinstance(found, str) and not found):
         raise InputError(f"no {what} is named: a training needs a model, data and a task, or a recipe that names them")
     return found
 
 
-def _base(model: str | os.PathLike[str] | Model | None, told: Recipe, from_scratch: bool, settings: Settings) -> Model:
+def _base_model(
+    model: str | os.PathLike[str] | Model | None, recipe: Recipe, from_scratch: bool, settings: Settings
+) -> Model:
     """The model that learns: the one that was given, or the recipe's."""
-    facts = told.model if model is None else {}
+    facts = recipe.model if model is None else {}
     if "family" in facts:
-        return _built(facts, told, settings.seed)
+        return _build_from_recipe(facts, recipe, settings.seed)
     scratch = from_scratch or bool(facts.get("from_scratch"))
     if scratch and settings.lora is not None:
         lora, anew = Argument("lora", settings.lora), Argument("from_scratch", True)
         raise InputError(lora, " adapts what is learned already, and ", anew, " forgets it: leave one of them out")
     # a recipe of a model that was built names none, and stands beside it
-    own = told.file.parent if told.file is not None and facts.get("from_scratch") else None
-    found = _wanted("model", model, told.place(facts["name"]) if "name" in facts else own)
-    held = found if isinstance(found, Model) else _opened(found, Where(facts.get("revision")))
+    own = recipe.file.parent if recipe.file is not None and facts.get("from_scratch") else None
+    found = _argument_or_recipe("model", model, recipe.resolve_path(facts["name"]) if "name" in facts else own)
+    opened = found if isinstance(found, Model) else _open_float32(found, HubOptions(facts.get("revision")))
     if not scratch:
-        return held
-    new, old = build(held.config, seed=settings.seed).loaded, held.loaded
+        return opened
+    new, old = build(opened.config, seed=settings.seed).loaded, opened.loaded
     others = {name: getattr(old, name) for name in ("tokenizer", "target_tokenizer", "pooling", "generation")}
     return Model(replace(new, **others))
 
 
-def _opened(name: str | os.PathLike[str], where: Where = USUAL) -> Model:
+def _open_float32(name: str | os.PathLike[str], where: HubOptions = DEFAULT_OPTIONS) -> Model:
     """A checkpoint in float32, which neither `train` nor `evaluate` leaves anybody to choose."""
     return Model(open_checkpoint(name, narrower={}, where=where))
 
 
-def _built(facts: Mapping[str, Any], told: Recipe, seed: int) -> Model:
+def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> Model:
     """A new model of the architecture that a recipe describes, with the words that it names."""
     if "tokenizer" not in facts:
-        raise InputError(f"{told.file}: model.family says what is built, and model.tokenizer must say by which words")
-    words = read_tokenizer(told.place(facts["tokenizer"]))
-    if words is None:
-        raise InputError(f"{told.file}: there is no tokenizer in {facts['tokenizer']!r}")
+        raise InputError(f"{recipe.file}: model.family says what is built, and model.tokenizer must say by which words")
+    tokenizer = read_tokenizer(recipe.resolve_path(facts["tokenizer"]))
+    if tokenizer is None:
+        raise InputError(f"{recipe.file}: there is no tokenizer in {facts['tokenizer']!r}")
     said = dict(facts.get("facts", {}))
-    with blaming(f"{told.file}, [model]", InputError):
-        own = {"vocab_size": words.largest_id + 1} | ids_by(words, Config.of(facts["family"]), said)
+    with blaming(f"{recipe.file}, [model]", InputError):
+        own = {"vocab_size": tokenizer.largest_id + 1} | special_token_ids(tokenizer, Config.of(facts["family"]), said)
         config = Config.of(facts["family"], **(own | said))
-        check_rows(config, words)
-    return build(config, seed=seed).reading(words)  # with the ids that the recipe says
+        check_vocabulary_rows(config, tokenizer)
+    return build(config, seed=seed).reading(tokenizer)  # with the ids that the recipe says
 
 
-def _fitting(loaded: Loaded) -> Name:
+def _objective_for_head(loaded: Loaded) -> Name:
     """The task that a model answers by its head."""
     config = loaded.config
     head = config.head.name if config.head is not None else ""
     one_number = config.inert.get("problem_type") == "regression" or len(config.labels) == 1
     if head == "sequence-classification" and one_number:
-        return named("text-regression")
+        return objective_named("text-regression")
     for one in OBJECTIVES:
         if one.head == head:
             return one

@@ -11,20 +11,20 @@ from pellucid.files import cannot_write
 
 
 @contextlib.contextmanager
-def alone(path: Path, others: Callable[[], str], patience: float = 0.0) -> Iterator[None]:
+def exclusive_lock(path: Path, locked_message: Callable[[], str], timeout: float = 0.0) -> Iterator[None]:
     """Holds a file against every other process for as long as the block lasts; that of a process that died is free.
 
-    others: the sentence for where another one holds it.  patience: seconds to wait for that one.
+    locked_message: the sentence for where another one holds it.  timeout: seconds to wait for that one.
     Raises InputError with that sentence, and where the file cannot be written.
     """
     from filelock import FileLock, Timeout  # takes longer to import than most commands take
 
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=patience)
+        lock.acquire(timeout=timeout)
     except Timeout:
-        _check_opens(path)  # the library takes a place where no file can be made for one that somebody holds
-        raise InputError(others()) from None
+        _check_writable(path)  # the library takes a place where no file can be made for one that somebody holds
+        raise InputError(locked_message()) from None
     except OSError as error:
         raise cannot_write(path, error) from error
     try:
@@ -33,7 +33,7 @@ def alone(path: Path, others: Callable[[], str], patience: float = 0.0) -> Itera
         lock.release()
 
 
-def _check_opens(path: Path) -> None:
+def _check_writable(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
     except OSError as error:

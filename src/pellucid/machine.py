@@ -13,7 +13,16 @@ from typing import Any
 import torch
 
 from pellucid import groups
-from pellucid.errors import Argument, InputError, ResourceError, Words, lacks_memory, memory_asked, near, short
+from pellucid.errors import (
+    Argument,
+    InputError,
+    MessagePart,
+    ResourceError,
+    did_you_mean,
+    is_out_of_memory,
+    requested_memory,
+    shorten,
+)
 
 DTYPES = {
     "float32": torch.float32,
@@ -25,7 +34,7 @@ DTYPES = {
 NARROWER = {"bfloat16": 16, "int8": 8, "int4": 4}
 """Kinds of number that take less room than float32, by the bits of one, the widest first."""
 
-REAL = {"bfloat16": NARROWER["bfloat16"]}
+NARROWER_FLOATS = {"bfloat16": NARROWER["bfloat16"]}
 """Those of them that are real numbers, which alone learn and are compared with another library's."""
 
 AUTOCAST = ("cpu", "cuda", "mps", "xpu")
@@ -36,14 +45,14 @@ class _WithoutAutocast:
     """A caller's `torch.autocast` stays outside, as it would round our products."""
 
     def __enter__(self) -> None:
-        self.outside = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
-        for kind in self.outside:
+        self.enabled = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
+        for kind in self.enabled:
             torch.set_autocast_enabled(kind, False)
         super().__enter__()  # pyrefly: ignore
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         super().__exit__(exc_type, exc_value, traceback)  # pyrefly: ignore
-        for kind in self.outside:
+        for kind in self.enabled:
             torch.set_autocast_enabled(kind, True)
 
 
@@ -63,8 +72,12 @@ def choose_device(device: str | torch.device) -> torch.device:
         chosen = torch.device(device)
     except (RuntimeError, TypeError, ValueError) as error:
         kind = str(device).removeprefix("torch.")
-        advice: Words = ("; to change the kind of number, pass ", Argument("dtype", kind)) if kind in DTYPES else ""
-        raise InputError(f"device is {short(repr(device))}, expected 'cpu', 'cuda', 'mps' or 'auto'", advice) from error
+        advice: MessagePart = (
+            ("; to change the kind of number, pass ", Argument("dtype", kind)) if kind in DTYPES else ""
+        )
+        raise InputError(
+            f"device is {shorten(repr(device))}, expected 'cpu', 'cuda', 'mps' or 'auto'", advice
+        ) from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', and this PyTorch sees no CUDA GPU; use 'cpu', or install a CUDA build")
     if chosen.type == "mps" and not torch.backends.mps.is_available():
@@ -95,7 +108,7 @@ def choose_dtype(
         chosen = DTYPES[dtype]
     else:
         known = (*DTYPES, "auto", "checkpoint", *more)
-        wrong = f" is {short(repr(dtype))}{near(str(dtype), known)}, expected one of {', '.join(known)}"
+        wrong = f" is {shorten(repr(dtype))}{did_you_mean(str(dtype), known)}, expected one of {', '.join(known)}"
         raise InputError(Argument("dtype"), wrong)
     if chosen not in DTYPES.values():  # 8 bits are stored in kinds of their own, in which nothing is computed
         raise InputError(Argument("dtype"), f" is {chosen}, expected a kind of real number: {', '.join(DTYPES)}")
@@ -109,7 +122,7 @@ def fastest_dtype(device: torch.device) -> torch.dtype:
             native = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "cpu" and torch.backends.mkldnn.is_available():
         amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)()  # without it Intel's are slower than in float32
-        native = torch.ops.mkldnn._is_mkldnn_bf16_supported() and (amx or not made_by_intel())
+        native = torch.ops.mkldnn._is_mkldnn_bf16_supported() and (amx or not is_intel())
     else:
         native = False
     return torch.bfloat16 if native else torch.float32
@@ -129,42 +142,47 @@ def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     return fastest_dtype(device) if dtype == torch.bfloat16 else dtype
 
 
-def multiplies_bytes(device: torch.device) -> bool:
+def has_int8_products(device: torch.device) -> bool:
     """Whether whole numbers of 8 bits are multiplied by the processor's own instructions (VNNI), and so by oneDNN."""
     vnni = getattr(torch.cpu, "_is_vnni_supported", bool)
-    return device.type == "cpu" and torch.backends.mkldnn.is_available() and vnni() and _sums_of_bytes_hold()
+    return device.type == "cpu" and torch.backends.mkldnn.is_available() and vnni() and _int8_products_are_exact()
 
 
 @functools.cache
-def _sums_of_bytes_hold() -> bool:
+def _int8_products_are_exact() -> bool:
     """Whether oneDNN forms such sums whole. Where it does without VNNI they run over: on an older processor, and where
     it was told of one (ONEDNN_MAX_CPU_ISA), which PyTorch does not ask."""
     most = torch.full((16, 64), 127, dtype=torch.int8, device="cpu")
     return bool((torch._int_mm(most, most.t()) == 64 * 127 * 127).all())
 
 
-def made_by_intel() -> bool:
+def is_intel() -> bool:
     """Whether the processor is Intel's."""
-    return "GenuineIntel" in _processor()
+    return "GenuineIntel" in _vendor_and_family()
 
 
 @functools.cache
 def served_by_mkl() -> bool:
     """Whether Intel's library MKL multiplies with all of the processor: of another maker's that has AVX-512, it uses
     half."""
-    return torch.backends.mkl.is_available() and (made_by_intel() or "avx512" not in features())
+    return torch.backends.mkl.is_available() and (is_intel() or "avx512" not in processor_features())
 
 
 @functools.cache
 def mkl_keeps_pace() -> bool:
     """Whether MKL loses nothing by leaving another maker's AVX-512 out: AMD's of family 25 do it in two halves."""
-    family = re.search(r"family\W*(\d+)", _processor(), re.IGNORECASE)
-    halves = "AuthenticAMD" in _processor() and family is not None and family[1] == "25" and "avx512" in features()
+    family = re.search(r"family\W*(\d+)", _vendor_and_family(), re.IGNORECASE)
+    halves = (
+        "AuthenticAMD" in _vendor_and_family()
+        and family is not None
+        and family[1] == "25"
+        and "avx512" in processor_features()
+    )
     return halves and torch.backends.mkl.is_available()
 
 
 @functools.cache
-def processor() -> dict[str, str]:
+def processor_info() -> dict[str, str]:
     """What Linux says of the first processor: who made it, which it is, what it can do; elsewhere nothing."""
     kinds = "vendor_id,cpu family,model,model name,stepping,flags,CPU implementer,CPU variant,CPU part,Features"
     with contextlib.suppress(OSError):
@@ -175,13 +193,13 @@ def processor() -> dict[str, str]:
     return {}
 
 
-def _processor() -> str:
+def _vendor_and_family() -> str:
     """Who made it, and its family."""
-    said = processor()
+    said = processor_info()
     return f"{said.get('vendor_id')} family {said.get('cpu family')}" if said else platform.processor()
 
 
-def features() -> list[str]:
+def processor_features() -> list[str]:
     """What the processor can do that makes matrix products fast, as PyTorch sees it."""
     checks = {
         "avx2": "_is_avx2_supported",
@@ -194,18 +212,18 @@ def features() -> list[str]:
     return [name for name, check in checks.items() if getattr(torch.cpu, check, bool)()]
 
 
-def require_memory(numbers: int, bits: int, device: torch.device, among: Mapping[str, int] = NARROWER) -> None:
+def require_memory(numbers: int, bits: int, device: torch.device, alternatives: Mapping[str, int] = NARROWER) -> None:
     """Refuses before allocating what this machine cannot hold.
 
-    numbers: how many, of `bits` each.  among: the kinds of number that the person who asked can take in their place, by
+    numbers: how many, of `bits` each.  alternatives: the kinds of number that the person who asked can take in their place, by
         an argument `dtype`; {} where there is no such choice.
     """
     needed, free = numbers * bits // 8, free_memory() if device.type == "cpu" else None
     if free is None or needed <= free:
         return
-    narrower = {name: few for name, few in among.items() if few < bits}
+    narrower = {name: few for name, few in alternatives.items() if few < bits}
     fits = next((name for name, few in narrower.items() if numbers * few // 8 <= free), None)
-    advice: Words = "take a smaller model"
+    advice: MessagePart = "take a smaller model"
     if fits:
         advice = ("try ", Argument("dtype", fits), f", which takes {_PARTS[bits // narrower[fits]]} of it")
     raise ResourceError(
@@ -217,14 +235,14 @@ _PARTS = {2: "a half", 4: "a quarter", 8: "an eighth", 16: "a sixteenth"}
 
 
 @contextlib.contextmanager
-def within_memory() -> Iterator[None]:
+def memory_errors() -> Iterator[None]:
     """Where the system refuses memory after all, that is a ResourceError: PyTorch says it by a bare RuntimeError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not lacks_memory(error):
+        if not is_out_of_memory(error):
             raise
-        asked = memory_asked(error)
+        asked = requested_memory(error)
         more = f"{asked} more" if asked else "more"
         raise ResourceError(
             f"this model needs {more} of memory than the system gives; make room, or take a smaller one"
@@ -255,13 +273,13 @@ def keep_memory() -> None:
 def free_memory() -> int | None:
     """Bytes that may still be taken, by the machine, by this process's control groups and by its `ulimit -v`; None
     where nobody says it."""
-    limits = [*groups.memory(), *_addresses()]
+    limits = [*groups.memory_left(), *_address_space_left()]
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        limits.append(_available())
+        limits.append(_available_memory())
     return min(limits, default=None)
 
 
-def _addresses() -> list[int]:
+def _address_space_left() -> list[int]:
     """Bytes that are left within the limit of what this process may address, where it has one."""
     with contextlib.suppress(ImportError, OSError, ValueError):  # another system
         import resource
@@ -271,7 +289,7 @@ def _addresses() -> list[int]:
     return []
 
 
-def _available() -> int:
+def _available_memory() -> int:
     with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -282,4 +300,4 @@ def _available() -> int:
 def available_cores() -> int:
     """Processors that this process may use, by its affinity and its control groups; at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([cores, *groups.processors()]))
+    return max(1, min([cores, *groups.processor_limits()]))

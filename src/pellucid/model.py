@@ -11,22 +11,22 @@ from torch import Tensor, nn
 
 from pellucid import generation as writing
 from pellucid.checkpoints.families import family_of
-from pellucid.checkpoints.fill import moved
+from pellucid.checkpoints.fill import move_network
 from pellucid.checkpoints.load import OWN_HEAD, open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.location import Where
+from pellucid.checkpoints.location import HubOptions
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import Config, Head
-from pellucid.config.checks import count
+from pellucid.config.checks import check_count
 from pellucid.generation.answers import Completion, Messages, Piece, Score
 from pellucid.machine import choose_device, choose_dtype
-from pellucid.models import Network, Output, freeze, untrained
+from pellucid.models import Network, Output, freeze, untrained_network
 from pellucid.streams import use_threads
 from pellucid.tasks.describe import summary
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
-from pellucid.text.own_ids import by_words, checked
+from pellucid.text.own_ids import check_config, with_tokenizer_ids
 from pellucid.trace import Points, Trace, points, record
 from pellucid.trace import explain as explaining
 from pellucid.trace.editable import Editable
@@ -56,7 +56,7 @@ def load(
 
     Raises NotFoundError, CheckpointMismatchError, CorruptFileError, ResourceError; UnsafeFileError, for nothing is run.
     """
-    where = Where(revision, token, local_files_only)
+    where = HubOptions(revision, token, local_files_only)
     return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, where=where))
 
 
@@ -77,9 +77,13 @@ def build(
     Model(UNTRAINED: bert, 2 layers, ...)
     """
     use_threads()
-    config = by_words(config, tokenizer, (family := family_of(checked(config).family, "config")).keys.only)
-    count("seed", seed, most=2**63 - 1, least=0)
-    module = untrained(config, seed, at := choose_device(device), choose_dtype(dtype, torch.float32, at), attention)
+    config = with_tokenizer_ids(
+        config, tokenizer, (family := family_of(check_config(config).family, "config")).keys.fixed
+    )
+    check_count("seed", seed, most=2**63 - 1, least=0)
+    module = untrained_network(
+        config, seed, at := choose_device(device), choose_dtype(dtype, torch.float32, at), attention
+    )
     return Model(Loaded(module, config, family, untrained=("all",))).reading(tokenizer)
 
 
@@ -275,7 +279,7 @@ class Model(Editable):
 
     def train(self, mode: bool = True) -> Self:
         """Training: calls of the model drop out. `embed` and `trace` evaluate all the same."""
-        self._loaded.switch(mode)
+        self._loaded.set_training(mode)
         return self
 
     def eval(self) -> Self:
@@ -285,7 +289,7 @@ class Model(Editable):
     def to(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> Self:
         """Moves the numbers to another device or kind, in place. InputError for a kind that cannot say all of them."""
         place, kind = self.device if device is None else choose_device(device), self.dtype if dtype is None else dtype
-        moved(self.module.real("moving"), place, choose_dtype(kind, self.dtype, place))
+        move_network(self.module.require_float("moving"), place, choose_dtype(kind, self.dtype, place))
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from pellucid.bars import bar, check_shown
+from pellucid.bars import check_progress, progress_bar
 from pellucid.checkpoints.load import open_checkpoint
-from pellucid.checkpoints.location import Where
-from pellucid.config.checks import is_several, kept, plain_numbers, unwrapped
-from pellucid.errors import Argument, InputError, near, several
+from pellucid.checkpoints.location import HubOptions
+from pellucid.config.checks import is_list_like, materialize_iterators, plain_numbers, unwrap_arrow
+from pellucid.errors import Argument, InputError, did_you_mean, join_names
 from pellucid.machine import choose_dtype
 from pellucid.model import Model
 from pellucid.tasks.answer import Answer, Answers
-from pellucid.tasks.names import Name, named
+from pellucid.tasks.names import TaskInfo, find_task
 from pellucid.tasks.task import Task, Work
 
 CHUNK = 1_024
@@ -55,23 +55,25 @@ def pipeline(
 
     Raises InputError for an unknown task or option, and for a model that cannot answer it; what `load` raises.
     """
-    name, said = named(task)
-    where = Where(revision, token, local_files_only)
+    name, said = find_task(task)
+    where = HubOptions(revision, token, local_files_only)
     later = isinstance(dtype, str | torch.dtype) and dtype in ("auto", "bfloat16", torch.bfloat16)
     kind = None if later else dtype
     if isinstance(model, Model):
-        _check_loaded({"device": device, "dtype": kind, **vars(where)})
+        _check_no_load_options({"device": device, "dtype": kind, **vars(where)})
         held = model
     else:
-        asked = name.model if model is None else model
+        asked = name.default_model if model is None else model
         held = Model(open_checkpoint(asked, device="cpu" if device is None else device, dtype=kind, where=where))
     return Pipeline(name, held, dtype if later else None, said | options)
 
 
-def _check_loaded(said: Mapping[str, Any]) -> None:
+def _check_no_load_options(load_options: Mapping[str, Any]) -> None:
     """Refuses what a model that is loaded already cannot follow."""
-    if late := [name for name, value in said.items() if value is not None and value is not False]:
-        raise InputError(f"the model is loaded already, so {several(late)} would say nothing: pass it to pellucid.load")
+    if late := [name for name, value in load_options.items() if value is not None and value is not False]:
+        raise InputError(
+            f"the model is loaded already, so {join_names(late)} would say nothing: pass it to pellucid.load"
+        )
 
 
 class Pipeline:
@@ -81,18 +83,27 @@ class Pipeline:
     """
 
     def __init__(
-        self, name: Name, model: Model, dtype: str | torch.dtype | None = None, options: Mapping[str, Any] | None = None
+        self,
+        name: TaskInfo,
+        model: Model,
+        dtype: str | torch.dtype | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._name, self._kind, self.model, self._options = name, name.task(), model, plain_numbers(kept(options or {}))
+        self._task_info, self._task_class, self.model, self._options = (
+            name,
+            name.task_class(),
+            model,
+            plain_numbers(materialize_iterators(options or {})),
+        )
         self._dtype = None if dtype is None else choose_dtype(dtype, model.dtype, model.device)
-        model.module.check_kind(self._dtype)
-        self._kind.check(model.loaded)
-        self._question({})
+        model.module.check_dtype(self._dtype)
+        self._task_class.check(model.loaded)
+        self._make_task({})
 
     @property
     def task(self) -> str:
         """The task, by its own name: of "ner" it is "token-classification"."""
-        return self._name.name
+        return self._task_info.name
 
     def __call__(self, *inputs: Any, progress: bool | None = None, **options: Any) -> Any:
         """The answer to one item, or a list of the answers to several, in their order.
@@ -103,8 +114,8 @@ class Pipeline:
         options: of the task, for this call. `top_k=3` of text-classification or question-answering gives the best
             answer alone, as one dict; its `.all` holds all three.
         """
-        given, options = self._given(inputs, options)
-        if self._kind.single(given):
+        given, options = self._split_inputs(inputs, options)
+        if self._task_class.is_single_item(given):
             (answer,) = self.many([given], progress=progress, **options)
             return answer
         return list(self.many(given, progress=progress, **options))
@@ -115,28 +126,28 @@ class Pipeline:
         At most 1,024 items and their answers are held at a time, and of a generator the first answers come once 32
         items are there; one that waits for each item is asked best by a call for each.
         """
-        check_shown(progress)
-        question, work = self._question(options), Work(self.model.loaded, self._dtype, progress)
+        check_progress(progress)
+        question, work = self._make_task(options), Work(self.model.loaded, self._dtype, progress)
         return self._answers(question, work, items)
 
     def _answers(self, question: Task, work: Work, items: Iterable[Any]) -> Iterator[Answer | Answers]:
-        if not is_several(items):
+        if not is_list_like(items):
             raise InputError(f"{type(items).__name__} was given, expected items: a list, a generator, a column")
-        given = iter(unwrapped(items))
+        given = iter(unwrap_arrow(items))
         total = len(items) if isinstance(items, Sized) else None
-        with bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
+        with progress_bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
             try:
                 for first, chunk in _chunks(given, FIRST if total is None else CHUNK):
-                    checked = [question.item(given, first + i) for i, given in enumerate(chunk)]
-                    for answer in question.solve(work, checked, first):
+                    checked = [question.check_item(given, first + i) for i, given in enumerate(chunk)]
+                    for answer in question.answer_items(work, checked, first):
                         yield answer
                         line.update()
             finally:  # also where whoever asked has enough
-                question.tell(work)
+                question.warn_about_items(work)
 
-    def _given(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _split_inputs(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """What was given, told apart from the options."""
-        names = self._kind.inputs
+        names = self._task_class.inputs
         if len(inputs) > len(names):
             raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} things were given")
         given, named = dict(zip(names, inputs)), {name: options[name] for name in names if name in options}
@@ -146,25 +157,29 @@ class Pipeline:
         given |= named
         if not given:
             raise InputError(f"{self.task} was given nothing: it takes {', '.join(names)}")
-        return self._kind.gathered(given), {name: value for name, value in options.items() if name not in names}
+        return self._task_class.items_from_arguments(given), {
+            name: value for name, value in options.items() if name not in names
+        }
 
-    def _question(self, options: Mapping[str, Any]) -> Task:
+    def _make_task(self, options: Mapping[str, Any]) -> Task:
         known = self.options()
         for name in {**self._options, **options}:
             if name not in known:
-                hint = f"'{near(name, known)}: it has {several(known, 12)}"
+                hint = f"'{did_you_mean(name, known)}: it has {join_names(known, 12)}"
                 raise InputError(f"{self.task} has no option '", Argument(name), hint)
-        return self._kind(**self._kind.fitting(self.model.loaded, self._options | plain_numbers(options)))
+        return self._task_class(
+            **self._task_class.resolve_options(self.model.loaded, self._options | plain_numbers(options))
+        )
 
     def options(self) -> list[str]:
         """The options of this task, by name."""
-        return self._kind.options()
+        return self._task_class.options()
 
     def on(self, model: Model) -> "Pipeline":
         """The same task, with the same options, on another model."""
         if not isinstance(model, Model):
             raise InputError(f"model is {type(model).__name__}, expected a model, such as pellucid.load gives")
-        return Pipeline(self._name, model, self._dtype, self._options)
+        return Pipeline(self._task_info, model, self._dtype, self._options)
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task}, {self.model!r})"
@@ -178,10 +193,10 @@ def _chunks(items: Iterator[Any], size: int) -> Iterator[tuple[int, list[Any]]]:
         first, size = first + len(chunk), min(2 * size, CHUNK)
 
 
-class _File(types.ModuleType):
+class _CallableModule(types.ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Pipeline:
         return pipeline(*args, **options)
 
 
-_File.__call__.__doc__ = pipeline.__doc__
-sys.modules[__name__].__class__ = _File
+_CallableModule.__call__.__doc__ = pipeline.__doc__
+sys.modules[__name__].__class__ = _CallableModule

@@ -6,40 +6,40 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import CorruptFileError, InputError, UnsafeFileError, Words
-from pellucid.files import once
+from pellucid.errors import CorruptFileError, InputError, MessagePart, UnsafeFileError
+from pellucid.files import unique_keys
 
 
-def sealed(body: dict[str, Any]) -> bytes:
+def seal(body: dict[str, Any]) -> bytes:
     """The one way in which these facts are written. body: as JSON has it, its "format" among it."""
     return _bytes(json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n")
 
 
-def unsealed(path: Path, newest: int, most: int, again: Words) -> dict[str, Any]:
+def read_sealed(path: Path, newest: int, most: int, remedy: MessagePart) -> dict[str, Any]:
     """The facts that stand in such a file.
 
-    newest: the latest format that is read.  most: bytes.  again: what helps where it is damaged, such as "build again".
+    newest: the latest format that is read.  most: bytes.  remedy: what helps where it is damaged, such as "build again".
     Raises OSError where it cannot be read, CorruptFileError for one that was changed, UnsafeFileError for a link, and
     InputError for one of a later format.
     """
-    content = _content(path, most)
+    content = _read_small_file(path, most)
     try:
-        body: dict[str, Any] = json.loads(content, object_pairs_hook=once)
+        body: dict[str, Any] = json.loads(content, object_pairs_hook=unique_keys)
         later = body["format"]
         body.pop("digest", None)
-        whole = sealed(body) == content
+        is_unchanged = seal(body) == content
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise damaged(path, error, again) from error
+        raise damaged_error(path, error, remedy) from error
     if type(later) is int and newest < later < 1_000_000:
         wrote = f", written by pellucid {str(body['pellucid'])[:20]}" if "pellucid" in body else ""
         reads = f"this pellucid reads up to {newest}: upgrade pellucid, or "
-        raise InputError(f"{path} is of format {later}{wrote}, and {reads}", again)
-    if not whole:
-        raise CorruptFileError(f"{path} was changed, its digest does not fit: restore it, or ", again)
+        raise InputError(f"{path} is of format {later}{wrote}, and {reads}", remedy)
+    if not is_unchanged:
+        raise CorruptFileError(f"{path} was changed, its digest does not fit: restore it, or ", remedy)
     return body
 
 
-def _content(path: Path, most: int) -> bytes:
+def _read_small_file(path: Path, most: int) -> bytes:
     """All of a small file. A pipe or a device has no size, and would be read for ever."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise CorruptFileError(f"{path} is no regular file: put the file itself there")
@@ -52,9 +52,9 @@ def _content(path: Path, most: int) -> bytes:
     return content
 
 
-def damaged(path: Path, error: Exception, again: Words) -> CorruptFileError:
+def damaged_error(path: Path, error: Exception, remedy: MessagePart) -> CorruptFileError:
     """The sentence for a file that says what cannot be."""
-    return CorruptFileError(f"{path} is damaged ({str(error)[:120]}): restore it, or ", again)
+    return CorruptFileError(f"{path} is damaged ({str(error)[:120]}): restore it, or ", remedy)
 
 
 def _digest(body: dict[str, Any]) -> str:

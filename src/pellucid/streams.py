@@ -21,15 +21,15 @@ from pellucid.errors import InputError
 from pellucid.machine import available_cores, inference_mode
 
 Batch = TypeVar("Batch")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
-_BEGINNING = threading.Lock()
+_START_LOCK = threading.Lock()
 """Held while streams begin: PyTorch gives a thread its number when it is first asked, and for this moment that would be
 the number of a stream, for as long as that thread lasts."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_BEGINNING.acquire, after_in_parent=_BEGINNING.release, after_in_child=_BEGINNING.release
+        before=_START_LOCK.acquire, after_in_parent=_START_LOCK.release, after_in_child=_START_LOCK.release
     )
 
 
@@ -37,7 +37,7 @@ if hasattr(os, "register_at_fork"):
 def use_threads() -> int:
     """Sets PyTorch's threads once per process, from `PELLUCID_THREADS` or by never taking more than there are, or
     than OpenMP gives. A fork has one from then on: OpenMP's stay behind, and whoever asks for more waits for ever."""
-    stated, most = os.environ.get("PELLUCID_THREADS"), _sure_threads()
+    stated, most = os.environ.get("PELLUCID_THREADS"), _guaranteed_threads()
     if stated is not None:
         if not (stated.isascii() and stated.isdecimal()) or not 1 <= int(stated) <= 1024:
             raise InputError(f"PELLUCID_THREADS is {stated!r}, expected a whole number from 1 to 1024")
@@ -49,7 +49,7 @@ def use_threads() -> int:
     return torch.get_num_threads()
 
 
-def _sure_threads() -> int:
+def _guaranteed_threads() -> int:
     """Threads that OpenMP, in which PyTorch works, always gives, by OMP_THREAD_LIMIT, OMP_DYNAMIC and
     OMP_MAX_ACTIVE_LEVELS. oneDNN shares a product among as many as it has asked for, and where there are fewer leaves
     the other parts as they were in memory, without a word."""
@@ -64,62 +64,64 @@ def _sure_threads() -> int:
         return sys.maxsize
 
 
-def abreast(count: int) -> int:
+def parallel_batches(count: int) -> int:
     """How many of so many batches are worked on at a time: as many as share the processors evenly."""
-    threads = _own_threads()
+    threads = _current_threads()
     return max(n for n in range(1, threads + 1) if threads % n == 0 and n <= max(count, 1))
 
 
 @inference_mode()
-def side_by_side(work: Callable[[Batch], Made], batches: Sequence[Batch], *, alone: int = 0) -> Iterator[Made]:
+def parallel_map(work: Callable[[Batch], Result], batches: Sequence[Batch], *, sequential: int = 0) -> Iterator[Result]:
     """What `work` makes of each batch, in their order, without gradients.
 
     As many as share the processors evenly are worked on at a time, one of them ahead of what was asked for.
 
-    alone: how many of the first have all processors, one after the other; so have those left over in the end.
+    sequential: how many of the first have all processors, one after the other; so have those left over in the end.
 
     An error of `work` is raised where its answer would stand; batches that have not begun by then never do.
     """
-    threads, left = _own_threads(), len(batches) - alone
-    streams = abreast(left)
-    end = alone + (left // streams * streams if streams > 1 else 0)
-    yield from map(work, batches[:alone])
-    if end > alone:
-        yield from _in_streams(work, batches[alone:end], streams, threads)
+    threads, left = _current_threads(), len(batches) - sequential
+    streams = parallel_batches(left)
+    end = sequential + (left // streams * streams if streams > 1 else 0)
+    yield from map(work, batches[:sequential])
+    if end > sequential:
+        yield from _in_streams(work, batches[sequential:end], streams, threads)
     yield from map(work, batches[end:])
 
 
-def _own_threads() -> int:
-    with _BEGINNING:
+def _current_threads() -> int:
+    with _START_LOCK:
         return torch.get_num_threads()
 
 
-def _in_streams(work: Callable[[Batch], Made], batches: Sequence[Batch], streams: int, threads: int) -> Iterator[Made]:
-    shared, go = threading.Semaphore(0), threading.Event()
+def _in_streams(
+    work: Callable[[Batch], Result], batches: Sequence[Batch], streams: int, threads: int
+) -> Iterator[Result]:
+    started, all_started = threading.Semaphore(0), threading.Event()
     usual: list[int] = []  # what a thread has that begins
 
     def begin() -> None:
         usual.append(torch.get_num_threads())  # asked first, or PyTorch would write it over what is set next
         torch.set_num_threads(threads // streams)
-        shared.release()
-        go.wait()  # nobody is free for a second batch before everyone has begun
+        started.release()
+        all_started.wait()  # nobody is free for a second batch before everyone has begun
 
-    crew = ThreadPoolExecutor(streams, "pellucid-stream", begin)
-    begun: deque[Future[Made]] = deque()
+    executor = ThreadPoolExecutor(streams, "pellucid-stream", begin)
+    futures: deque[Future[Result]] = deque()
     try:
-        with _BEGINNING:
+        with _START_LOCK:
             try:
-                begun.extend(crew.submit(inference_mode()(work), one) for one in batches[:streams])
+                futures.extend(executor.submit(inference_mode()(work), one) for one in batches[:streams])
                 for _ in range(streams):
-                    shared.acquire()
+                    started.acquire()
             finally:
                 torch.set_num_threads(usual[0] if usual else threads)
-        go.set()
+        all_started.set()
         for one in batches[streams:]:
-            begun.append(crew.submit(inference_mode()(work), one))
-            yield begun.popleft().result()
-        while begun:
-            yield begun.popleft().result()
+            futures.append(executor.submit(inference_mode()(work), one))
+            yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
     finally:
-        go.set()
-        crew.shutdown(cancel_futures=True)
+        all_started.set()
+        executor.shutdown(cancel_futures=True)

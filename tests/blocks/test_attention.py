@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid import blocks
-from pellucid.blocks.joined import _lie_so
+from pellucid.blocks.joined import _are_contiguous
 
 
 class Onlooker(dict[str, Tensor]):
@@ -65,7 +65,7 @@ def test_weights_are_what_they_should_be(case: str) -> None:
     attention = made(**settings)
     attention(X, blocks.Pass(**run, watch=seen))
     assert torch.allclose(seen["weights"].sum(-1), torch.ones(2, 4, 7, dtype=torch.float64))
-    allowed = blocks.mask.combine(run.get("mask"), run.get("causal", False), 7, 7, X.device)
+    allowed = blocks.mask.combined_mask(run.get("mask"), run.get("causal", False), 7, 7, X.device)
     if allowed is not None:
         assert torch.equal(seen["weights"] > 0, allowed.expand(2, 4, 7, 7))
     torch.testing.assert_close(seen["weights"] @ seen["value"], seen["heads"], rtol=0, atol=1e-12)
@@ -200,7 +200,7 @@ def test_dropout_in_training_only() -> None:
 
 
 def lies_together(attention: blocks.Attention) -> bool:
-    return _lie_so([attention.query.weight, attention.key.weight, attention.value.weight])
+    return _are_contiguous([attention.query.weight, attention.key.weight, attention.value.weight])
 
 
 @pytest.mark.parametrize(

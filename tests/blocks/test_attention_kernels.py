@@ -16,7 +16,7 @@ from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.cache import Cache
 from pellucid.blocks.steps import Kernels
 from pellucid.errors import InputError
-from pellucid.machine import features
+from pellucid.machine import processor_features
 from tests.checkpoints.families import TINY, save
 from tests.usual import forget_kernels, in_threads
 
@@ -87,7 +87,7 @@ def test_all_look_at_the_same(
         mask = torch.rand(count, source, generator=torch.Generator().manual_seed(1)) < 0.6
         mask[:, source // 2] = True
     with in_threads(threads):
-        found = made.mix(query, key, value, mask, 0.4)
+        found = made.attend_many(query, key, value, mask, 0.4)
     assert found.dtype == dtype
     close(found, wanted(query, key, value, mask, 0.4))
 
@@ -109,17 +109,17 @@ def test_nobody_looks_behind_himself(
         elif hidden == "some of each":
             mask = torch.rand(rows, source, generator=torch.Generator().manual_seed(1)) < 0.6
         with in_threads(threads):
-            found = made.mix(query, key, value, mask, 0.4, causal=True)
+            found = made.attend_many(query, key, value, mask, 0.4, causal=True)
         close(found, wanted(query, key, value, mask, 0.4, causal=True))
 
 
 def test_what_stands_behind_is_not_read_however_large(made: Kernels) -> None:
     query, key, value = (numbers(1, 2, 40, 8, seed=seed) for seed in (1, 2, 3))
-    right = made.mix(query, key, value, None, 1.0, causal=True)
+    right = made.attend_many(query, key, value, None, 1.0, causal=True)
     key[:, :, 20:], value[:, :, 20:] = 1e18, 1e30
-    assert torch.equal(made.mix(query, key, value, None, 1.0, causal=True)[:, :20], right[:, :20])
+    assert torch.equal(made.attend_many(query, key, value, None, 1.0, causal=True)[:, :20], right[:, :20])
     with pytest.raises(InputError, match=r"must agree"):
-        made.mix(query, key[:, :, :30], value[:, :, :30], None, 1.0, causal=True)
+        made.attend_many(query, key[:, :, :30], value[:, :, :30], None, 1.0, causal=True)
 
 
 def test_heads_lie_side_by_side_or_in_any_order(made: Kernels) -> None:
@@ -127,9 +127,9 @@ def test_heads_lie_side_by_side_or_in_any_order(made: Kernels) -> None:
     together = numbers(2, 9, 3, 4, 8)
     query, key, value = together.permute(2, 0, 3, 1, 4)
     right = wanted(query, key, value, None, 0.3)
-    close(made.mix(query, key, value, None, 0.3), right)
-    close(made.mix(query.contiguous(), key, value.contiguous(), None, 0.3), right)
-    close(made.mix(query, key.mT.contiguous().mT, value, None, 0.3), right)
+    close(made.attend_many(query, key, value, None, 0.3), right)
+    close(made.attend_many(query.contiguous(), key, value.contiguous(), None, 0.3), right)
+    close(made.attend_many(query, key.mT.contiguous().mT, value, None, 0.3), right)
 
 
 def test_what_is_hidden_counts_for_nothing(made: Kernels) -> None:
@@ -137,15 +137,15 @@ def test_what_is_hidden_counts_for_nothing(made: Kernels) -> None:
     query, key, value = (numbers(1, 2, 20, 8, seed=seed) for seed in (1, 2, 3))
     mask = torch.ones(1, 20, dtype=torch.bool)
     mask[:, 11:] = False
-    right = made.mix(query, key[:, :, :11], value[:, :, :11], None, 1.0)
+    right = made.attend_many(query, key[:, :, :11], value[:, :, :11], None, 1.0)
     key[:, :, 11:], value[:, :, 15:] = 1e30, torch.nan
-    assert torch.equal(made.mix(query, key, value, mask, 1.0), right)
+    assert torch.equal(made.attend_many(query, key, value, mask, 1.0), right)
 
 
 def test_who_may_look_nowhere_hears_nothing(made: Kernels) -> None:
     query, key, value = (numbers(2, 1, 7, 8, seed=seed) for seed in (1, 2, 3))
     mask = torch.tensor([[False] * 7, [True] * 7])
-    found = made.mix(query, key, value, mask, 1.0)
+    found = made.attend_many(query, key, value, mask, 1.0)
     assert (found[0] == 0).all()
     close(found[1:], wanted(query[1:], key[1:], value[1:], None, 1.0))
 
@@ -155,11 +155,11 @@ def test_who_may_look_nowhere_hears_nothing(made: Kernels) -> None:
 def test_what_is_no_number_stays_none(made: Kernels, broken: float, dtype: torch.dtype) -> None:
     query, key, value = (numbers(1, 1, 40, 8, seed=seed).to(dtype) for seed in (1, 2, 3))
     key[0, 0, 17, 3] = broken
-    found = made.mix(query, key, value, None, 1.0)
+    found = made.attend_many(query, key, value, None, 1.0)
     assert found.isnan().all()
     query[0, 0, 5, 2] = torch.nan
     key[0, 0, 17, 3] = 0
-    found = made.mix(query, key, value, None, 1.0)
+    found = made.attend_many(query, key, value, None, 1.0)
     assert found[0, 5].isnan().all()
     assert found[0, :5].isfinite().all() and found[0, 6:].isfinite().all()
 
@@ -171,10 +171,11 @@ def test_scores_far_apart(made: Kernels) -> None:
         key = torch.full((1, 1, 37, 4), -2e4)
         key[0, 0, place] = 2e4
         close(
-            made.mix(query, key, value, None, 1.0), value[:, :, [place]].expand(-1, -1, 8, -1).transpose(1, 2).double()
+            made.attend_many(query, key, value, None, 1.0),
+            value[:, :, [place]].expand(-1, -1, 8, -1).transpose(1, 2).double(),
         )
     all_low = torch.full((1, 1, 37, 4), -2e4)
-    close(made.mix(query, all_low, value, None, 1.0), wanted(query, all_low, value, None, 1.0))
+    close(made.attend_many(query, all_low, value, None, 1.0), wanted(query, all_low, value, None, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -189,13 +190,13 @@ def test_scores_far_apart(made: Kernels) -> None:
 )
 def test_what_does_not_fit_is_refused(made: Kernels, query: tuple, key: tuple, value: tuple) -> None:
     with pytest.raises(InputError, match=r"query, key and value are float32\[2, 4, 3, 8\]"):
-        made.mix(torch.ones(query), torch.ones(key), torch.ones(value), None, 1.0)
+        made.attend_many(torch.ones(query), torch.ones(key), torch.ones(value), None, 1.0)
 
 
 def test_kinds_that_differ_are_refused(made: Kernels) -> None:
     one = torch.ones(1, 1, 4, 8)
     with pytest.raises(InputError, match="kind"):
-        made.mix(one, one.bfloat16(), one, None, 1.0)
+        made.attend_many(one, one.bfloat16(), one, None, 1.0)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.float64, torch.int32])
@@ -203,7 +204,7 @@ def test_numbers_that_no_kernel_reads_are_refused(made: Kernels, kind: torch.dty
     """They were read as float32, and as many bytes were written beside what was set aside."""
     one = torch.ones(1, 1, 4, 8).to(kind)
     with pytest.raises(InputError, match=r"query, key and value are .* kind"):
-        made.mix(one, one, one, None, 1.0)
+        made.attend_many(one, one, one, None, 1.0)
     if kind.is_floating_point:
         with pytest.raises(InputError, match=r"kinds must agree"):
             made.add_norm(one, one, nn.LayerNorm(8, dtype=kind))
@@ -212,14 +213,14 @@ def test_numbers_that_no_kernel_reads_are_refused(made: Kernels, kind: torch.dty
 def test_a_mask_of_numbers_is_refused(made: Kernels) -> None:
     one = torch.ones(2, 1, 5, 8)
     with pytest.raises(InputError, match=r"mask is int64\[2, 5\].*Bool of as many rows and positions"):
-        made.mix(one, one, one, torch.ones(2, 5, dtype=torch.int64), 1.0)
+        made.attend_many(one, one, one, torch.ones(2, 5, dtype=torch.int64), 1.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 6), (3, 5), (1, 4)])
 def test_a_mask_of_other_sizes_is_refused(made: Kernels, shape: tuple[int, int]) -> None:
     one = torch.ones(2, 1, 5, 8)
     with pytest.raises(InputError, match=r"mask is bool\[.*as many rows and positions"):
-        made.mix(one, one, one, torch.ones(shape, dtype=torch.bool), 1.0)
+        made.attend_many(one, one, one, torch.ones(shape, dtype=torch.bool), 1.0)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -279,7 +280,7 @@ def test_a_sum_of_other_kinds_or_norms_is_pytorchs(made: Kernels, kind: torch.dt
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The queries that a kernel mixes from now on."""
     found: list[tuple[int, ...]] = []
-    mix = Kernels.mix
+    mix = Kernels.attend_many
 
     def counting(self: Kernels, query: Tensor, *rest: object, **said: object) -> Tensor:
         found.append(tuple(query.shape))
@@ -296,7 +297,7 @@ def ids_of(lengths: list[int]) -> tuple[Tensor, Tensor]:
     return ids.where(there, 1), there.long()
 
 
-fast = pytest.mark.skipif("avx512" not in features(), reason="PyTorch's own attention is asked here")
+fast = pytest.mark.skipif("avx512" not in processor_features(), reason="PyTorch's own attention is asked here")
 
 
 @fast
@@ -311,9 +312,9 @@ def test_every_encoder_says_what_it_says_without_kernels(
     asked: list[tuple[int, ...]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if dtype == "bfloat16" and "amx" in features():
+    if dtype == "bfloat16" and "amx" in processor_features():
         pytest.skip("PyTorch's own attention is asked here")
-    module = pellucid.load(save(name, tmp_path / "model"), dtype=dtype).module.swift()
+    module = pellucid.load(save(name, tmp_path / "model"), dtype=dtype).module.packed_copy()
     ids, there = ids_of(lengths)
     with torch.inference_mode():
         found = module(ids, attention_mask=there).last_hidden_state
@@ -334,10 +335,10 @@ def test_a_decoder_says_what_it_says_without_kernels(
     name: str, dtype: str, way: str, tmp_path: Path, asked: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Texts side by side, one that is remembered, and two in one row, which are mixed one by one."""
-    if dtype == "bfloat16" and "amx" in features():
+    if dtype == "bfloat16" and "amx" in processor_features():
         pytest.skip("PyTorch's own products are asked here")
     facts = {"max_position_embeddings": 2000} | ({"sliding_window": None} if name == "mistral" else {})
-    module = pellucid.load(save(name, tmp_path / "model", **facts), dtype=dtype).module.swift()
+    module = pellucid.load(save(name, tmp_path / "model", **facts), dtype=dtype).module.packed_copy()
     ids, _ = ids_of({"a prompt": [100], "end to end": [1200]}.get(way, [20] * 30))
 
     def said() -> Tensor:
@@ -360,12 +361,12 @@ def test_small_batches_are_pytorchs(tmp_path: Path, asked: list[tuple[int, ...]]
     """It goes by the batch alone, so that a text has the same numbers whatever came before."""
     model = pellucid.load(save("bert", tmp_path / "model"))
     ids, there = ids_of([20] * 3)
-    first = model.module.swift()(ids, attention_mask=there).last_hidden_state
+    first = model.module.packed_copy()(ids, attention_mask=there).last_hidden_state
     assert not asked
     many, all_there = ids_of([20] * 30)
-    model.module.swift()(many, attention_mask=all_there)
+    model.module.packed_copy()(many, attention_mask=all_there)
     assert asked
-    assert torch.equal(model.module.swift()(ids, attention_mask=there).last_hidden_state, first)
+    assert torch.equal(model.module.packed_copy()(ids, attention_mask=there).last_hidden_state, first)
 
 
 def test_threads_that_ask_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import torch
 
 from pellucid.blocks import code_image, machine_code
 from pellucid.blocks.availability import usable_kernels
-from pellucid.blocks.code_image import Image, linked
-from pellucid.blocks.steps import Plain
+from pellucid.blocks.code_image import Image, link
+from pellucid.blocks.steps import PlainTable
 from pellucid.errors import ResourceError
 from tests.usual import forget_kernels
 
@@ -49,7 +49,7 @@ ANYWHERE = {"reloc": "pic", "codemodel": "small"}
 
 
 def test_code_finds_its_numbers_and_what_is_outside_wherever_it_lies() -> None:
-    code = linked(object_code(**ANYWHERE))
+    code = link(object_code(**ANYWHERE))
     several = [Image(code) for _ in range(3)]
     places = [one.address("chosen") for one in several]
     assert len(set(places)) == 3
@@ -62,17 +62,17 @@ def test_code_finds_its_numbers_and_what_is_outside_wherever_it_lies() -> None:
 
 def test_an_address_that_a_process_would_have_to_write_into_the_code_is_refused() -> None:
     with pytest.raises(RuntimeError, match="their code asks for a place in way 1, which has no distance"):
-        linked(object_code(reloc="static", codemodel="large"))
+        link(object_code(reloc="static", codemodel="large"))
 
 
 def test_numbers_that_would_be_written_are_refused() -> None:
     """An image is read and run, and never written."""
     with pytest.raises(RuntimeError, match=r"their code writes into \.data"):
-        linked(object_code("global", **ANYWHERE))
+        link(object_code("global", **ANYWHERE))
 
 
 def test_a_process_that_may_not_run_it_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = linked(object_code(**ANYWHERE))
+    code = link(object_code(**ANYWHERE))
     monkeypatch.setattr(
         code_image.mmap, "PROT_EXEC", 1 << 20
     )  # which the system refuses, as it refuses the true one there
@@ -93,5 +93,5 @@ def test_kernels_run_linked_once_or_in_each_process(
         forget_kernels()
         kernels = usable_kernels()
         assert kernels is not None and isinstance(kernels.code, Image) is links
-        torch.testing.assert_close(kernels.product(x, [Plain(table)]), x @ table.T, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(kernels.product(x, [PlainTable(table)]), x @ table.T, rtol=1e-5, atol=1e-5)
     forget_kernels()

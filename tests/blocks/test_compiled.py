@@ -37,12 +37,12 @@ from pellucid.blocks import (
 )
 from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.steps import Kernels, Plain
+from pellucid.blocks.steps import Kernels, PlainTable
 from pellucid.errors import InputError
-from pellucid.files import listed, write_whole
+from pellucid.files import folder_entries, write_atomically
 from pellucid.generation import read_settings, write
-from pellucid.generation.loop import writer
-from pellucid.machine import processor
+from pellucid.generation.loop import generation_module
+from pellucid.machine import processor_info
 from tests.checkpoints.families import TINY, save
 from tests.quick import few
 from tests.usual import forget_kernels, in_threads
@@ -103,7 +103,7 @@ def test_a_product(made: Kernels, dtype: torch.dtype, many: int, rows: tuple[int
         table = (table * 40).clamp(-127, 127).to(dtype) if dtype == torch.int8 else table.to(dtype)
         scale = numbers(count, seed=7) if dtype == torch.int8 else None
         bias = numbers(count, seed=i + 9) if i % 2 == 0 else None
-        tables.append(Plain(table, scale, bias))
+        tables.append(PlainTable(table, scale, bias))
         product = x.double() @ table.double().T * (1 if scale is None else scale.double())
         wanted.append(product if bias is None else product + bias)
     close(made.product(x, tables), torch.cat(wanted, dim=1))
@@ -112,7 +112,7 @@ def test_a_product(made: Kernels, dtype: torch.dtype, many: int, rows: tuple[int
 @pytest.mark.parametrize("head", [2, 6, 8])
 def test_the_two_halves_of_a_head_become_neighbours(made: Kernels, head: int) -> None:
     x, table, bias = numbers(2, 16), numbers(3 * head, 16), numbers(3 * head, seed=4)
-    found = made.product(x, [Plain(table, None, bias, head), Plain(table[:head])])
+    found = made.product(x, [PlainTable(table, None, bias, head), PlainTable(table[:head])])
     plain = F.linear(x.double(), table.double(), bias.double()).unflatten(1, (3, 2, head // 2))
     close(found[:, : 3 * head], plain.transpose(2, 3).flatten(1))
     close(found[:, 3 * head :], x.double() @ table[:head].double().T)
@@ -131,14 +131,14 @@ def test_a_norm(made: Kernels, shape: tuple[int, ...]) -> None:
 def test_a_gate(made: Kernels, given: torch.dtype, inner: int) -> None:
     both = (numbers(2, 2 * inner) * 10).to(given)
     gate, pre = both.double().chunk(2, dim=-1)
-    found = made.gated(both)
+    found = made.gated_activation(both)
     assert found.dtype == torch.float32
     close(found, F.silu(gate) * pre, within=2e-6)
 
 
 def test_a_gate_at_the_ends_of_the_numbers(made: Kernels) -> None:
     gate = torch.tensor([-3e38, -1e4, -120.0, -88.0, -20.0, -0.0, 0.0, 1e-30, 20.0, 88.0, 120.0, 1e30, torch.nan])
-    found = made.gated(torch.cat((gate, torch.ones_like(gate)))[None])[0]
+    found = made.gated_activation(torch.cat((gate, torch.ones_like(gate)))[None])[0]
     wanted = F.silu(gate.double())
     assert torch.isnan(found[-1])
     torch.testing.assert_close(found[:-1].double(), wanted[:-1], rtol=1e-6, atol=1e-30)
@@ -146,11 +146,11 @@ def test_a_gate_at_the_ends_of_the_numbers(made: Kernels) -> None:
 
 def test_a_number_is_narrowed_as_pytorch_does() -> None:
     """Halves to the even one, beyond the greatest to infinity."""
-    from pellucid.blocks.numba_language import narrowed
+    from pellucid.blocks.numba_language import to_bfloat16
 
     ties = torch.arange(2**16, dtype=torch.int32).mul(2**15).add(0x42C80000).view(torch.float32)
     given = torch.cat((ties[(ties > 100) & (ties < 3.4e38)], torch.tensor([3.39e38, 3.4e38])))
-    found = np.array([narrowed(number) for number in given.numpy()], dtype=np.uint16)
+    found = np.array([to_bfloat16(number) for number in given.numpy()], dtype=np.uint16)
     assert np.array_equal(found, given.bfloat16().view(torch.uint16).numpy())
 
 
@@ -193,7 +193,7 @@ def test_a_position_and_what_it_sees(
         wanted = (scores.softmax(-1)[:, :, None] @ every_value).flatten(1)
         assert found.dtype == torch.float32
         close(found, wanted, within=4e-6)
-    held = remembered.held()
+    held = remembered.stored()
     close(held[0], torch.stack(keys, dim=2))
     close(held[1], torch.stack(values, dim=2))
 
@@ -209,7 +209,7 @@ def test_what_is_no_number_stays_none(made: Kernels, broken: float) -> None:
     x = torch.ones(1, 8)
     x[0, 3] = broken
     assert not made.norm(x, torch.ones(8), 1e-6)[0, 3].isfinite()
-    assert not made.product(x, [Plain(torch.ones(4, 8))]).isfinite().any()
+    assert not made.product(x, [PlainTable(torch.ones(4, 8))]).isfinite().any()
 
 
 @pytest.mark.parametrize("held", [(2, 4, 5, 8), (1, 2, 5, 8), (1, 4, 5, 6)], ids=["rows", "heads", "width"])
@@ -240,7 +240,7 @@ def test_a_mask_of_other_slots_is_refused(made: Kernels, shape: tuple[int, int])
 
 def test_what_does_not_lie_straight_is_read_as_it_is(made: Kernels) -> None:
     both, together = numbers(6, 2).T, numbers(24, 2).T
-    close(made.gated(both), F.silu(both.double()[:, :3]) * both.double()[:, 3:])
+    close(made.gated_activation(both), F.silu(both.double()[:, :3]) * both.double()[:, 3:])
     close(made.attend(together, KeyValues(2), 1, 1, 1.0), together[:, 16:].double())
 
 
@@ -273,7 +273,7 @@ def test_every_family_says_what_it_says_without_kernels(
     folder = save(name, tmp_path / "model", **facts)
     model = pellucid.load(folder)
     quick = steps(model, prompts)
-    assert any(type(part).__module__ == compiled.__name__ for part in writer(model.loaded).modules())
+    assert any(type(part).__module__ == compiled.__name__ for part in generation_module(model.loaded).modules())
     without()
     slow = steps(pellucid.load(folder), prompts)
     for found, wanted in zip(quick, slow, strict=True):
@@ -300,7 +300,7 @@ def test_a_table_is_not_held_twice(tmp_path: Path) -> None:
     own = {parameter.untyped_storage().data_ptr() for parameter in model.module.parameters()}
     tables = [
         table.numbers
-        for part in model.module.swift().modules()
+        for part in model.module.packed_copy().modules()
         if isinstance(part, compiled.CompiledLinear)
         for table in part.tables
     ]
@@ -313,7 +313,7 @@ def test_a_table_is_not_held_twice(tmp_path: Path) -> None:
 def test_numbers_of_another_width_are_refused(dtype: str, width: int, tmp_path: Path) -> None:
     """The kernels read by addresses: they would read beside the table."""
     folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
-    twin = pellucid.load(folder, dtype=dtype).module.swift()
+    twin = pellucid.load(folder, dtype=dtype).module.packed_copy()
     layer = twin.layers[0]
     for part in (layer.attention.output, layer.feed_forward.down, layer.attention_norm, twin.head.decoder):
         assert part(torch.ones(1, 1, 96 if part is layer.feed_forward.down else 64)).isfinite().all()
@@ -324,7 +324,7 @@ def test_numbers_of_another_width_are_refused(dtype: str, width: int, tmp_path: 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
 def test_one_row_that_does_not_lie_straight(dtype: str, tmp_path: Path) -> None:
     folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
-    output = pellucid.load(folder, dtype=dtype).module.swift().layers[0].attention.output
+    output = pellucid.load(folder, dtype=dtype).module.packed_copy().layers[0].attention.output
     row = numbers(64, 2)[:, 0]
     assert torch.equal(output(row), output(row.contiguous()))
     torch.testing.assert_close(output(row), output(row[None])[0])
@@ -386,7 +386,7 @@ def test_padding_before_a_text_that_is_read_token_by_token(tmp_path: Path) -> No
     model = pellucid.load(save("llama", tmp_path / "model"))
     ids, mask = torch.tensor([[0, 0, 5], [5, 6, 7]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
     said = []
-    for module in (model.module.swift(), model.module):
+    for module in (model.module.packed_copy(), model.module):
         cache = module.new_cache(3)
         with torch.no_grad():
             said.append([module(ids[:, i : i + 1], mask[:, i : i + 1], cache=cache)["logits"] for i in range(3)])
@@ -395,13 +395,15 @@ def test_padding_before_a_text_that_is_read_token_by_token(tmp_path: Path) -> No
 
 def test_whoever_looks_on_sees_the_plain_blocks(tmp_path: Path) -> None:
     model = pellucid.load(save("llama", tmp_path / "model"))
-    assert not any(type(part).__module__ == compiled.__name__ for part in writer(model.loaded, swift=False).modules())
+    assert not any(
+        type(part).__module__ == compiled.__name__ for part in generation_module(model.loaded, packed=False).modules()
+    )
 
 
 def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
     weight, x = numbers(48, 32), numbers(1, 32)
     linear = quantized.Int8Linear(*rounding.to_8_bits(48, 32, rounding.in_blocks([weight])), numbers(48, seed=8))
-    few = compiled.for_few(linear, [], [], None)
+    few = compiled.compiled_linear(linear, [], [], None)
     close(few(x), x.double() @ (linear.codes.double() * linear.scale.double()[:, None]).T + linear.bias.double())
     close(few(x[None]), few(x)[None].double())
 
@@ -445,32 +447,32 @@ def test_what_is_compiled_is_found_again(alone: Path) -> None:
 @pytest.mark.parametrize("name", ["kernels", "calls"])
 def test_another_wording_has_a_file_of_its_own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = find_spec(f"pellucid.blocks.{name}")
-    before = machine_code._place()
+    before = machine_code._cache_path()
     assert source is not None and source.origin is not None
     source.origin = str(tmp_path / "other.py")
     Path(source.origin).write_bytes(b"# in other words")
     others = {f"pellucid.blocks.{name}": source}
     monkeypatch.setattr(machine_code, "find_spec", lambda name: others.get(name) or find_spec(name))
-    assert machine_code._place() != before
+    assert machine_code._cache_path() != before
 
 
 @pytest.mark.parametrize("other", [{"flags": "fpu sse2"}, {"model": "of no processor"}, {}])
 def test_another_processor_has_a_file_of_its_own(other: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A home may be shared by many machines."""
-    before, here = machine_code._place(), processor()
+    before, here = machine_code._cache_path(), processor_info()
     assert here and "processor" not in here  # its number among those of this machine
     monkeypatch.setattr(machine_code, "processor", lambda: here | other if other else {})
-    assert machine_code._place() != before
+    assert machine_code._cache_path() != before
 
 
 def test_another_setting_of_what_compiles_has_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = machine_code._place()
+    before = machine_code._cache_path()
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
-    assert machine_code._place() != before
+    assert machine_code._cache_path() != before
 
 
 @pytest.mark.parametrize(
-    "call", [calls.Norm, calls.Gated, calls.ProductTable, calls.Product, calls.Remember, calls.Mix]
+    "call", [calls.Norm, calls.GatedActivation, calls.ProductTable, calls.Product, calls.StoreKeyValue, calls.AttendOne]
 )
 def test_a_kernel_is_told_nothing_that_it_does_not_know(call: type) -> None:
     call(rows=3)
@@ -493,31 +495,33 @@ def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: st
     kept = file.read_bytes()
     assert hashlib.sha256(file.name.encode() + kept[machine_code.DIGEST :]).digest() == kept[: machine_code.DIGEST]
     assert file.stat().st_mode & 0o777 == 0o600
-    close(again.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]), torch.full((1, 2), 4.0).double())
+    close(again.product(torch.ones(1, 4), [PlainTable(torch.ones(2, 4))]), torch.full((1, 2), 4.0).double())
 
 
 def test_a_file_that_others_can_swap_is_not_run(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link leads elsewhere tomorrow, and code of another name is of another wording."""
     usable_kernels()
     file, code = only(alone), only(alone).read_bytes()[machine_code.DIGEST :]
-    assert machine_code._kept(file) == code
-    assert machine_code._kept(file.rename(tmp_path / "elsewhere")) is None
-    assert machine_code._kept((tmp_path / "elsewhere").rename(file)) == code
+    assert machine_code._cached_code(file) == code
+    assert machine_code._cached_code(file.rename(tmp_path / "elsewhere")) is None
+    assert machine_code._cached_code((tmp_path / "elsewhere").rename(file)) == code
     file.rename(tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
-    assert machine_code._kept(file) is None and machine_code._kept(tmp_path / file.name) == code
+    assert machine_code._cached_code(file) is None and machine_code._cached_code(tmp_path / file.name) == code
     file.unlink()
     os.mkfifo(file)
-    assert machine_code._kept(file) is None
+    assert machine_code._cached_code(file) is None
     monkeypatch.setattr(os, "getuid", lambda: 4242)
-    assert machine_code._kept(tmp_path / file.name) is None
+    assert machine_code._cached_code(tmp_path / file.name) is None
 
 
 def test_while_it_is_written_nobody_else_may_write_it(tmp_path: Path) -> None:
     before, seen = os.umask(0), []
     try:
-        write_whole(tmp_path / "x", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777), rights=0o600)
-        write_whole(tmp_path / "y", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777))
+        write_atomically(
+            tmp_path / "x", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777), rights=0o600
+        )
+        write_atomically(tmp_path / "y", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777))
     finally:
         os.umask(before)
     assert seen == [0o600, 0o666]
@@ -579,7 +583,7 @@ def test_settings_of_numba_leave_no_code_that_ends_a_later_process(
         text=True,
         check=True,
     )
-    assert "its kernels cannot be used: they call NRT_" in run.stderr and listed(alone) == []
+    assert "its kernels cannot be used: they call NRT_" in run.stderr and folder_entries(alone) == []
 
 
 @pytest.mark.parametrize(
@@ -634,4 +638,4 @@ def test_without_numba_the_packed_blocks_do_the_work(
     model = pellucid.load(save("llama", tmp_path / "model"))
     assert len(steps(model, [[5, 6, 7]])) == 9
     assert usable_kernels() is None and not alone.exists()
-    assert not any(type(part).__module__ == compiled.__name__ for part in model.module.swift().modules())
+    assert not any(type(part).__module__ == compiled.__name__ for part in model.module.packed_copy().modules())

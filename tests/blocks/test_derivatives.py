@@ -122,7 +122,7 @@ def test_what_comes_between_cuts_no_more_than_itself(folder: Path, dtype: str, b
             else:
                 rows = torch.tensor(chosen[between])
                 now = now[rows]
-                cache.choose(rows, since=3 if between == "the same behind others" else 0)
+                cache.select_rows(rows, since=3 if between == "the same behind others" else 0)
         start = 8 if between == "a pass without" else 5
         for i in range(start, 12):
             found = model.module(now[:, i : i + 1], cache=cache).logits

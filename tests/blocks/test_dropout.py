@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pellucid.blocks.dropout import LASTS, POOL, Chance
+from pellucid.blocks.dropout import POOL, STEPS_PER_POOL, DropoutMasks
 
 SHAPE = (64, 1024)
 
@@ -11,7 +11,7 @@ SHAPE = (64, 1024)
 def mask_of(
     seed: int = 0, step: int = 0, piece: int = 0, skipped: int = 0, dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    chance = Chance(seed, dtype)
+    chance = DropoutMasks(seed, dtype)
     chance.begin(step, piece)
     for _ in range(skipped):
         chance.mask((1,), 0.1)
@@ -21,7 +21,7 @@ def mask_of(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("share", [0.1, 0.15, 0.5, 0.75])
 def test_so_many_are_dropped_and_the_mean_stays(share: float, dtype: torch.dtype) -> None:
-    found = Chance(3, dtype).mask((2048, 1024), share).double()
+    found = DropoutMasks(3, dtype).mask((2048, 1024), share).double()
     count = found.numel()
     error = (share * (1 - share) / count) ** 0.5
     assert abs(float((found == 0).double().mean()) - share) < 5 * error
@@ -46,14 +46,14 @@ def test_neighbouring_masks_do_not_repeat() -> None:
     first = mask_of()
     others = [mask_of(skipped=n) for n in range(1, 80)]
     others += [mask_of(piece=n) for n in range(1, 9)] + [mask_of(step=n) for n in range(1, 9)]
-    others += [mask_of(seed=n) for n in range(1, 9)] + [mask_of(step=n * LASTS) for n in range(1, 5)]
+    others += [mask_of(seed=n) for n in range(1, 9)] + [mask_of(step=n * STEPS_PER_POOL) for n in range(1, 5)]
     for other in others:
         agree = float(((first > 0) == (other > 0)).double().mean())
         assert agree == pytest.approx(0.82, abs=0.01)  # 0.9 x 0.9 + 0.1 x 0.1
 
 
 def test_no_two_masks_of_a_piece_begin_at_one_place() -> None:
-    chance = Chance(0, torch.float32)
+    chance = DropoutMasks(0, torch.float32)
     for piece in range(50):
         chance.begin(0, piece)
         places = [chance.mask((1,), 0.1).storage_offset() for _ in range(200)]
@@ -62,7 +62,7 @@ def test_no_two_masks_of_a_piece_begin_at_one_place() -> None:
 
 def test_the_same_words_give_the_same_masks() -> None:
     assert torch.equal(mask_of(5, 700, 2, 3), mask_of(5, 700, 2, 3))
-    chance = Chance(5, torch.float32)
+    chance = DropoutMasks(5, torch.float32)
     for step in (0, 700, 64, 1, 700):
         chance.begin(step, 2)
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_the_same_words_give_the_same_masks() -> None:
 
 
 def test_a_mask_larger_than_the_pool_is_made_of_several() -> None:
-    found = Chance(0, torch.float32).mask((3, POOL // 2 + 11), 0.1)
+    found = DropoutMasks(0, torch.float32).mask((3, POOL // 2 + 11), 0.1)
     assert abs(float((found == 0).double().mean()) - 0.1) < 0.001
     halves = found.flatten()[: 2 * (POOL // 2)].view(2, -1) > 0
     assert float((halves[0] == halves[1]).double().mean()) == pytest.approx(0.82, abs=0.01)

@@ -13,7 +13,7 @@ import pellucid
 from pellucid.blocks import grouped, rounding
 from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.calls import GROUP
-from pellucid.blocks.grouped import Grouped, GroupedLinear, GroupedTable, real_numbers
+from pellucid.blocks.grouped import Grouped, GroupedLinear, GroupedTable, dequantised
 from pellucid.blocks.rounding import GRID, in_blocks
 from pellucid.edits import add
 from pellucid.errors import InputError
@@ -59,7 +59,7 @@ def off(found: Tensor, wanted: Tensor) -> float:
 def test_a_product_is_that_of_the_numbers(bits: int, many: int, rows: int, width: int) -> None:
     assert usable_kernels()
     table, x, bias = laid(bits, numbers(rows, width)), numbers(many, width, seed=4), numbers(rows, seed=5)
-    wanted = x.double() @ real_numbers(table).double().T
+    wanted = x.double() @ dequantised(table).double().T
     linear, biased = GroupedLinear(*table), GroupedLinear(*table, bias)
     near = 0.01 if bits == 4 and many >= grouped.MANY else EXACT  # as real numbers, in bfloat16 where that is quicker
     assert linear(x).dtype == torch.float32
@@ -73,7 +73,7 @@ def test_a_product_is_that_of_the_numbers(bits: int, many: int, rows: int, width
 def test_a_product_as_real_numbers(bits: int, real: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without kernels, and of many rows on a processor that is quicker so."""
     table, x = laid(bits, numbers(144, 96)), numbers(200, 96, seed=4)
-    linear, wanted = GroupedLinear(*table), x.double() @ real_numbers(table).double().T
+    linear, wanted = GroupedLinear(*table), x.double() @ dequantised(table).double().T
     monkeypatch.setattr(grouped, "multiplies_bytes", lambda device: True)
     monkeypatch.setattr(grouped, "fastest_dtype", lambda device: torch.float32)
     assert off(linear(x), wanted) < EXACT
@@ -91,11 +91,9 @@ def test_a_product_as_real_numbers(bits: int, real: torch.dtype, monkeypatch: py
 def test_real_numbers_by_a_kernel(rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are those of NumPy, all of them and some, in both kinds."""
     table, some = laid(4, numbers(rows, width)), slice(16, 64)
-    found = [
-        real_numbers(table, part, kind) for part in (slice(None), some) for kind in (torch.float32, torch.bfloat16)
-    ]
+    found = [dequantised(table, part, kind) for part in (slice(None), some) for kind in (torch.float32, torch.bfloat16)]
     monkeypatch.setattr(grouped, "usable_kernels", lambda: None)
-    wanted = real_numbers(table)
+    wanted = dequantised(table)
     for part, (wide, narrow) in zip((wanted, wanted[some]), (found[:2], found[2:]), strict=True):
         torch.testing.assert_close(wide, part, rtol=1e-6, atol=1e-6)
         assert narrow.dtype == torch.bfloat16
@@ -108,7 +106,7 @@ def test_numbers_are_half_a_step_away_at_the_most(bits: int) -> None:
     weight = numbers(208, 160)
     weight[3], weight[4, 32:64], weight[5] = 0, 0, weight[5] * 1e-20
     weight[6, :32] *= 100  # its row's other groups keep nearly their own scale
-    groups, found = weight.unflatten(1, (-1, GROUP)), real_numbers(laid(bits, weight)).unflatten(1, (-1, GROUP))
+    groups, found = weight.unflatten(1, (-1, GROUP)), dequantised(laid(bits, weight)).unflatten(1, (-1, GROUP))
     step = (groups.amax(-1) - groups.amin(-1)) / ((1 << bits) - 1)
     zero = (groups.amax(-1) + groups.amin(-1) + step) / 2
 
@@ -126,9 +124,9 @@ def test_numbers_are_half_a_step_away_at_the_most(bits: int) -> None:
 def test_a_row_by_its_id(bits: int) -> None:
     table, ids = laid(bits, numbers(80, 96)), torch.tensor([[3, 79], [16, 3]])
     found = GroupedTable(*table)
-    torch.testing.assert_close(found(ids), real_numbers(table)[ids], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found(ids), dequantised(table)[ids], rtol=1e-6, atol=1e-6)
     assert found.num_embeddings == 80 and found.size == 80 * 96
-    assert torch.equal(real_numbers(table, slice(16, 48)), real_numbers(table)[16:48])
+    assert torch.equal(dequantised(table, slice(16, 48)), dequantised(table)[16:48])
 
 
 @pytest.mark.parametrize("sign", [-1, 1], ids=["scales below 0", "above"])
@@ -143,9 +141,9 @@ def test_codes_that_come_in_4_bits_stay(sign: int) -> None:
     assert grids.shape[-1] == GRID
     codes = torch.cat((pairs & 15, pairs >> 4), dim=-1).float()
     wanted = (codes - 8) * told[..., :1].float() + told[..., 1:].float()
-    found = real_numbers(grouped.to_4_bits(64, 96, in_blocks([grids.flatten(1)]))).unflatten(1, (-1, GROUP))
+    found = dequantised(grouped.to_4_bits(64, 96, in_blocks([grids.flatten(1)]))).unflatten(1, (-1, GROUP))
     assert (found - wanted).abs().max() < 0.04  # of steps of up to 1.1
-    plain, _, _ = rounding._kept(grids.flatten(1))
+    plain, _, _ = rounding._unpacked_grids(grids.flatten(1))
     assert torch.equal(plain.unflatten(1, (-1, GROUP)).float(), codes)
 
 
@@ -174,7 +172,7 @@ def test_a_gradient_finds_its_way_back(bits: int) -> None:
     """It would else be that of what goes around the tables alone, without a word."""
     table, x = laid(bits, numbers(32, 64)), numbers(5, 64).requires_grad_()
     GroupedLinear(*table)(x).sum().backward()
-    wanted = real_numbers(table).sum(0).expand(5, -1)
+    wanted = dequantised(table).sum(0).expand(5, -1)
     torch.testing.assert_close(x.grad, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
     with torch.no_grad():
         assert not GroupedLinear(*table)(x).requires_grad
@@ -214,7 +212,7 @@ def test_one_large_number_leaves_its_row_s_other_groups_alone(bits: int, mean: f
     plain = numbers(32, 576) + mean
     large = plain.clone()
     large[:, 7] = 250
-    alone, beside = (off(real_numbers(laid(bits, one))[:, GROUP:], one[:, GROUP:]) for one in (plain, large))
+    alone, beside = (off(dequantised(laid(bits, one))[:, GROUP:], one[:, GROUP:]) for one in (plain, large))
     assert beside < 2 * alone + (0.01 if mean else 0)
 
 

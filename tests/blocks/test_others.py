@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from pellucid import blocks
 from pellucid.blocks.packed import PackedLinear
-from pellucid.blocks.packing import Packing, real
-from pellucid.blocks.twin import evaluating, packed
+from pellucid.blocks.packing import Packing, float_packing
+from pellucid.blocks.twin import evaluation_copy, packed_copy
 
 
 def test_sinusoids_are_the_paper_s() -> None:
@@ -60,25 +60,25 @@ def test_the_packed_twin_agrees(name: str, dtype: torch.dtype) -> None:
     block = blocks.FeedForward(32, 64, activation=name).eval()
     x = torch.randn(3, 5, 32)
     with torch.inference_mode():
-        found = packed(block, real(dtype, torch.device("cpu")))(x.to(dtype)).float()
+        found = packed_copy(block, float_packing(dtype, torch.device("cpu")))(x.to(dtype)).float()
         bound = 1e-6 if dtype == torch.float32 else 3e-2
         torch.testing.assert_close(found, block(x), rtol=0, atol=bound)
 
 
 def test_packing_happens_where_the_processor_can() -> None:
-    block = packed(torch.nn.Linear(8, 8), Packing(torch.float32))
+    block = packed_copy(torch.nn.Linear(8, 8), Packing(torch.float32))
     assert isinstance(block, PackedLinear) == torch.backends.mkldnn.is_available()
-    assert not isinstance(packed(torch.nn.Linear(8, 8), Packing(torch.float64)), PackedLinear)
+    assert not isinstance(packed_copy(torch.nn.Linear(8, 8), Packing(torch.float64)), PackedLinear)
 
 
 def test_an_evaluating_twin_shares_numbers_and_leaves_training_alone() -> None:
     block = blocks.FeedForward(8, 16, dropout=0.5).train()
-    twin = evaluating(block)
+    twin = evaluation_copy(block)
     assert block.training and block.dropout.training and not twin.dropout.training
     assert twin.up.weight is block.up.weight
     x = torch.randn(2, 3, 8)
     assert torch.equal(twin(x), twin(x))
-    assert evaluating(block.eval()) is block
+    assert evaluation_copy(block.eval()) is block
 
 
 def test_masks() -> None:
@@ -87,6 +87,6 @@ def test_masks() -> None:
     assert blocks.padding_mask(torch.tensor([[1, 0]])).tolist() == [[[[True, False]]]]
     assert blocks.causal_mask(2, 3)[0, 0].tolist() == [[True, True, False], [True, True, True]]
     bias = torch.tensor([[1.0, 2.0]])
-    summand = blocks.mask.additive(torch.tensor([[True, False]]), bias, torch.float32)
+    summand = blocks.mask.additive_mask(torch.tensor([[True, False]]), bias, torch.float32)
     assert summand.tolist() == [[1.0, torch.finfo(torch.float32).min]]
     assert F.softmax(summand, dim=-1).tolist() == [[1.0, 0.0]]

@@ -6,10 +6,10 @@ from torch import Tensor
 
 from pellucid import blocks
 from pellucid.blocks.cache import KeyValues, LayerCache
-from pellucid.blocks.packed import BEHIND, FUSED
+from pellucid.blocks.packed import FUSED, INPLACE_ACTIVATIONS
 from pellucid.blocks.packing import Packing, Widening
 from pellucid.blocks.relative import RotaryPositions
-from pellucid.blocks.twin import packed
+from pellucid.blocks.twin import packed_copy
 
 
 class Onlooker:
@@ -40,7 +40,7 @@ def run(first: int, count: int, cache: LayerCache | None, watch: Onlooker | None
 @torch.inference_mode()
 def test_packed_attention_agrees_seen_and_unseen(options: dict[str, int]) -> None:
     plain = attention(**options)
-    swift = packed(plain, Packing(torch.float32))
+    swift = packed_copy(plain, Packing(torch.float32))
     x = torch.randn(2, 9, 32)
     pieces = [(0, 4), (4, 1), (5, 3), (8, 1)]
     for seen in ([False] * 4, [True] * 4, [False, True, False, True], [True, False, True, False]):
@@ -59,7 +59,7 @@ def test_packed_attention_agrees_seen_and_unseen(options: dict[str, int]) -> Non
 @torch.inference_mode()
 def test_packed_attention_agrees_without_memory_or_rotation() -> None:
     plain = attention()
-    swift = packed(plain, Packing(torch.float32))
+    swift = packed_copy(plain, Packing(torch.float32))
     x = torch.randn(2, 9, 32)
     for one in (blocks.Pass(), blocks.Pass(causal=True), run(0, 9, None)):
         torch.testing.assert_close(swift(x, one), plain(x, one), rtol=0, atol=1e-6)
@@ -74,7 +74,7 @@ def test_a_long_prompt_in_bfloat16(length: int, fastest: torch.dtype, monkeypatc
         pytest.skip("oneDNN has no products of bfloat16 on this processor")
     monkeypatch.setattr("pellucid.blocks.packed.fastest_dtype", lambda device: fastest)
     plain = attention()
-    swift = packed(plain, Packing(torch.bfloat16))
+    swift = packed_copy(plain, Packing(torch.bfloat16))
     x = torch.randn(2, length + 1, 32)
     ours, theirs = LayerCache(length + 1), LayerCache(length + 1)
     for first, count in ((0, length), (length, 1)):
@@ -93,8 +93,8 @@ def test_an_activation_behind_the_product_or_within(
     torch.manual_seed(5)
     monkeypatch.setattr("pellucid.blocks.packed.features", lambda: known)
     plain = blocks.FeedForward(32, 64, activation=activation).eval()
-    swift = packed(plain, layout)
-    assert (swift.up.behind is None) == (activation not in BEHIND or "avx512" in known)
+    swift = packed_copy(plain, layout)
+    assert (swift.up.behind is None) == (activation not in INPLACE_ACTIVATIONS or "avx512" in known)
     for rows in (1, 40, 100):
         x = torch.randn(rows, 32)
         torch.testing.assert_close(swift(x).float(), plain(x), rtol=0, atol=1e-6 if type(layout) is Packing else 2e-3)
@@ -109,6 +109,6 @@ def test_keys_and_values_come_back_as_they_were_written(widths: tuple[int, int])
     for i in range(2):
         assert torch.equal(held[i], torch.cat((first[i], second[i]), dim=2))
     kept = [both[torch.tensor([2, 0])] for both in held]
-    memory.choose(torch.tensor([2, 0]))
-    for found, wanted in zip(memory.held(), kept):
+    memory.select_rows(torch.tensor([2, 0]))
+    for found, wanted in zip(memory.stored(), kept):
         assert torch.equal(found, wanted)

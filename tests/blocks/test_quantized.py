@@ -12,10 +12,10 @@ import torch
 import pellucid
 from pellucid import compat
 from pellucid.blocks import quantized, rounding
-from pellucid.blocks.quantized import GROUP, Int4Linear, Int8Linear, Int8Table, OfFewBits
+from pellucid.blocks.quantized import GROUP, Int4Linear, Int8Linear, Int8Table, LowBitModule
 from pellucid.errors import InputError
 from pellucid.generation import read_settings, write
-from pellucid.machine import multiplies_bytes
+from pellucid.machine import has_int8_products
 from pellucid.models import count
 from tests.parity.reference import tiny
 from tests.products import in_an_older_processor, of_that_kind
@@ -54,7 +54,7 @@ def test_a_product_in_4_bits(rows: int, texts: int) -> None:
 @pytest.mark.parametrize("rows", [16, 96, 400])
 @pytest.mark.parametrize("texts", [5, 40])
 def test_a_product_in_8_bits(rows: int, texts: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if whole and not multiplies_bytes(torch.device("cpu")):
+    if whole and not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
     monkeypatch.setattr(quantized, "ENOUGH", 1)
     monkeypatch.setattr(quantized, "multiplies_bytes", lambda device: whole)
@@ -84,7 +84,7 @@ def test_rows_that_lie_across_are_multiplied(rows: int) -> None:
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of 8 bits with 8 bits, where the processor has them: without, oneDNN's sums run over."""
-    if not multiplies_bytes(torch.device("cpu")):
+    if not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
     monkeypatch.setattr(quantized, "ENOUGH", 1)
     monkeypatch.setattr(quantized, "multiplies_bytes", lambda device: True)
@@ -153,11 +153,11 @@ assert (quantized.Int8Linear(codes, scale)(x) - wanted).abs().max() < 0.02 * wan
 def test_a_table_of_4_bits_is_read_back(dtype: torch.dtype) -> None:
     weight = numbers(128, 96)
     packed = Int4Linear(*rounding.to_4_bits(128, 96, rounding.in_blocks([weight])), None)
-    if not quantized._side_by_side():
+    if not quantized._packed_width():
         assert torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512")
         pytest.skip("PyTorch packs rows otherwise on this processor")
     wanted = stand_for(*rounding.codes_of_4_bits(weight)).to(dtype)
-    found = quantized._real(packed.codes, packed.scale_and_zero, dtype).T
+    found = quantized._dequantised(packed.codes, packed.scale_and_zero, dtype).T
     torch.testing.assert_close(found, wanted, rtol=0, atol=0.02)  # a step is ten times as much
 
 
@@ -228,7 +228,7 @@ def test_tables_that_are_tied_stay_one(name: str, bits: int, checkpoint: Callabl
     assert count(small.module) == count(real.module)
     for one in (small, pickle.loads(pickle.dumps(small)), copy.deepcopy(small)):
         rows = [
-            part.codes if isinstance(part, OfFewBits) else part.weight
+            part.codes if isinstance(part, LowBitModule) else part.weight
             for part in one.module.modules()
             if of_tokens(part, real.config)
         ]

@@ -7,9 +7,9 @@ from pellucid import blocks
 from pellucid.blocks import widened
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.cache import LayerCache
-from pellucid.blocks.packing import Packing, Widening, real
+from pellucid.blocks.packing import Packing, Widening, float_packing
 from pellucid.blocks.relative import RotaryPositions
-from pellucid.blocks.twin import packed
+from pellucid.blocks.twin import packed_copy
 from pellucid.blocks.widened import MANY, SEVERAL, WidenedLinear, WidenedTable
 from tests.products import in_an_older_processor, of_that_kind
 
@@ -77,7 +77,7 @@ def test_rows_of_a_table_come_as_they_are_kept(dtype: torch.dtype) -> None:
 def test_attention_reads_a_prompt_and_goes_on(native: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     plain = blocks.Attention(32, 4, num_key_value_heads=2).eval()
-    swift, length = packed(plain, Widening(dtype)), MANY + 5
+    swift, length = packed_copy(plain, Widening(dtype)), MANY + 5
     x, ours, theirs = torch.randn(1, length + 1, 32), LayerCache(length + 1), LayerCache(length + 1)
     for first, count in ((0, length), (length, 1)):
         now, places = x[:, first : first + count], torch.arange(first, first + count)[None]
@@ -92,7 +92,7 @@ def test_attention_reads_a_prompt_and_goes_on(native: bool, dtype: torch.dtype) 
 def test_it_is_chosen_where_float32_is_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
     for quicker in (torch.float32, torch.bfloat16):
         monkeypatch.setattr("pellucid.blocks.packing.product_dtype", lambda dtype, device, quicker=quicker: quicker)
-        chosen = real(torch.bfloat16, torch.device("cpu"))
+        chosen = float_packing(torch.bfloat16, torch.device("cpu"))
         assert type(chosen) is (Widening if quicker == torch.float32 else Packing)
 
 

@@ -65,7 +65,7 @@ def keys(model_type: str) -> list[str]:
     """Every key of `config.json` that the family's page reads or insists on, and some that every page reads."""
     page = family(model_type).keys
     computed = [key for part in page.computed for key in part.keys]
-    return sorted({*page.plain, *page.aliases, *page.only, *computed, "architectures", "id2label", "num_labels"})
+    return sorted({*page.our_names, *page.aliases, *page.fixed, *computed, "architectures", "id2label", "num_labels"})
 
 
 EVERY_KEY = [(model_type, key) for model_type in TINY for key in keys(model_type)]

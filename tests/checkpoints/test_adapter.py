@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import pellucid
-from pellucid.checkpoints.adapter_facts import FILE, NUMBERS
+from pellucid.checkpoints.adapter_facts import FILE, WEIGHTS_FILES
 from pellucid.checkpoints.adapter_save import save_adapter
 from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.load import open_checkpoint, read_config, read_tokenizer
@@ -23,7 +23,7 @@ from pellucid.errors import (
     PellucidError,
     UnsafeFileError,
 )
-from pellucid.training.low_rank import attached, merged, save
+from pellucid.training.low_rank import attach_adapters, merge_adapters, save
 from pellucid.training.settings import Settings
 from tests.checkpoints import peft_files
 from tests.checkpoints.builders import edit_json, one_sentence, save_bin, with_header
@@ -48,7 +48,7 @@ KINDS = [
 ]
 NAMES = [f"{kind}-{head}" for kind, head in KINDS]
 IDS = torch.tensor([[5, 9, 17, 31, 2], [7, 11, 40, 3, 2]])
-NUMBERS_OF = NUMBERS[0]
+NUMBERS_OF = WEIGHTS_FILES[0]
 
 
 def base_of(folder: Path, kind: str, head: str | None, **facts: Any) -> Path:
@@ -65,13 +65,13 @@ def base_of(folder: Path, kind: str, head: str | None, **facts: Any) -> Path:
 def adapted(base: Path, folder: Path, settings: Settings | None = None, **said: Any) -> "tuple[Path, pellucid.Model]":
     """An adapter on a base, its numbers chance, and the model that it makes."""
     settings = settings or Settings(lora=3, lora_alpha=5, adapter_only=True)
-    loaded = attached(open_checkpoint(base, **said), settings)
+    loaded = attach_adapters(open_checkpoint(base, **said), settings)
     chance = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for one in loaded.module.parameters():
             if one.requires_grad:
                 one.add_(0.2 * torch.randn(one.shape, generator=chance))
-    return save(loaded, settings, folder), pellucid.Model(merged(loaded))
+    return save(loaded, settings, folder), pellucid.Model(merge_adapters(loaded))
 
 
 @torch.no_grad()
@@ -194,7 +194,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A base with a tokenizer and no head, and an adapter that tells labels."""
     root = tmp_path_factory.mktemp("pair")
     base = golden.write("bert-body", root / "base")
-    learns = attached(open_checkpoint(base, head="sequence-classification"), SETTINGS)
+    learns = attach_adapters(open_checkpoint(base, head="sequence-classification"), SETTINGS)
     with torch.no_grad():
         for one in learns.module.parameters():
             if one.requires_grad:
@@ -277,7 +277,7 @@ def test_one_saved_over_the_other_leaves_nothing_behind(tmp_path: Path) -> None:
     head = "sequence-classification"
     assert torch.equal(answer(pellucid.load(folder), head), answer(model, head))
     settings = Settings(lora=2, adapter_only=True)
-    save(attached(open_checkpoint(base), settings), settings, folder, overwrite=True)
+    save(attach_adapters(open_checkpoint(base), settings), settings, folder, overwrite=True)
     assert sorted(path.name for path in folder.iterdir()) == [FILE, NUMBERS_OF]
 
 
@@ -286,10 +286,10 @@ def test_a_pickle_is_read_as_carefully_as_any(tmp_path: Path) -> None:
     theirs = peft_files.written(base, tmp_path / "adapter", "causal-lm", target_modules=["q_proj"])
     numbers = load_file(tmp_path / "adapter" / NUMBERS_OF)
     (tmp_path / "adapter" / NUMBERS_OF).unlink()
-    save_bin(numbers, tmp_path / "adapter" / NUMBERS[1])
+    save_bin(numbers, tmp_path / "adapter" / WEIGHTS_FILES[1])
     found = answer(pellucid.load(tmp_path / "adapter"), "causal-lm")
     torch.testing.assert_close(found, peft_files.answer(theirs, IDS, "causal-lm"), rtol=0, atol=1e-5)
-    save_bin({"base_model.model.x": print}, tmp_path / "adapter" / NUMBERS[1])
+    save_bin({"base_model.model.x": print}, tmp_path / "adapter" / WEIGHTS_FILES[1])
     with pytest.raises(UnsafeFileError, match="asks for more than tensors"):
         pellucid.load(tmp_path / "adapter")
 
@@ -444,7 +444,7 @@ def test_a_base_of_another_shape(facts: dict[str, Any], whole: tuple[Path, Path]
 def test_an_adapter_is_no_base(whole: tuple[Path, Path], tmp_path: Path) -> None:
     loaded = open_checkpoint(whole[1])
     with pytest.raises(InputError, match="is an adapter itself"):
-        attached(loaded, Settings(lora=2, adapter_only=True))
+        attach_adapters(loaded, Settings(lora=2, adapter_only=True))
     folder = tmp_path / "adapter"
     folder.mkdir()
     for path in whole[1].iterdir():

@@ -11,7 +11,7 @@ import pellucid
 from pellucid.checkpoints.adapter_facts import FILE
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.errors import CheckpointMismatchError, InputError
-from pellucid.training.low_rank import attached
+from pellucid.training.low_rank import attach_adapters
 from pellucid.training.settings import Settings
 from tests.checkpoints import peft_files
 from tests.checkpoints.builders import edit_json, with_tensors
@@ -171,8 +171,8 @@ def test_what_the_format_cannot_say_is_told_before_it_learns(
     base = base_of(tmp_path, kind, head)
     said: dict[str, Any] = {"lora": 2, "lora_beside": (name,)}
     with pytest.raises(InputError, match=f"{says}.*pass adapter_only=False, by which the whole model is written"):
-        attached(open_checkpoint(base), Settings(**said, adapter_only=True))
-    attached(open_checkpoint(base), Settings(**said))
+        attach_adapters(open_checkpoint(base), Settings(**said, adapter_only=True))
+    attach_adapters(open_checkpoint(base), Settings(**said))
 
 
 def test_what_the_base_lacks_is_said(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_same_maps_as_the_library(named: list[str]) -> None:
         }
         theirs: Any = check_target_module_exists(SimpleNamespace(**said), module)
         meant = bool(theirs) and not isinstance(theirs, _ExcludedModule)
-        key = read_targets(said).leaving_out(module)
+        key = read_targets(said).excluding_key(module)
         assert (key is None) == meant, (said, module)
         seen.add(key)
     assert named == [] or seen == {None, "target_modules", "exclude_modules", "layers_to_transform"}
@@ -54,6 +54,6 @@ def test_the_same_maps_as_the_library(named: list[str]) -> None:
 @pytest.mark.parametrize("named", [None, "all-linear", r".*\.(q|k)_proj", "(a+)+$"])
 def test_what_an_expression_means_is_left_open(named: str | None) -> None:
     targets = read_targets({"target_modules": named, "exclude_modules": "(a+)+$"})
-    assert targets.leaving_out("a" * 40 + ".b") is None
+    assert targets.excluding_key("a" * 40 + ".b") is None
     targets = read_targets({"target_modules": ["q"], "layers_to_transform": [1], "layers_pattern": "(a+)+"})
-    assert targets.leaving_out("a" * 40 + ".0.q") is None
+    assert targets.excluding_key("a" * 40 + ".0.q") is None

@@ -47,20 +47,20 @@ def test_padding_is_the_models_and_a_mask_comes_where_it_is_needed(classifier: p
         "input_ids": [[5, 6, 7], [9, 2, 2]],
         "attention_mask": [[1, 1, 1], [1, 0, 0]],
     }
-    assert as_batch(classifier.loaded, [[5, 6, 7], [9]], left=True)["input_ids"].tolist() == [[5, 6, 7], [2, 2, 9]]
+    assert as_batch(classifier.loaded, [[5, 6, 7], [9]], pad_left=True)["input_ids"].tolist() == [[5, 6, 7], [2, 2, 9]]
     assert set(as_batch(classifier.loaded, [[5, 6], [9, 8]])) == {"input_ids"}
 
 
 def test_what_a_decoder_has_read_stands_beside_it() -> None:
     facts = TINY["bart"] | {"pad_token_id": 1}
     loaded = pellucid.build(pellucid.Config.of("bart", **facts), seed=1).loaded
-    batch = as_batch(loaded, [[5, 6]], [[0, 0]], written=[[7]])
+    batch = as_batch(loaded, [[5, 6]], [[0, 0]], decoder_rows=[[7]])
     assert set(batch) == {"input_ids", "decoder_input_ids"}
-    batch = as_batch(loaded, [[5, 6], [7, 8]], written=[[7], [8, 9]])
+    batch = as_batch(loaded, [[5, 6], [7, 8]], decoder_rows=[[7], [8, 9]])
     assert batch["decoder_input_ids"].tolist() == [[7, 1], [8, 9]]
     assert batch["decoder_attention_mask"].tolist() == [[1, 0], [1, 1]] and "attention_mask" not in batch
 
 
 @pytest.mark.parametrize("kind", [Encoder, Decoder, EncoderDecoder])
 def test_what_a_network_reads_is_what_a_pass_takes(kind: type[Encoder | Decoder | EncoderDecoder]) -> None:
-    assert set(kind.reads) <= set(inspect.signature(kind.forward).parameters)
+    assert set(kind.input_names) <= set(inspect.signature(kind.forward).parameters)

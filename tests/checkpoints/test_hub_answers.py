@@ -12,7 +12,7 @@ import pytest
 import pellucid
 from pellucid.checkpoints import hub_answers
 from pellucid.checkpoints.hub_answers import Answers, StrangeAnswerError
-from pellucid.checkpoints.location import client
+from pellucid.checkpoints.location import hub_client
 from tests.checkpoints.builders import WEIGHTS, good
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, fails, found, running
 
@@ -193,10 +193,10 @@ def test_nobody_waits_for_a_day(end: str, headers: dict[str, str], hub: Hub, hom
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A session of the hub's client that may speak to this machine."""
-    monkeypatch.setattr(client().constants, "HF_HUB_OFFLINE", False)
-    client().close_session()
-    yield client().get_session()
-    client().close_session()
+    monkeypatch.setattr(hub_client().constants, "HF_HUB_OFFLINE", False)
+    hub_client().close_session()
+    yield hub_client().get_session()
+    hub_client().close_session()
 
 
 def test_what_is_told_has_its_time_and_its_number(session: Any, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,8 +239,8 @@ def test_nothing_is_sent_that_would_not_be_heard(session: Any, hub: Hub) -> None
     def asked(breaks: int) -> Any:
         tries.append(1)
         if len(tries) <= breaks:
-            client().close_session()
-        return client().get_session().head(address, headers=answers.headers)
+            hub_client().close_session()
+        return hub_client().get_session().head(address, headers=answers.headers)
 
     assert answers.of(lambda: asked(2)).status_code == 200 and len(tries) == 3
     hub.asked.clear()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub.utils import WeakFileLock
 
-from pellucid.checkpoints.cache import is_whole, stands_for
+from pellucid.checkpoints.cache import is_complete, update_ref
 from tests.checkpoints.builders import WEIGHTS, good, with_file
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, asking, fails, found, words
 
@@ -37,14 +37,14 @@ def test_a_file_that_was_cut_short_is_fetched_anew(file: str, hub: Hub, home: Pa
     snapshot = found(hub, home)
     for mend in (lambda: ask(hub.url, home, "pull", NAME).stdout.strip(), lambda: str(found(hub, home))):
         os.truncate(snapshot / file, 0 if file == CONFIG else (snapshot / file).stat().st_size - 5_000)
-        assert not is_whole(snapshot)
+        assert not is_complete(snapshot)
         rows = json.loads(ask(hub.url, home, "models", "--json").stdout)
         assert f"incomplete: another size than on the hub: {file}" in {row["state"] for row in rows}
         told = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr
         assert f"o/tiny has {file} in another size than the hub lists: it may answer otherwise; run: pellucid" in told
         hub.asked.clear()
         assert mend() == str(snapshot)
-        assert hub.fetched() == {file} and is_whole(snapshot)
+        assert hub.fetched() == {file} and is_complete(snapshot)
         same(snapshot, tmp_path / "repository")
 
 
@@ -130,7 +130,7 @@ def test_a_list_that_cannot_be_read_is_asked_for_again(hub: Hub, home: Path, tmp
         for how in ([], ["-q"]):
             listed.write_text(text)
             done = ask(hub.url, home, *how, "pull", NAME)
-            assert done.returncode == 0 and is_whole(snapshot)
+            assert done.returncode == 0 and is_complete(snapshot)
             assert done.stderr.count("Ignoring corrupted tree cache file") == (0 if how else said), done.stderr
             assert json.loads(listed.read_text())["files"]
 
@@ -186,13 +186,13 @@ def test_whoever_asked_last_says_what_a_name_stands_for(tmp_path: Path) -> None:
     repository, now = tmp_path / "models--o--tiny", time.time_ns()
     old, new = (repository / "snapshots" / (digit * 40) for digit in "12")
     ref = repository / "refs" / "main"
-    stands_for("main", old, now - 20)  # the older one is done first
-    stands_for("main", new, now - 10)
+    update_ref("main", old, now - 20)  # the older one is done first
+    update_ref("main", new, now - 10)
     assert ref.read_text() == new.name
-    stands_for("main", old, now - 20)
+    update_ref("main", old, now - 20)
     assert ref.read_text() == new.name
     os.utime(ref, ns=(now + 10**12, now + 10**12))  # by a clock that was wrong
-    stands_for("main", old, now)
+    update_ref("main", old, now)
     assert ref.read_text() == old.name
 
 

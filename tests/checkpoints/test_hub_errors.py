@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.checkpoints.location import Where
+from pellucid.checkpoints.location import HubOptions
 from pellucid.checkpoints.source import locate
 from tests.checkpoints.builders import WEIGHTS, good, one_sentence
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, closed_port, fails, found, words
@@ -183,15 +183,15 @@ def test_what_was_stored_and_is_not_there_says_how_to_store_it(hub: Hub, home: P
 
 def test_a_cache_has_a_place(tmp_path: Path) -> None:
     with pytest.raises(pellucid.InputError, match=r"^the name is empty, expected the path of a file or folder$"):
-        Where(cache_dir="")
+        HubOptions(cache_dir="")
     with pytest.raises(pellucid.InputError, match=r"^5 is int, expected the path of a file or folder$"):
-        Where(cache_dir=5)
+        HubOptions(cache_dir=5)
 
 
 def test_a_token_is_never_shown() -> None:
-    assert "hf_" not in repr(Where(token="hf_right\n")) and Where(token="hf_right\n").token == "hf_right"
+    assert "hf_" not in repr(HubOptions(token="hf_right\n")) and HubOptions(token="hf_right\n").token == "hf_right"
     with pytest.raises(pellucid.InputError, match=r"^the token, given, stored or in HF_TOKEN, is none of the hub"):
-        Where(token="hf_bäd")
+        HubOptions(token="hf_bäd")
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,10 @@ def test_a_cache_that_cannot_be_read_names_the_place(tmp_path: Path) -> None:
     with pytest.raises(
         pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*refs/main.*mend or delete /"
     ):
-        locate("o/tiny", Where(cache_dir=tmp_path))
+        locate("o/tiny", HubOptions(cache_dir=tmp_path))
     at.rmdir()
     at.write_bytes(b"\xff\xfe")
     with pytest.raises(
         pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*: mend or delete .*models--o--tiny"
     ):
-        locate("o/tiny", Where(cache_dir=tmp_path))
+        locate("o/tiny", HubOptions(cache_dir=tmp_path))

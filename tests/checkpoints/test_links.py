@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import pellucid
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.inventory import _licence, _state
-from pellucid.checkpoints.load import account, read_config, read_tokenizer
+from pellucid.checkpoints.load import read_config, read_plan, read_tokenizer
 from tests.checkpoints.builders import UNSAFE, as_bin, good, listing, save_bin, sentence, shards, vocabulary
 from tests.checkpoints.convert.exports import export, tiny_bert
 from tests.checkpoints.convert.test_onnx_hostile import graph, outside
@@ -119,7 +119,7 @@ FORMS: dict[str, Form] = {
 }
 FOREIGN: dict[str, Form] = {"onnx": onnx, "ctranslate2": ctranslate2}
 
-READ: tuple[Use, ...] = (pellucid.load, account, read_config, read_tokenizer, _state, _licence)
+READ: tuple[Use, ...] = (pellucid.load, read_plan, read_config, read_tokenizer, _state, _licence)
 
 
 def converts(folder: Path) -> object:

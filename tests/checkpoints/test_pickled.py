@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pellucid.checkpoints.pickled import OLDEST, read_pickled
+from pellucid.checkpoints.pickled import LEGACY_MAGIC, read_pickled
 from pellucid.errors import CorruptFileError, PellucidError, UnsafeFileError
 
 
@@ -52,7 +52,7 @@ def test_tensors_come_back(write: Any, tmp_path: Path) -> None:
     }
     wanted |= {"learned": torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))}
     path = write(tmp_path / "a.bin", wanted)
-    assert path.read_bytes().startswith(OLDEST) is (write is oldest)
+    assert path.read_bytes().startswith(LEGACY_MAGIC) is (write is oldest)
     found = read_pickled(path)
     assert all(torch.equal(found[name], wanted[name]) and found[name].dtype == wanted[name].dtype for name in wanted)
 
@@ -151,7 +151,7 @@ def test_nothing_is_called(write: Any, call: Any, tmp_path: Path, monkeypatch: p
 def test_a_pickle_behind_the_right_beginning_is_looked_at_too(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     call = Calling(os.mkdir, "was-run")
-    path.write_bytes(OLDEST + pickle.dumps(1001, 2) + pickle.dumps(call, 2) + pickle.dumps({}, 2))
+    path.write_bytes(LEGACY_MAGIC + pickle.dumps(1001, 2) + pickle.dumps(call, 2) + pickle.dumps({}, 2))
     with pytest.raises(UnsafeFileError):
         read_pickled(path)
 

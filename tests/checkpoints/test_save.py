@@ -25,12 +25,12 @@ from torch.nn.utils import parametrize, prune
 
 import pellucid
 from pellucid.checkpoints.convert import convert
-from pellucid.checkpoints.folder import beside, write_tensors
+from pellucid.checkpoints.folder import atomic_folder, write_tensors
 from pellucid.checkpoints.network import check_network
-from pellucid.checkpoints.tensors import note_in, spans
+from pellucid.checkpoints.tensors import read_metadata, tensor_spans
 from pellucid.config import Head, MaskedLM, SequenceClassification, TokenClassification
 from pellucid.errors import InputError, NotFoundError
-from pellucid.files import write_whole
+from pellucid.files import write_atomically
 from tests.checkpoints.builders import (
     KIND,
     PICKLED,
@@ -236,7 +236,7 @@ def test_no_moment_of_saving_changes_the_umask(
     monkeypatch.setattr(os, "umask", never)
     plain = tmp_path / "plain"
     plain.touch()
-    folder, whole = tiny.save(tmp_path / "model"), write_whole(tmp_path / "whole", lambda file: file.write(b"1"))
+    folder, whole = tiny.save(tmp_path / "model"), write_atomically(tmp_path / "whole", lambda file: file.write(b"1"))
     for path in (folder / "config.json", folder / WEIGHTS, whole):
         assert path.stat().st_mode == plain.stat().st_mode
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "plain", "whole"]
@@ -251,7 +251,7 @@ def test_a_file_that_is_written_over_keeps_its_rights(rights: int, tmp_path: Pat
     def write(file: IO[bytes]) -> None:
         seen.append(os.fstat(file.fileno()).st_mode & 0o777)
 
-    assert write_whole(path, write).stat().st_mode & 0o777 == rights and seen == [rights]
+    assert write_atomically(path, write).stat().st_mode & 0o777 == rights and seen == [rights]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
@@ -404,7 +404,7 @@ def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
     parametrize.register_parametrization(new, "bias", nn.Tanh())
     parametrize.remove_parametrizations(new, "bias")
     new.register_forward_hook(lambda *given: heard.append(given))
-    module.swift()
+    module.packed_copy()
     wrapped = module.layers[0].feed_forward
     of_class = wrapped.forward
     wrapped.forward = lambda *given: of_class(*given)
@@ -627,7 +627,7 @@ def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: 
 def test_a_second_process_does_not_save_into_the_same_folder(tmp_path: Path, tiny: pellucid.Model) -> None:
     folder = good(tmp_path / "model")
     before = digests(tmp_path)
-    with pytest.raises(ZeroDivisionError), beside(folder):
+    with pytest.raises(ZeroDivisionError), atomic_folder(folder):
         refused = "another process saves into .*model: wait until it is done, or choose a new folder"
         with pytest.raises(InputError, match=refused):
             tiny.save(folder, overwrite=True)
@@ -675,8 +675,13 @@ def test_a_note_is_written_in_one_order(tmp_path: Path) -> None:
     for i in range(6):
         write_tensors(tensors, tmp_path / str(i), note)
     assert len({(tmp_path / str(i)).read_bytes() for i in range(6)}) == 1
-    assert note_in(tmp_path / "0") == note | {"format": "pt"} and list(note_in(tmp_path / "0"))[:2] == ["a", "b"]
-    assert set(spans(tmp_path / "0")) == {"a", "b"} and torch.equal(load_file(tmp_path / "0")["b"], torch.ones(3))
+    assert read_metadata(tmp_path / "0") == note | {"format": "pt"} and list(read_metadata(tmp_path / "0"))[:2] == [
+        "a",
+        "b",
+    ]
+    assert set(tensor_spans(tmp_path / "0")) == {"a", "b"} and torch.equal(
+        load_file(tmp_path / "0")["b"], torch.ones(3)
+    )
 
 
 @torch.no_grad()
@@ -760,7 +765,7 @@ def test_of_two_users_with_unlike_rights_the_second_is_refused(tiny: pellucid.Mo
     with open_folder() as place:
         (shared := place / "shared").mkdir()
         shared.chmod(0o777)
-        with beside(shared) as new:
+        with atomic_folder(shared) as new:
             as_nobody(work)
             (new / "config.json").write_text("{}")
         assert names(shared) == ["config.json"] and names(place) == ["shared"]

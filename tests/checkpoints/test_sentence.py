@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 import pellucid
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.checkpoints.sentence import READ, STATED, read_pooling
+from pellucid.checkpoints.sentence import SENTENCE_CONFIG, TRANSFORMER_CONFIGS, read_pooling
 from pellucid.config.pooling import Pooling
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 from tests.checkpoints.builders import KIND, edit_json, modules
@@ -40,16 +40,16 @@ def encoded(folder: Path, **how: Any) -> torch.Tensor:
 
 
 def lower(folder: Path) -> None:
-    say(folder, READ[0], do_lower_case=True)
+    say(folder, TRANSFORMER_CONFIGS[0], do_lower_case=True)
 
 
 def short_by_another_name(folder: Path) -> None:
-    (folder / READ[0]).rename(folder / "sentence_roberta_config.json")
+    (folder / TRANSFORMER_CONFIGS[0]).rename(folder / "sentence_roberta_config.json")
     say(folder, "sentence_roberta_config.json", max_seq_length=4)
 
 
 def narrow(folder: Path) -> None:
-    say(folder, STATED, truncate_dim=7)
+    say(folder, SENTENCE_CONFIG, truncate_dim=7)
 
 
 def turned_round(folder: Path) -> None:
@@ -57,7 +57,7 @@ def turned_round(folder: Path) -> None:
 
 
 def prompted(folder: Path) -> None:
-    say(folder, STATED, prompts=PROMPTS, default_prompt_name="document")
+    say(folder, SENTENCE_CONFIG, prompts=PROMPTS, default_prompt_name="document")
     say(folder, POOLED, include_prompt=False)
 
 
@@ -74,7 +74,7 @@ def test_a_setting_is_the_reference_s_and_outlives_saving(folder: Path, change: 
 
 
 def test_a_cut_vector_is_compared_and_scaled_as_such(folder: Path) -> None:
-    say(folder, STATED, truncate_dim=7)
+    say(folder, SENTENCE_CONFIG, truncate_dim=7)
     model, theirs = pellucid.load(folder), SentenceTransformer(str(folder), device="cpu")
     scaled = encoded(folder, normalize_embeddings=True)
     torch.testing.assert_close(model.embed(TEXTS, normalize=True), scaled, rtol=0, atol=1e-5)
@@ -96,7 +96,7 @@ def test_prompts_are_kept_for_whoever_reads_them(folder: Path, caplog: pytest.Lo
 
 
 def test_a_prompt_before_every_text_is_refused(folder: Path) -> None:
-    say(folder, STATED, prompts=PROMPTS, default_prompt_name="query")
+    say(folder, SENTENCE_CONFIG, prompts=PROMPTS, default_prompt_name="query")
     with pytest.raises(CheckpointMismatchError, match="default_prompt_name is 'query', a prompt before every text"):
         pellucid.load(folder)
 
@@ -110,7 +110,7 @@ def test_texts_that_the_library_puts_into_a_chat_template_are_refused(tmp_path: 
         match=r"modality_config is .*'message'.*without a chat template, for its last_hidden_state",
     ):
         pellucid.load(folder)
-    edit_json(folder / READ[0], lambda found: found.pop("modality_config"))
+    edit_json(folder / TRANSFORMER_CONFIGS[0], lambda found: found.pop("modality_config"))
     wanted = torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3]))
     torch.testing.assert_close(pellucid.load(folder).embed(TEXTS[:3]), wanted, rtol=0, atol=1e-5)
     assert not torch.allclose(wanted, torch.tensor(theirs.encode(TEXTS[:3])), atol=1e-2)
@@ -121,7 +121,7 @@ def test_texts_that_the_library_puts_into_a_chat_template_are_refused(tmp_path: 
     [["text"], *({"text": {"method": "forward", "method_output_name": name}} for name in ("pooler_output", "logits"))],
 )
 def test_a_text_that_is_not_read_as_everywhere_is_refused(folder: Path, found: Any) -> None:
-    say(folder, READ[0], modality_config=found)
+    say(folder, TRANSFORMER_CONFIGS[0], modality_config=found)
     with pytest.raises(CheckpointMismatchError, match=r"modality_config is .*texts as they are"):
         pellucid.load(folder)
 
@@ -129,10 +129,10 @@ def test_a_text_that_is_not_read_as_everywhere_is_refused(folder: Path, found: A
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        (STATED, {"truncate_dim": 0}, "truncate_dim is 0, expected a whole number"),
-        (STATED, {"prompts": ["query: "]}, "prompts is .*, expected texts by name"),
-        (STATED, {"prompts": {"query": 5}}, "prompts is .*, expected texts by name"),
-        (READ[0], {"do_lower_case": "no"}, "do_lower_case is 'no', expected true or false"),
+        (SENTENCE_CONFIG, {"truncate_dim": 0}, "truncate_dim is 0, expected a whole number"),
+        (SENTENCE_CONFIG, {"prompts": ["query: "]}, "prompts is .*, expected texts by name"),
+        (SENTENCE_CONFIG, {"prompts": {"query": 5}}, "prompts is .*, expected texts by name"),
+        (TRANSFORMER_CONFIGS[0], {"do_lower_case": "no"}, "do_lower_case is 'no', expected true or false"),
         (POOLED, {"include_prompt": 1}, "include_prompt is 1, expected true or false"),
     ],
 )
@@ -143,11 +143,20 @@ def test_a_value_of_another_kind_is_refused(folder: Path, name: str, values: dic
 
 
 def test_a_key_that_nobody_knows_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    say(folder, READ[0], colour="blue", model_args={}, model_kwargs={"torch_dtype": "float16", "use_cache": False})
+    say(
+        folder,
+        TRANSFORMER_CONFIGS[0],
+        colour="blue",
+        model_args={},
+        model_kwargs={"torch_dtype": "float16", "use_cache": False},
+    )
     with caplog.at_level(logging.WARNING, "pellucid"):
         read_pooling(folder)
-    assert f"{READ[0]}: these keys are not known and were left alone: colour" in caplog.text
-    assert f"{READ[0]}: these keys are not known and were left alone: model_kwargs.torch_dtype" in caplog.text
+    assert f"{TRANSFORMER_CONFIGS[0]}: these keys are not known and were left alone: colour" in caplog.text
+    assert (
+        f"{TRANSFORMER_CONFIGS[0]}: these keys are not known and were left alone: model_kwargs.torch_dtype"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +172,7 @@ def test_a_key_that_nobody_knows_is_named(folder: Path, caplog: pytest.LogCaptur
     ],
 )
 def test_a_setting_that_overrules_other_files_is_refused(folder: Path, key: str, setting: dict[str, Any]) -> None:
-    say(folder, READ[0], **{key: setting | {"trust_remote_code": False}})
+    say(folder, TRANSFORMER_CONFIGS[0], **{key: setting | {"trust_remote_code": False}})
     with pytest.raises(CheckpointMismatchError, match=f"{key} sets '{next(iter(setting))}', which is not followed"):
         pellucid.load(folder)
 
@@ -213,13 +222,13 @@ def test_a_transformer_in_a_folder_of_its_own_is_refused(folder: Path, alone: bo
 def test_the_length_of_a_sentence_goes_over_the_tokenizer_s(folder: Path) -> None:
     say(folder, "tokenizer_config.json", model_max_length=4)
     short = encoded(folder)
-    say(folder, READ[0], max_seq_length=7)
+    say(folder, TRANSFORMER_CONFIGS[0], max_seq_length=7)
     wanted = encoded(folder)
     assert not torch.allclose(short, wanted, atol=1e-2)
     model = pellucid.load(folder)
     torch.testing.assert_close(model.embed(TEXTS), wanted, rtol=0, atol=1e-5)
     torch.testing.assert_close(encoded(model.save(folder.parent / "again")), wanted, rtol=0, atol=1e-5)
-    say(folder, READ[0], max_seq_length=None)
+    say(folder, TRANSFORMER_CONFIGS[0], max_seq_length=None)
     torch.testing.assert_close(pellucid.load(folder).embed(TEXTS), short, rtol=0, atol=1e-5)
 
 
@@ -250,7 +259,7 @@ def test_that_others_take_the_states_of_a_decoder_is_told(
 
 
 def test_half_a_character_is_saved_as_none(folder: Path) -> None:
-    (folder / STATED).write_text(json.dumps({"prompts": {"query": "a\ud800"}}))
+    (folder / SENTENCE_CONFIG).write_text(json.dumps({"prompts": {"query": "a\ud800"}}))
     say(folder, "tokenizer_config.json", chat_template="{{messages}}\ud800")
     model = pellucid.load(folder)
     again = pellucid.load(model.save(folder.parent / "again"))

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import pellucid
-from pellucid.checkpoints.load import account
+from pellucid.checkpoints.load import read_plan
 from tests.checkpoints.builders import MISMATCH, WEIGHTS
 
 FACTS: dict[str, Any] = {
@@ -66,7 +66,7 @@ def test_of_two_biases_the_one_that_is_computed_with_counts(
         model = same_answers(kind, folder)
     assert torch.equal(model.module.head.decoder.bias, other)
     said = [record.getMessage() for record in caplog.records if record.name == "pellucid"]
-    assert [one.place.theirs for one in account(folder).doubled if one.overruled] == [f"{prefix}bias"]
+    assert [one.location.tensor_name for one in read_plan(folder).duplicates if one.may_differ] == [f"{prefix}bias"]
     assert said == [f"{prefix}bias and {prefix}decoder.bias differ: the second counts, as in the reference"]
     for dtype in ("int8", "int4"):
         packed = pellucid.load(folder, dtype=dtype)
@@ -85,7 +85,7 @@ def test_either_of_them_is_enough_and_neither_is_not(kind: str, tied: bool, tmp_
     for name in names:
         save_file(tensors | {name: bias}, folder / WEIGHTS, metadata={"format": "pt"})
         assert torch.equal(pellucid.load(folder).module.head.decoder.bias, bias)
-        assert not any(one.overruled for one in account(folder).doubled)
+        assert not any(one.may_differ for one in read_plan(folder).duplicates)
     save_file(tensors, folder / WEIGHTS)
     with pytest.raises(MISMATCH, match="1 missing"):
         pellucid.load(folder)

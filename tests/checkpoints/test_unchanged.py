@@ -93,7 +93,7 @@ def test_files_that_are_no_part_of_it_may_come_and_go(tmp_path: Path, monkeypatc
 def test_a_file_that_may_not_be_read_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = good(tmp_path / "model")
     closed(monkeypatch, folder / name)
-    for read in (pellucid.load, load.account, load.read_config):
+    for read in (pellucid.load, load.read_plan, load.read_config):
         if read is load.read_config and name == WEIGHTS:
             continue
         with pytest.raises(InputError) as caught:

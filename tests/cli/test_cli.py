@@ -25,11 +25,20 @@ from pellucid import machine
 from pellucid.blocks import availability
 from pellucid.cli import doctor, main
 from pellucid.cli.app import COMMANDS, app
-from pellucid.cli.embed import AT_ONCE
+from pellucid.cli.embed import CHUNK_SIZE
 from pellucid.cli.errors import INTERRUPTED
 from pellucid.cli.errors import run as finish
-from pellucid.cli.options import as_typed, running
-from pellucid.errors import Argument, Blank, CorruptFileError, InParts, InputError, Interrupted, ResourceError, Words
+from pellucid.cli.options import message_as_typed, running_context
+from pellucid.errors import (
+    Argument,
+    CorruptFileError,
+    InputError,
+    Interrupted,
+    MessagePart,
+    Placeholder,
+    ResourceError,
+    StructuredError,
+)
 from tests import documents
 from tests.cli.called import Pellucid, caller
 from tests.importing import refuse
@@ -88,7 +97,7 @@ def test_quiet_and_standard_input(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_vectors_are_written_before_the_last_is_computed(tmp_path: Path) -> None:
-    lines = [LONG, *(f"line {i}" for i in range(2 * AT_ONCE - 2)), LONG]
+    lines = [LONG, *(f"line {i}" for i in range(2 * CHUNK_SIZE - 2)), LONG]
     (tmp_path / "lines.txt").write_text("\n".join(lines))
     command = [sys.executable, "-m", "pellucid", "embed", str(tmp_path / "lines.txt"), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -97,7 +106,7 @@ def test_vectors_are_written_before_the_last_is_computed(tmp_path: Path) -> None
         assert process.poll() is None  # as many more are to come
         rows = [first, *map(json.loads, process.stdout)]
         assert process.stderr is not None
-        assert f"2 of {2 * AT_ONCE} texts were cut" in process.stderr.read()
+        assert f"2 of {2 * CHUNK_SIZE} texts were cut" in process.stderr.read()
     assert [row["text"] for row in rows] == lines
 
 
@@ -243,7 +252,7 @@ def test_an_option_that_says_what_it_is_by_default_is_no_fault(command: Pellucid
 
 BEAMS = InputError(Argument("num_beams"), " is 3: pass ", Argument("num_beams", 1))
 
-SAID: dict[str, list[tuple[Words, str]]] = {
+SAID: dict[str, list[tuple[MessagePart, str]]] = {
     "run": [
         (
             ("pass ", Argument("long", "windows"), ", or ", Argument("long", "truncate")),
@@ -270,9 +279,9 @@ SAID: dict[str, list[tuple[Words, str]]] = {
         ((Argument("k"), " is 0"), "-k is 0"),
     ],
     "train": [
-        (("pass ", Argument("validation", Blank("FILE"))), "pass --validation FILE"),
+        (("pass ", Argument("validation", Placeholder("FILE"))), "pass --validation FILE"),
         (
-            Argument("columns", {"label": Blank("NAME"), "text": "my text"}),
+            Argument("columns", {"label": Placeholder("NAME"), "text": "my text"}),
             "--column label=NAME --column 'text=my text'",
         ),
         (("or choose ", Argument("criterion", "cosent")), "or choose --set criterion=cosent"),
@@ -304,13 +313,13 @@ SAID: dict[str, list[tuple[Words, str]]] = {
 def test_what_the_library_says_is_said_by_what_is_typed(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["pellucid", "--quiet", *command.split(), "a text"])
     for said, wanted in SAID[command]:
-        assert as_typed(InputError(said), running(app)) == wanted
+        assert message_as_typed(InputError(said), running_context(app)) == wanted
 
 
 OF_TASKS = {
     "run text-generation": (Argument("do_sample", True), "-O do_sample=true"),
     "run -m tags ner": (Argument("do_sample", True), "do_sample=True"),
-    "run translation_en_to_de": (Argument("src_lang", Blank("CODE")), "-O src_lang=CODE"),
+    "run translation_en_to_de": (Argument("src_lang", Placeholder("CODE")), "-O src_lang=CODE"),
     "evaluate embed": (Argument("criterion", "cosent"), "--set criterion=cosent"),
     "evaluate classify": (Argument("criterion", "cosent"), "criterion='cosent'"),
     "evaluate auto": (Argument("criterion", "cosent"), "--set criterion=cosent"),
@@ -324,13 +333,13 @@ OF_TASKS = {
 def test_an_option_is_offered_by_the_task_that_has_it(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said, wanted = OF_TASKS[typed]
     monkeypatch.setattr(sys, "argv", ["pellucid", "--quiet", *typed.split(), "a text"])
-    assert as_typed(InputError(said), running(app)) == wanted
+    assert message_as_typed(InputError(said), running_context(app)) == wanted
 
 
 def test_an_option_of_two_spellings_is_said_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     for typed, wanted in ((["--dtype", "float16"], "--dtype"), (["--dtype=float16"], "--dtype"), ([], "--precision")):
         monkeypatch.setattr(sys, "argv", ["pellucid", "train", *typed])
-        assert as_typed(InputError(Argument("precision")), running(app)) == wanted
+        assert message_as_typed(InputError(Argument("precision")), running_context(app)) == wanted
 
 
 def test_a_file_that_is_read_as_a_text_is_told(command: Pellucid, tmp_path: Path) -> None:
@@ -346,12 +355,12 @@ QUOTED = ["/a/num_beams=3/b: no 'pair_column' in top_k.csv", f"/my m/generation_
 @pytest.mark.parametrize("said", QUOTED)
 def test_what_is_quoted_is_said_as_it_is(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["pellucid", "generate", "a text"])
-    assert as_typed(InputError(said), running(app)) == said
+    assert message_as_typed(InputError(said), running_context(app)) == said
 
 
 @pytest.mark.parametrize("kind", [InputError, ResourceError, CorruptFileError, Interrupted])
 def test_however_a_command_ends_it_speaks_of_options(
-    kind: type[InParts], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: type[StructuredError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @click.command()
     @click.option("--beams", "num_beams", type=int)

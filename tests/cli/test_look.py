@@ -22,7 +22,7 @@ import pytest
 import pellucid
 from pellucid.cli.app import app
 from pellucid.cli.look import _stem
-from pellucid.files import MOST_NAME, write_whole
+from pellucid.files import MOST_NAME, write_atomically
 from tests.trace.small import small
 
 SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -88,9 +88,9 @@ def test_a_page_that_came_meanwhile_stays(here: Path, links: bool, monkeypatch: 
     if not links:
         monkeypatch.setattr(os, "link", no_links)
     page = Path("page.html")
-    assert write_whole(page, lambda file: file.write(b"first"), new=True) == page
+    assert write_atomically(page, lambda file: file.write(b"first"), must_be_new=True) == page
     with pytest.raises(FileExistsError):
-        write_whole(page, lambda file: file.write(b"second"), new=True)
+        write_atomically(page, lambda file: file.write(b"second"), must_be_new=True)
     assert page.read_bytes() == b"first" and [path.name for path in here.iterdir()] == ["page.html"]
 
 

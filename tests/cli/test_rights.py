@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.cli.options import Place
-from pellucid.cli.reading import file_in
+from pellucid.cli.options import NonEmptyPath
+from pellucid.cli.reading import file_argument
 from pellucid.errors import InputError
-from pellucid.files import target_of, write_whole
+from pellucid.files import target_of, write_atomically
 from tests.nobody import as_nobody, open_folder
 
 
 def test_an_output_that_may_not_be_read_is_written() -> None:
     def work() -> None:
-        found = Place(dir_okay=False).convert(str(own / "private"), None, None)
-        assert write_whole(target_of(found), lambda file: file.write(b"new")) == own / "private"
-        assert Place(file_okay=False).convert(str(place / "closed"), None, None) == place / "closed"
+        found = NonEmptyPath(dir_okay=False).convert(str(own / "private"), None, None)
+        assert write_atomically(target_of(found), lambda file: file.write(b"new")) == own / "private"
+        assert NonEmptyPath(file_okay=False).convert(str(place / "closed"), None, None) == place / "closed"
         with pytest.raises(InputError, match=f"cannot write {own / 'link'}: Permission denied"):
             target_of(own / "link")
 
@@ -33,7 +33,7 @@ def test_an_output_that_may_not_be_read_is_written() -> None:
 def test_a_file_that_may_not_be_known_is_no_missing_one(column: str | None) -> None:
     def work() -> None:
         with pytest.raises(InputError, match=f"cannot read {file}: Permission denied"):
-            file_in((str(file),), column)
+            file_argument((str(file),), column)
 
     with open_folder() as place:
         file: Path = place / "closed" / "a.txt"

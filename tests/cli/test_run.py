@@ -164,7 +164,7 @@ def test_options_by_name(command: Pellucid, models: Path) -> None:
 
 
 def test_the_default_of_long_is_what_the_help_says(command: Pellucid) -> None:
-    assert {name.task().long for name in TASKS} == {"error"}
+    assert {name.task_class().long for name in TASKS} == {"error"}
     said = " ".join(command("run", "--help").out.replace("│", " ").split())
     assert "[default: error]" in said and "question-answering: windows" not in said
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import pellucid
-from pellucid.cli.options import Others
+from pellucid.cli.options import NameValueOption
 from pellucid.cli.train import command as train
 from tests.cli.called import Pellucid, caller
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
@@ -224,9 +224,9 @@ def test_what_has_an_option_of_its_own_is_not_set(command: Pellucid, name: str) 
 
 def test_no_argument_of_training_is_set() -> None:
     """Whatever `pellucid.train` takes by name is a setting, or is said by an option or an argument of its own."""
-    others = next(one for one in train.params if isinstance(one, Others))
+    others = next(one for one in train.params if isinstance(one, NameValueOption))
     taken = [name for name, one in inspect.signature(pellucid.train).parameters.items() if one.kind != one.VAR_KEYWORD]
-    assert [name for name in taken if others.elsewhere(name, train) is None] == []
+    assert [name for name in taken if others.own_spelling(name, train) is None] == []
 
 
 def test_what_is_wrong_is_told_before_a_folder_that_is_in_the_way(

@@ -13,9 +13,9 @@ from torch import Tensor
 import pellucid
 from pellucid.errors import InputError
 from pellucid.generation import Settings, beam, read_settings
-from pellucid.generation.beam import Hypothesis, TextJudge, search
-from pellucid.generation.progress import Written
-from pellucid.generation.reader import Reader
+from pellucid.generation.beam import Hypothesis, TextJudge, beam_search
+from pellucid.generation.progress import GenerationProgress
+from pellucid.generation.reader import DecodingState
 from pellucid.generation.rules import Rule
 from tests.generation.reference import WRITERS, Pair, beams, late_ends, pair, prompts
 from tests.quick import few
@@ -27,7 +27,7 @@ EARLY = (True, False, "never")
 
 def found(model: pellucid.Model, given: Sequence[Sequence[int]], **options: Any) -> list[list[Hypothesis]]:
     judge = options.pop("judge", None)
-    return search(model.loaded, given, read_settings(options), judge=judge)
+    return beam_search(model.loaded, given, read_settings(options), judge=judge)
 
 
 def ends(writer: str) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ def agree(both: Pair, ours: list[list[Hypothesis]], given: Sequence[Sequence[int
 def same(some: list[list[Hypothesis]], others: list[list[Hypothesis]]) -> None:
     """Equal up to the rounding of a batch."""
     for mine, theirs in zip(some, others, strict=True):
-        assert [(text.ids, text.why) for text in mine] == [(text.ids, text.why) for text in theirs]
+        assert [(text.ids, text.finish_reason) for text in mine] == [(text.ids, text.finish_reason) for text in theirs]
         for text, other in zip(mine, theirs):
             assert text.score == pytest.approx(other.score, rel=1e-12)
             assert text.log_probabilities == pytest.approx(other.log_probabilities, rel=1e-9, abs=1e-12)
@@ -109,7 +109,7 @@ def test_no_end_token_and_many(writer: str) -> None:
         both = pair(writer, some)
         ours = found(both.ours, prompts(), **options)
         agree(both, ours, prompts(), **options)
-        assert ("end" in {text.why for best in ours for text in best}) == bool(some)
+        assert ("end" in {text.finish_reason for best in ours for text in best}) == bool(some)
 
 
 def test_stop_tokens_end_a_text_as_end_tokens_do() -> None:
@@ -118,7 +118,7 @@ def test_stop_tokens_end_a_text_as_end_tokens_do() -> None:
     wanted = found(pair(writer, some).ours, prompts(), **options)
     assert found(pair(writer).ours, prompts(), stop_token_ids=some, **options) == wanted
     assert found(pair(writer, some[:1]).ours, prompts(), stop_token_ids=some[1:], **options) == wanted
-    assert {text.why for best in wanted for text in best} >= {"end"}
+    assert {text.finish_reason for best in wanted for text in best} >= {"end"}
 
 
 @pytest.mark.parametrize("beams, vocabulary", few([(2, 6), (5, 6), (3, 9), (5, 9), (8, 12)], [(5, 6)]))
@@ -162,7 +162,7 @@ def test_a_score_is_the_mean_of_what_the_model_says(penalty: float) -> None:
             each = said[len(prompt) - 1 : -1].gather(1, ids[len(prompt) :, None]).squeeze(1)
             assert text.log_probabilities == pytest.approx(each.tolist(), rel=1e-9, abs=1e-12)
             assert text.score == pytest.approx(each.sum().item() / len(text.ids) ** penalty, rel=1e-9)
-            assert (text.ids[-1] in both.ours.config.end_tokens) == (text.why == "end")
+            assert (text.ids[-1] in both.ours.config.end_tokens) == (text.finish_reason == "end")
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
@@ -192,13 +192,13 @@ def test_with_beams_enough_the_best_of_all_texts_is_found(penalty: float) -> Non
 @pytest.mark.parametrize("writer", ["MistralForCausalLM", "BartForConditionalGeneration"])
 def test_a_prompt_whose_search_is_over_leaves_the_pass(writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    reading = Reader.next
+    reading = DecodingState.next
 
-    def counted(reader: Reader, tokens: Tensor) -> Tensor:
+    def counted(reader: DecodingState, tokens: Tensor) -> Tensor:
         sizes.append(len(tokens))
         return reading(reader, tokens)
 
-    monkeypatch.setattr(Reader, "next", counted)
+    monkeypatch.setattr(DecodingState, "next", counted)
     both = pair(writer, ends(writer))
     options: dict[str, Any] = {"num_beams": 3, "max_new_tokens": STEPS, "early_stopping": True}
     passes = []
@@ -240,7 +240,7 @@ def test_a_long_prompt_takes_no_room_from_a_short_one() -> None:
 # -- rules ----------------------------------------------------------------------------------------------------------
 
 
-def forbid_repeats(said: Tensor, written: Written) -> Tensor:
+def forbid_repeats(said: Tensor, written: GenerationProgress) -> Tensor:
     """No token a second time among those chosen, and half the log-probability for those of the prompt."""
     chosen = written.ids[:, written.given :]
     before = written.ids[:, : written.given].clamp(min=0)
@@ -256,7 +256,7 @@ class Theirs(transformers.LogitsProcessor):
         self.rule, self.given = rule, given
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        return self.rule(scores, Written(input_ids, self.given, STEPS))
+        return self.rule(scores, GenerationProgress(input_ids, self.given, STEPS))
 
 
 @pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "MistralForCausalLM", "BartForConditionalGeneration"])
@@ -294,7 +294,7 @@ def test_rules_by_their_names_do_as_in_the_reference(writer: str, rules: dict[st
     assert ours != found(both.ours, given, **plain), "a rule that changes nothing shows nothing"
 
 
-def one_way(said: Tensor, written: Written) -> Tensor:
+def one_way(said: Tensor, written: GenerationProgress) -> Tensor:
     """Only the token that comes next in the order of numbers."""
     ruled = torch.full_like(said, -math.inf)
     return ruled.scatter(1, (written.ids[:, -1:] + 1) % 9, said.gather(1, (written.ids[:, -1:] + 1) % 9))
@@ -304,10 +304,10 @@ def test_rules_that_leave_one_text_give_one() -> None:
     """Where the reference gives the same text again, or one without a token."""
     both = pair("LlamaForCausalLM", (8,))
     [best] = found(both.ours, [[5, 6, 3]], rules=(one_way,), num_beams=3, num_return_sequences=3)
-    assert [(text.ids, text.why) for text in best] == [((4, 5, 6, 7, 8), "end")]
+    assert [(text.ids, text.finish_reason) for text in best] == [((4, 5, 6, 7, 8), "end")]
 
 
-def narrow(said: Tensor, written: Written) -> Tensor:
+def narrow(said: Tensor, written: GenerationProgress) -> Tensor:
     """First 6 or 7, then 9 behind the 7 and nothing behind the 6."""
     allowed = [9] if written.new else [6, 7]
     ruled = torch.full_like(said, -math.inf)
@@ -318,20 +318,20 @@ def narrow(said: Tensor, written: Written) -> Tensor:
 def test_at_its_limit_a_search_ends_with_what_it_has() -> None:
     both = pair("LlamaForCausalLM", (8,))
     [best] = found(both.ours, [[5, 6, 3]], rules=(narrow,), num_beams=2, num_return_sequences=2, max_new_tokens=2)
-    assert [(text.ids, text.why) for text in best] == [((7, 9), "length")]
+    assert [(text.ids, text.finish_reason) for text in best] == [((7, 9), "length")]
 
 
 def test_rules_that_leave_no_text_give_none() -> None:
     both = pair("LlamaForCausalLM", (8,))
 
-    def none(said: Tensor, written: Written) -> Tensor:
+    def none(said: Tensor, written: GenerationProgress) -> Tensor:
         return torch.full_like(said, -math.inf) if written.new == 3 else said
 
     nothing, something = [found(both.ours, [[5], [6, 7]], rules=rules, num_beams=3) for rules in ((none,), ())]
     assert nothing == [[], []] and all(something)
 
 
-def dead_ends(said: Tensor, written: Written) -> Tensor:
+def dead_ends(said: Tensor, written: GenerationProgress) -> Tensor:
     """Nothing comes behind a token that three divides."""
     return said.masked_fill(written.ids[:, -1:] % 3 == 0, -math.inf) if written.new else said
 
@@ -376,8 +376,8 @@ def test_a_judge_ends_texts_in_every_beam(writer: str) -> None:
         agree(both, [best], [prompt], stopping=stopping, **options)
         for text in best:
             by_judge = text.ids[-1] not in both.ours.config.end_tokens and judge(0, list(text.ids)) is not None
-            assert (text.why == "stop") == by_judge
-            reasons.add(text.why)
+            assert (text.finish_reason == "stop") == by_judge
+            reasons.add(text.finish_reason)
     assert "stop" in reasons
 
 
@@ -388,7 +388,7 @@ def test_a_judge_knows_which_prompt_it_is_asked_about() -> None:
         return "stop" if len(ids) == (2, 5, 3)[prompt] else None
 
     best = found(both.ours, given, judge=judge, num_beams=2)
-    assert [(len(texts[0].ids), texts[0].why) for texts in best] == [(2, "stop"), (5, "stop"), (3, "stop")]
+    assert [(len(texts[0].ids), texts[0].finish_reason) for texts in best] == [(2, "stop"), (5, "stop"), (3, "stop")]
 
 
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,14 +398,14 @@ def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beam.time, "monotonic", lambda: float(next(clock)))
     late = found(both.ours, prompts(), max_time=6.5, max_new_tokens=50, **options)
     assert [[text.ids for text in best] for best in late] == [[text.ids for text in best] for best in wanted]
-    assert {text.why for best in late for text in best} == {"time"}
-    assert {text.why for best in wanted for text in best} == {"length"}
+    assert {text.finish_reason for best in late for text in best} == {"time"}
+    assert {text.finish_reason for best in wanted for text in best} == {"length"}
 
 
 def test_what_a_search_needs() -> None:
     model = pair("LlamaForCausalLM", length=30).ours
     with pytest.raises(InputError, match="num_beams is 1, and a search follows 2 beams at least"):
-        search(model.loaded, [[1]], Settings())
+        beam_search(model.loaded, [[1]], Settings())
     with pytest.raises(InputError, match="prompt 1 is empty"):
         found(model, [[5], []], num_beams=2)
     with pytest.raises(InputError, match="prompt 1 has 31 tokens, and this model reads 30 in all"):

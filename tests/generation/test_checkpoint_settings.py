@@ -12,13 +12,13 @@ import torch
 import transformers
 
 import pellucid
-from pellucid.checkpoints.generation import FILE, LEGACY, MOST
+from pellucid.checkpoints.generation import FILE, LEGACY_KEYS, MOST
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.generation.checkpoint_settings import OWN, UNFOLLOWED, settings_of, start_of
-from pellucid.generation.reader import begin
+from pellucid.generation.checkpoint_settings import SETTINGS_KEYS, UNSUPPORTED, decoder_start_token, settings_of
+from pellucid.generation.reader import prefill
 from pellucid.generation.rules import OPTIONS
 from pellucid.models import Output
-from pellucid.tasks.attribution import reason_of_writing
+from pellucid.tasks.attribution import attribute_generation
 from tests.checkpoints.families import facts_of
 from tests.generation.writers import byte_level, one_thread, writer
 from tests.parity.reference import tiny
@@ -73,11 +73,11 @@ def test_the_reference_writes_the_same_by_default(
     theirs.generation_config = transformers.GenerationConfig(**said)
     ids = [5, 17, 31, 8, 44]
     wanted = theirs.generate(torch.tensor([ids]))[0, 1:].tolist()
-    from pellucid.generation.beam import search
+    from pellucid.generation.beam import beam_search
 
     settings = settings_of(model.loaded, {})
     assert (settings.num_beams, settings.max_new_tokens, settings.length_penalty) == (4, 13, 2.0)
-    assert list(search(model.loaded, [ids], settings)[0][0].ids) == wanted
+    assert list(beam_search(model.loaded, [ids], settings)[0][0].ids) == wanted
     assert wanted[0] == 0 and len(wanted) >= 5
 
 
@@ -135,24 +135,24 @@ def test_the_end_tokens_of_the_file_end_a_text(tmp_path: Path) -> None:
 
 
 def test_every_option_that_is_a_key_of_the_reference_has_a_type() -> None:
-    keys = {*OWN, *OPTIONS} & vars(transformers.GenerationConfig()).keys()
-    assert "top_p" in keys and keys <= LEGACY and not keys & UNFOLLOWED.keys()
+    keys = {*SETTINGS_KEYS, *OPTIONS} & vars(transformers.GenerationConfig()).keys()
+    assert "top_p" in keys and keys <= LEGACY_KEYS and not keys & UNSUPPORTED.keys()
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("name", UNFOLLOWED)
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_what_is_not_followed_is_named(
     name: str, legacy: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reference writes other words by it; its own default says nothing."""
     value = {"exponential_decay_length_penalty": [2, 3.0], "num_beam_groups": 2, "encoder_no_repeat_ngram_size": 2}
-    some = value.get(name, True if UNFOLLOWED[name] is False else 0.5)
-    for said in (some, UNFOLLOWED[name]):
+    some = value.get(name, True if UNSUPPORTED[name] is False else 0.5)
+    for said in (some, UNSUPPORTED[name]):
         file, facts = ({}, {name: said}) if legacy else ({name: said}, None)
         model = pellucid.load(folder_of(tmp_path / str(said), None if legacy else file, facts))
         caplog.clear()
         assert model.generate("the", max_new_tokens=1) is not None
-        if not (legacy and name not in LEGACY):  # there it was named when the file was read
+        if not (legacy and name not in LEGACY_KEYS):  # there it was named when the file was read
             assert (f"says {name}, which is not followed" in caplog.text) == (said is some)
 
 
@@ -168,7 +168,7 @@ def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixt
     traced = model.trace_writing("the", max_new_tokens=2)
     assert traced.steps[0].before == tuple(model.tokenizer.convert_ids_to_tokens([5]))
     assert model.score("the", "house") == other.score("the", "house") != exact.score("the", "house")
-    why = [reason_of_writing(one.loaded, [6, 7, 1], [8, 9]).scores for one in (model, other, exact)]
+    why = [attribute_generation(one.loaded, [6, 7, 1], [8, 9]).scores for one in (model, other, exact)]
     assert why[0] == why[1] != why[2]
     assert not caplog.records
     for start, fragment in ((7000, "decoder_start_token_id is 7000, expected the id of a token"), ([3], None)):
@@ -188,7 +188,7 @@ def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
         lambda: model.complete("the", num_beams=2),
         lambda: model.trace_writing("the"),
         lambda: model.score("the", "house"),
-        lambda: reason_of_writing(model.loaded, [6, 7, 1], [8, 9]),
+        lambda: attribute_generation(model.loaded, [6, 7, 1], [8, 9]),
     ):
         with pytest.raises(InputError, match="this model has no decoder_start_token_id, which stands before the first"):
             ask()
@@ -211,7 +211,7 @@ def test_a_text_begins_with_the_token_that_the_reference_takes(
     if written is not None:
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "pad_token_id": 1} | written))
     theirs = getattr(transformers, f"{family}ForConditionalGeneration").from_pretrained(tmp_path)
-    ours = start_of(pellucid.load(tmp_path).loaded)
+    ours = decoder_start_token(pellucid.load(tmp_path).loaded)
     if written == {}:  # where it says neither, the reference refuses, and `config.json` is asked here
         with pytest.raises(ValueError, match="decoder_start_token_id"):
             theirs.generate(torch.tensor([[3, 2]]), max_new_tokens=1)
@@ -242,9 +242,9 @@ def test_a_hook_on_the_whole_model_is_heard_where_texts_are_scored(family: str) 
 
 def test_a_hook_on_the_whole_model_is_heard_where_short_prompts_are_read_end_to_end() -> None:
     model, ids = writer(byte_level(), "llama"), [[3], [4, 5]]
-    _, wanted = begin(model.module, ids, 1)
+    _, wanted = prefill(model.module, ids, 1)
     model.module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
-    assert torch.equal(begin(model.module, ids, 1)[1], -wanted)
+    assert torch.equal(prefill(model.module, ids, 1)[1], -wanted)
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {

@@ -14,7 +14,7 @@ import torch
 import pellucid
 from pellucid.errors import InputError
 from pellucid.generation import Settings, Step, loop, read_settings, write
-from pellucid.generation.reader import Reader
+from pellucid.generation.reader import DecodingState
 from tests.generation.reference import WRITERS, greedy, late_ends, pair, prompts
 from tests.quick import few
 
@@ -71,13 +71,13 @@ def test_texts_end_where_the_reference_ends_them(writer: str) -> None:
 @pytest.mark.parametrize("writer", ["MistralForCausalLM", "BartForConditionalGeneration"])
 def test_a_finished_text_leaves_the_pass(writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    reading = Reader.next
+    reading = DecodingState.next
 
-    def counted(reader: Reader, tokens: torch.Tensor) -> torch.Tensor:
+    def counted(reader: DecodingState, tokens: torch.Tensor) -> torch.Tensor:
         sizes.append(len(tokens))
         return reading(reader, tokens)
 
-    monkeypatch.setattr(Reader, "next", counted)
+    monkeypatch.setattr(DecodingState, "next", counted)
     both = pair(writer, late_ends(writer))
     lengths = [len(text) for text in texts(both.ours, prompts())[0]]
     assert sizes == [sum(length > step for length in lengths) for step in range(1, max(lengths))]
@@ -160,7 +160,7 @@ class Kept:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cache: Any = lambda: None
-        beginning = loop.begin
+        beginning = loop.prefill
 
         def noted(*given: Any) -> Any:
             reader, logits = beginning(*given)

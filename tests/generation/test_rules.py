@@ -15,8 +15,8 @@ import transformers
 from torch import Tensor
 
 from pellucid.errors import InputError
-from pellucid.generation.progress import Written
-from pellucid.generation.registry import follow
+from pellucid.generation.progress import GenerationProgress
+from pellucid.generation.registry import apply_with_max
 from pellucid.generation.rules import OPTIONS, apply, chain
 
 VOCAB, GIVEN, MOST, ENDS = 40, 6, 20, (7, 9, 70)  # the last end token is none of the vocabulary
@@ -88,10 +88,10 @@ def some_logits(rows: int = 5, vocab: int = VOCAB, seed: int = 1) -> Tensor:
     return 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
 
 
-def texts(new: int, *, given: int = GIVEN, most: int = MOST, rows: int = 5) -> Written:
+def texts(new: int, *, given: int = GIVEN, most: int = MOST, rows: int = 5) -> GenerationProgress:
     """Texts of few different tokens, so that much is said twice."""
     ids = torch.randint(0, 8, (rows, given + MOST), generator=torch.Generator().manual_seed(2))
-    return Written(ids[:, : given + new], given, most, ENDS)
+    return GenerationProgress(ids[:, : given + new], given, most, ENDS)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,9 @@ def reference() -> Any:
     return transformers.GPT2LMHeadModel(config)
 
 
-def by_reference(model: Any, options: Mapping[str, Any], sampling: bool, logits: Tensor, written: Written) -> Tensor:
+def by_reference(
+    model: Any, options: Mapping[str, Any], sampling: bool, logits: Tensor, written: GenerationProgress
+) -> Tensor:
     config = transformers.GenerationConfig()
     length = written.given + written.most
     for name, value in {"top_k": 0, "do_sample": sampling, "max_length": length, **options}.items():
@@ -112,7 +114,7 @@ def by_reference(model: Any, options: Mapping[str, Any], sampling: bool, logits:
     return processors(written.ids, logits.clone())
 
 
-def ours(options: Mapping[str, Any], logits: Tensor, written: Written, *, sampling: bool = False) -> Tensor:
+def ours(options: Mapping[str, Any], logits: Tensor, written: GenerationProgress, *, sampling: bool = False) -> Tensor:
     for rule in chain(options, sampling=sampling, vocab_size=logits.shape[1]):
         logits = rule(logits, written)
     return logits
@@ -227,9 +229,9 @@ def test_padding_is_not_there(options: dict[str, Any]) -> None:
         padded = whole.clone()
         for row, length in enumerate(lengths):
             padded[row, : 12 - length] = -1
-        together = ours(options, logits, Written(padded, 12, MOST, ENDS))
+        together = ours(options, logits, GenerationProgress(padded, 12, MOST, ENDS))
         for row, length in enumerate(lengths):
-            alone = Written(whole[row : row + 1, 12 - length :], length, MOST, ENDS)
+            alone = GenerationProgress(whole[row : row + 1, 12 - length :], length, MOST, ENDS)
             assert torch.equal(together[row], ours(options, logits[row : row + 1], alone)[0]), (new, row)
 
 
@@ -286,11 +288,11 @@ def test_contradictions_are_named_at_their_step() -> None:
     assert apply((), logits, texts(3)) is logits
 
 
-def harmless(logits: Tensor, written: Written) -> Tensor:
+def harmless(logits: Tensor, written: GenerationProgress) -> Tensor:
     return torch.where(torch.tensor([[0], [0], [1], [0], [0]]) * torch.arange(VOCAB) > 3, -torch.inf, logits)
 
 
-def nothing_at_all(logits: Tensor, written: Written) -> Tensor:
+def nothing_at_all(logits: Tensor, written: GenerationProgress) -> Tensor:
     return logits.index_fill(0, torch.tensor([1]), -torch.inf)
 
 
@@ -315,7 +317,7 @@ def test_a_rule_of_ones_own_is_named_too_and_who_did_no_harm_is_not() -> None:
 )
 def test_a_rule_that_gives_no_logits_is_named(rule: Any, said: str) -> None:
     for rules in ((rule,), (harmless, rule), (rule, harmless)):
-        for ask in (apply, follow):
+        for ask in (apply, apply_with_max):
             with pytest.raises(InputError, match=re.escape(f"the rule <lambda> {said}")):
                 ask(rules, some_logits(), texts(3))
 
@@ -324,7 +326,7 @@ def test_a_rule_that_gives_no_logits_is_named(rule: Any, said: str) -> None:
 class Nothing:
     """A rule of one's own that has no hash."""
 
-    def __call__(self, logits: Tensor, written: Written, strength: float = 1.0) -> Tensor:
+    def __call__(self, logits: Tensor, written: GenerationProgress, strength: float = 1.0) -> Tensor:
         return logits * float("nan")
 
 

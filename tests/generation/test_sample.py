@@ -14,14 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pellucid.blocks import SinusoidalPositions, position
 from pellucid.errors import InputError
 from pellucid.generation import rules, sample
-from pellucid.generation.progress import Written
+from pellucid.generation.progress import GenerationProgress
 from pellucid.generation.rules import chain
-from pellucid.generation.sample import BLOCK, _passed, draw, generators, likeliest
+from pellucid.generation.sample import BLOCK, _inverse_cdf, generators, greedy_tokens, sample_tokens
 from pellucid.machine import widest_dtype
 
 LOGITS = [2.0, -1.0, 0.5, 1.7, -3.0, 0.0, 1.2, -0.4, 0.9, -6.0, 1.9, 0.2]
 DRAWS = 6_000
-WRITTEN = Written(torch.zeros(1, 1, dtype=torch.long), 1, 9)
+WRITTEN = GenerationProgress(torch.zeros(1, 1, dtype=torch.long), 1, 9)
 
 
 def softmax(logits: Sequence[float]) -> list[float]:
@@ -65,7 +65,7 @@ BY_DEFINITION: dict[str, tuple[dict[str, Any], list[float]]] = {
 
 
 def drawn(logits: Tensor, seed: int = 0) -> Tensor:
-    return draw(logits, generators(range(seed, seed + len(logits))))
+    return sample_tokens(logits, generators(range(seed, seed + len(logits))))
 
 
 def likelihood(counts: np.ndarray, wanted: Sequence[float]) -> float:
@@ -80,15 +80,15 @@ def likelihood(counts: np.ndarray, wanted: Sequence[float]) -> float:
 def test_the_likeliest_is_the_first_of_the_greatest(vocab: int) -> None:
     logits = torch.randn(64, vocab, generator=torch.Generator().manual_seed(vocab))
     coarse = (logits * 2).round()  # many that are equal
-    assert torch.equal(likeliest(logits), logits.argmax(dim=1))
-    assert torch.equal(likeliest(coarse), coarse.argmax(dim=1))
+    assert torch.equal(greedy_tokens(logits), logits.argmax(dim=1))
+    assert torch.equal(greedy_tokens(coarse), coarse.argmax(dim=1))
     nothing, all_but_one = torch.full_like(logits, -torch.inf), logits.clone()
     all_but_one[:, : vocab - 1] = -torch.inf
-    assert torch.equal(likeliest(nothing), nothing.argmax(dim=1))
-    assert likeliest(all_but_one).tolist() == [vocab - 1] * 64
+    assert torch.equal(greedy_tokens(nothing), nothing.argmax(dim=1))
+    assert greedy_tokens(all_but_one).tolist() == [vocab - 1] * 64
     broken = logits.clone()
     broken[:, vocab // 2] = torch.nan
-    assert torch.equal(likeliest(broken), broken.argmax(dim=1))
+    assert torch.equal(greedy_tokens(broken), broken.argmax(dim=1))
 
 
 @pytest.mark.parametrize("case", BY_DEFINITION)
@@ -139,7 +139,7 @@ def test_a_draw_does_not_depend_on_its_neighbours() -> None:
     logits = torch.randn(9, 1_000, generator=torch.Generator().manual_seed(7))
     together = drawn(logits)
     for row in range(9):
-        assert draw(logits[row : row + 1], generators([row])) == together[row]
+        assert sample_tokens(logits[row : row + 1], generators([row])) == together[row]
     other = logits.flip(0) * 3
     other[4] = logits[4]
     assert drawn(other)[4] == together[4]
@@ -149,9 +149,9 @@ def test_a_draw_does_not_depend_on_its_neighbours() -> None:
 def test_a_source_goes_on_and_none_is_a_new_one() -> None:
     logits = torch.zeros(1, 100_000)
     one, again = generators([3, 3])
-    first, second = draw(logits, [one]), draw(logits, [one])
-    assert first != second and draw(logits, [again]) == first
-    assert len({int(draw(logits, [source])) for source in generators([None] * 8)}) > 4
+    first, second = sample_tokens(logits, [one]), sample_tokens(logits, [one])
+    assert first != second and sample_tokens(logits, [again]) == first
+    assert len({int(sample_tokens(logits, [source])) for source in generators([None] * 8)}) > 4
 
 
 @pytest.mark.parametrize("place", [0, 255, 256, 999])
@@ -164,7 +164,7 @@ def test_a_single_token_left_is_drawn(place: int) -> None:
 def test_a_part_of_nothing_is_never_drawn() -> None:
     parts = torch.tensor([[0, 0.5, 0, 1.5, 0]], dtype=torch.float64)
     for share, place in ((0.0, 1), (0.2499, 1), (0.25, 3), (0.9999, 3), (1.0, 3), (1.5, 3)):
-        assert _passed(parts, torch.tensor([share], dtype=torch.float64)).tolist() == [place]
+        assert _inverse_cdf(parts, torch.tensor([share], dtype=torch.float64)).tolist() == [place]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
@@ -204,7 +204,7 @@ def test_what_has_nothing_wider_than_float32_draws_and_counts_places_in_it(monke
     (nucleus,) = chain({"top_p": 0.9}, sampling=True)
 
     def chosen() -> Tensor:
-        return draw(nucleus(logits, WRITTEN), generators(range(20)))
+        return sample_tokens(nucleus(logits, WRITTEN), generators(range(20)))
 
     wanted, waves = chosen(), SinusoidalPositions(9, 8)
     wide = waves(places, places)

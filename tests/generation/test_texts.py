@@ -19,7 +19,7 @@ from pellucid.edits import scale
 from pellucid.errors import InputError
 from pellucid.generation import Piece, Settings, beam, loop, read_settings
 from pellucid.generation.prompts import end_of_turn
-from pellucid.generation.stops import Stops, cut
+from pellucid.generation.stops import StopMatcher, cut_at_stop
 from pellucid.generation.texts import completions
 from pellucid.text import Tokenizer
 from tests.checkpoints.test_real import installed
@@ -147,26 +147,26 @@ def test_stops_are_found_wherever_the_parts_end() -> None:
             "".join(chance.choice("ab") for _ in range(chance.randrange(1, 7))) for _ in range(chance.randrange(4))
         ]
         places = sorted(chance.randrange(len(text) + 1) for _ in range(chance.randrange(6)))
-        looker = Stops(stops)
-        parts = [looker.take(text[i:j]) for i, j in itertools.pairwise([0, *places, len(text)])]
-        assert "".join(parts) + looker.end() == naive(text, stops) == cut(text, stops)[0]
+        looker = StopMatcher(stops)
+        parts = [looker.push(text[i:j]) for i, j in itertools.pairwise([0, *places, len(text)])]
+        assert "".join(parts) + looker.flush() == naive(text, stops) == cut_at_stop(text, stops)[0]
         assert looker.found == any(stop in text for stop in stops)
 
 
 def test_what_may_begin_a_stop_is_held_back() -> None:
-    looker = Stops(["User:"])
-    assert [looker.take(part) for part in ("Fine. Us", "e", "ful", " U", "s", "er", ": no")] == [
+    looker = StopMatcher(["User:"])
+    assert [looker.push(part) for part in ("Fine. Us", "e", "ful", " U", "s", "er", ": no")] == [
         "Fine. ", "", "Useful", " ", "", "", "",
     ]  # fmt: skip
-    assert looker.found and looker.end() == ""
+    assert looker.found and looker.flush() == ""
 
 
 def test_stops_take_no_longer_for_long_texts() -> None:
     """Many long stops that nearly match everywhere."""
-    looker, part, times = Stops(["a" * 999 + "b", "a" * 500 + "c"]), "a" * 2000, []
+    looker, part, times = StopMatcher(["a" * 999 + "b", "a" * 500 + "c"]), "a" * 2000, []
     for _ in range(20):
         began = time.process_time()
-        looker.take(part)
+        looker.push(part)
         times.append(time.process_time() - began)
     assert sorted(times[10:])[2] < 5 * sorted(times[:10])[2] + 0.01
 
@@ -331,7 +331,7 @@ def test_reading_takes_of_the_time_and_all_prompts_of_a_call_have_one(
     beams: int, model: pellucid.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, begins = itertools.count(1000), beam if beams > 1 else loop
-    reading = begins.begin
+    reading = begins.prefill
 
     def slowly(*given: Any, **more: Any) -> Any:
         [next(clock) for _ in range(10)]

@@ -122,7 +122,7 @@ def test_rows_are_chosen_and_doubled(family: str) -> None:
     module, text = decoder(family).module, ids()
     cache = module.new_cache(14)
     module(text, cache=cache)
-    cache.choose(torch.tensor([1, 1, 0]))
+    cache.select_rows(torch.tensor([1, 1, 0]))
     more = torch.tensor([[5], [6], [7]])
     whole = torch.cat((text[[1, 1, 0]], more), dim=1)
     torch.testing.assert_close(module(more, cache=cache).logits, module(whole).logits[:, -1:], rtol=0, atol=1e-12)
@@ -162,7 +162,7 @@ def test_caches_of_two_models_do_not_go_together() -> None:
     for one, cache in zip((module, decoder("llama").module), caches):
         one(ids(length=4), cache=cache)
     with pytest.raises(InputError, match="filled by several models"):
-        Cache.together(caches)
+        Cache.merge(caches)
 
 
 def test_a_full_cache_says_so() -> None:
@@ -183,14 +183,14 @@ def test_what_the_plain_module_has_read_its_packed_copy_does_not_read_on(backwar
     """Their keys have their columns in another order: the scores would be other numbers, and nobody hear."""
     config = Config.of("llama", **SMALL, **DECODERS["llama"], head=CausalLM())
     module = pellucid.build(config, seed=1).module
-    first, second = (module.swift(), module) if backwards else (module, module.swift())
+    first, second = (module.packed_copy(), module) if backwards else (module, module.packed_copy())
     with torch.inference_mode():
         cache = module.new_cache(20)
         first(ids(rows=1, length=4), cache=cache)
         cache = {
             "as it is": lambda: cache,
-            "together": lambda: Cache.together([cache, cache]),
-            "apart": lambda: cache.apart([2, 2], 20),
+            "together": lambda: Cache.merge([cache, cache]),
+            "apart": lambda: cache.split_texts([2, 2], 20),
         }[carried]()
         with pytest.raises(InputError, match="filled by another model, or by the packed copy of this one"):
             second(ids(rows=len(cache.positions), length=1), cache=cache)
@@ -212,7 +212,7 @@ def test_rows_are_read_chosen_and_read_on_in_any_mode(first: str, chosen: str, t
                 module(ids(length=4)[:1].expand(2, -1), cache=cache)
                 module(ids(length=2), cache=cache)
             with MODES[modes[1]]():
-                cache.choose(torch.tensor(rows), since=since)
+                cache.select_rows(torch.tensor(rows), since=since)
             with MODES[modes[2]]():
                 found.append(module(ids(rows=len(rows), length=1), cache=cache).logits)
         torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
@@ -228,7 +228,7 @@ def test_texts_are_read_end_to_end_and_parted_in_any_mode(first: str, then: str)
             segments = torch.tensor([[1, 1, 1, 1, 2, 2, 2]])
             module(ids(rows=1, length=7), segments=segments, cache=cache)
         with MODES[modes[1]]():
-            apart = cache.apart([4, 3], 20)
+            apart = cache.split_texts([4, 3], 20)
             found.append(module(ids(rows=2, length=1), cache=apart).logits)
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
 
@@ -245,7 +245,7 @@ def test_a_cache_of_other_layers_is_refused_before_anything_is_written(family: s
     cache = Cache(layers, 20)
     with pytest.raises(InputError, match=rf"^[23] layers were given a cache of {layers}: model.module.new_cache\("):
         model.module(ids(), **given, cache=cache)
-    assert not any(layer.own.filled or layer.across.filled for layer in cache.layers)
+    assert not any(layer.self_attention.filled or layer.cross_attention.filled for layer in cache.layers)
 
 
 def test_a_cache_and_its_copy_are_read_on_together() -> None:
@@ -253,11 +253,11 @@ def test_a_cache_and_its_copy_are_read_on_together() -> None:
     cache = module.new_cache(20)
     with torch.no_grad():
         module(ids(rows=1, length=4), cache=cache)
-        both = Cache.together([copy.deepcopy(cache), cache])
+        both = Cache.merge([copy.deepcopy(cache), cache])
         found = module(ids(rows=1, length=1).expand(2, -1), cache=both).logits
         assert torch.equal(found[0], found[1])
         with pytest.raises(InputError, match="filled by another model"):
-            decoder("llama").module(ids(rows=2, length=1), cache=Cache.together([copy.deepcopy(cache), cache]))
+            decoder("llama").module(ids(rows=2, length=1), cache=Cache.merge([copy.deepcopy(cache), cache]))
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])

@@ -52,7 +52,7 @@ def test_what_became_infinite_is_no_answer(work: str, dtype: str, checkpoint: Ca
 def test_padding_may_be_no_number(checkpoint: Callable[[str], Path]) -> None:
     """Nobody looks at it: the text beside it is answered as ever."""
     model, texts = pellucid.load(checkpoint("bert-people")), ["The film was good and long.", "good"]
-    blank = model.module.embeddings.token.weight[model.loaded.padding].detach()
+    blank = model.module.embeddings.token.weight[model.loaded.padding_id].detach()
     padding = torch.zeros(0, 0, dtype=torch.bool)
 
     def look(token: torch.Tensor) -> torch.Tensor:

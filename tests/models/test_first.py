@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import pellucid
 from pellucid import edits
-from pellucid.blocks.learning_twin import LONGEST, Lesson
+from pellucid.blocks.learning_twin import LONGEST, TrainingContext
 from pellucid.config import Dropout, Head, Rotary, SequenceClassification
 from pellucid.config.pooling import Pooling
 from pellucid.errors import InputError
@@ -55,8 +55,8 @@ def test_a_text_is_judged_as_by_the_plain_module(family: str, head: Head, dtype:
     module = pellucid.build(config_of(family, head), seed=3).to(dtype=dtype).module
     given = batch() if padded else {"input_ids": batch()["input_ids"][:1]}
     wanted, within = module(**given), 1e-12 if dtype == torch.float64 else 1e-5
-    quick: Any = module.swift()
-    assert isinstance(quick, Encoder) and quick.quick and not module.quick
+    quick: Any = module.packed_copy()
+    assert isinstance(quick, Encoder) and quick.is_fast and not module.is_fast
     torch.testing.assert_close(quick.logits(**given), wanted["logits"], rtol=0, atol=within)
     first = quick.states(*given.values(), first=True)
     torch.testing.assert_close(first, wanted["last_hidden_state"][:, :1], rtol=0, atol=within)
@@ -68,7 +68,7 @@ def test_a_text_is_judged_as_by_the_plain_module(family: str, head: Head, dtype:
 @torch.inference_mode()
 def test_the_last_layer_computes_one_position(checkpoint: Callable[[str], Path], name: str, dtype: str) -> None:
     model = pellucid.load(checkpoint(name), dtype=dtype)
-    quick: Any = model.module.swift()
+    quick: Any = model.module.packed_copy()
     wanted, seen = quick(**batch())["logits"], positions(quick)
     found = quick.logits(**batch())
     assert seen == [9] * (len(seen) - 1) + [1] and len(seen) > 1
@@ -86,7 +86,7 @@ def test_a_vector_of_the_first_token_is_that_of_all_states(checkpoint: Callable[
 def test_texts_are_compared_by_the_position_that_is_pooled(checkpoint: Callable[[str], Path]) -> None:
     plain = pellucid.load(checkpoint("bert-body"))
     model = pellucid.Model(replace(plain.loaded, pooling=Pooling(("cls",))))
-    seen = positions(model.module.swift())
+    seen = positions(model.module.packed_copy())
     found = [pellucid.pipeline("text-ranking", model=model)({"query": TEXTS[0], "documents": TEXTS[1:]})]
     found.append(pellucid.pipeline("sentence-similarity", model=model)((TEXTS[0], TEXTS[1])))
     assert seen[1::2] == [1] * (len(seen) // 2) and min(seen[::2]) > 1 and len(model.module.layers) == 2
@@ -124,7 +124,7 @@ def test_who_looks_on_is_told_of_every_position(checkpoint: Callable[[str], Path
 def test_a_hook_on_a_model_of_few_bits_is_heard(checkpoint: Callable[[str], Path]) -> None:
     module = pellucid.load(checkpoint("bert-feelings"), dtype="int8").module
     module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
-    assert torch.equal(module.swift().logits(**batch()), module(**batch()).logits)
+    assert torch.equal(module.packed_copy().logits(**batch()), module(**batch()).logits)
 
 
 def test_where_order_counts_the_first_position_is_not_computed_alone() -> None:
@@ -149,7 +149,7 @@ def slopes(module: nn.Module, said: Tensor) -> dict[str, Tensor]:
     return {name: one.grad for name, one in module.named_parameters() if one.grad is not None}
 
 
-def learns_alike(module: Any, given: dict[str, Tensor], lesson: Lesson) -> None:
+def learns_alike(module: Any, given: dict[str, Tensor], lesson: TrainingContext) -> None:
     """What is said, and every gradient, to 1e-12 of the largest; the last layer computes one position."""
     twin = module.learning(lesson)
     wanted, seen = module(**given)["logits"], positions(twin)
@@ -170,16 +170,16 @@ def module_of(family: str, head: Head | None = None, **facts: Any) -> Any:
 @pytest.mark.parametrize("again", [False, True], ids=["remembered", "again"])
 @pytest.mark.parametrize(("family", "head"), READERS)
 def test_a_text_is_learned_from_as_by_the_plain_module(family: str, head: Head, again: bool) -> None:
-    learns_alike(module_of(family, head), batch(), Lesson(torch.float64, again=again))
+    learns_alike(module_of(family, head), batch(), TrainingContext(torch.float64, again=again))
 
 
 def test_whatever_scores_are_made_of() -> None:
     head = dict(READERS)["bert"]
     turned = module_of("bert", head, attention_position=Rotary(), hidden_size=24, num_attention_heads=4)
-    learns_alike(turned, batch(), Lesson(torch.float64))
+    learns_alike(turned, batch(), TrainingContext(torch.float64))
     long = module_of("bert", head, max_position_embeddings=LONGEST + 50)
     ids = torch.randint(5, 90, (2, LONGEST + 20), generator=torch.Generator().manual_seed(1))
-    learns_alike(long, {"input_ids": ids}, Lesson(torch.float64))  # PyTorch's one kernel
+    learns_alike(long, {"input_ids": ids}, TrainingContext(torch.float64))  # PyTorch's one kernel
 
 
 def test_one_position_drops_out_and_the_same_where_layers_are_computed_again() -> None:
@@ -187,7 +187,7 @@ def test_one_position_drops_out_and_the_same_where_layers_are_computed_again() -
     module: Any = pellucid.build(config_of("bert", dict(READERS)["bert"], **drops), seed=3).module
     found = []
     for again, step in ((False, 3), (True, 3), (False, 4)):
-        lesson = Lesson(torch.float32, seed=5, again=again)
+        lesson = TrainingContext(torch.float32, seed=5, again=again)
         lesson.begin(step, 0)
         said = module.learning(lesson).logits(**batch())
         found.append((said, slopes(module, said)))
@@ -204,7 +204,7 @@ def test_only_the_pooled_position_of_pairs_is_learned_from(checkpoint: Callable[
     settings = Settings(precision="float32", dropout=0.0, attention_dropout=0.0)
     objective, loaded = ready(loaded, SentenceSimilarity(criterion="cosine"), rows, settings)
     learner = Learner(loaded, settings)
-    seen = positions(learner.twin)
+    seen = positions(learner.training_copy)
     examples = list(objective.examples(loaded, rows))
     piece = objective.collate(loaded, examples, np.random.default_rng(0))
     found = slopes(learner.module, objective.loss(learner, piece)[None])

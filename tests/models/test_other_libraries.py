@@ -11,7 +11,7 @@ import torch
 
 import pellucid
 from pellucid import compat
-from pellucid.models.other_libraries import HERE
+from pellucid.models.other_libraries import EQUIVALENTS
 from pellucid.training.settings import Settings
 from tests.trace.small import small
 
@@ -26,24 +26,26 @@ def under_their_names(model: pellucid.Model, tmp_path_factory: pytest.TempPathFa
     return compat.AutoModel.from_pretrained(model.save(tmp_path_factory.mktemp("bert")))
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", EQUIVALENTS)
 def test_a_name_of_others_leads_to_what_does_it(
     name: str, model: pellucid.Model, under_their_names: compat.PreTrainedModel
 ) -> None:
     """And what it leads to is there."""
-    with pytest.raises(AttributeError, match=re.escape(f"a pellucid.Model has no {name!r}: {HERE[name]}")) as caught:
+    with pytest.raises(
+        AttributeError, match=re.escape(f"a pellucid.Model has no {name!r}: {EQUIVALENTS[name]}")
+    ) as caught:
         getattr(model, name)
     assert (caught.value.name, caught.value.obj) == (name, model)
     assert not hasattr(model, name) and getattr(model, name, 7) == 7
-    for called in re.findall(r"\bmodel\.([\w.]+)", HERE[name]):
+    for called in re.findall(r"\bmodel\.([\w.]+)", EQUIVALENTS[name]):
         thing = model
         for part in called.split("."):
             thing = getattr(thing, part)
-    for called in re.findall(r"\bpellucid\.(load|pipeline|compat|train)\b", HERE[name]):
+    for called in re.findall(r"\bpellucid\.(load|pipeline|compat|train)\b", EQUIVALENTS[name]):
         assert getattr(pellucid, called, None) or __import__(f"pellucid.{called}")
-    if "which has it" in HERE[name]:
+    if "which has it" in EQUIVALENTS[name]:
         assert hasattr(model.module, name)
-    if "answers to the names" in HERE[name]:
+    if "answers to the names" in EQUIVALENTS[name]:
         assert hasattr(under_their_names, name)
 
 
@@ -52,7 +54,7 @@ def test_what_is_said_works(model: pellucid.Model) -> None:
     one, other = vectors
     torch.testing.assert_close((vectors @ vectors.T)[0, 1], torch.cosine_similarity(one, other, dim=0))
     assert sum(table.numel() for table in model.parameters()) > 1000
-    assert model.loaded.longest is None or model.loaded.longest > 1
+    assert model.loaded.max_length is None or model.loaded.max_length > 1
     assert {table.device for table in model.parameters()} == {model.device}
     other = copy.deepcopy(model)
     other.module.embeddings.token.weight.data.copy_(torch.zeros_like(other.module.embeddings.token.weight))

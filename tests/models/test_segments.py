@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks.mask import segment_places, segmented_mask
+from pellucid.blocks.mask import segment_positions, segmented_mask
 from pellucid.errors import InputError
 
 TEXTS = ([5, 6, 7, 8, 9], [11, 12, 13], [20, 21, 22, 23, 24, 25, 26])
@@ -37,7 +37,7 @@ def _parts(states: Tensor) -> list[Tensor]:
 
 def test_places_begin_anew() -> None:
     segments = torch.tensor([[1, 1, 2, 2, 2, 0, 0], [1, 2, 3, 4, 4, 4, 4]])
-    assert segment_places(segments).tolist() == [[0, 1, 0, 1, 2, -1, -1], [0, 0, 0, 0, 1, 2, 3]]
+    assert segment_positions(segments).tolist() == [[0, 1, 0, 1, 2, -1, -1], [0, 0, 0, 0, 1, 2, 3]]
 
 
 def test_who_sees_whom() -> None:
@@ -71,7 +71,7 @@ def test_the_quick_copy_reads_them_so_too(family: str) -> None:
     module = pellucid.build(pellucid.Config.of(family, **SMALL, **KINDS[family]), seed=4).module
     ids, segments = _packed()
     with torch.no_grad():
-        found = module.swift().states(ids, segments=segments)
+        found = module.packed_copy().states(ids, segments=segments)
         assert float((found - module.states(ids, segments=segments))[:, :-2].abs().max()) < 1e-5
 
 

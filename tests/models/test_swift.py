@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils import parameters_to_vector, parametrize, vector_to_parameters
 
 import pellucid
-from pellucid.blocks.learning_twin import Lesson
+from pellucid.blocks.learning_twin import TrainingContext
 from pellucid.config import Dropout
 from pellucid.errors import InputError
 from tests.checkpoints.families import TINY
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def states(model: pellucid.Model, ids: Tensor = IDS) -> Tensor:
     with torch.inference_mode():
-        return model.module.swift().states(ids)
+        return model.module.packed_copy().states(ids)
 
 
 @pytest.mark.parametrize("held", ["float32", "int8"])
@@ -116,7 +116,7 @@ def test_a_part_of_somebody_else_s_is_asked(folder: Path, path: str, way: Callab
     model.module.set_submodule(layer, way(cast(nn.Linear, model.module.get_submodule(layer))))
     check_plain_and_swift_agree(model, before)
     with pytest.raises(InputError, match=r"layers\.0\..* is of another library"):
-        model.module.learning(Lesson(torch.float32))
+        model.module.training_copy(TrainingContext(torch.float32))
 
 
 def test_a_buffer_that_was_written_to_is_asked(folder: Path) -> None:
@@ -172,12 +172,12 @@ def test_what_a_part_says_of_itself_is_asked(family: str, path: str, new: object
         for table in model.module.parameters():
             table.mul_(3)  # so that what an activation bends is not straight
     before, (part, _, name) = states(model), path.rpartition(".")
-    assert model.module.swift() is model.module.swift()
+    assert model.module.packed_copy() is model.module.packed_copy()
     setattr(model.module.get_submodule(f"layers.1.{part}"), name, new)
     check_plain_and_swift_agree(model, before)
-    kept = model.module.swift()
+    kept = model.module.packed_copy()
     states(model)
-    assert model.module.train().swift() is kept and model.module.eval().swift() is kept
+    assert model.module.train().packed_copy() is kept and model.module.eval().packed_copy() is kept
 
 
 class Doubled(nn.Module):
@@ -194,14 +194,14 @@ def test_a_norm_whose_numbers_are_computed_answers_and_learns(family: str) -> No
     for layer in model.module.layers:
         parametrize.register_parametrization(layer.attention_norm, "weight", Doubled())
     check_plain_and_swift_agree(model, before)
-    learner, wanted = model.module.learning(Lesson(torch.float32)), model(IDS).last_hidden_state
+    learner, wanted = model.module.training_copy(TrainingContext(torch.float32)), model(IDS).last_hidden_state
     torch.testing.assert_close(learner.states(IDS), wanted, rtol=0, atol=1e-5)
 
 
 def test_a_decoder_answers_in_float64_whatever_it_holds(folder: Path) -> None:
     wide, narrow = pellucid.load(folder, dtype="float64"), pellucid.load(folder)
     with torch.inference_mode():
-        found = narrow.module.swift(torch.float64).states(IDS)
+        found = narrow.module.packed_copy(torch.float64).states(IDS)
     torch.testing.assert_close(found, states(wide), rtol=0, atol=1e-12)
 
 
@@ -323,10 +323,10 @@ def test_a_model_of_few_bits_goes_through_functional_calls_and_answers_after_the
 
 def test_a_narrow_table_is_made_anew_where_other_numbers_came_to_lie_in_its_place() -> None:
     for width in (8, 64, 512):
-        lesson, linear = Lesson(torch.bfloat16), nn.Linear(width, width, bias=False)
+        lesson, linear = TrainingContext(torch.bfloat16), nn.Linear(width, width, bias=False)
         linear.weight.data.fill_(1.0)
         for times in range(8):
-            assert (lesson.product(torch.eye(width), linear) == 4.0**times).all()
+            assert (lesson.joint_linear(torch.eye(width), linear) == 4.0**times).all()
             linear.weight.data = linear.weight.data * 2
             linear.weight.data = linear.weight.data * 2
 
@@ -426,10 +426,10 @@ def to_another_kind(model: nn.Module) -> None:
 def test_a_copy_of_what_a_model_was_holds_no_memory(folder: Path, change: Callable[[nn.Module], None]) -> None:
     """It shares what it does not lay out, a table of tokens or those that single rows are multiplied by."""
     model = pellucid.load(folder).module
-    model.swift()
+    model.packed_copy()
     old = [StorageWeakRef(one.untyped_storage()) for one in model.parameters()]
     change(model)
-    model.swift()
+    model.packed_copy()
     assert all(one.expired() for one in old)
 
 

@@ -19,11 +19,11 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.search.conditions import MOST, MOST_VALUES, OPERATORS, conditions, typed
-from pellucid.search.dates import dated
+from pellucid.search.conditions import MOST, MOST_VALUES, OPERATORS, parse_condition, parse_conditions
+from pellucid.search.dates import canonical_date
 from pellucid.search.entries import Entries, write_entries
 from pellucid.search.entry import Entry
-from pellucid.search.metadata import packed
+from pellucid.search.metadata import metadata_json
 from pellucid.search.opened import KEPT
 
 CITIES = ("Zürich", "ZÜRICH", "Zu\u0308rich", "Straße", "STRASSE", "ΕΛΛΑΣ", "Łódź", None)
@@ -115,7 +115,7 @@ def test_conditions_say_what_plain_python_says(column: str, tmp_path: Path) -> N
     assert entries.columns == {column}
     for wanted in VALUES:
         for operator in OPERATORS if isinstance(wanted, str | int | float) else ():
-            found = entries.fitting(conditions({column: {operator: wanted}})).tolist()
+            found = entries.condition_mask(parse_conditions({column: {operator: wanted}})).tolist()
             expected = [value is not None and fits(value, operator, wanted) for value in VALUES]
             assert found == expected, (operator, wanted)
 
@@ -178,7 +178,7 @@ def test_dates_are_compared_as_python_compares_them(operator: str, tmp_path: Pat
     write_entries((Entry(str(i), "", {"d": value}) for i, value in enumerate(DATES)), tmp_path / "entries")
     entries, compare = Entries(tmp_path / "entries", len(DATES)), {**ORDERS, "=": eq, "!=": ne}[operator]
     for wanted in DATES[:-1]:
-        found = entries.fitting(conditions(f"d {operator} {wanted}")).tolist()
+        found = entries.condition_mask(parse_conditions(f"d {operator} {wanted}")).tolist()
         other = datetime.fromisoformat(wanted)
         for value, fits in zip(DATES[:-1], found):
             one = datetime.fromisoformat(value)
@@ -215,21 +215,21 @@ def test_a_day_is_found_however_it_is_given_and_what_is_no_date_is_a_text(minilm
     ],
 )
 def test_the_forms_of_a_date_that_are_read_are_those_that_are_named(form: str, plain: str | None) -> None:
-    assert dated(form) == (None if plain is None else dated(plain))
-    assert plain is None or dated(plain) is not None
+    assert canonical_date(form) == (None if plain is None else canonical_date(plain))
+    assert plain is None or canonical_date(plain) is not None
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, np.float32("inf"), Decimal("Infinity")])
 def test_what_is_no_finite_number_is_no_value(value: Any) -> None:
     with pytest.raises(InputError, match=r"n is compared with .*, expected a text or a number"):
-        conditions({"n": {"<": value}})
+        parse_conditions({"n": {"<": value}})
 
 
 def test_exact_numbers_stay_themselves_however_large() -> None:
     for text in ("1e400", "1" * 401, "-" + "7" * 4_299, "9" * 5_000):
-        held = json.loads(packed("a", {"n": Decimal(text)}))["n"]
+        held = json.loads(metadata_json("a", {"n": Decimal(text)}))["n"]
         assert Decimal(held) == Decimal(text)
-    assert json.loads(packed("a", {"n": Decimal("NaN")})) == {"n": None}
+    assert json.loads(metadata_json("a", {"n": Decimal("NaN")})) == {"n": None}
 
 
 def test_a_real_number_of_a_row_is_the_whole_one_that_it_is(minilm: pellucid.Model) -> None:
@@ -273,26 +273,26 @@ def test_of_several_values_those_that_are_numbers_are_compared_as_such(minilm: p
 
 def test_what_fits_is_looked_up_once(cities: pellucid.Index) -> None:
     segment = cities.segments[0]
-    first = segment.alive(conditions({"flag": 1}))
+    first = segment.searchable_mask(parse_conditions({"flag": 1}))
     assert first is not None and not first.flags.writeable
-    assert first is not segment.alive(conditions({"flag": True}))
-    once = segment.alive(conditions({"n": -1}))
+    assert first is not segment.searchable_mask(parse_conditions({"flag": True}))
+    once = segment.searchable_mask(parse_conditions({"n": -1}))
     for i in range(40):
-        segment.alive(conditions({"n": i}))
-        assert segment.alive(conditions({"flag": 1})) is first  # what is asked for again stays
-    assert segment.alive(conditions({"n": -1})) is not once
-    assert len(segment._found) == KEPT
+        segment.searchable_mask(parse_conditions({"n": i}))
+        assert segment.searchable_mask(parse_conditions({"flag": 1})) is first  # what is asked for again stays
+    assert segment.searchable_mask(parse_conditions({"n": -1})) is not once
+    assert len(segment._condition_masks) == KEPT
 
 
 @pytest.mark.parametrize("text", [" " * 100_000, "a" * 100_000, "= a", "a ! b", "a!b = c", "a => b", "a == b", "", "="])
 def test_what_is_no_condition_is_refused_at_once_and_in_few_words(text: str) -> None:
     with pytest.raises(InputError, match="cannot read the condition") as refused:
-        typed(text)
+        parse_condition(text)
     assert len(str(refused.value)) < 300
 
 
 def test_a_condition_is_read_as_it_was_typed() -> None:
-    read = [typed(text) for text in ("a b=c", " a  >=  2 ", "a = b = c", "a ~ ", "a!=!b", "a\n=\nb\nc")]
+    read = [parse_condition(text) for text in ("a b=c", " a  >=  2 ", "a = b = c", "a ~ ", "a!=!b", "a\n=\nb\nc")]
     assert [(one.column, one.operator, one.values[0]) for one in read] == [
         ("a b", "=", "c"), ("a", ">=", "2"), ("a", "=", "b = c"), ("a", "~", ""), ("a", "!=", "!b"), ("a", "=", "b\nc"),
     ]  # fmt: skip
@@ -308,19 +308,19 @@ def test_a_condition_is_read_as_it_was_typed() -> None:
 )
 def test_two_conditions_in_one_are_not_taken_for_a_value(text: str) -> None:
     with pytest.raises(pellucid.InputError, match=r"holds a second one, '.*': give each by itself, all must hold"):
-        typed(text)
+        parse_condition(text)
 
 
 def test_what_only_looks_like_two_conditions_is_a_value() -> None:
     values = "Rock and Roll", "Smith, Jones & Sons", "this or that", "a, b; c", "and = or", "x=1", "a <b> c"
     values += "love, <3", "Smith, <a@b.c>", "rock and > roll", "sad, >:(", "https://a.b/?x=1&y=2"
-    assert [typed(f"a = {value}").values[0] for value in values] == list(values)
+    assert [parse_condition(f"a = {value}").values[0] for value in values] == list(values)
 
 
 @pytest.mark.timeout(20)  # trying every end for every beginning takes minutes
 @pytest.mark.parametrize("value", ["and " * 25_000, "a or b " * 20_000, ", " * 50_000, "or" + " " * 100_000 + "a"])
 def test_a_long_value_is_read_at_once(value: str) -> None:
-    assert typed(f"a = {value}").values[0] == value.strip()
+    assert parse_condition(f"a = {value}").values[0] == value.strip()
 
 
 @pytest.mark.parametrize(
@@ -432,7 +432,7 @@ def test_a_condition_of_nothing_is_refused_and_nothing_is_deleted(
 def test_an_order_needs_a_value(cities: pellucid.Index) -> None:
     for sign in ("<", "<=", ">", ">="):
         with pytest.raises(pellucid.InputError, match=f"no value stands behind {sign}$"):
-            typed(f"n {sign} ")
+            parse_condition(f"n {sign} ")
 
 
 def test_numbers_and_texts_have_no_order(minilm: pellucid.Model) -> None:

@@ -22,7 +22,7 @@ import pytest
 import pellucid
 from pellucid.cli.errors import run
 from pellucid.errors import InputError
-from pellucid.search.corpus import Corpus, Passages, chunks
+from pellucid.search.corpus import Corpus, PassageSplitter, chunks
 from pellucid.search.entries import Entries, write_entries
 from pellucid.search.entry import Entry
 from tests.quick import few
@@ -49,7 +49,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def texts(index: pellucid.Index) -> dict[str, str]:
-    return {entry.id: entry.text for segment in index.segments for entry in segment.living()}
+    return {entry.id: entry.text for segment in index.segments for entry in segment.live_entries()}
 
 
 def built(minilm: pellucid.Model, source: object, **how: object) -> pellucid.Index:
@@ -542,7 +542,7 @@ def test_a_file_that_is_changed_while_it_is_read_is_refused(
 ) -> None:
     table = tmp_path / "rows.csv"
     table.write_text("text\none\ntwo\n")
-    real = pellucid.search.building.prepared
+    real = pellucid.search.building.prepare_vectors
 
     def late(*given: object) -> object:
         if what == "goes":
@@ -671,10 +671,10 @@ def test_the_exit_code_says_what_kind_of_thing_went_wrong(index: pellucid.Index,
 @pytest.mark.slow
 def test_a_text_of_ten_million_characters_is_divided(tmp_path: Path) -> None:
     text = "word " * 1_999_998 + "needle"
-    rows = Passages(lambda text, number: [(i, i + 1_000) for i in range(0, len(text), 1_000)])
-    write_entries(rows.of(Corpus([text])), tmp_path / "entries.sqlite")
+    rows = PassageSplitter(lambda text, number: [(i, i + 1_000) for i in range(0, len(text), 1_000)])
+    write_entries(rows.split(Corpus([text])), tmp_path / "entries.sqlite")
     entries = Entries(tmp_path / "entries.sqlite", 10_000)
-    assert entries.standing("needle").tolist() == [9_999]
+    assert entries.rows_with_word("needle").tolist() == [9_999]
     assert "".join(entry.text for entry in entries.all()) == text
 
 

@@ -275,7 +275,7 @@ def test_a_copy_whose_files_go_while_it_is_made_says_so(
         pellucid.Index.open(own.folder, model=own.loaded).delete([one.id for one in entries])
         return copyfile(source, target)
 
-    entries = [one for segment in own.segments for one in segment.living()][
+    entries = [one for segment in own.segments for one in segment.live_entries()][
         :50
     ]  # so many that segments are written anew
     monkeypatch.setattr(shutil, "copyfile", slow)

@@ -20,7 +20,7 @@ from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 import pellucid
 from pellucid.errors import InputError
 from pellucid.search import retrieval
-from pellucid.search.evaluate import judge
+from pellucid.search.evaluate import score_query
 from pellucid.search.opened import Generation, Segments
 
 
@@ -33,22 +33,22 @@ def test_the_measures_are_those_of_another_library(data: st.DataObject) -> None:
     found = data.draw(st.permutations(names))
     k = data.draw(st.integers(1, many))
     wanted = dict(zip(names, map(float, grades)))
-    recall, rank, gain = judge(found, wanted, k)
+    recall, rank, gain = score_query(found, wanted, k)
     scores = [[-found.index(name) for name in names]]
     assert math.isclose(gain, ndcg_score([grades], scores, k=k), abs_tol=1e-12)
     right = [name for name in names if wanted[name]]
     assert recall == sum(name in found[:k] for name in right) / len(right)
     if len(right) == 1:  # then the precision at the one right place is one divided by that place
-        _, whole, _ = judge(found, wanted, many)
+        _, whole, _ = score_query(found, wanted, many)
         assert math.isclose(whole, label_ranking_average_precision_score([[g > 0 for g in grades]], scores))
         assert rank == (whole if found.index(right[0]) < k else 0)
 
 
 def test_what_was_not_found_counts_as_nothing() -> None:
     wanted = {"a": 2.0, "b": 1.0, "c": 0.0}
-    assert judge([], {"a": 1.0}, 5) == judge(["x", "a"], wanted, 1) == (0.0, 0.0, 0.0)
+    assert score_query([], {"a": 1.0}, 5) == score_query(["x", "a"], wanted, 1) == (0.0, 0.0, 0.0)
     gain = pytest.approx((2 / math.log2(3)) / (2 + 1 / math.log2(3)))
-    assert judge(["x", "a"], wanted, 2) == judge(["x", "x", "a"], wanted, 3) == (0.5, 0.5, gain)
+    assert score_query(["x", "a"], wanted, 2) == score_query(["x", "x", "a"], wanted, 3) == (0.5, 0.5, gain)
 
 
 def test_a_search_is_judged_and_every_miss_is_named(index: pellucid.Index) -> None:
@@ -174,7 +174,7 @@ def test_so_it_is_where_passages_of_one_text_crowd_the_first_places(
         together = index.evaluate(queries, found[3], (3, 4, 10), mode=mode)
         assert together.recall[3] == 1.0, mode
         for k, names in found.items():
-            shares = [judge(one, dict.fromkeys(right, 1.0), k) for one, right in zip(names, found[3])]
+            shares = [score_query(one, dict.fromkeys(right, 1.0), k) for one, right in zip(names, found[3])]
             assert (together.recall[k], together.mrr[k], together.ndcg[k]) == pytest.approx(tuple(np.mean(shares, 0)))
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import CorruptFileError, InputError, PellucidError, UnsafeFileError
-from pellucid.sealed import sealed
+from pellucid.sealed import seal
 from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings, read_manifest
 from pellucid.training.manifest import read_manifest as kept
@@ -53,7 +53,7 @@ def signed(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda body: 
             held = (folder / "segments" / segment["folder"] / name).read_bytes()
             segment["files"][name] = [len(held), hashlib.sha256(held).hexdigest()]
     body = change(body) or body
-    path.write_bytes(sealed(body))
+    path.write_bytes(seal(body))
 
 
 def asked(folder: Path, dimension: int = 384) -> None:
@@ -64,8 +64,8 @@ def asked(folder: Path, dimension: int = 384) -> None:
     index.search("aple health energy inc", k=20, mode="words")
     index.info()
     for segment in index.segments:
-        list(segment.living())
-        assert len(segment.by_hash) <= segment.segment.rows
+        list(segment.live_entries())
+        assert len(segment.row_by_hash) <= segment.segment.rows
 
 
 # -- by chance ------------------------------------------------------------------------------------------------------

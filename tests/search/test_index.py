@@ -18,15 +18,15 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.blocks.quantized import packed
+from pellucid.blocks.quantized import low_bit_tensors
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.edits import scale, zero
 from pellucid.errors import InputError, NotFoundError
 from pellucid.files import digest_of
 from pellucid.search import encoder
-from pellucid.search.encoder import check, encoder_of, places_to_cut
+from pellucid.search.encoder import check_encoder, encoder_of, passage_span_function
 from pellucid.search.manifest import read_manifest, write_manifest
-from pellucid.text.cut import unmarked
+from pellucid.text.cut import start_without_marks
 from pellucid.training.manifest import digest_of_model
 from tests.models.test_swift import twice
 
@@ -244,13 +244,15 @@ def test_no_accent_is_lost_between_passages(minilm: pellucid.Model) -> None:
     """The tokenizer takes accents away, and counts them among the characters of no token."""
     words = ["cafe\u0301", "\u0939\u0948\u0902", "a\u0323\u0302", "\u0645\u064e"]
     text = " ".join(words * 60)
-    cut = places_to_cut(minilm.loaded, 30, "")(text, 0)
+    cut = passage_span_function(minilm.loaded, 30, "")(text, 0)
     assert len(cut) > 9 and cut[-1][1] == len(text)
     assert all(text[last : last + 1] in (" ", "") for _, last in cut)
-    parted = places_to_cut(minilm.loaded, 12, "")(hindi := "\u0915\u093f\u0924\u093e\u092c " * 60, 0)
+    parted = passage_span_function(minilm.loaded, 12, "")(hindi := "\u0915\u093f\u0924\u093e\u092c " * 60, 0)
     assert len(parted) > 9 and not any(unicodedata.category(hindi[first])[0] == "M" for first, _ in parted)
     for piece, start, first in (("\u0301a", 0, 0), ("a \u0301b", 2, 2), ("a\u0301", 1, 1), ("a\u0301b", 1, 2)):
-        assert unmarked(piece, start, len(piece)) == first  # where it is of no letter, or nothing else is there
+        assert (
+            start_without_marks(piece, start, len(piece)) == first
+        )  # where it is of no letter, or nothing else is there
 
 
 def test_passages_are_as_long_as_the_model_reads_behind_a_prompt(
@@ -283,7 +285,7 @@ def turn(module: Any) -> None:
 
 
 def empty(module: Any) -> None:
-    next(one for name, one in packed(module).items() if name.endswith("codes")).zero_()
+    next(one for name, one in low_bit_tensors(module).items() if name.endswith("codes")).zero_()
 
 
 def swap(module: Any) -> None:
@@ -509,10 +511,10 @@ def test_a_model_that_reads_texts_otherwise_is_refused(
     checkpoint: Callable[[str], Path], tmp_path: Path, said: dict[str, object]
 ) -> None:
     usual, other = reading(checkpoint, tmp_path / "a"), reading(checkpoint, tmp_path / "b", **said)
-    check(encoder_of(usual), reading(checkpoint, tmp_path / "c", truncation_side="right"))
+    check_encoder(encoder_of(usual), reading(checkpoint, tmp_path / "c", truncation_side="right"))
     for built, asked in ((usual, other), (other, usual)):
         with pytest.raises(InputError, match=r"than the one that built it \(its case, .*: search with that one"):
-            check(encoder_of(built), asked)
+            check_encoder(encoder_of(built), asked)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="this system has no names of files that are no UTF-8")
@@ -533,7 +535,7 @@ def test_an_index_that_does_not_say_how_texts_were_read_opens_where_their_ends_a
     usual = reading(checkpoint, tmp_path / "a")
     left = reading(checkpoint, tmp_path / "b", truncation_side="left")
     with pytest.raises(InputError, match=r"reads a text otherwise .*\(it cuts the left end"):
-        check(replace(encoder_of(usual), reading=""), left)
+        check_encoder(replace(encoder_of(usual), reading=""), left)
 
 
 def test_no_folder_and_a_folder_that_is_taken_are_said(index: pellucid.Index, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def held(index: pellucid.Index, vectors: dict[str, np.ndarray]) -> ROWS:
     """The texts of an index by their ids, once each has one row, and the vector of its text."""
     rows: ROWS = {}
     for segment in index.segments:
-        for entry, vector, dead in zip(segment.entries.all(), segment.vectors.numbers, segment.dead):
+        for entry, vector, dead in zip(segment.entries.all(), segment.vectors.numbers, segment.deleted):
             if not dead:
                 assert entry.id not in rows, f"{entry.id} stands there twice"
                 assert np.allclose(vector, vectors[entry.text], atol=1e-5), f"{entry.id} has another text's vector"
@@ -69,7 +69,7 @@ class Life:
     def __call__(self) -> None:
         chance = random.Random(self.seed)
         index = pellucid.Index.open(self.folder, model=self.minilm)
-        there = [entry.id for segment in index.segments for entry in segment.living()]
+        there = [entry.id for segment in index.segments for entry in segment.live_entries()]
         for step in range(self.steps):
             if chance.random() < 0.4 and len(there) > 4:
                 gone = chance.sample(there, 2)
@@ -142,7 +142,7 @@ def test_a_build_that_was_killed_goes_on_and_embeds_nothing_twice(
     minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, embedded = tmp_path / "a.index", tmp_path / "embedded"
-    real = pellucid.search.change.encoded
+    real = pellucid.search.change.embed_texts
 
     def slow(loaded: object, texts: list[str], *given: object, **named: object) -> np.ndarray:
         with embedded.open("a") as file:
@@ -431,7 +431,7 @@ def test_ctrl_c_keeps_what_was_embedded_and_says_how_to_go_on(minilm: pellucid.M
 def test_ctrl_c_is_of_the_kind_that_tells_what_is_kept(
     minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = change.encoded, []
+    real, asked = change.embed_texts, []
 
     def encoded(*given: object, **named: object) -> np.ndarray:
         asked.append(given)

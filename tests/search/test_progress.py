@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 
 import pellucid
-from pellucid.bars import bar
+from pellucid.bars import progress_bar
 from pellucid.search import change
 from pellucid.search.corpus import Corpus
-from pellucid.search.progress import expected
+from pellucid.search.progress import estimated_rows
 
 
 def test_the_rows_of_a_table_are_known_before_it_is_read(companies: Path, tmp_path: Path) -> None:
-    assert expected(Corpus(companies, column="name")) == 100
-    assert expected(Corpus(str(companies), column="name")) == 100
+    assert estimated_rows(Corpus(companies, column="name")) == 100
+    assert estimated_rows(Corpus(str(companies), column="name")) == 100
     lines = tmp_path / "lines.jsonl"
     lines.write_text('{"name": "a"}\n{"name": "b"}\n', encoding="utf-8")
-    assert expected(Corpus(lines, column="name")) == 2
-    assert expected(Corpus(["a", "b", "c"])) == 3
+    assert estimated_rows(Corpus(lines, column="name")) == 2
+    assert estimated_rows(Corpus(["a", "b", "c"])) == 3
     for unknown in (iter(["a"]), tmp_path / "notes", tmp_path / "*.md", tmp_path / "missing.csv"):
-        assert expected(Corpus(unknown, column="name")) is None
+        assert estimated_rows(Corpus(unknown, column="name")) is None
 
 
 def test_a_bar_reaches_its_end_and_counts_known_texts_too(
@@ -29,7 +29,7 @@ def test_a_bar_reaches_its_end_and_counts_known_texts_too(
     bars = []
 
     def kept(*told: Any, **how: Any) -> object:
-        bars.append(bar(*told, **how))
+        bars.append(progress_bar(*told, **how))
         return bars[-1]
 
     monkeypatch.setattr(change, "bar", kept)
@@ -42,7 +42,7 @@ def test_a_bar_reaches_its_end_and_counts_known_texts_too(
 
 def test_nobody_is_told_who_does_not_want_to_be(minilm: pellucid.Model, capfd: pytest.CaptureFixture[str]) -> None:
     for progress in (False, None):  # None: a terminal alone is told, and this is none
-        with bar("embedding", total=10, shown=progress) as one:
+        with progress_bar("embedding", total=10, shown=progress) as one:
             one.delay = 0
             one.update(10)
     assert capfd.readouterr().err == ""

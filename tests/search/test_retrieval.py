@@ -13,7 +13,7 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.search import retrieval, words
 from pellucid.search.entries import Entries
-from pellucid.search.hits import LATE, fused
+from pellucid.search.hits import RRF_K, reciprocal_rank_fusion
 
 
 def ids(hits: list) -> list[str]:
@@ -140,7 +140,7 @@ def test_a_word_of_deleted_rows_alone_is_known_no_more(minilm: pellucid.Model) -
     index.delete("z")
     found = index.search("Micrsoft", mode="words")
     assert found.corrected == "microsoft" and [hit["id"] for hit in found] == ["ms"]
-    assert index.search("Zebbra").corrected is None and any(one.dead.any() for one in index.segments)
+    assert index.search("Zebbra").corrected is None and any(one.deleted.any() for one in index.segments)
 
 
 def test_an_index_that_was_let_go_of_leaves_nothing_behind(own: pellucid.Index) -> None:
@@ -157,12 +157,12 @@ def test_an_index_that_was_let_go_of_leaves_nothing_behind(own: pellucid.Index) 
 
 
 def test_both_orders_are_joined_by_their_ranks() -> None:
-    score = fused(np.array([0.9, 0.8, 0.8, 0.1]), np.array([np.nan, 3.0, 5.0, np.nan]))
-    part = [1 / (LATE + 1 + rank) for rank in range(4)]
+    score = reciprocal_rank_fusion(np.array([0.9, 0.8, 0.8, 0.1]), np.array([np.nan, 3.0, 5.0, np.nan]))
+    part = [1 / (RRF_K + 1 + rank) for rank in range(4)]
     best = 2 * part[0]
     assert np.allclose(score, [part[0] / best, (part[1] + part[1]) / best, (part[2] + part[0]) / best, part[3] / best])
-    assert fused(np.array([1.0]), np.array([2.0])).tolist() == [1.0]
-    assert fused(np.array([]), np.array([])).tolist() == []
+    assert reciprocal_rank_fusion(np.array([1.0]), np.array([2.0])).tolist() == [1.0]
+    assert reciprocal_rank_fusion(np.array([]), np.array([])).tolist() == []
 
 
 def test_words_alone_have_no_similarity_and_their_order_is_that_of_bm25(index: pellucid.Index) -> None:
@@ -215,7 +215,7 @@ def test_a_hit_tells_its_words_however_many_rows_hold_them_better(
 def test_a_model_orders_anew_that_reads_both_together_or_compares_vectors(
     index: pellucid.Index, checkpoint: Callable[[str], Path], kind: str
 ) -> None:
-    judge, before = pellucid.load(checkpoint(kind)), index.search("a bank", k=retrieval.RERANKED)
+    judge, before = pellucid.load(checkpoint(kind)), index.search("a bank", k=retrieval.RERANK_DEPTH)
     wanted = pellucid.pipeline("text-ranking", judge)("a bank", [hit["text"] for hit in before])
     hits = index.search("a bank", k=5, rerank=judge)
     assert ids(hits) == [before[one["corpus_id"]]["id"] for one in wanted[:5]] != ids(before)[:5]

@@ -9,7 +9,7 @@ import pytest
 import pellucid
 from pellucid.errors import InputError
 from pellucid.search.corpus import Corpus
-from pellucid.search.files import found
+from pellucid.search.files import find_files
 from tests.nobody import as_nobody, open_folder
 
 
@@ -41,9 +41,9 @@ def test_what_may_not_be_read_is_left_out_and_told() -> None:
             InputError, match=r"no files \(left out: cannot read .*closed: Permission denied and 1 more"
         ):
             list(corpus)
-        assert found(str(folder / "ent*" / "f.md")) == ([folder / "entered" / "f.md"], [], [])
-        assert [path.name for path in found(str(folder / "deep" / ".." / "*.md"))[0]] == ["a.md"]
-        assert found(folder / "deep") == ([folder / "deep" / "b.md", folder / "deep" / "link.md"], [], [])
+        assert find_files(str(folder / "ent*" / "f.md")) == ([folder / "entered" / "f.md"], [], [])
+        assert [path.name for path in find_files(str(folder / "deep" / ".." / "*.md"))[0]] == ["a.md"]
+        assert find_files(folder / "deep") == ([folder / "deep" / "b.md", folder / "deep" / "link.md"], [], [])
 
     with open_folder() as place:
         folder = notes(place)
@@ -66,7 +66,7 @@ def test_what_is_named_alone_and_may_not_be_read_is_refused() -> None:
 def test_without_a_folder_for_temporary_files_it_says_what_helps(
     tiny: pellucid.Model, minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pellucid.tasks.consistency import saved_is_loaded
+    from pellucid.tasks.consistency import check_saving
 
     (gone := tmp_path / "gone").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(gone))
@@ -75,4 +75,4 @@ def test_without_a_folder_for_temporary_files_it_says_what_helps(
     with pytest.raises(InputError, match=rf"{said}, or pass out=FOLDER$"):
         pellucid.Index.build(minilm, ["one"], progress=False)
     with pytest.raises(InputError, match=rf"{said}$"):
-        saved_is_loaded(tiny.loaded, [])
+        check_saving(tiny.loaded, [])

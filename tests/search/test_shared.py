@@ -22,8 +22,8 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.lazy import cached_property
 from pellucid.search import opened
-from pellucid.search.forks import undivided
-from pellucid.search.generations import newest, writing
+from pellucid.search.forks import fork_guard
+from pellucid.search.generations import newest_manifest, writer_lock
 from tests.search.children import KILLED, ended, start
 
 QUERIES = ["Apple", "a bank", "Microsfot", "oil and gas", "burgers", "drugs", "cars", "insurance"]
@@ -137,7 +137,7 @@ def test_a_fork_waits_until_no_thread_is_within_sqlite(index: pellucid.Index) ->
     inside, left = threading.Event(), list[float]()
 
     def stay() -> None:
-        with undivided:
+        with fork_guard:
             inside.set()
             time.sleep(0.2)
             left.append(time.monotonic())
@@ -148,17 +148,17 @@ def test_a_fork_waits_until_no_thread_is_within_sqlite(index: pellucid.Index) ->
     process, begun = start(lambda: index.search("bank", mode="words")[0]), time.monotonic()
     assert left and left[0] <= begun and ended(process, within=30) == 0
     thread.join()
-    with undivided:  # the thread that forks need not wait for itself
+    with fork_guard:  # the thread that forks need not wait for itself
         assert ended(start(lambda: None), within=30) == 0
 
 
 def test_a_signal_that_breaks_a_thread_off_stops_no_fork_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.search.forks.PATIENCE", 0.1)
-    thread = threading.Thread(target=undivided.__enter__)  # and nobody leaves
+    thread = threading.Thread(target=fork_guard.__enter__)  # and nobody leaves
     thread.start()
     thread.join()
-    assert ended(start(lambda: undivided.__enter__()), within=30) == 0
-    undivided._inside.clear()
+    assert ended(start(lambda: fork_guard.__enter__()), within=30) == 0
+    fork_guard._inside.clear()
 
 
 def test_what_another_thread_computes_does_not_lock_a_fork() -> None:
@@ -212,7 +212,7 @@ def test_a_reader_beside_a_busy_writer_opens_the_old_or_the_new_one(own: pelluci
     process, seen = start(write), []
     while os.waitpid(process, os.WNOHANG) == (0, 0):
         index = pellucid.Index.open(own.folder)
-        assert len({entry.id for one in index.segments for entry in one.living()}) == len(index)
+        assert len({entry.id for one in index.segments for entry in one.live_entries()}) == len(index)
         seen.append(len(index))
     assert set(seen) <= {100, 140} and len(seen) > 5
 
@@ -228,7 +228,7 @@ def test_of_two_writers_the_second_waits_and_both_are_heard(own: pellucid.Index)
 
     writers = [start(lambda: write("x")), start(lambda: write("y"))]
     assert [ended(process) for process in writers] == [0, 0]
-    found = {entry.id for one in pellucid.Index.open(own.folder).segments for entry in one.living()}
+    found = {entry.id for one in pellucid.Index.open(own.folder).segments for entry in one.live_entries()}
     assert {f"{name}{i}" for name in "xy" for i in range(4)} <= found and len(found) == 108
 
 
@@ -236,7 +236,7 @@ def test_a_writer_that_waits_too_long_is_told_who_writes(
     own: pellucid.Index, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def hold() -> None:
-        with writing(own.folder):
+        with writer_lock(own.folder):
             (tmp_path / "holds").touch()
             time.sleep(60)
 
@@ -259,11 +259,11 @@ def test_a_build_that_waits_for_one_that_fails_builds(tmp_path: Path) -> None:
     folder = tmp_path / "an.index"
 
     def build() -> bool:
-        with writing(folder, new=True):
+        with writer_lock(folder, new=True):
             return folder.is_dir()
 
     with ThreadPoolExecutor(1) as threads:
-        with pytest.raises(ValueError, match="broken off"), writing(folder, new=True):
+        with pytest.raises(ValueError, match="broken off"), writer_lock(folder, new=True):
             second = threads.submit(build)
             time.sleep(0.5)
             raise ValueError("broken off")
@@ -281,7 +281,7 @@ def test_an_index_whose_link_is_led_elsewhere_opens(own: pellucid.Index, monkeyp
     first.compact(progress=False)
     second.compact(progress=False)
     link.symlink_to(own.folder)
-    read = opened.opened
+    read = opened.open_generation
 
     def led_elsewhere(folder: Path, *asked: Any) -> opened.Generation:
         link.unlink()
@@ -289,8 +289,8 @@ def test_an_index_whose_link_is_led_elsewhere_opens(own: pellucid.Index, monkeyp
         return read(folder, *asked)
 
     monkeypatch.setattr(opened, "opened", led_elsewhere)
-    found = opened.newest_opened(link)
-    assert newest(own.folder).generation == newest(other).generation
+    found = opened.open_newest(link)
+    assert newest_manifest(own.folder).generation == newest_manifest(other).generation
     assert found.segments.has_id("AAPL") and not found.segments.has_id("MSFT")
 
 
@@ -298,7 +298,7 @@ def test_a_writer_that_waits_for_another_thread_is_told_so(
     own: pellucid.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pellucid.search.generations.PATIENCE", 0.2)
-    with writing(own.folder), ThreadPoolExecutor(1) as threads:
+    with writer_lock(own.folder), ThreadPoolExecutor(1) as threads:
         with pytest.raises(InputError, match=r"is being written by this process itself since 20\d\d-.*: wait until"):
             threads.submit(own.delete, "AAPL").result()
         monkeypatch.setattr("pellucid.search.generations._PROCESS", "another container's, with the same number")

@@ -14,9 +14,9 @@ from hypothesis import strategies as some
 import pellucid
 from pellucid.errors import InputError
 from pellucid.search import building, hnsw, vectors
-from pellucid.search.effort import enough
+from pellucid.search.effort import tuned_ef_search
 from pellucid.search.manifest import METRICS, Settings
-from pellucid.search.vectors import Unprepared, Vectors, prepared
+from pellucid.search.vectors import LazyVectors, Vectors, prepare_vectors
 
 
 def true(query: np.ndarray, numbers: np.ndarray, metric: str, alive: np.ndarray | None, k: int) -> list[int]:
@@ -36,7 +36,7 @@ def clusters(rows: int, dimension: int = 32, seed: int = 0) -> np.ndarray:
 
 def nearest(held: Vectors, *asked: Any) -> list[np.ndarray]:
     """The rows alone."""
-    return [rows for rows, _ in held.scored(*asked)]
+    return [rows for rows, _ in held.nearest(*asked)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -53,10 +53,10 @@ def test_the_nearest_are_those_that_comparing_every_one_finds(
 ) -> None:
     """Whole numbers, so that there are many ties and no rounding, but for the lengths."""
     chance = np.random.default_rng(seed)
-    numbers = prepared(chance.integers(-2, 3, (rows, dimension)), metric)
-    queries = prepared(chance.integers(-2, 3, (5, dimension)), metric)
+    numbers = prepare_vectors(chance.integers(-2, 3, (rows, dimension)), metric)
+    queries = prepare_vectors(chance.integers(-2, 3, (5, dimension)), metric)
     alive = None if share is None else chance.random(rows) < share
-    found = Vectors(numbers, metric).scored(queries, k, alive, 16)
+    found = Vectors(numbers, metric).nearest(queries, k, alive, 16)
     for query, (order, score) in zip(queries, found):
         expected = true(query, numbers, metric, alive, k)
         if metric == "cosine":  # lengths round: equal directions may differ in the last place
@@ -71,13 +71,13 @@ def test_the_nearest_are_those_that_comparing_every_one_finds(
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_query_has_the_same_answer_alone_among_others_and_among_equals(metric: str) -> None:
-    numbers = prepared(np.repeat(clusters(300), 7, axis=0), metric)
-    queries = prepared(clusters(40, seed=1), metric)
-    graph = hnsw.built(numbers, Settings(metric))
+    numbers = prepare_vectors(np.repeat(clusters(300), 7, axis=0), metric)
+    queries = prepare_vectors(clusters(40, seed=1), metric)
+    graph = hnsw.build_graph(numbers, Settings(metric))
     for held in (Vectors(numbers, metric), Vectors(numbers, metric, graph)):
-        together = held.scored(queries, 10, None, 32)
+        together = held.nearest(queries, 10, None, 32)
         for query, (rows, score) in zip(queries, together):
-            ((alone, own),) = held.scored(query[None], 10, None, 32)
+            ((alone, own),) = held.nearest(query[None], 10, None, 32)
             assert alone.tolist() == rows.tolist()
             assert own.tolist() == score.tolist()
     exact = nearest(Vectors(numbers, metric), queries, 10, None, 0)
@@ -86,7 +86,7 @@ def test_a_query_has_the_same_answer_alone_among_others_and_among_equals(metric:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_more_equals_than_a_first_choice_would_hold_are_ordered_by_their_rows(metric: str) -> None:
-    numbers = np.tile(prepared(clusters(1), metric), (5_000, 1))
+    numbers = np.tile(prepare_vectors(clusters(1), metric), (5_000, 1))
     (rows,) = nearest(Vectors(numbers, metric), numbers[:1], 5, None, 0)
     assert rows.tolist() == [0, 1, 2, 3, 4]
 
@@ -102,15 +102,15 @@ def test_what_float32_cannot_tell_apart_is_ordered_exactly() -> None:
 
 @pytest.fixture(scope="module")
 def walked() -> Vectors:
-    numbers = prepared(clusters(20_000), "cosine")
-    graph = hnsw.built(numbers, Settings("cosine"))
+    numbers = prepare_vectors(clusters(20_000), "cosine")
+    graph = hnsw.build_graph(numbers, Settings("cosine"))
     return Vectors(numbers, "cosine", graph)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.98, 0.7, 0.4, 0.1, 0.01, 0.0005])
 @pytest.mark.parametrize("kind", ["by chance", "near", "far"])
 def test_a_graph_finds_what_a_filter_leaves(walked: Vectors, share: float, kind: str) -> None:
-    queries = prepared(clusters(50, seed=3), "cosine")
+    queries = prepare_vectors(clusters(50, seed=3), "cosine")
     if kind == "by chance":
         alive = np.random.default_rng(1).random(20_000) < share
     else:
@@ -127,9 +127,9 @@ def test_a_filter_far_from_the_query_still_gives_k_rows(walked: Vectors) -> None
     """A walk that keeps few candidates meets none that fits; then it keeps more, and in the end all are compared."""
     query = walked.numbers[:1]
     alive = walked.numbers @ query[0] < np.quantile(walked.numbers @ query[0], 0.6)
-    found = hnsw.walked(walked.graph, query, 10, alive, 12)
+    found = hnsw.search_graph(walked.graph, query, 10, alive, 12)
     assert found.min() < 0, "the walk found enough: this test shows nothing"
-    ((rows, score),) = walked.scored(query, 10, alive, 12)
+    ((rows, score),) = walked.nearest(query, 10, alive, 12)
     assert rows.tolist() == true(query[0], walked.numbers, "cosine", alive, 10)
     assert len(score) == 10
 
@@ -148,14 +148,14 @@ def test_neighbours_are_found_where_those_of_the_query_itself_were_taken_away(wa
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_effort_that_is_settled_on_is_enough_for_new_texts(metric: str) -> None:
-    numbers = prepared(clusters(8_000), metric)
-    graph = hnsw.built(numbers, Settings(metric, M=16, efSearch=4))
-    effort = enough(Vectors(numbers, metric, graph), Settings(metric, efSearch=4))
-    queries = prepared(clusters(200, seed=5), metric)
+    numbers = prepare_vectors(clusters(8_000), metric)
+    graph = hnsw.build_graph(numbers, Settings(metric, M=16, efSearch=4))
+    effort = tuned_ef_search(Vectors(numbers, metric, graph), Settings(metric, efSearch=4))
+    queries = prepare_vectors(clusters(200, seed=5), metric)
     exact = nearest(Vectors(numbers, metric), queries, 10, None, 0)
 
     def recall(ef: int) -> float:
-        found = hnsw.walked(graph, queries, 10, None, ef)
+        found = hnsw.search_graph(graph, queries, 10, None, ef)
         return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, exact)]))
 
     assert recall(effort) >= 0.94
@@ -165,8 +165,8 @@ def test_the_effort_that_is_settled_on_is_enough_for_new_texts(metric: str) -> N
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_graph_that_is_read_lies_where_the_processor_likes_it_and_finds_the_same(metric: str, tmp_path: Path) -> None:
-    numbers, queries = prepared(clusters(2_000), metric), prepared(clusters(40, seed=5), metric)
-    graph, path = hnsw.built(numbers, Settings(metric)), tmp_path / "graph"
+    numbers, queries = prepare_vectors(clusters(2_000), metric), prepare_vectors(clusters(40, seed=5), metric)
+    graph, path = hnsw.build_graph(numbers, Settings(metric)), tmp_path / "graph"
     hnsw.write_graph(graph, path)
     again, held = hnsw.read_graph(path, *numbers.shape, metric)
     assert held.ctypes.data % hnsw.LINE == 0
@@ -175,14 +175,16 @@ def test_a_graph_that_is_read_lies_where_the_processor_likes_it_and_finds_the_sa
     path.unlink()
     gc.collect()
     _others = [np.full(numbers.nbytes, 255, np.uint8) for _ in range(8)]  # what was let go is written over
-    assert np.array_equal(hnsw.walked(again, queries, 10, None, 32), hnsw.walked(graph, queries, 10, None, 32))
+    assert np.array_equal(
+        hnsw.search_graph(again, queries, 10, None, 32), hnsw.search_graph(graph, queries, 10, None, 32)
+    )
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_graph_that_was_built_lends_its_vectors_as_long_as_they_are_held(metric: str) -> None:
-    numbers = prepared(clusters(2_000), metric)
-    graph = hnsw.built(numbers, Settings(metric))
-    held = hnsw.held(graph)
+    numbers = prepare_vectors(clusters(2_000), metric)
+    graph = hnsw.build_graph(numbers, Settings(metric))
+    held = hnsw.graph_vectors(graph)
     del graph
     gc.collect()
     _others = [np.full(numbers.nbytes, 255, np.uint8) for _ in range(8)]  # what was let go is written over
@@ -200,9 +202,9 @@ def test_memory_that_is_laid_out_anew_is_empty_and_what_lies_beside_it_stays(fir
 
 
 def test_equal_vectors_do_not_raise_the_effort() -> None:
-    numbers = np.tile(prepared(clusters(1), "cosine"), (500, 1))
+    numbers = np.tile(prepare_vectors(clusters(1), "cosine"), (500, 1))
     for few in (numbers, numbers[:1]):
-        assert enough(Vectors(few, "cosine", hnsw.built(few, Settings())), Settings()) == 16
+        assert tuned_ef_search(Vectors(few, "cosine", hnsw.build_graph(few, Settings())), Settings()) == 16
 
 
 def test_texts_that_stand_there_often_do_not_hide_the_others() -> None:
@@ -211,9 +213,9 @@ def test_texts_that_stand_there_often_do_not_hide_the_others() -> None:
     texts = chance.standard_normal((2_400, 64)).astype(np.float32)
     rows = np.concatenate([np.arange(2_000), 2_000 + chance.integers(0, 400, 18_000)])
     chance.shuffle(rows)
-    numbers = prepared(texts[rows], "cosine")
-    held = Vectors(numbers, "cosine", hnsw.built(numbers, least))
-    found = held.scored(prepared(texts[:300], "cosine"), 10, None, enough(held, least))
+    numbers = prepare_vectors(texts[rows], "cosine")
+    held = Vectors(numbers, "cosine", hnsw.build_graph(numbers, least))
+    found = held.nearest(prepare_vectors(texts[:300], "cosine"), 10, None, tuned_ef_search(held, least))
     assert sum(score[0] > 0.9999 for _, score in found) >= 285
 
 
@@ -254,27 +256,31 @@ def test_the_nearest_of_a_graph_in_an_index_are_those_of_every_one() -> None:
 
 def test_vectors_are_prepared_a_block_at_a_time_and_wrong_rows_are_named() -> None:
     source = clusters(2_500).astype(np.float64) * 1e-30
-    whole = prepared(source, "cosine")
+    whole = prepare_vectors(source, "cosine")
     assert whole.dtype == np.float32
     assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-6)
-    assert np.array_equal(whole[1_020:1_030], Unprepared(source, "cosine")[1_020:1_030])
-    assert prepared(np.zeros((1, 3)), "cosine").tolist() == [[0, 0, 0]] == prepared([[0, 1e-160, 0]], "cosine").tolist()
+    assert np.array_equal(whole[1_020:1_030], LazyVectors(source, "cosine")[1_020:1_030])
+    assert (
+        prepare_vectors(np.zeros((1, 3)), "cosine").tolist()
+        == [[0, 0, 0]]
+        == prepare_vectors([[0, 1e-160, 0]], "cosine").tolist()
+    )
     for bad, said in ((np.nan, "not finite"), (-np.inf, "not finite"), (1e16, r"beyond 1e\+15")):
         source[2_200, 3] = bad
         with pytest.raises(InputError, match=f"row 2200 holds a number.*{said}"):
-            prepared(source, "dot")
+            prepare_vectors(source, "dot")
     for metric in ("dot", "euclidean", "cosine"):  # the smallest whole number, which has no amount of its own kind
         with pytest.raises(InputError, match=r"row 0 holds a number beyond 1e\+15"):
-            prepared(np.full((2, 3), -(2**63), np.int64), metric)
+            prepare_vectors(np.full((2, 3), -(2**63), np.int64), metric)
     for small in (np.full((1, 2), -128, np.int8), np.full((1, 2), 255, np.uint8), np.full((1, 2), True)):
-        assert prepared(small, "dot").tolist() == small.tolist()
+        assert prepare_vectors(small, "dot").tolist() == small.tolist()
     for wrong in (np.ones(3), np.ones((1, 2, 3))):
         with pytest.raises(InputError, match=r"have the shape"):
-            prepared(wrong, "dot")
+            prepare_vectors(wrong, "dot")
     with pytest.raises(InputError, match="expected numbers"):
-        prepared(np.array([["a"]]), "dot")
+        prepare_vectors(np.array([["a"]]), "dot")
     with pytest.raises(InputError, match="no table of numbers"):
-        prepared([[1.0, 2.0], [3.0]], "dot")
+        prepare_vectors([[1.0, 2.0], [3.0]], "dot")
 
 
 def test_a_query_is_scaled_as_the_rows_are() -> None:
@@ -317,4 +323,4 @@ def test_the_effort_that_a_graph_needs_is_kept_where_it_is_added(
     index = pellucid.Index.build(minilm, ["a text alone"], **asked, progress=False)
     index.add([f"text {i} of {7 * i % 100} other ones" for i in range(200)], progress=False)
     graph = index.segments[1].vectors
-    assert index.manifest.settings.efSearch == enough(graph, Settings(**asked)) > 1
+    assert index.manifest.settings.efSearch == tuned_ef_search(graph, Settings(**asked)) > 1

@@ -12,11 +12,11 @@ from hypothesis import strategies as some
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.search.bm25 import bm25, counts
+from pellucid.search.bm25 import bm25, corpus_statistics
 from pellucid.search.entries import Entries, write_entries
 from pellucid.search.entry import Entry
 from pellucid.search.passages import terms_between, with_terms
-from pellucid.search.words import LONGEST, MOST_WORDS, Vocabulary, split, terms, understood
+from pellucid.search.words import LONGEST, MOST_WORDS, Vocabulary, parse_query, split_words, terms
 from tests.importing import refuse
 
 
@@ -26,8 +26,8 @@ def made(folder: Path, texts: list[str]) -> Entries:
 
 
 def scored(entries: Entries, query: str) -> tuple[np.ndarray, np.ndarray]:
-    having = entries.vocabulary()
-    return bm25(entries, understood(query, Vocabulary(having)).asked, having, counts([entries]))
+    having = entries.document_frequencies()
+    return bm25(entries, parse_query(query, Vocabulary(having)).terms, having, corpus_statistics([entries]))
 
 
 def found(entries: Entries, query: str) -> list[int]:
@@ -61,7 +61,7 @@ def found(entries: Entries, query: str) -> list[int]:
     ],
 )
 def test_words_are_runs_of_letters_without_case_or_accents(text: str, words: list[str]) -> None:
-    assert split(text) == words
+    assert split_words(text) == words
 
 
 def test_scripts_without_spaces_are_kept_as_letters_and_pairs() -> None:
@@ -73,7 +73,7 @@ def test_scripts_without_spaces_are_kept_as_letters_and_pairs() -> None:
 def test_a_sentence_without_spaces_is_kept_to_its_end(tmp_path: Path) -> None:
     thai = "ประเทศไทยเป็นประเทศที่ตั้งอยู่ในทวีปเอเชียตะวันออกเฉียงใต้มีพรมแดนติดต่อกับประเทศพม่ามีเมืองหลวงคือกรุงเทพมหานคร"
     han = "".join(chr(0x4E00 + i) for i in range(2 * LONGEST))
-    assert split(thai) == [thai] and len(thai) > LONGEST
+    assert split_words(thai) == [thai] and len(thai) > LONGEST
     assert len(terms(han)) == 4 * LONGEST - 1
     entries = made(tmp_path, ["โตเกียว", thai, han])
     assert found(entries, "กรุงเทพมหานคร")[0] == 1
@@ -103,7 +103,7 @@ def test_a_word_is_found_inside_a_sentence_of_its_language(tmp_path: Path, query
 )  # fmt: skip
 def test_nothing_that_is_typed_is_syntax(tmp_path: Path, query: str) -> None:
     entries = made(tmp_path, ["apple and pear", "nothing", "not near", "or\0else", "words AND words"])
-    expected = {i for i, words in enumerate(WORDS_OF) if set(split(query)) & words}
+    expected = {i for i, words in enumerate(WORDS_OF) if set(split_words(query)) & words}
     assert set(found(entries, query)) == expected
     assert entries.get([0])[0].text == "apple and pear"
 
@@ -118,8 +118,8 @@ def test_any_query_finds_exactly_the_texts_with_one_of_its_words(
 ) -> None:
     entries = made(tmp_path_factory.mktemp("words"), texts)
     held = [set(terms(text)) for text in texts]
-    assert entries.vocabulary() == {word: sum(word in one for one in held) for one in held for word in one}
-    asked = set(understood(query, Vocabulary(entries.vocabulary())).asked)
+    assert entries.document_frequencies() == {word: sum(word in one for one in held) for one in held for word in one}
+    asked = set(parse_query(query, Vocabulary(entries.document_frequencies())).terms)
     assert set(found(entries, query)) == {i for i, one in enumerate(held) if one & asked}
     for text, words in zip(texts, held):  # a text is found by itself
         assert not words or texts.index(text) in found(entries, text)
@@ -154,12 +154,12 @@ def test_rare_words_count_more_than_common_ones(tmp_path: Path) -> None:
 
 def test_of_many_words_the_first_are_looked_for(tmp_path: Path) -> None:
     entries = made(tmp_path, ["alpha", "omega"])
-    vocabulary = Vocabulary({f"w{i:03}": 1 for i in range(200)} | entries.vocabulary())
-    asked = understood(" ".join(["alpha", *(f"w{i:03}" for i in range(200)), "omega"]), vocabulary).asked
+    vocabulary = Vocabulary({f"w{i:03}": 1 for i in range(200)} | entries.document_frequencies())
+    asked = parse_query(" ".join(["alpha", *(f"w{i:03}" for i in range(200)), "omega"]), vocabulary).terms
     assert len(asked) == MOST_WORDS
     assert (asked[0], asked[-1]) == ("alpha", "w062")
-    assert len(understood("北" + "京" * 100 + "市", Vocabulary({"北京": 1, "京京": 2, "京市": 1})).asked) == 3
-    assert split("a" * 1_000) == ["a" * LONGEST]
+    assert len(parse_query("北" + "京" * 100 + "市", Vocabulary({"北京": 1, "京京": 2, "京市": 1})).terms) == 3
+    assert split_words("a" * 1_000) == ["a" * LONGEST]
 
 
 def test_a_query_of_words_that_stand_nowhere_is_no_burden() -> None:
@@ -168,21 +168,21 @@ def test_a_query_of_words_that_stand_nowhere_is_no_burden() -> None:
     compared: list[str] = []
 
     class Counted(Vocabulary):
-        def near(self, word: str, most: int = 3) -> list[str]:
+        def nearest_words(self, word: str, most: int = 3) -> list[str]:
             compared.append(word)
-            return super().near(word, most)
+            return super().nearest_words(word, most)
 
     strange = " ".join(f"qxzjkvw{i:04}" for i in range(500))
     vocabulary = Counted({"apple": 1, "computers": 1})
-    assert understood(f"aple {strange} {strange} computers", vocabulary).asked == ("apple", "computers")
+    assert parse_query(f"aple {strange} {strange} computers", vocabulary).terms == ("apple", "computers")
     assert len(compared) == MOST_WORDS == len(set(compared))
 
 
 def test_words_that_stand_nearly_everywhere_are_left_out_beside_rare_ones() -> None:
     vocabulary = Vocabulary({"inc": 900_000, "the": 800_000, "apple": 40, "computers": 45_000, "records": 4_960})
-    assert understood("the apple computers records inc", vocabulary).asked == ("apple", "computers", "records")
-    assert understood("the inc", vocabulary).asked == ("the",)
-    assert understood("inc", vocabulary).asked == ("inc",)
+    assert parse_query("the apple computers records inc", vocabulary).terms == ("apple", "computers", "records")
+    assert parse_query("the inc", vocabulary).terms == ("the",)
+    assert parse_query("inc", vocabulary).terms == ("inc",)
 
 
 VOCABULARY = Vocabulary({"microsoft": 2, "micron": 5, "apple": 3, "apply": 1, "ape": 1, "amazon": 1, "北京": 4})
@@ -200,27 +200,27 @@ VOCABULARY = Vocabulary({"microsoft": 2, "micron": 5, "apple": 3, "apply": 1, "a
     ],
 )
 def test_a_mistyped_word_is_taken_for_the_nearest(typed: str, corrected: str) -> None:
-    said = understood(typed, VOCABULARY)
+    said = parse_query(typed, VOCABULARY)
     assert said.corrected == corrected
-    assert corrected.split()[0] in said.asked
+    assert corrected.split()[0] in said.terms
 
 
 @pytest.mark.parametrize("typed", ["apple", "ape", "apx", "zzzzzz", "北", "东京", "", "1234"])
 def test_a_known_a_short_and_a_strange_word_is_left_alone(typed: str) -> None:
-    assert understood(typed, VOCABULARY).corrected is None
+    assert parse_query(typed, VOCABULARY).corrected is None
 
 
 def test_without_what_finds_near_words_there_is_a_way(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, "rapidfuzz", ModuleNotFoundError("No module named 'rapidfuzz'", name="rapidfuzz"))
-    assert understood("apple", VOCABULARY).asked == ("apple",)
+    assert parse_query("apple", VOCABULARY).terms == ("apple",)
     with pytest.raises(InputError, match=r"RapidFuzz: pip install 'pellucid\[search\]', or .* pass mode='dense'$"):
-        understood("appel", VOCABULARY)
+        parse_query("appel", VOCABULARY)
 
 
 def test_of_equally_near_words_the_more_common_is_taken() -> None:
-    assert understood("applz", VOCABULARY).asked == ("apple", "apply")
-    assert understood("applz", Vocabulary({"apple": 1, "apply": 3})).corrected == "apply"
-    assert understood("applz", Vocabulary({"apply": 1, "apple": 1})).corrected == "apple"
+    assert parse_query("applz", VOCABULARY).terms == ("apple", "apply")
+    assert parse_query("applz", Vocabulary({"apple": 1, "apply": 3})).corrected == "apply"
+    assert parse_query("applz", Vocabulary({"apply": 1, "apple": 1})).corrected == "apple"
 
 
 def test_a_language_without_spaces_is_searched_through_an_index(minilm: pellucid.Model) -> None:
@@ -236,7 +236,7 @@ DIVIDED = "one two three four antidisestablishmentarianism five six seven eight 
 
 
 def vocabulary(index: pellucid.Index) -> set[str]:
-    return {word for one in index.segments for word in one.entries.vocabulary()}
+    return {word for one in index.segments for word in one.entries.document_frequencies()}
 
 
 def test_words_that_passages_divide_are_found_whole_and_their_pieces_are_not(minilm: pellucid.Model) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import pellucid
 from pellucid.serve import PageServer, page, serve_page
-from pellucid.serve.page import running
+from pellucid.serve.page import running_server
 from tests.interrupted import ANOTHER, MAIN
 
 BLOCKS = {"layers.0.attention.query": bytes(range(256)), "other/layers.0.attention.query": b"other"}
@@ -23,7 +23,7 @@ PAGE = "<!doctype html><p>é</p>"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PageServer]:
-    with running(PAGE, BLOCKS) as server:
+    with running_server(PAGE, BLOCKS) as server:
         yield server
 
 
@@ -141,7 +141,7 @@ def test_it_listens_on_this_machine_alone(server: PageServer) -> None:
 
 
 def test_two_servers_have_different_tokens() -> None:
-    with running(PAGE, {}) as first, running(PAGE, {}) as second:
+    with running_server(PAGE, {}) as first, running_server(PAGE, {}) as second:
         assert first.token != second.token and len(first.token) >= 32
         assert ask(first, f"/{second.token}/")[0] == 403
 
@@ -160,13 +160,13 @@ def test_a_block_that_cannot_be_made_is_told() -> None:
         def __len__(self) -> int:
             return 0
 
-    with running(PAGE, Broken()) as server:
+    with running_server(PAGE, Broken()) as server:
         status, _, body = ask(server, f"/{server.token}/block/x")
     assert (status, body) == (500, b"The block x is not there: the numbers are gone.")
 
 
 def test_a_client_that_says_nothing_holds_nobody_up() -> None:
-    with running(PAGE, BLOCKS) as server, socket.create_connection(("127.0.0.1", server.server_port)) as silent:
+    with running_server(PAGE, BLOCKS) as server, socket.create_connection(("127.0.0.1", server.server_port)) as silent:
         assert ask(server, f"/{server.token}/")[0] == 200
         silent.close()
 
@@ -182,7 +182,7 @@ def begun(server: PageServer) -> socket.socket:
 def test_a_request_that_comes_by_drops_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PATIENCE", 0.3)
     monkeypatch.setattr(page._Handler, "timeout", 60)
-    with running(PAGE, BLOCKS) as server, begun(server) as line:
+    with running_server(PAGE, BLOCKS) as server, begun(server) as line:
         line.settimeout(0.1)
         answer = None
         for _ in range(100):  # each drop comes sooner than anybody's patience ends
@@ -199,7 +199,7 @@ def test_a_request_that_comes_by_drops_is_closed_in_time(monkeypatch: pytest.Mon
 def test_closing_waits_for_no_request_that_is_still_coming(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PATIENCE", 60)
     monkeypatch.setattr(page._Handler, "timeout", 60)
-    with running(PAGE, BLOCKS) as server:
+    with running_server(PAGE, BLOCKS) as server:
         line = begun(server)
         assert ask(server, f"/{server.token}/")[0] == 200  # by now the other one is being read
     line.close()
@@ -207,13 +207,13 @@ def test_closing_waits_for_no_request_that_is_still_coming(monkeypatch: pytest.M
 
 def test_connections_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "MOST_CONNECTIONS", 2)
-    with running(PAGE, BLOCKS) as server, begun(server), begun(server), pytest.raises(ConnectionError):
+    with running_server(PAGE, BLOCKS) as server, begun(server), begun(server), pytest.raises(ConnectionError):
         ask(server, f"/{server.token}/")  # RemoteDisconnected is one too
 
 
 def test_an_error_closes_it_and_leaves_no_thread() -> None:
     before = set(threading.enumerate())
-    with pytest.raises(ZeroDivisionError), running(PAGE, BLOCKS) as server:
+    with pytest.raises(ZeroDivisionError), running_server(PAGE, BLOCKS) as server:
         raise ZeroDivisionError
     assert set(threading.enumerate()) == before
     with pytest.raises(ConnectionRefusedError):

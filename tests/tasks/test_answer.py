@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pellucid.tasks.answer import Answer, Answers, Read, Reason
+from pellucid.tasks.answer import Answer, AnswerAttribution, Answers, TextCoverage
 
-READ = Read(((0, 9), (7, 15)), cut=3, empty=False)
-WHY = Reason("logit of 'B'", ("a", "b"), (0.5, -1.25), "integrated gradients")
+READ = TextCoverage(((0, 9), (7, 15)), cut=3, empty=False)
+WHY = AnswerAttribution("logit of 'B'", ("a", "b"), (0.5, -1.25), "integrated gradients")
 SECOND = Answer({"label": "A", "score": 0.25})
 FIRST = Answer({"label": "B", "score": 0.75}, all=[Answer({"label": "B", "score": 0.75}), SECOND])
-FULL = FIRST.but(read=READ, window=1, why=WHY)
+FULL = FIRST.replace(read=READ, window=1, why=WHY)
 SEVERAL = Answers([FULL, SECOND], read=READ)
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
@@ -97,7 +97,7 @@ def test_whole_tells_what_is_worth_telling() -> None:
         "cut": 3,
         "why": {"said": "logit of 'B'", "method": "integrated gradients", "tokens": [("a", 0.5), ("b", -1.25)]},
     }
-    assert Answer({"a": 1}, read=Read(((0, 0),), empty=True), window=0).whole() == {"a": 1, "empty": True}
+    assert Answer({"a": 1}, read=TextCoverage(((0, 0),), empty=True), window=0).whole() == {"a": 1, "empty": True}
     assert SEVERAL.whole() == [FULL.whole(), SECOND.whole()] and Answers([[1.0]]).whole() == [[1.0]]
     whole = FULL.whole()
     assert json.loads(json.dumps(whole))["why"]["tokens"] == [["a", 0.5], ["b", -1.25]]
@@ -107,7 +107,7 @@ def test_whole_tells_what_is_worth_telling() -> None:
 
 def test_but_leaves_the_rest() -> None:
     assert FULL == FIRST and FULL.all == FIRST.all and FIRST.why is None and FULL.why == WHY
-    other = SEVERAL.but(why=WHY)
+    other = SEVERAL.replace(why=WHY)
     assert other == SEVERAL and other.read == READ and other.why == WHY and SEVERAL.why is None
 
 
@@ -134,10 +134,10 @@ def test_they_come_back_from_another_process() -> None:
 
 
 def _changed(answer: Answer) -> Answer:
-    return answer.but(window=None)
+    return answer.replace(window=None)
 
 
 def test_a_reason_and_a_reading_are_values() -> None:
-    assert hash(READ) == hash(Read(((0, 9), (7, 15)), 3)) and hash(WHY)
+    assert hash(READ) == hash(TextCoverage(((0, 9), (7, 15)), 3)) and hash(WHY)
     with pytest.raises(AttributeError):
         READ.cut = 4  # type: ignore[misc]

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.tasks.answer import Reason
+from pellucid.tasks.answer import AnswerAttribution
 from pellucid.tasks.attribution import STEPS
-from pellucid.text.spelling import written
-from pellucid.trace.explain.integration import Way
+from pellucid.text.spelling import token_text
+from pellucid.trace.explain.integration import IntegrationPath
 from tests.parity.tiny import write
 from tests.quick import few
 
@@ -82,7 +82,7 @@ def shares(model: "pellucid.Model", number: Number, ids: list[int], *sides: str)
     return [found[side].tolist() for side in sides]
 
 
-def agree(reason: Reason | None, wanted: list[float], said: str, tolerance: float = 1e-4) -> None:
+def agree(reason: AnswerAttribution | None, wanted: list[float], said: str, tolerance: float = 1e-4) -> None:
     assert reason is not None and reason.said == said
     assert len(reason.scores) == len(reason.tokens) == len(wanted)
     assert list(reason.scores) == pytest.approx(wanted, abs=tolerance)
@@ -105,7 +105,7 @@ def test_the_logit_of_a_label(made: Made, name: str, pair: str | None) -> None:
         return edited([row.ids] if types is None else torch.tensor([row.ids]), token_type_ids=types).logits[0, number]
 
     by_bytes = model.tokenizer.by_bytes
-    assert answer.why is not None and list(answer.why.tokens) == [written(token, by_bytes) for token in row.tokens]
+    assert answer.why is not None and list(answer.why.tokens) == [token_text(token, by_bytes) for token in row.tokens]
     assert not by_bytes or {" dog", "ü"} <= {*answer.why.tokens}
     rough = 5e-3 if name.startswith("llama") else 1e-4  # norms inside the branches undo that embeddings are small
     agree(answer.why, shares(model, logit, row.ids)[0], f"logit of {answer['label']!r}", rough)
@@ -346,7 +346,9 @@ def test_the_way_is_cut_where_it_is_rough() -> None:
     def values(points: dict[str, torch.Tensor]) -> torch.Tensor:
         return (60 * (points["here"][:, 0, 0] - 0.43)).sigmoid()
 
-    begun, whole = (Way(values, {"here": place}, {"here": place + 1}).walk(n, False) for n in (STEPS // 2, STEPS))
+    begun, whole = (
+        IntegrationPath(values, {"here": place}, {"here": place + 1}).integrate(n, False) for n in (STEPS // 2, STEPS)
+    )
     assert whole.error < 0.01 * begun.error < 1
 
 

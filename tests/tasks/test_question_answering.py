@@ -137,7 +137,7 @@ def test_one_stretch_is_the_plain_product(reader: Any) -> None:
     (window,) = windows(model.tokenizer, BORN, ZURICH, side=1)
     found = ask(model, BORN, ZURICH, align_to_words=False, max_answer_len=4)
     logits = model(torch.tensor([window.ids]))["logits"][0].detach().double()
-    places = [0, *(i for i, side in enumerate(window.sides) if side == 1)]
+    places = [0, *(i for i, side in enumerate(window.sequence_ids) if side == 1)]
     chances = logits[places].softmax(dim=0)
     best = max(
         (float(chances[i, 0] * chances[j, 1]), places[i], places[j])
@@ -250,4 +250,4 @@ def test_windows_know_their_types(reader: Any) -> None:
     found: list[Window] = windows(reader("bert").tokenizer, WHO, LONG, rule="windows", side=1)
     assert len(found) > 2
     for window in found:
-        assert all(kind == side for kind, side in zip(window.type_ids, window.sides) if side is not None)
+        assert all(kind == side for kind, side in zip(window.type_ids, window.sequence_ids) if side is not None)

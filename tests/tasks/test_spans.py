@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import pellucid
-from pellucid.tasks.reader import Stretch
-from pellucid.tasks.spans import Asked, spans
-from pellucid.tasks.spans_apart import spans_apart
+from pellucid.tasks.reader import WindowOutput
+from pellucid.tasks.spans import SpanOptions, spans
+from pellucid.tasks.spans_apart import spans_per_window
 from pellucid.text import Tokenizer, windows
 from tests.parity import tiny
 from tests.parity.cases import LONG, ZURICH
@@ -29,15 +29,17 @@ def words_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return load
 
 
-def laid(words: Any, context: str, base: Tensor, null: tuple[float, float] = (0.0, 0.0), **place: Any) -> list[Stretch]:
+def laid(
+    words: Any, context: str, base: Tensor, null: tuple[float, float] = (0.0, 0.0), **place: Any
+) -> list[WindowOutput]:
     """A context in stretches, in each of which every token has the logits that it has in `base`."""
     found = []
     for window in windows(words, "Who?", context, rule="windows", side=1, **place):
         kept = torch.full((len(window.ids), 2), 50.0)  # what stands beside the context must not count
         kept[0] = torch.tensor(null)
-        places = [i for i, side in enumerate(window.sides) if side == 1]
-        kept[places] = base[window.before : window.before + len(places)]
-        found.append(Stretch(window, kept))
+        places = [i for i, side in enumerate(window.sequence_ids) if side == 1]
+        kept[places] = base[window.tokens_before : window.tokens_before + len(places)]
+        found.append(WindowOutput(window, kept))
     return found
 
 
@@ -45,7 +47,7 @@ def laid(words: Any, context: str, base: Tensor, null: tuple[float, float] = (0.
 def test_stretches_say_what_the_whole_would_say(words_of: Any, words: bool) -> None:
     tokenizer = words_of("bert")
     base = torch.randn(200, 2, generator=torch.Generator().manual_seed(1)) * 3
-    asked = Asked(top_k=6, longest=9, words=words, null=True)
+    asked = SpanOptions(top_k=6, longest=9, words=words, null=True)
     context = ZURICH
     whole = spans(context, laid(tokenizer, context, base), asked)
     for stride in (0, 3, 11, None):
@@ -53,7 +55,7 @@ def test_stretches_say_what_the_whole_would_say(words_of: Any, words: bool) -> N
         found = spans(context, stretches, asked)
         assert len(stretches) > 2 and [s.score for s in found] == pytest.approx([s.score for s in whole], abs=1e-9)
         assert [(s.start, s.end) for s in found] == [(s.start, s.end) for s in whole]
-        apart = spans_apart(context, stretches, tokenizer.cls_token_id, asked)
+        apart = spans_per_window(context, stretches, tokenizer.cls_token_id, asked)
         assert sum(s.score for s in apart) != pytest.approx(sum(s.score for s in whole), abs=1e-2)
 
 
@@ -62,7 +64,9 @@ def test_an_answer_ends_with_the_accents_of_its_last_letter(words_of: Any, words
     """This tokenizer takes accents away, and counts them among the characters of no token."""
     context = "Ana met Jose\u0301 in Cafe\u0301, \u0926\u093f\u0932\u094d\u0932\u0940 \u092e\u0947\u0902 a\u0323\u0302"
     base = torch.randn(40, 2, generator=torch.Generator().manual_seed(3)) * 3
-    found = spans(context, laid(words_of("bert"), context, base), Asked(top_k=9, longest=3, words=words, null=False))
+    found = spans(
+        context, laid(words_of("bert"), context, base), SpanOptions(top_k=9, longest=3, words=words, null=False)
+    )
     assert len(found) > 4
     assert not any(unicodedata.category(letter)[0] == "M" for one in found for letter in context[one.end :][:1])
 
@@ -71,10 +75,10 @@ def test_an_answer_ends_with_the_accents_of_its_last_letter(words_of: Any, words
 def test_an_answer_in_a_script_without_spaces_is_not_the_whole_sentence(words_of: Any, family: str) -> None:
     context, tokenizer = "我昨天在北京見到了", words_of(family)
     (window,) = windows(tokenizer, "Who?", context, side=1)
-    base, places = torch.zeros(60, 2), [place for place, side in zip(window.offsets, window.sides) if side == 1]
+    base, places = torch.zeros(60, 2), [place for place, side in zip(window.offsets, window.sequence_ids) if side == 1]
     base[next(i for i, (start, _) in enumerate(places) if start == 4), 0] = 9.0
     base[max(i for i, (_, end) in enumerate(places) if end == 6), 1] = 9.0
-    (best,) = spans(context, laid(tokenizer, context, base), Asked(top_k=1, longest=9, words=True, null=False))
+    (best,) = spans(context, laid(tokenizer, context, base), SpanOptions(top_k=1, longest=9, words=True, null=False))
     assert (context[best.start : best.end], best.score > 0.9) == ("北京", True)
 
 
@@ -82,20 +86,20 @@ def test_scores_of_stretches_can_be_compared(words_of: Any) -> None:
     """A stretch where nothing is likely must not win because nothing beside it is likelier."""
     tokenizer, context = words_of("bert"), "Berlin is old and the river is long and the sun is warm in Paris"
     base = torch.zeros(40, 2)
-    count = len([i for i in windows(tokenizer, "Who?", context, side=1)[0].sides if i == 1])
+    count = len([i for i in windows(tokenizer, "Who?", context, side=1)[0].sequence_ids if i == 1])
     base[0] = 6.0
     base[count - 3 : count] = 9.0
-    asked = Asked(top_k=1, longest=1, words=False, null=False)
+    asked = SpanOptions(top_k=1, longest=1, words=False, null=False)
     stretches = laid(tokenizer, context, base, null=(-9.0, -9.0), max_length=15, stride=0)
     assert spans(context, stretches, asked)[0].start > 30
-    assert spans_apart(context, stretches, tokenizer.cls_token_id, asked)[0].start == 0
+    assert spans_per_window(context, stretches, tokenizer.cls_token_id, asked)[0].start == 0
 
 
 def test_all_scores_come_to_no_more_than_one(words_of: Any) -> None:
     tokenizer = words_of("roberta")
     base = torch.randn(400, 2, generator=torch.Generator().manual_seed(2))
     for words in (True, False):
-        every = Asked(top_k=10_000, longest=200, words=words, null=True)
+        every = SpanOptions(top_k=10_000, longest=200, words=words, null=True)
         found = spans(LONG, laid(tokenizer, LONG, base, max_length=40), every)
         assert 0 < sum(span.score for span in found) <= 1 and found == sorted(found, key=lambda s: -s.score)
         solid = sorted((s.start, s.end) for s in found if s.end)
@@ -107,10 +111,10 @@ def test_all_scores_come_to_no_more_than_one(words_of: Any) -> None:
 def test_no_answer_is_what_the_least_sure_stretch_says(words_of: Any) -> None:
     tokenizer, base = words_of("bert"), torch.zeros(200, 2)
     stretches = laid(tokenizer, ZURICH, base, null=(5.0, 5.0), max_length=24)
-    asked = Asked(top_k=1, longest=5, words=True, null=True)
+    asked = SpanOptions(top_k=1, longest=5, words=True, null=True)
     assert spans(ZURICH, stretches, asked)[0].end == 0
-    stretches[1].kept[0] = -5.0
+    stretches[1].output[0] = -5.0
     (found,) = spans(ZURICH, stretches, asked)
     assert found.end > 0
-    none = [span for span in spans(ZURICH, stretches, Asked(99, 5, True, True)) if not span.end]
+    none = [span for span in spans(ZURICH, stretches, SpanOptions(99, 5, True, True)) if not span.end]
     assert none[0].window == 1 and none[0].score < 1e-4

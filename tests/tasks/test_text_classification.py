@@ -135,7 +135,7 @@ def test_what_is_read_twice_is_run_once(feelings: "pellucid.Pipeline", monkeypat
     from pellucid.tasks.text_classification import TextClassification
 
     rows: list[int] = []
-    look = TextClassification.look
+    look = TextClassification.forward_batch
     monkeypatch.setattr(
         TextClassification,
         "look",

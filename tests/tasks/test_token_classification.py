@@ -19,9 +19,9 @@ from pellucid.checkpoints.convert import convert
 from pellucid.errors import InputError
 from pellucid.pipeline import Pipeline, pipeline
 from pellucid.tasks.answer import Answers
-from pellucid.tasks.entities import Tag, longest, tags_of
-from pellucid.tasks.reader import Stretch
-from pellucid.tasks.tagged_tokens import Sentence, Tagged, whole_characters, words_of
+from pellucid.tasks.entities import Tag, longest_entities, parse_tags
+from pellucid.tasks.reader import WindowOutput
+from pellucid.tasks.tagged_tokens import AlignedText, TaggedTokens, character_ranges, tokenizer_words
 from pellucid.tasks.task import Work
 from pellucid.tasks.token_classification import TokenClassification
 from tests.checkpoints.convert.test_rampart import FORMS, NAMES, PLACES
@@ -116,7 +116,9 @@ def test_longest_keeps_the_longer_and_of_two_as_long_the_surer() -> None:
     def entity(start: int, end: int, score: float) -> dict:
         return {"start": start, "end": end, "score": score}
 
-    found = longest([entity(9, 12, 0.5), entity(0, 4, 0.9), entity(2, 8, 0.1), entity(9, 12, 0.6), entity(12, 13, 0.1)])
+    found = longest_entities(
+        [entity(9, 12, 0.5), entity(0, 4, 0.9), entity(2, 8, 0.1), entity(9, 12, 0.6), entity(12, 13, 0.1)]
+    )
     assert found == [entity(2, 8, 0.1), entity(9, 12, 0.6), entity(12, 13, 0.1)]
 
 
@@ -126,7 +128,7 @@ def test_longest_keeps_the_longer_and_of_two_as_long_the_surer() -> None:
 def said(pipe: Pipeline, text: str, spans: dict[str, str], **options: object) -> list[tuple[str, str]]:
     """What the task makes of predictions that are planted: "Gro" -> "B-ORG" labels the tokens in these characters."""
     loaded, task = pipe.model.loaded, TokenClassification(**options)
-    (window,) = task.asked(Work(loaded), item := Sentence.of_text(text, 0), 0)
+    (window,) = task.item_windows(Work(loaded), item := AlignedText.of_text(text, 0), 0)
     kept = torch.full((len(window.ids), len(loaded.config.labels)), 0.01)
     kept[:, 0] = 0.5
     for part, label in spans.items():
@@ -134,7 +136,7 @@ def said(pipe: Pipeline, text: str, spans: dict[str, str], **options: object) ->
         for i, (start, end) in enumerate(window.offsets):
             if begin <= start + text[start:end].count(" ") < begin + len(part) and end > start:
                 kept[i, loaded.config.labels.index(label)] = 0.9
-    found = task.answer(Work(loaded), item, [Stretch(window, kept)])
+    found = task.answer(Work(loaded), item, [WindowOutput(window, kept)])
     assert all(text[one["start"] : one["end"]] == one["word"] for one in found)
     return [(one.get("entity_group", one.get("entity")), one["word"]) for one in found]
 
@@ -186,10 +188,10 @@ def test_a_space_of_sentencepiece_says_nothing_of_the_name_behind_it() -> None:
     text = "张伟在 北京"
     pieces, places = ["▁", "张伟", "在", "▁", "北京"], [(0, 1), (0, 2), (2, 3), (4, 5), (4, 6)]
     none, numbers = [False] * 5, list(range(5))
-    tokens = Tagged(
-        Sentence(text, text), pieces, places, [0, 0, 1, 2, 2], none, numbers, [0] * 5, numbers, torch.eye(5)
+    tokens = TaggedTokens(
+        AlignedText(text, text), pieces, places, [0, 0, 1, 2, 2], none, numbers, [0] * 5, numbers, torch.eye(5)
     )
-    assert words_of(tokens) == whole_characters(tokens) == [range(1, 2), range(2, 3), range(4, 5)]
+    assert tokenizer_words(tokens) == character_ranges(tokens) == [range(1, 2), range(2, 3), range(4, 5)]
 
 
 def test_spaces_belong_to_no_entity(load: Load) -> None:
@@ -225,9 +227,9 @@ def test_labels_to_ignore_in_whatever_holds_them(load: Load) -> None:
 
 
 def test_prefixes() -> None:
-    assert tags_of(("O", "B-PER", "I-PER")) == (Tag("O"), Tag("PER", True), Tag("PER"))
-    assert tags_of(("O", "S-A", "E-A")) == (Tag("O"), Tag("A", True, True), Tag("A", False, True))
-    assert tags_of(("O", "NOUN", "E-MAIL")) == (Tag("O"), Tag("NOUN"), Tag("E-MAIL"))  # no scheme, but a name
+    assert parse_tags(("O", "B-PER", "I-PER")) == (Tag("O"), Tag("PER", True), Tag("PER"))
+    assert parse_tags(("O", "S-A", "E-A")) == (Tag("O"), Tag("A", True, True), Tag("A", False, True))
+    assert parse_tags(("O", "NOUN", "E-MAIL")) == (Tag("O"), Tag("NOUN"), Tag("E-MAIL"))  # no scheme, but a name
 
 
 # -- places ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pellucid.blocks import Attention, Cache, Pass
 from pellucid.blocks.packed import PackedLinear
 from pellucid.models import stack
 from pellucid.tasks import consistency, parity, reference
-from pellucid.tasks.tolerance import Check, compare, difference
+from pellucid.tasks.tolerance import Check, compare_points, relative_difference
 from pellucid.tasks.verify import ACCOUNTED, verify
 from tests.conftest import MINILM, tiny_config
 from tests.parity.reference import tiny
@@ -139,7 +139,7 @@ def test_float64_shows_what_float32_hides(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_other_words_are_found_and_ties_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint(tmp_path, "GPT2LMHeadModel")
-    honest = parity._our_words
+    honest = parity._our_tokens
 
     def other(*given: Any) -> list[int]:
         said = honest(*given)
@@ -270,18 +270,18 @@ def test_texts_without_tokens_are_refused(minilm: "pellucid.Model") -> None:
 def test_one_loud_position_hides_nothing() -> None:
     wanted = torch.tensor([[1e4, 1.0], [1.0, -2.0]])
     found = wanted + torch.tensor([[0.0, 0.0], [0.02, 0.0]])
-    assert difference(found, wanted) == pytest.approx(0.01, rel=1e-4)
+    assert relative_difference(found, wanted) == pytest.approx(0.01, rel=1e-4)
 
 
 @pytest.mark.parametrize(
     "found", [torch.tensor([[math.nan, 1.0]]), torch.tensor([[math.inf, 1.0]]), torch.ones(1, 3), torch.ones(2, 2)]
 )
 def test_what_cannot_be_measured_is_infinitely_far(found: Tensor) -> None:
-    assert difference(found, torch.ones(1, 2)) == math.inf
-    assert compare("a", [("place", found, torch.ones(1, 2))], 1.0).where == "place"
+    assert relative_difference(found, torch.ones(1, 2)) == math.inf
+    assert compare_points("a", [("place", found, torch.ones(1, 2))], 1.0).where == "place"
 
 
 def test_small_logits_are_measured_against_one() -> None:
     wanted = torch.tensor([[1e-5]])
-    assert compare("a", [("logits", wanted + 1e-6, wanted)], 1e-4).holds
-    assert not compare("a", [("pooled", wanted + 1e-6, wanted)], 1e-4).holds
+    assert compare_points("a", [("logits", wanted + 1e-6, wanted)], 1e-4).holds
+    assert not compare_points("a", [("pooled", wanted + 1e-6, wanted)], 1e-4).holds

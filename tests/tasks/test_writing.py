@@ -66,21 +66,21 @@ def test_what_was_asked_is_over_the_task_over_the_file_over_our_own(tmp_path: Pa
     told = {"summarization": {"max_length": 8, "num_beams": 2, "prefix": "sum: "}}
     general = {"max_new_tokens": 5, "num_beams": 3, "no_repeat_ngram_size": 2}
     loaded = pellucid.load(changed("bart", tmp_path, generation=general, task_specific_params=told)).loaded
-    fitted = Summarization.fitting(loaded, {})
+    fitted = Summarization.resolve_options(loaded, {})
     assert (fitted["settings"].max_new_tokens, fitted["settings"].num_beams, fitted["prefix"]) == (7, 2, "sum: ")
-    assert len(fitted["settings"].rules) == len(TextToText.fitting(loaded, {})["settings"].rules) > 0
-    asked = Summarization.fitting(loaded, {"num_beams": 5, "prefix": "", "max_new_tokens": 3})
+    assert len(fitted["settings"].rules) == len(TextToText.resolve_options(loaded, {})["settings"].rules) > 0
+    asked = Summarization.resolve_options(loaded, {"num_beams": 5, "prefix": "", "max_new_tokens": 3})
     assert (asked["settings"].num_beams, asked["settings"].max_new_tokens, asked["prefix"]) == (5, 3, "")
-    other = TextToText.fitting(loaded, {})
+    other = TextToText.resolve_options(loaded, {})
     assert (other["settings"].num_beams, other["settings"].max_new_tokens, other["prefix"]) == (3, 5, None)
-    plain = TextToText.fitting(model("bart").loaded, {})["settings"]
+    plain = TextToText.resolve_options(model("bart").loaded, {})["settings"]
     assert (plain.num_beams, plain.max_new_tokens) == (4, 256)
 
 
 def test_a_length_that_files_never_meant_is_meant_where_a_task_says_it(tmp_path: Path) -> None:
     told = {"summarization": {"max_length": 20}}
     loaded = pellucid.load(changed("bart", tmp_path, task_specific_params=told)).loaded
-    assert Summarization.fitting(loaded, {})["settings"].max_new_tokens == 19
+    assert Summarization.resolve_options(loaded, {})["settings"].max_new_tokens == 19
 
 
 def test_who_asks_to_draw_is_not_made_to_search() -> None:
@@ -97,7 +97,7 @@ def test_the_prefix_is_read_before_the_text(tmp_path: Path) -> None:
     assert summary(PLAIN, prefix="")["summary_text"] == plain(PLAIN, **how)["generated_text"]
     assert summary(PLAIN)["summary_text"] != plain(PLAIN, **how)["generated_text"]
     spaced = pellucid.load(changed("bart", tmp_path, prefix=" "))
-    assert TextToText.fitting(spaced.loaded, {})["prefix"] == " "
+    assert TextToText.resolve_options(spaced.loaded, {})["prefix"] == " "
 
 
 def test_a_prefix_in_a_file_is_nothing_strange(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -110,8 +110,8 @@ def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog:
     own = {"eos_token_id": 2, "decoder_start_token_id": 2}
     told = {"summarization": own, "translation_en_to_de": {"eos_token_id": [2, 5], "decoder_start_token_id": 7}}
     loaded = pellucid.load(changed("bart", tmp_path, task_specific_params=told)).loaded
-    assert Summarization.fitting(loaded, {}) and not caplog.records
-    Translation.fitting(loaded, {"src_lang": "en", "tgt_lang": "de"})
+    assert Summarization.resolve_options(loaded, {}) and not caplog.records
+    Translation.resolve_options(loaded, {"src_lang": "en", "tgt_lang": "de"})
     (record,) = caplog.messages
     assert record == (
         f"{tmp_path / 'config.json'}: task_specific_params sets eos_token_id, decoder_start_token_id for one task "
@@ -165,9 +165,9 @@ def test_languages_choose_what_the_checkpoint_tells() -> None:
         ({"src_lang": "German", "tgt_lang": "fr"}, "translate German to French: "),
     ]
     for options, wanted in pairs:
-        assert Translation.fitting(loaded, options)["prefix"] == wanted
+        assert Translation.resolve_options(loaded, options)["prefix"] == wanted
     for options in (pairs[0][0], {"src_lang": "EN", "tgt_lang": "french"}):
-        assert Translation.fitting(loaded, options)["settings"].num_beams == 2
+        assert Translation.resolve_options(loaded, options)["settings"].num_beams == 2
     named = pipeline("translation_en_to_fr", model("t5-tasks"))(PLAIN)
     assert named == pipeline("translation", model("t5-tasks"), src_lang="en", tgt_lang="French")(PLAIN)
     assert list(named) == ["translation_text"]
@@ -179,7 +179,7 @@ def test_a_model_of_one_pair_is_told_nothing() -> None:
     assert (
         pipeline("translation_en_to_xx", model("bart"), **SHORT)(PLAIN)["translation_text"] == plain["generated_text"]
     )
-    assert Translation.fitting(model("t5-tied").loaded, {})["prefix"] is None
+    assert Translation.resolve_options(model("t5-tied").loaded, {})["prefix"] is None
 
 
 def with_a_language_token(folder: Path, **facts: Any) -> pellucid.Model:
@@ -192,7 +192,7 @@ def with_a_language_token(folder: Path, **facts: Any) -> pellucid.Model:
 
 
 def read_of(task: str, model: pellucid.Model, text: str = PLAIN, **options: Any) -> list[int]:
-    question = pipeline(task, model, **options)._question({})
+    question = pipeline(task, model, **options)._make_task({})
     (prompt,) = question.prompts(pellucid.tasks.task.Work(model.loaded), text, 0)
     return prompt.portion.ids
 
@@ -343,7 +343,9 @@ def test_a_special_token_that_was_typed() -> None:
     text = "The <extra_id_0> is high."
     loaded = model("t5-tied").loaded
     ids = {
-        kind: kind(**kind.fitting(loaded, SHORT)).prompts(pellucid.tasks.task.Work(loaded), text, 0)[0].portion.ids
+        kind: kind(**kind.resolve_options(loaded, SHORT))
+        .prompts(pellucid.tasks.task.Work(loaded), text, 0)[0]
+        .portion.ids
         for kind in (TextToText, Summarization)
     }
     (mark,) = loaded.tokenizer.convert_tokens_to_ids(["<extra_id_0>"])
@@ -371,9 +373,9 @@ def test_spaces_are_tidied_on_request() -> None:
     text, words = "It is high , is it ?", {name: model(name).tokenizer for name in ("t5-tied", "bart")}
     ids = {name: words[name](text, add_special_tokens=False).input_ids for name in words}
     tidy, plain = TextToText(clean_up_tokenization_spaces=True), TextToText()
-    assert tidy.decoded(words["t5-tied"], ids["t5-tied"]) == "It is high, is it?"
-    assert tidy.decoded(words["bart"], ids["bart"]) == plain.decoded(words["bart"], ids["bart"]) == text
-    assert plain.decoded(words["t5-tied"], ids["t5-tied"]) == text
+    assert tidy.decode(words["t5-tied"], ids["t5-tied"]) == "It is high, is it?"
+    assert tidy.decode(words["bart"], ids["bart"]) == plain.decode(words["bart"], ids["bart"]) == text
+    assert plain.decode(words["t5-tied"], ids["t5-tied"]) == text
 
 
 def test_what_mattered_is_told_for_each_token_that_was_read() -> None:
@@ -388,8 +390,8 @@ def test_what_mattered_is_told_for_each_token_that_was_read() -> None:
 
 def test_in_bfloat16() -> None:
     quick = pipeline("text2text-generation", folder("bart"), dtype="bfloat16")
-    twin = quick.model.loaded.module.swift(torch.bfloat16)
-    assert quick.model.dtype == torch.float32 and twin.swift() is twin
+    twin = quick.model.loaded.module.packed_copy(torch.bfloat16)
+    assert quick.model.dtype == torch.float32 and twin.packed_copy() is twin
     found = quick(PLAIN, num_beams=1, max_new_tokens=2)  # the last one is forced
     read = torch.tensor([quick.model.tokenizer([PLAIN]).input_ids[0]])
     start = torch.tensor([[quick.model.config.decoder.decoder_start_token_id]])

@@ -16,7 +16,7 @@ import tokenizers
 import pellucid
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer, template_meter
-from pellucid.text.chat import render_chat, template_of
+from pellucid.text.chat import render_chat, select_template
 from pellucid.text.files import open_tokenizer
 from tests.text.making import folder_of, train_pairs, train_pieces, wiki
 from tests.text.templates import TEMPLATES
@@ -269,30 +269,32 @@ def test_a_last_message_in_parts_is_gone_on_with(said: list[dict[str, str]], tex
 
     template = "{% for m in messages %}A: {% for part in m.content %}{{ part.text }}{% endfor %}!{% endfor %}"
     messages = [{"role": "assistant", "content": said}]
-    assert render_chat(template, messages, {}, unfinished=True) == text
+    assert render_chat(template, messages, {}, continue_final_message=True) == text
     (wanted,), _ = render_jinja_template([messages], chat_template=template, continue_final_message=True)
     assert wanted == text
     with pytest.raises(InputError, match="message 0 has no text to go on with"):
-        render_chat(template, [{"role": "assistant", "content": [{"type": "image"}]}], {}, unfinished=True)
+        render_chat(template, [{"role": "assistant", "content": [{"type": "image"}]}], {}, continue_final_message=True)
 
 
 @pytest.mark.parametrize("trim", ["", " | trim"])
 def test_a_last_message_that_is_said_twice_holds_no_mark(trim: str) -> None:
     template = f"{{% for m in messages %}}{{{{ m.content{trim} }}}}|{{{{ m.content{trim} }}}}!{{% endfor %}}"
-    assert render_chat(template, [{"role": "assistant", "content": "Yes"}], {}, unfinished=True) == "Yes|Yes"
+    assert (
+        render_chat(template, [{"role": "assistant", "content": "Yes"}], {}, continue_final_message=True) == "Yes|Yes"
+    )
 
 
 def test_named_templates() -> None:
     named = {"chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]}
-    assert (template_of(named, None), template_of(named, "tool_use")) == ("a", "b")
-    assert (template_of(named, None, tools=[]), template_of(named, "default", [])) == ("b", "a")
+    assert (select_template(named, None), select_template(named, "tool_use")) == ("a", "b")
+    assert (select_template(named, None, tools=[]), select_template(named, "default", [])) == ("b", "a")
     with pytest.raises(InputError, match="it has default, tool_use"):
-        template_of(named, "rag")
+        select_template(named, "rag")
     with pytest.raises(InputError, match="no chat template"):
-        template_of({}, None)
-    assert template_of({"chat_template": "a"}, "default") == "a"
+        select_template({}, None)
+    assert select_template({"chat_template": "a"}, "default") == "a"
     with pytest.raises(InputError, match="no chat template 'rag': its only one has no name, leave chat_template out"):
-        template_of({"chat_template": "a"}, "rag")
+        select_template({"chat_template": "a"}, "rag")
 
 
 def test_what_is_set_in_a_generation_ends_with_it() -> None:

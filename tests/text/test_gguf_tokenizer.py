@@ -95,7 +95,7 @@ def test_smollm2_splits_as_the_reference_does(smollm2: Path, shared: Shared) -> 
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     vocabulary = open_gguf(smollm2).vocabulary
-    assert vocabulary is not None and vocabulary.split == "smollm"
+    assert vocabulary is not None and vocabulary.pre_tokenizer_name == "smollm"
     tokenizer = build_tokenizer(vocabulary, max_length=8192)
     lines = [
         line for line in shared("data/wikitext2/test.txt").read_text(encoding="utf-8").splitlines() if line.strip()

@@ -235,7 +235,7 @@ def test_a_file_that_breaks_while_the_library_reads_it(tmp_path: Path, monkeypat
 
     path = tmp_path / "text.txt"
     path.write_text("fine\n" * 100, encoding="utf-8")
-    count = Corpus.characters
+    count = Corpus.character_counts
 
     def then_it_goes(self: Corpus, cleaning: object = None) -> object:
         found = count(self, cleaning)

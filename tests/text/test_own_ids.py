@@ -8,7 +8,7 @@ import pytest
 import pellucid
 from pellucid.errors import InputError
 from pellucid.text.learned import train_tokenizer
-from pellucid.text.own_ids import ids_by
+from pellucid.text.own_ids import special_token_ids
 from tests.checkpoints.families import TINY
 
 TEXTS = ["a line of text! and another, and so on."] * 5
@@ -50,7 +50,7 @@ def test_the_ids_are_those_of_the_tokenizer(family: str, kind: str, start: str |
         getattr(words, name) for name in named if getattr(words, name) is not None
     ]
     assert start is None or config.decoder_start_token_id == getattr(words, f"{start}_token_id") is not None
-    said = ids_by(words, pellucid.Config.of(family), {})
+    said = special_token_ids(words, pellucid.Config.of(family), {})
     found = {name: getattr(config, name) for name in said}
     assert {name: found[name] for name, one in said.items() if one is not None} == {
         name: one for name, one in said.items() if one is not None

@@ -10,7 +10,7 @@ import pytest
 from pellucid.errors import InputError, NotFoundError
 from pellucid.text.character_encodings import encodings_of
 from pellucid.text.lines import MAGIC, lines
-from pellucid.text.rows import LINE, MOST_FIELD, Row, check_column, read_rows
+from pellucid.text.rows import MOST_FIELD, PLAIN_COLUMN, Row, check_column, read_rows
 
 
 def written(folder: Path, name: str, content: str | bytes) -> Path:
@@ -22,7 +22,7 @@ def written(folder: Path, name: str, content: str | bytes) -> Path:
 def read_texts(path: Path, column: str | None = None, *, encoding: str = "utf-8") -> Iterator[str]:
     """A column of a table, or the lines of anything else, as the command line reads them."""
     check_column(path, column)
-    return read_rows(path, encoding=encoding).column(column or LINE)
+    return read_rows(path, encoding=encoding).column(column or PLAIN_COLUMN)
 
 
 GOOD = {

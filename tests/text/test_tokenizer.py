@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pellucid
-from pellucid.text import by_length, collate, limits
-from pellucid.text.batch import PASS
-from pellucid.text.template_marks import mark, split_marked
+from pellucid.text import batch_limits, collate, length_batches
+from pellucid.text.batch import PASS_COST
+from pellucid.text.template_marks import mark_special_tokens, split_marked
 
 TEXTS = ["a", "time flies like an arrow", "Übergrößenträger naïve café", "北京 is big", "a" * 200, "don't stop!? (now)"]
 
@@ -170,7 +170,7 @@ def test_a_message_keeps_what_normalising_takes_away(said: str, special: list[st
         [tokenizers.normalizers.NFKC(), tokenizers.normalizers.Strip()]
     )
     backend.add_special_tokens([tokenizers.AddedToken("</s>", normalized=False)])
-    parts = list(split_marked(mark(said, ["</s>", "ff", "2"], backend.normalizer)))
+    parts = list(split_marked(mark_special_tokens(said, ["</s>", "ff", "2"], backend.normalizer)))
     assert "".join(part for part, _ in parts) == said
     assert [part for part, marked in parts if marked] == special
 
@@ -226,7 +226,7 @@ def test_a_letter_of_maltese_is_no_space() -> None:
         if decoder is not None:
             backend.decoder = decoder
         words = pellucid.text.Tokenizer(backend)
-        assert (words.by_bytes, words.space) == (by_bytes, space)
+        assert (words.by_bytes, words.space_marker) == (by_bytes, space)
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------
@@ -234,21 +234,21 @@ def test_a_letter_of_maltese_is_no_space() -> None:
 
 @given(st.lists(st.integers(0, 600), max_size=300), st.integers(1, 4096))
 def test_groups_hold_every_row_once_and_keep_the_budget(lengths: list[int], budget: int) -> None:
-    groups = list(by_length(lengths, budget))
+    groups = list(length_batches(lengths, budget))
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
         assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= budget
 
 
 def _cost(groups: list[list[int]], lengths: list[int]) -> int:
-    return sum(len(group) * max(1, *(lengths[i] for i in group)) + PASS for group in groups)
+    return sum(len(group) * max(1, *(lengths[i] for i in group)) + PASS_COST for group in groups)
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 30, 90, 91, 200]), max_size=7), st.integers(1, 400))
 def test_no_grouping_takes_less(lengths: list[int], budget: int) -> None:
     """Beside every way to cut the rows, in order of length, into batches."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    best = _cost(list(by_length(lengths, budget)), lengths)
+    best = _cost(list(length_batches(lengths, budget)), lengths)
     for cuts in itertools.product([False, True], repeat=max(len(order) - 1, 0)):
         ends = [*(i + 1 for i, cut in enumerate(cuts) if cut), *([len(order)] if order else [])]
         groups = [order[start:end] for start, end in zip([0, *ends], ends)]
@@ -259,21 +259,21 @@ def test_no_grouping_takes_less(lengths: list[int], budget: int) -> None:
 def test_few_texts_of_many_lengths_are_parted() -> None:
     """One batch of all would be two thirds padding."""
     lengths = [250, 100, 12, 11, 10, 9, 8, 7]
-    computed = sum(len(group) * lengths[group[0]] for group in by_length(lengths, 4096))
+    computed = sum(len(group) * lengths[group[0]] for group in length_batches(lengths, 4096))
     assert computed <= sum(lengths) + 50
 
 
 def test_a_gpu_takes_more_at_once() -> None:
     """What parts texts for a processor is one batch there, as far as its budget goes."""
     lengths = [250, 100, *range(12, 112)]
-    gpu, processor = (list(by_length(lengths, *limits(device))) for device in ("cuda", "cpu"))
-    assert len(gpu) == 2 and len(processor) > 8 and processor == list(by_length(lengths))
+    gpu, processor = (list(length_batches(lengths, *batch_limits(device))) for device in ("cuda", "cpu"))
+    assert len(gpu) == 2 and len(processor) > 8 and processor == list(length_batches(lengths))
 
 
 def test_little_is_spent_on_padding(shared: object, minilm: "pellucid.Model") -> None:
     texts = shared("data/sst2/train.txt").read_text(encoding="utf-8").splitlines()[:2000]
     lengths = [len(row.ids) for row in minilm.tokenizer.encode(texts)]
-    computed = sum(len(group) * max(lengths[i] for i in group) for group in by_length(lengths))
+    computed = sum(len(group) * max(lengths[i] for i in group) for group in length_batches(lengths))
     assert 1 - sum(lengths) / computed <= 0.04
 
 

@@ -43,7 +43,7 @@ def opened(kind: str) -> Tokenizer:
 
 def of_text(window: Window, side: int = 0) -> list[int]:
     """Where the tokens of a text stand in a stretch."""
-    return [i for i, here in enumerate(window.sides) if here == side]
+    return [i for i, here in enumerate(window.sequence_ids) if here == side]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -60,7 +60,9 @@ def test_scripts_without_spaces_have_a_word_in_each_token(kind: str) -> None:
     for stride in (0, 5):
         for one in windows(tokenizer, QUESTION, text, rule="windows", max_length=24, stride=stride, side=1):
             mine = of_text(one, 1)
-            assert [one.words[i] for i in mine] == [whole.words[i] for i in here][one.before : one.before + len(mine)]
+            assert [one.words[i] for i in mine] == [whole.words[i] for i in here][
+                one.tokens_before : one.tokens_before + len(mine)
+            ]
     assert [whole.words[i] for i in of_text(whole)] == [whole.word_ids[i] for i in of_text(whole)]
 
 
@@ -74,7 +76,7 @@ def test_stretches_are_the_references(both: tuple[Tokenizer, object], size: int,
     assert [one.offsets for one in found] == [list(map(tuple, row)) for row in wanted["offset_mapping"]]
     assert [one.word_ids for one in found] == [wanted.word_ids(i) for i in range(len(found))]
     assert [one.words for one in found] == [one.word_ids for one in found]
-    assert [(one.number, one.count) for one in found] == [(i, len(found)) for i in range(len(found))]
+    assert [(one.index, one.count) for one in found] == [(i, len(found)) for i in range(len(found))]
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -94,10 +96,10 @@ def test_stretches_of_one_of_a_pair_are_the_references(both: tuple[Tokenizer, ob
     )
     assert len(found) > 5
     assert [one.ids for one in found] == wanted["input_ids"]
-    assert [one.sides for one in found] == [wanted.sequence_ids(i) for i in range(len(found))]
+    assert [one.sequence_ids for one in found] == [wanted.sequence_ids(i) for i in range(len(found))]
     assert found[0].type_ids == wanted["token_type_ids"][0]
     for one in found:  # the library tells some kinds another type from the second stretch on; the whole pair has none
-        assert set(zip(one.sides, one.type_ids)) == set(zip(found[0].sides, found[0].type_ids))
+        assert set(zip(one.sequence_ids, one.type_ids)) == set(zip(found[0].sequence_ids, found[0].type_ids))
     for one in found:
         other = pair[1 - side]
         assert other[slice(*one.span(1 - side))].strip() == other, "the other text stays whole"
@@ -113,9 +115,9 @@ def test_every_token_stands_where_it_says(both: tuple[Tokenizer, object], size: 
     for one in windows(ours, TEXT, rule="windows", max_length=size, stride=stride):
         assert len(one.ids) <= size and one.cut == 0
         for nth, i in enumerate(of_text(one)):
-            assert placed.setdefault(one.before + nth, one.ids[i]) == one.ids[i]
+            assert placed.setdefault(one.tokens_before + nth, one.ids[i]) == one.ids[i]
     assert [placed[i] for i in range(len(placed))] == ids
-    assert whole.before == 0 and whole.ids[: len(of_text(whole))] == row.ids[: len(of_text(whole))]
+    assert whole.tokens_before == 0 and whole.ids[: len(of_text(whole))] == row.ids[: len(of_text(whole))]
 
 
 def test_spans_cover_the_text_without_a_hole(both: tuple[Tokenizer, object]) -> None:
@@ -171,13 +173,18 @@ def test_a_tokenizer_that_cuts_at_the_left_keeps_the_end(both: tuple[Tokenizer, 
     assert one.ids == theirs(*pair, max_length=50, truncation=strategy)["input_ids"]
     assert one.ids == ours.encode([pair[0]], [pair[1]], max_length=50, strategy=strategy)[0].ids
     (whole,) = ours.encode([pair[0]], [pair[1]])
-    assert one.cut == len(whole.ids) - 50 and one.before == (one.cut if side is not None else one.cut - one.cut // 2)
+    assert one.cut == len(whole.ids) - 50 and one.tokens_before == (
+        one.cut if side is not None else one.cut - one.cut // 2
+    )
     assert one.span(side or 0)[0] > 0 and one.span(side or 0)[1] >= len(TEXT.rstrip())
     assert side is None or one.span(1 - side)[0] == 0
     theirs.truncation_side = "right"
     (alone,) = windows(ours, TEXT, rule="truncate", max_length=24)
     assert alone.ids == ours.encode([TEXT], max_length=24)[0].ids
-    assert alone.before == alone.cut > 0 and alone.ids != windows(plain, TEXT, rule="truncate", max_length=24)[0].ids
+    assert (
+        alone.tokens_before == alone.cut > 0
+        and alone.ids != windows(plain, TEXT, rule="truncate", max_length=24)[0].ids
+    )
     stretches = windows(ours, TEXT, rule="windows", max_length=24)
     assert stretches == windows(plain, TEXT, rule="windows", max_length=24)  # all is read, in the text's order
 
@@ -188,7 +195,9 @@ def test_a_text_that_fits_is_one_stretch_under_every_rule(both: tuple[Tokenizer,
     for pair in (None, "by train"):
         (one,) = windows(ours, QUESTION, pair, rule=rule, max_length=40)
         (row,) = ours.encode([QUESTION], None if pair is None else [pair])
-        assert one.ids == row.ids and one.special == row.special and (one.cut, one.count, one.before) == (0, 1, 0)
+        assert (
+            one.ids == row.ids and one.special == row.special and (one.cut, one.count, one.tokens_before) == (0, 1, 0)
+        )
 
 
 def test_exactly_the_limit_fits_and_one_more_does_not(bert: Tokenizer) -> None:
@@ -214,14 +223,14 @@ def test_ten_thousand_words_are_all_read(bert: Tokenizer) -> None:
     assert found[-1].span()[1] == len(text)
     seen = {word for one in found for word in text[slice(*one.span())].split()}
     assert set(words) <= seen
-    assert sum(len(of_text(one)) for one in found) < 1.4 * (found[-1].before + len(of_text(found[-1])))
+    assert sum(len(of_text(one)) for one in found) < 1.4 * (found[-1].tokens_before + len(of_text(found[-1])))
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n"])
 @pytest.mark.parametrize("rule", RULES)
 def test_an_empty_text_is_the_special_tokens_alone(bert: Tokenizer, rule: str, text: str) -> None:
     (one,) = windows(bert, text, rule=rule, max_length=8)
-    assert one.tokens == ["[CLS]", "[SEP]"] and one.span() == (0, 0) and one.sides == [None, None]
+    assert one.tokens == ["[CLS]", "[SEP]"] and one.span() == (0, 0) and one.sequence_ids == [None, None]
 
 
 def test_what_somebody_typed_is_text(bert: Tokenizer) -> None:
@@ -258,9 +267,9 @@ def test_what_is_no_text_is_refused_by_its_number(bert: Tokenizer, text: object)
 
 @pytest.mark.parametrize("words", [[], ["a"], ["a", "train"]])
 def test_the_second_text_beside_words_keeps_its_places(bert: Tokenizer, words: list[str]) -> None:
-    (found,) = windows(bert, words, QUESTION, apart=True)
+    (found,) = windows(bert, words, QUESTION, is_split_into_words=True)
     sides = ["", ""]
-    for side, (start, end) in zip(found.sides, found.offsets):
+    for side, (start, end) in zip(found.sequence_ids, found.offsets):
         if side is not None:
             sides[side] += (QUESTION if side else " ".join(words))[start:end]
     assert sides == ["".join(words), QUESTION.replace(" ", "")]

@@ -15,7 +15,7 @@ from pellucid.edits import add, change, fixed, mean, patch, scale, zero
 from pellucid.errors import InputError
 from pellucid.trace import points
 from pellucid.trace.aliases import aliases
-from pellucid.trace.axes import is_turned
+from pellucid.trace.axes import is_transposed
 from tests.generation.writers import TOKENIZERS, writer
 from tests.trace.everyone import FAMILIES, config_of
 from tests.trace.small import small
@@ -42,8 +42,8 @@ def test_which_names_are_turned(family: str) -> None:
     own = points(config_of(family))
     for theirs, ours in aliases(config_of(family)).items():
         last = theirs.rpartition(".")[2].removeprefix("hook_")
-        assert is_turned(ours) == (last in ("q", "k", "v", "z", "rot_q", "rot_k", "result")), theirs
-        assert is_turned(ours) == (own[ours][1] in ("heads", "key_heads") and own[ours][3] != "source")
+        assert is_transposed(ours) == (last in ("q", "k", "v", "z", "rot_q", "rot_k", "result")), theirs
+        assert is_transposed(ours) == (own[ours][1] in ("heads", "key_heads") and own[ours][3] != "source")
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "rot_q", "rot_k", "z", "result"])

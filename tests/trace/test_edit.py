@@ -393,7 +393,7 @@ def test_an_error_of_the_block_is_not_hidden_and_ends_it(minilm: pellucid.Model)
 
 def test_an_edited_model_says_which_numbers_it_has(minilm: pellucid.Model) -> None:
     with minilm.edit({WEIGHTS: zero(head=1)}) as edited:
-        assert edited.module.swift() is edited.module
+        assert edited.module.packed_copy() is edited.module
         with pytest.raises(InputError, match="an edited model computes in its own numbers"):
             minilm.embed(TEXT, dtype="bfloat16")
         minilm.embed(TEXT, dtype="float32")

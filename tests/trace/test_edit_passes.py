@@ -10,7 +10,7 @@ import pellucid
 from pellucid import InputError
 from pellucid.edits import Edit, add, fixed, patch, scale, zero
 from pellucid.trace import EditSaid
-from pellucid.trace.selection import Where
+from pellucid.trace.selection import Selection
 from tests.trace.small import small
 
 TEXTS = ["time flies like an arrow", "fruit", "a banana is a fruit that flies like time"]
@@ -340,7 +340,7 @@ def test_a_row_of_what_all_texts_share(minilm: pellucid.Model, family: str, poin
         row = edit.where.chosen["row"]
         with model.edit({point: edit}):
             together = model.trace(texts)
-        with model.edit({point: replace(edit, where=Where.of(edit.where.chosen | {"row": None}))}):
+        with model.edit({point: replace(edit, where=Selection.from_keywords(edit.where.chosen | {"row": None}))}):
             alone = model.trace(texts[row])
         for i, text in enumerate(texts):
             wanted = alone if i == row else model.trace(text)

@@ -10,7 +10,7 @@ from torch import Tensor
 import pellucid
 from pellucid.errors import InputError
 from pellucid.models import Output
-from pellucid.trace.gradients import felt
+from pellucid.trace.gradients import record_with_gradients
 from tests.quick import few
 from tests.trace.everyone import FAMILIES, model_of
 
@@ -149,7 +149,7 @@ def test_behind_a_cache_they_are_those_of_one_pass(minilm: pellucid.Model) -> No
     model, words = model_of("llama", minilm.tokenizer), minilm.tokenizer
     ids = words.encode(["time flies"])[0].ids + words.encode(["like arrows"], add_special_tokens=False)[0].ids
     points = ["layers.0.residual.pre", "layers.1.attention.key"]
-    _, whole = felt(model.module, {"input_ids": torch.tensor([ids])}, points, last)
+    _, whole = record_with_gradients(model.module, {"input_ids": torch.tensor([ids])}, points, last)
     trace = model.trace("like arrows", after="time flies", keep=points, gradients_of=last)
     for name, gradient in trace.gradients.items():
         axis = model.points()[name].index("seq")

@@ -13,10 +13,10 @@ import pellucid
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.families import families
 from pellucid.config import Config
-from pellucid.config.plain import plain, rebuilt
+from pellucid.config.plain import from_json_value, to_json_value
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError
 from pellucid.trace import EditSaid, Trace
-from pellucid.trace.stored import DIGEST, FORMAT, _of, digest
+from pellucid.trace.stored import DIGEST, FORMAT, _text_digest, tensor_digest
 from tests.trace.everyone import FAMILIES, HEADS, config_of, model_of
 
 TEXT = "time flies like an </script> \N{ARABIC LETTER SHEEN} arrow"
@@ -33,7 +33,7 @@ def equal(found: Trace, wanted: Trace) -> None:
         assert list(held) == list(other)
         for name in other:
             assert held[name].dtype == other[name].dtype and held[name].shape == other[name].shape
-            assert digest(held[name]) == digest(other[name])
+            assert tensor_digest(held[name]) == tensor_digest(other[name])
             assert torch.equal(held[name].nan_to_num(7.0), other[name].nan_to_num(7.0))
 
 
@@ -120,10 +120,10 @@ def altered(path: Path, change: Callable[[dict[str, Any]], object], **tensors: t
     spans, note = read_bundle(path)
     held = {name: span.read() for name, span in spans.items()} | {k.replace("__", "."): v for k, v in tensors.items()}
     manifest = json.loads(note[FORMAT])
-    manifest["digests"] = {name: digest(tensor) for name, tensor in held.items()}
+    manifest["digests"] = {name: tensor_digest(tensor) for name, tensor in held.items()}
     text = change(manifest)
     text = text if isinstance(text, str) else json.dumps(manifest)
-    write_bundle(held, {FORMAT: text, DIGEST: _of(text)}, path)
+    write_bundle(held, {FORMAT: text, DIGEST: _text_digest(text)}, path)
 
 
 def test_an_older_file_holds_its_edits_as_words(stored: Path) -> None:
@@ -209,14 +209,14 @@ def test_what_was_altered_and_is_right_is_read(stored: Path) -> None:
 @pytest.mark.parametrize(("family", "head"), HEADS, ids=[f"{f}-{h.name if h else 'body'}" for f, h in HEADS])
 def test_a_config_comes_back_equal(family: str, head: Any) -> None:
     config = config_of(family, head)
-    assert rebuilt(json.loads(json.dumps(plain(config))), Config) == config
+    assert from_json_value(json.loads(json.dumps(to_json_value(config))), Config) == config
 
 
 def test_defaults_need_not_be_said() -> None:
     config = families()["bert"].defaults
-    said = plain(config)
+    said = to_json_value(config)
     del said["facts"]["pooler"]
-    assert rebuilt(said, Config) == config.replace(pooler=False)
+    assert from_json_value(said, Config) == config.replace(pooler=False)
     del said["facts"]["family"]
     with pytest.raises(ValueError, match="a Config needs 'family', which is missing"):
-        rebuilt(said, Config)
+        from_json_value(said, Config)

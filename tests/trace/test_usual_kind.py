@@ -5,7 +5,7 @@ import torch
 
 import pellucid
 from pellucid.trace.long_text import sample
-from pellucid.trace.rotation import angles
+from pellucid.trace.rotation import cosines_and_sines
 from tests.checkpoints.families import TINY
 from tests.usual import usual
 
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
 
 def test_angles_of_places(kind: torch.dtype) -> None:
     config = pellucid.Config.of("llama", **TINY["llama"])
-    wanted = angles(config, 9)
+    wanted = cosines_and_sines(config, 9)
     with usual(kind):
-        found = angles(config, 9)
+        found = cosines_and_sines(config, 9)
     assert wanted is not None and found is not None
     assert found.dtype == torch.float32 and torch.equal(found, wanted)
 

@@ -19,9 +19,9 @@ import pellucid
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.training import course
 from pellucid.training.classification import TextClassification
-from pellucid.training.course import Begun, Result, learn
-from pellucid.training.inputs import Given
-from pellucid.training.loop import Told
+from pellucid.training.course import Result, RunStart, run_training
+from pellucid.training.inputs import DataArguments
+from pellucid.training.loop import Event
 from pellucid.training.settings import Settings
 from pellucid.training.state import State
 
@@ -102,13 +102,13 @@ class Asked:
     def __call__(self) -> Result:
         """Does it, in this process."""
         objective = TextClassification()
-        settings = Settings.of(QUICK | self.settings, objective.settings)
+        settings = Settings.of(QUICK | self.settings, objective.default_settings)
         base, out = pellucid.load(self.base).loaded, None if self.out is None else Path(self.out)
-        given = Given(self.rows, self.validation)
+        given = DataArguments(self.rows, self.validation)
         said: dict[str, Any] = {"out": out, "resume": self.resume, "progress": False}
         with pytest.MonkeyPatch.context() as patch:
             self._watch(patch)
-            return learn(base, given, objective, settings, **said, told=self._told, begun=self._begun)
+            return run_training(base, given, objective, settings, **said, on_event=self._told, on_start=self._begun)
 
     def note(self, what: str) -> None:
         """Adds a line to the notes, which are on the disk when this returns."""
@@ -116,12 +116,12 @@ class Asked:
             with Path(self.notes).open("a") as file:
                 file.write(what + "\n")
 
-    def _begun(self, begun: Begun) -> None:
+    def _begun(self, begun: RunStart) -> None:
         self.note(f"begun {begun.step}")
 
-    def _told(self, one: Told) -> None:
+    def _told(self, one: Event) -> None:
         time.sleep(self.pause)
-        if one.step == self.interrupt and not one.looked:
+        if one.step == self.interrupt and not one.is_evaluation:
             os.kill(os.getpid(), signal.SIGINT)
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:

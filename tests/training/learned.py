@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.training.loop import Loop, Told
+from pellucid.training.loop import Event, Loop
 from pellucid.training.objective import Fields, Objective
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning, learned
+from pellucid.training.start import mark_trained, model_for_training
 
 Purpose = TypeVar("Purpose", bound=Objective)
 
@@ -20,14 +20,14 @@ def ready(
 ) -> tuple[Purpose, Loaded]:
     """An objective that knows its data, and the model as it begins."""
     objective = objective.fitted(rows)
-    return objective, objective.kept(beginning(given, objective, settings))
+    return objective, objective.with_task_settings(model_for_training(given, objective, settings))
 
 
 def training(
     given: Loaded, objective: Objective, rows: Sequence[Fields], held: Sequence[Fields] = (), **settings: Any
-) -> tuple[Loop, list[Told]]:
+) -> tuple[Loop, list[Event]]:
     """The loop after its last step, and all that it told."""
-    settings = Settings.of(settings, objective.settings)
+    settings = Settings.of(settings, objective.default_settings)
     objective, loaded = ready(given, objective, rows, settings)
     loop = Loop(loaded, objective, settings, objective.examples(loaded, rows), objective.examples(loaded, held))
     return loop, list(loop)
@@ -35,4 +35,4 @@ def training(
 
 def result(loop: Loop) -> Loaded:
     """The model that a training leaves."""
-    return learned(loop.finish())
+    return mark_trained(loop.finish())

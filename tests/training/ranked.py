@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 import pellucid
-from pellucid.training.distributed import Ranks, joined
+from pellucid.training.distributed import Ranks, join_processes
 from pellucid.training.loop import Loop
 from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
+from pellucid.training.start import model_for_training
 
 HOW: dict[str, Any] = {"batch_size": 8, "epochs": 2, "learning_rate": 1e-2, "epsilon": 1e-2, "precision": "float32"}
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
@@ -21,13 +21,13 @@ STILL = {"dropout": 0.0, "attention_dropout": 0.0}
 def learned(base: Path, rows: list[dict[str, Any]], ranks: Ranks, **options: Any) -> tuple[list[float], Loop]:
     """The losses of all steps, and the loop behind them."""
     settings, objective = Settings(**HOW, **STILL), SentenceSimilarity(**options).fitted(rows)
-    loaded = objective.kept(beginning(pellucid.load(base).loaded, objective, settings))
+    loaded = objective.with_task_settings(model_for_training(pellucid.load(base).loaded, objective, settings))
     loop = Loop(loaded, objective, settings, objective.examples(loaded, rows), ranks=ranks)
-    return [told.numbers["loss"] for told in loop], loop
+    return [told.metrics["loss"] for told in loop], loop
 
 
 def main(base: str, rows: str, out: str, options: str) -> None:
-    with joined(torch.device("cpu")) as ranks:
+    with join_processes(torch.device("cpu")) as ranks:
         losses, loop = learned(Path(base), json.loads(rows), ranks, **json.loads(options))
         held = {name: numbers.detach() for name, numbers in loop.parameters.items()}
         torch.save({"losses": losses, "numbers": held}, f"{out}{ranks.rank}.pt")

@@ -70,7 +70,7 @@ def test_the_loss_is_the_references(opened: Opened, tmp_path: Path) -> None:
     wanted = reference(**given, start_positions=starts, end_positions=ends).loss * objective.weight(batch)
     wanted.backward()
     learner = Learner(begun.loaded, Settings(precision="float32"))
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     loss = objective.loss(learner, batch)
     loss.backward()
     assert objective.weight(batch) == 3 and loss.item() == pytest.approx(wanted.item(), abs=1e-4)
@@ -84,7 +84,7 @@ def test_padding_changes_no_loss(opened: Opened) -> None:
     learner = Learner(begun.loaded, Settings(precision="float32"))
     batch = objective.collate(begun.loaded, examples, CHANCE)
     assert "attention_mask" in batch
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     together = objective.loss(learner, batch).item()
     apart = [objective.loss(learner, objective.collate(begun.loaded, [one], CHANCE)).item() for one in examples]
     assert together == pytest.approx(sum(apart), abs=1e-4)
@@ -97,7 +97,7 @@ def test_tokens_of_an_answer(opened: Opened) -> None:
     model = opened("bert-body")
     _, begun, examples = asked(model, [MARIE, *rows(20)])
     for row, one in zip([MARIE, *rows(20)], examples):
-        (window,) = QuestionAnswering()._stretches(begun.loaded, one.target.question, 0)
+        (window,) = QuestionAnswering()._windows(begun.loaded, one.target.question, 0)
         assert window.ids == one.ids[0]
         first, last = one.target.first, one.target.last
         text = row["context"][window.offsets[first][0] : window.offsets[last][1]]
@@ -119,7 +119,7 @@ def test_stretches_without_the_answer_point_at_the_first_token(opened: Opened, f
     context = " ".join([*WORDS[:60], "Warsaw", *WORDS[:40]])
     row = MARIE | {"context": context}
     _, begun, examples = asked(opened(f"{family}-reader", head=None), [row], max_length=48)
-    windows = QuestionAnswering(max_length=48)._stretches(begun.loaded, examples[0].target.question, 0)
+    windows = QuestionAnswering(max_length=48)._windows(begun.loaded, examples[0].target.question, 0)
     assert len(examples) == len(windows) > 3
     held = 0
     for window, one in zip(windows, examples):
@@ -304,7 +304,7 @@ def test_scores_over_stretches_and_without_answers(finder: Path) -> None:
     assert wrong["exact_match"] < 0.3 and wrong["loss"] > scores["loss"]
     share = sum(not one["answers"]["text"] for one in data) / len(data)
     learned = objective.examples(loaded, rows(20))
-    assert objective.simplest(learned, examples) == {"exact_match": share, "f1": share}
+    assert objective.baseline_scores(learned, examples) == {"exact_match": share, "f1": share}
 
 
 def test_whoever_measures_sees_whether_contexts_may_not_tell(finder: Path) -> None:

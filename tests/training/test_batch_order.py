@@ -4,50 +4,50 @@ import numpy as np
 import pytest
 
 from pellucid.errors import InputError
-from pellucid.training.batch_order import Order
+from pellucid.training.batch_order import BatchOrder
 
 LENGTHS = tuple(np.random.default_rng(1).integers(1, 60, 501).tolist())
 
 
 @pytest.mark.parametrize(("batch_size", "tokens"), [(16, 0), (None, 300), (501, 0), (1, 0), (None, 1)])
 def test_every_example_stands_in_each_epoch_once(batch_size: int | None, tokens: int) -> None:
-    order = Order(LENGTHS, batch_size, tokens, seed=5)
+    order = BatchOrder(LENGTHS, batch_size, tokens, seed=5)
     for epoch in (0, 1, 7):
-        batches = order.epoch(epoch)
+        batches = order.epoch_batches(epoch)
         assert sorted(i for batch in batches for i in batch) == list(range(501))
         assert all(batches)
-    assert order.epoch(0) != order.epoch(1)
-    assert order.epoch(0) == Order(LENGTHS, batch_size, tokens, seed=5).epoch(0)
-    assert order.epoch(0) != Order(LENGTHS, batch_size, tokens, seed=6).epoch(0)
+    assert order.epoch_batches(0) != order.epoch_batches(1)
+    assert order.epoch_batches(0) == BatchOrder(LENGTHS, batch_size, tokens, seed=5).epoch_batches(0)
+    assert order.epoch_batches(0) != BatchOrder(LENGTHS, batch_size, tokens, seed=6).epoch_batches(0)
 
 
 @pytest.mark.parametrize(("batch_size", "tokens"), [(16, 0), (None, 300)])
 def test_a_step_is_found_without_those_before_it(batch_size: int | None, tokens: int) -> None:
-    order = Order(LENGTHS, batch_size, tokens, seed=2)
-    steps = [(epoch, batch) for epoch in range(4) for batch in order.epoch(epoch)]
+    order = BatchOrder(LENGTHS, batch_size, tokens, seed=2)
+    steps = [(epoch, batch) for epoch in range(4) for batch in order.epoch_batches(epoch)]
     assert order.steps(4) == len(steps)
-    for step in (len(steps) - 1, 0, 40, len(order.epoch(0)), len(order.epoch(0)) - 1):
-        assert Order(LENGTHS, batch_size, tokens, seed=2).at(step) == steps[step]
-        assert order.at(step) == steps[step]
+    for step in (len(steps) - 1, 0, 40, len(order.epoch_batches(0)), len(order.epoch_batches(0)) - 1):
+        assert BatchOrder(LENGTHS, batch_size, tokens, seed=2).epoch_and_batch(step) == steps[step]
+        assert order.epoch_and_batch(step) == steps[step]
 
 
 def test_batches_by_positions_hold_no_more_than_they_may() -> None:
-    order = Order(LENGTHS, None, 300, seed=0)
-    held = [len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch(0)]
+    order = BatchOrder(LENGTHS, None, 300, seed=0)
+    held = [len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch_batches(0)]
     assert max(held) <= 300
     assert sum(LENGTHS) / sum(held) > 0.9  # neighbours in length: hardly any padding
 
 
 def test_what_is_left_over_is_not_always_the_shortest() -> None:
     """What an example counts in the mean of its step, over many epochs: the same, however long it is."""
-    order, counted = Order(LENGTHS, 32, 0, seed=3), np.zeros(len(LENGTHS))
+    order, counted = BatchOrder(LENGTHS, 32, 0, seed=3), np.zeros(len(LENGTHS))
     assert len(LENGTHS) % 32 == 21
     for epoch in range(60):
-        for batch in order.epoch(epoch):
+        for batch in order.epoch_batches(epoch):
             counted[batch] += 1 / len(batch)
     for tenth in np.array_split(np.argsort(LENGTHS), 10):
         assert counted[tenth].mean() == pytest.approx(counted.mean(), rel=0.02)
-    held = sum(len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch(0))
+    held = sum(len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch_batches(0))
     assert sum(LENGTHS) / held > 0.9
 
 
@@ -56,9 +56,9 @@ def test_what_is_left_over_is_not_always_the_shortest() -> None:
 def test_no_step_is_of_fewer_examples_than_something_is_learned_from(
     many: int, batch_size: int | None, tokens: int
 ) -> None:
-    order = Order(LENGTHS[:many], batch_size, tokens, seed=5, least=2)
+    order = BatchOrder(LENGTHS[:many], batch_size, tokens, seed=5, least=2)
     for epoch in range(3):
-        batches = order.epoch(epoch)
+        batches = order.epoch_batches(epoch)
         assert sorted(i for batch in batches for i in batch) == list(range(many))
         assert min(map(len, batches)) >= min(many, 2)
         assert max(map(len, batches)) <= (batch_size or many) + 1
@@ -66,9 +66,9 @@ def test_no_step_is_of_fewer_examples_than_something_is_learned_from(
 
 
 def test_one_example_that_is_too_long_is_a_batch() -> None:
-    assert sorted(map(len, Order((9, 2, 2), None, 4, seed=0).epoch(0))) == [1, 2]
+    assert sorted(map(len, BatchOrder((9, 2, 2), None, 4, seed=0).epoch_batches(0))) == [1, 2]
 
 
 def test_nothing_cannot_be_ordered() -> None:
     with pytest.raises(InputError, match="no examples"):
-        Order((), 2, 0, seed=0)
+        BatchOrder((), 2, 0, seed=0)

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 import pellucid
 from pellucid.config import SequenceToSequenceLM
 from pellucid.text.learned import train_tokenizer
-from pellucid.training.card import plain
+from pellucid.training.card import escape_markdown
 from tests.conftest import as_trained
 
 Feelings = Callable[..., list[dict[str, Any]]]
@@ -129,4 +129,4 @@ def test_no_library_is_said_to_open_what_it_does_not_know(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("text", "found"), [("a_b", r"a\_b"), ("one\n two", "one two"), ("[x](y)", r"\[x\](y)")])
 def test_signs_of_markdown_are_signs(text: str, found: str) -> None:
-    assert plain(text) == found
+    assert escape_markdown(text) == found

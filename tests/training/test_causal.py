@@ -17,7 +17,7 @@ from pellucid.training.data import read
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
-from pellucid.training.sequence_packing import cut, together
+from pellucid.training.sequence_packing import cut_chunks, pack_rows
 from pellucid.training.settings import Settings
 from tests.text.templates import SMOLLM2
 
@@ -46,7 +46,7 @@ def _still(loaded: Loaded) -> Loaded:
 def _loss(loaded: Loaded, objective: TextGeneration, examples: list[Example]) -> tuple[torch.Tensor, float]:
     batch = objective.collate(loaded, examples, np.random.default_rng(0))
     learner = Learner(loaded, STILL)
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     return objective.loss(learner, batch), objective.weight(batch)
 
 
@@ -54,7 +54,7 @@ def _loss(loaded: Loaded, objective: TextGeneration, examples: list[Example]) ->
 
 
 def test_each_token_but_the_first_is_said_once_by_the_one_before_it() -> None:
-    pieces = list(cut(list(range(10, 21)), [True] * 11, 4))
+    pieces = list(cut_chunks(list(range(10, 21)), [True] * 11, 4))
     assert [piece.ids.tolist() for piece in pieces] == [[10, 11, 12, 13], [14, 15, 16, 17], [18, 19]]
     assert [piece.labels.tolist() for piece in pieces] == [[11, 12, 13, 14], [15, 16, 17, 18], [19, 20]]
 
@@ -80,7 +80,7 @@ def test_an_end_token_is_learned_behind_each_text(gpt2: Loaded, packing: str) ->
 
 def test_texts_share_rows_that_are_nearly_full() -> None:
     sizes = np.random.default_rng(1).integers(1, 90, 400).tolist()
-    rows = together(sizes, 128)
+    rows = pack_rows(sizes, 128)
     assert sorted(i for row in rows for i in row) == list(range(400))
     held = [sum(sizes[i] for i in row) for row in rows]
     assert max(held) <= 128 and sum(sizes) / (128 * len(rows)) > 0.97
@@ -106,8 +106,8 @@ def test_nothing_leaks_from_one_text_to_another(gpt2: Loaded) -> None:
     learner = Learner(gpt2, STILL)
     states = []
     for given in (batch, changed):
-        learner.begin(0, 0)
-        states.append(learner.twin.states(input_ids=given["input_ids"], segments=given["segments"]).detach())
+        learner.seed_dropout(0, 0)
+        states.append(learner.training_copy.states(input_ids=given["input_ids"], segments=given["segments"]).detach())
     others = batch["segments"] != 2
     assert torch.equal(states[0][others], states[1][others])
     assert not torch.equal(states[0][~others], states[1][~others])

@@ -18,8 +18,8 @@ from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import InputError
 from pellucid.training.classification import TextClassification
 from pellucid.training.data import read
-from pellucid.training.label_losses import losses, weights_of
-from pellucid.training.labels import label_of, target
+from pellucid.training.label_losses import label_weights, row_losses
+from pellucid.training.labels import label_of, label_target
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
 from tests.training.learned import ready, result, training
@@ -154,11 +154,11 @@ def test_labels_of_the_data(body: "pellucid.Model", given: list[Any], wanted: tu
 
 
 def test_a_label_in_two_spellings_has_both_shares_and_is_named_once() -> None:
-    assert target("soft", label_of({"1": 0.4, "1.0": 0.6}, "row 0"), ("1", "2")) == [1.0, 0.0]
-    assert target("multiple", label_of(["2", "1.0"], "row 0"), ("1", "2")) == [1.0, 1.0]
+    assert label_target("soft", label_of({"1": 0.4, "1.0": 0.6}, "row 0"), ("1", "2")) == [1.0, 0.0]
+    assert label_target("multiple", label_of(["2", "1.0"], "row 0"), ("1", "2")) == [1.0, 1.0]
     for held in (["1", "1.0"], ["2", "2"]):
         with pytest.raises(InputError, match=r"^row 0: the label .* names one twice"):
-            target("multiple", label_of(held, "row 0"), ("1", "2"))
+            label_target("multiple", label_of(held, "row 0"), ("1", "2"))
 
 
 def test_labels_that_are_given_keep_their_order(body: "pellucid.Model") -> None:
@@ -216,7 +216,7 @@ def step(given: Any, rows: Rows, **options: Any) -> tuple[float, float, torch.Te
     objective, loaded = ready(given.loaded, TextClassification(**options), rows)
     batch = objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
     learner = Learner(loaded, Settings(precision="float32"))
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     loss = objective.loss(learner, batch)
     given_ = {name: value for name, value in batch.items() if name in ("input_ids", "attention_mask", "token_type_ids")}
     return float(loss.detach()), objective.weight(batch), loaded.module(**given_)["logits"].detach(), batch
@@ -253,8 +253,8 @@ def test_weights_of_labels_that_were_named_by_number(opened: Opened) -> None:
     objective, loaded = ready(
         opened("bert-feelings").loaded, TextClassification(class_weights="balanced"), rows_with(0, 0, 2)
     )
-    assert weights_of("balanced", loaded.config.labels, objective._seen).tolist() == [0.75, 1.0, 1.5]
-    assert weights_of({"2": 4.0}, loaded.config.labels, objective._seen).tolist() == [1.0, 1.0, 4.0]
+    assert label_weights("balanced", loaded.config.labels, objective._seen).tolist() == [0.75, 1.0, 1.5]
+    assert label_weights({"2": 4.0}, loaded.config.labels, objective._seen).tolist() == [1.0, 1.0, 4.0]
 
 
 def test_several_labels_each(still: "pellucid.Model") -> None:
@@ -286,7 +286,7 @@ def test_shares_of_labels(still: "pellucid.Model", by_place: bool) -> None:
 def test_shares_of_one_label_are_that_label() -> None:
     logits = torch.randn(4, 3)
     sure = functional.one_hot(torch.tensor([0, 2, 1, 1]), 3).float()
-    torch.testing.assert_close(losses("soft", logits, sure), losses("single", logits, sure.argmax(-1)))
+    torch.testing.assert_close(row_losses("soft", logits, sure), row_losses("single", logits, sure.argmax(-1)))
 
 
 def test_several_labels_in_one_text(still: "pellucid.Model") -> None:
@@ -546,7 +546,7 @@ def test_one_label_in_two_spellings_is_one(opened: Opened, body: "pellucid.Model
     for objective, loaded in found:
         examples = objective.examples(loaded, mixed)
         assert loaded.config.labels == ("0", "1") and objective.simplest(examples, examples) == {"accuracy": 0.6}
-        weights = weights_of("balanced", loaded.config.labels, objective._seen)
+        weights = label_weights("balanced", loaded.config.labels, objective._seen)
         assert weights.tolist() == pytest.approx([20 / 24, 20 / 16])
     many = [f"{i}.0" for i in range(12)]
     assert TextClassification().fitted(rows_with(*many))._seen.classes == tuple(map(str, range(12)))
@@ -554,7 +554,7 @@ def test_one_label_in_two_spellings_is_one(opened: Opened, body: "pellucid.Model
         assert TextClassification(classes=classes).fitted(rows_with(*labels))._seen.counts == (1, 1)
     assert TextClassification().fitted(rows_with("007", "7", "1.0"))._seen.classes == ("007", "1.0", "7")
     with pytest.raises(InputError, match="class_weights names the label '1' twice"):
-        weights_of({"1": 2.0, 1.0: 3.0}, ["0", "1"], None)
+        label_weights({"1": 2.0, 1.0: 3.0}, ["0", "1"], None)
 
 
 def test_a_number_that_is_no_label_among_numbers_is_refused(body: "pellucid.Model") -> None:

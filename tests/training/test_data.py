@@ -12,7 +12,7 @@ import pytest
 from pellucid.errors import InputError, NotFoundError
 from pellucid.training.answers import QuestionAnswering
 from pellucid.training.classification import TextClassification
-from pellucid.training.data import Data, File, Record, place, read, texts, value_of
+from pellucid.training.data import Data, File, Record, column_texts, read, row_location, value_of
 from pellucid.training.held_out import split
 from pellucid.training.tagging import TokenClassification
 
@@ -90,10 +90,10 @@ def test_files_whose_lines_belong_together(tmp_path: Path) -> None:
     assert found.rows == [{"source": "a", "target": "x"}, {"source": "b", "target": "y"}]
     assert (
         found.name == "train.en and train.de"
-        and place(found.rows[1]) == "train.en (source) and train.de (target), line 2"
+        and row_location(found.rows[1]) == "train.en (source) and train.de (target), line 2"
     )
     paths[1].write_text("x\nz\n", encoding="utf-8")
-    assert found.changed() is not None
+    assert found.change_message() is not None
     with pytest.raises(
         InputError, match=r"rows\.csv is a table, expected lines of plain text: put all columns into one"
     ):
@@ -103,11 +103,11 @@ def test_files_whose_lines_belong_together(tmp_path: Path) -> None:
 def test_files_of_tags_and_of_questions(tmp_path: Path) -> None:
     tags = read(written(tmp_path, "esp.train", "Ana B-PER\nva O\n\nRoma B-LOC\n"), objective=TokenClassification)
     assert [row["tags"] for row in tags.rows] == [["B-PER", "O"], ["B-LOC"]]
-    assert place(tags.rows[1]) == "esp.train, example 2"
+    assert row_location(tags.rows[1]) == "esp.train, example 2"
     asked = {"question": "Who?", "id": "1", "answers": [{"text": "Ana", "answer_start": 0}]}
     whole = {"data": [{"paragraphs": [{"context": "Ana va", "qas": [asked]}]}]}
     (row,) = read(written(tmp_path, "dev.json", json.dumps(whole)), objective=QuestionAnswering).rows
-    assert row["context"] == "Ana va" and place(row) == "dev.json, example 1"
+    assert row["context"] == "Ana va" and row_location(row) == "dev.json, example 1"
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -118,7 +118,7 @@ def test_data_frames(library: str) -> None:
     assert [row["label"] for row in numbers] == [1, 2] and type(numbers[0]["label"]) is int
     holed = read(frames.DataFrame({"text": ["a", None], "label": [1, 2]})).rows
     with pytest.raises(InputError, match="row 1: 'text' is empty"):
-        texts(holed, "text")
+        column_texts(holed, "text")
     if library == "polars":
         assert read(frames.LazyFrame(ROWS)).digest == read(ROWS).digest
 
@@ -215,18 +215,18 @@ def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
 
 def test_rows_know_their_place(tmp_path: Path) -> None:
     found = read(written(tmp_path, "rows.csv")).rows
-    assert [place(row) for row in found] == ["rows.csv, line 2", "rows.csv, line 3", "rows.csv, line 4"]
-    assert place(read(ROWS).rows[2]) == "row 2" and place({"text": "a"}) == "a row"
+    assert [row_location(row) for row in found] == ["rows.csv, line 2", "rows.csv, line 3", "rows.csv, line 4"]
+    assert row_location(read(ROWS).rows[2]) == "row 2" and row_location({"text": "a"}) == "a row"
     again = pickle.loads(pickle.dumps(found[1]))
-    assert again == found[1] and place(again) == "rows.csv, line 3"
-    assert place(read(written(tmp_path, "rows.csv"), {"words": "text"}).rows[0]) == "rows.csv, line 2"
+    assert again == found[1] and row_location(again) == "rows.csv, line 3"
+    assert row_location(read(written(tmp_path, "rows.csv"), {"words": "text"}).rows[0]) == "rows.csv, line 2"
 
 
 @pytest.mark.parametrize(("value", "sentence"), [(None, "is empty"), ("  ", "is empty"), (float("nan"), "is empty")])
 def test_missing_values_are_named_by_row(value: Any, sentence: str) -> None:
     rows = read([*ROWS, {"text": value, "label": value}]).rows
     with pytest.raises(InputError, match=f"row 3: 'text' {sentence}: fill it in, or leave the row out"):
-        texts(rows, "text")
+        column_texts(rows, "text")
     with pytest.raises(InputError, match=f"row 3: 'label' {sentence}"):
         value_of(rows[3], "label")
 
@@ -235,9 +235,9 @@ def test_wrong_columns_and_kinds_are_named_by_row() -> None:
     with pytest.raises(
         InputError, match=r"row 1: no column 'text' \(did you mean Text\?\); its columns are Text, label"
     ):
-        texts(read([ROWS[0], {"Text": "a", "label": "x"}]).rows, "text")
+        column_texts(read([ROWS[0], {"Text": "a", "label": "x"}]).rows, "text")
     with pytest.raises(InputError, match="row 0: 'text' is int, expected a text"):
-        texts(read([{"text": 5}]).rows, "text")
+        column_texts(read([{"text": 5}]).rows, "text")
     assert [value_of({"label": held}, "label") for held in (0, False, [])] == [0, False, []]
 
 
@@ -247,17 +247,19 @@ def test_wrong_columns_and_kinds_are_named_by_row() -> None:
 def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
     path = written(tmp_path, "rows.csv")
     found = read(path)
-    assert found.changed() is None
+    assert found.change_message() is None
     path.touch()
-    assert found.changed() is None, "the time alone is another, the content is not"
+    assert found.change_message() is None, "the time alone is another, the content is not"
     path.write_text(FILES["rows.csv"] + "new,x\n", encoding="utf-8")
     assert (
-        found.changed()
+        found.change_message()
         == f"{path} has changed since it was read: bring back what it held, to go on with this training later"
     )
     path.unlink()
-    assert found.changed() == f"{path} is gone since it was read: bring it back, to go on with this training later"
-    assert read(ROWS).changed() is None
+    assert (
+        found.change_message() == f"{path} is gone since it was read: bring it back, to go on with this training later"
+    )
+    assert read(ROWS).change_message() is None
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,23 +298,25 @@ def counted(data: Data) -> dict[str, int]:
 
 
 def test_the_share_is_held_out_of_each_label() -> None:
-    rest, held = split(table(a=70, b=20, c=10), 0.1, seed=0, group=label_of)
+    rest, held = split(table(a=70, b=20, c=10), 0.1, seed=0, stratum_of=label_of)
     assert counted(held) == {"a": 7, "b": 2, "c": 1} and len(rest) == 90
     whole = table(a=70, b=20, c=10)
     assert sorted(row["text"] for part in (rest, held) for row in part.rows) == sorted(
         row["text"] for row in whole.rows
     )
-    assert [row.place for row in rest.rows] == sorted((row.place for row in rest.rows), key=lambda one: int(one[4:]))
+    assert [row.location for row in rest.rows] == sorted(
+        (row.location for row in rest.rows), key=lambda one: int(one[4:])
+    )
     assert rest.digest == whole.digest != held.digest
 
 
 def test_no_label_is_held_out_wholly() -> None:
-    rest, held = split(table(a=30, b=1, c=2), 0.5, seed=0, group=label_of)
+    rest, held = split(table(a=30, b=1, c=2), 0.5, seed=0, stratum_of=label_of)
     assert set(counted(rest)) == {"a", "b", "c"} and counted(held) == {"a": 15, "c": 1}
     with pytest.raises(
         InputError, match="each of 3 rows has a label of its own, so none can be held out: pass validation=FILE"
     ):
-        split(table(a=1, b=1, c=1), 0.5, seed=0, group=label_of)
+        split(table(a=1, b=1, c=1), 0.5, seed=0, stratum_of=label_of)
 
 
 def test_of_rows_with_several_labels_each_label_is_learned() -> None:
@@ -322,9 +326,9 @@ def test_of_rows_with_several_labels_each_label_is_learned() -> None:
         data = read(rows)
         rare = data.rows[-1]
         for seed in range(30):
-            rest, held = split(data, 0.1, seed, one.group, one.marks)
+            rest, held = split(data, 0.1, seed, one.stratum, one.labels_of_row)
             assert rare in rest.rows and len(held) in (3, 4)
-        assert any(rare in split(data, 0.1, seed, one.group)[1].rows for seed in range(30))
+        assert any(rare in split(data, 0.1, seed, one.stratum)[1].rows for seed in range(30))
 
 
 def test_the_seed_decides_what_is_held_out() -> None:

@@ -16,7 +16,7 @@ from pellucid.errors import InputError, NotFoundError
 from pellucid.training.causal import TextGeneration
 from pellucid.training.classification import TextClassification
 from pellucid.training.data import read
-from pellucid.training.distillation import softened, softened_sets
+from pellucid.training.distillation import distillation_loss, multilabel_distillation_loss
 from pellucid.training.learner import Learner
 from pellucid.training.masked import FillMask
 from pellucid.training.regression import TextRegression
@@ -33,7 +33,7 @@ def step(given: Any, objective: Any, rows: Rows) -> tuple[torch.Tensor, dict[str
     objective, loaded = ready(given, objective, rows)
     batch = objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
     learner = Learner(loaded, PLAIN)
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     return objective.loss(learner, batch) / objective.weight(batch), batch, loaded
 
 
@@ -44,9 +44,12 @@ def test_the_distance_is_the_divergence_of_softened_answers() -> None:
     said, taught = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(0)).double()
     ours, theirs = ((one / 3.0).softmax(-1) for one in (said, taught))
     torch.testing.assert_close(
-        softened(said, taught, 3.0).double(), 9.0 * (theirs * (theirs / ours).log()).sum(-1), rtol=1e-5, atol=1e-6
+        distillation_loss(said, taught, 3.0).double(),
+        9.0 * (theirs * (theirs / ours).log()).sum(-1),
+        rtol=1e-5,
+        atol=1e-6,
     )
-    assert float(softened(said, said + 4.0, 2.0).abs().max()) < 1e-5
+    assert float(distillation_loss(said, said + 4.0, 2.0).abs().max()) < 1e-5
 
 
 def test_at_high_temperature_its_slope_is_the_difference_of_logits() -> None:
@@ -54,7 +57,7 @@ def test_at_high_temperature_its_slope_is_the_difference_of_logits() -> None:
     chance = torch.Generator().manual_seed(1)
     said, taught = (one - one.mean() for one in torch.randn(2, 6, generator=chance))
     said.requires_grad_()
-    softened(said, taught, 200.0).backward()
+    distillation_loss(said, taught, 200.0).backward()
     torch.testing.assert_close(said.grad, (said.detach() - taught) / 6, rtol=0.05, atol=2e-3)
 
 
@@ -62,7 +65,7 @@ def test_of_several_labels_each_is_a_question_of_its_own() -> None:
     said, taught = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(2))
     ours, theirs = ((one / 2.0).sigmoid() for one in (said, taught))
     each = theirs * (theirs / ours).log() + (1 - theirs) * ((1 - theirs) / (1 - ours)).log()
-    torch.testing.assert_close(softened_sets(said, taught, 2.0), 4.0 * each.mean(-1))
+    torch.testing.assert_close(multilabel_distillation_loss(said, taught, 2.0), 4.0 * each.mean(-1))
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
@@ -70,7 +73,10 @@ def test_of_several_labels_each_is_a_question_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("labels", "distance"),
-    [(["negative", "neutral", "positive"], softened), ([["negative", "neutral"], [], ["positive"]], softened_sets)],
+    [
+        (["negative", "neutral", "positive"], distillation_loss),
+        ([["negative", "neutral"], [], ["positive"]], multilabel_distillation_loss),
+    ],
 )
 def test_the_loss_is_shared_between_truth_and_teacher(opened: Opened, labels: list[Any], distance: Any) -> None:
     knows = opened("bert-feelings")
@@ -81,7 +87,7 @@ def test_the_loss_is_shared_between_truth_and_teacher(opened: Opened, labels: li
     names = ("input_ids", "attention_mask", "token_type_ids")
     given = {name: value for name, value in batch.items() if name in names}
     said, theirs = (one.module(**given)["logits"].detach() for one in (loaded, knows))
-    if distance is softened:
+    if distance is distillation_loss:
         own = functional.cross_entropy(said, batch["labels"], reduction="sum")
     else:
         own = functional.binary_cross_entropy_with_logits(said, batch["labels"], reduction="none").mean(-1).sum()

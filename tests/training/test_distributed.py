@@ -16,7 +16,7 @@ import torch
 import pellucid
 from pellucid.errors import InputError, ResourceError
 from pellucid.training import distributed
-from pellucid.training.distributed import Ranks, joined
+from pellucid.training.distributed import Ranks, join_processes
 from pellucid.training.manifest import read_manifest
 from tests.training.courses import ROOT, Asked, Rows, lines, same
 from tests.training.test_killed import ended
@@ -178,11 +178,15 @@ def test_three_processes_tell_each_other_numbers() -> None:
 def test_one_process_is_a_world_of_one() -> None:
     here, parameter = Ranks(), torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.ones(2)
-    here.add_up([parameter])
-    here.same([parameter])
+    here.sum_gradients([parameter])
+    here.broadcast_tensors([parameter])
     assert parameter.grad.tolist() == [1, 1] and here.total(0.5) == 0.5 and here.totals([1, 2]) == [1, 2]
-    assert here.first and here.said("a") == "a" and [one.tolist() for one in here.gathered(torch.ones(1))] == [[1]]
-    with joined(torch.device("cpu")) as alone:
+    assert (
+        here.is_first
+        and here.broadcast("a") == "a"
+        and [one.tolist() for one in here.all_gather(torch.ones(1))] == [[1]]
+    )
+    with join_processes(torch.device("cpu")) as alone:
         assert alone == Ranks()
 
 
@@ -211,7 +215,7 @@ def test_an_environment_that_says_half_is_refused(
         monkeypatch.delenv(name, raising=False)
     for name, value in around.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=said), joined(torch.device("cpu")):
+    with pytest.raises(InputError, match=said), join_processes(torch.device("cpu")):
         pass
 
 
@@ -221,7 +225,7 @@ def test_two_processes_on_one_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         InputError, match=r"process 1 of this machine has its model on cuda:0: load it with device='cuda:1'"
     ):
-        distributed._check_own(torch.device("cuda:0"))
+        distributed._check_own_gpu(torch.device("cuda:0"))
 
 
 def test_the_same_twice_is_the_same(body: "pellucid.Model", feelings: Feelings) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.blocks.learning_twin import Lesson
+from pellucid.blocks.learning_twin import TrainingContext
 from pellucid.config import Dropout
 from pellucid.training.causal import TextGeneration
 from pellucid.training.classification import TextClassification
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
+from pellucid.training.start import model_for_training
 from pellucid.training.writing import TextToText
 from tests.parity.reference import tiny
 
@@ -63,15 +63,15 @@ def theirs(model: Any, given: dict[str, torch.Tensor], monkeypatch: pytest.Monke
 def ours(
     folder: Path, given: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch, *, logits: bool = False
 ) -> Places:
-    found, lesson = Places(), Lesson(torch.float32)
-    plain = lesson.chance.mask
+    found, lesson = Places(), TrainingContext(torch.float32)
+    plain = lesson.dropout_masks.mask
 
     def mask(shape: Any, share: float) -> torch.Tensor:
         found.update([(round(share, 3), tuple(shape))])
         return plain(shape, share)
 
-    monkeypatch.setattr(lesson.chance, "mask", mask)
-    twin: Any = pellucid.load(folder).loaded.module.learning(lesson)
+    monkeypatch.setattr(lesson.dropout_masks, "mask", mask)
+    twin: Any = pellucid.load(folder).loaded.module.training_copy(lesson)
     _ = twin.logits(**given) if logits else twin(**given)
     return found
 
@@ -109,11 +109,11 @@ def test_a_setting_is_of_every_place_where_something_is_dropped(
     checkpoint: Callable[[str], Path], name: str, objective: Any, share: float
 ) -> None:
     given = pellucid.load(checkpoint(name)).loaded
-    loaded = beginning(given, objective, Settings(dropout=share, attention_dropout=share))
+    loaded = model_for_training(given, objective, Settings(dropout=share, attention_dropout=share))
     own, now = given.config.dropout, loaded.config.dropout
     for place in vars(Dropout()):
         still = vars(own)[place] == 0.0 and place not in ("hidden_dropout_prob", "classifier_dropout", ATTENTION)
-        assert now.share(place) == (0.0 if still else share)
+        assert now.probability(place) == (0.0 if still else share)
 
 
 def test_layers_that_the_reference_would_leave_out_are_told_of(
@@ -121,8 +121,8 @@ def test_layers_that_the_reference_would_leave_out_are_told_of(
 ) -> None:
     given = pellucid.load(checkpoint("bart")).loaded
     with caplog.at_level(logging.WARNING):
-        beginning(given, TextToText(), Settings())
+        model_for_training(given, TextToText(), Settings())
         assert "layer" not in caplog.text
         object.__setattr__(given, "config", given.config.replace(inert={"encoder_layerdrop": 0.1}))
-        beginning(given, TextToText(), Settings())
+        model_for_training(given, TextToText(), Settings())
     assert "encoder_layerdrop is 0.1, and no layer is left out here" in caplog.text

@@ -203,7 +203,7 @@ def test_what_breaks_off_the_keeping_of_a_state_leaves_a_whole_one(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, call: int, wrong: type[BaseException]
 ) -> None:
     """Before its manifest is put in place, and after that, when it may not be on the disk yet."""
-    out, real, calls = tmp_path / "a", kept.to_disk, [0]
+    out, real, calls = tmp_path / "a", kept.sync_to_disk, [0]
 
     def flush(path: Path) -> None:
         real(path)

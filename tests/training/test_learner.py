@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 import pellucid
 from pellucid.blocks import backward
-from pellucid.blocks.learning_twin import LONGEST, Lesson
+from pellucid.blocks.learning_twin import LONGEST, TrainingContext
 from pellucid.config import Dropout, Head
 from pellucid.errors import InputError
 from pellucid.models import freeze
@@ -75,7 +75,7 @@ def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: H
     model = model_of(family, head).to(dtype=dtype)
     module, batch = model.loaded.module, batch_of(model)
     wanted_loss, wanted = gradients(module, module, batch)
-    loss, found = gradients(module, module.learning(Lesson(dtype)), batch)
+    loss, found = gradients(module, module.training_copy(TrainingContext(dtype)), batch)
     within = 1e-9 if dtype == torch.float64 else 1e-5
     assert_near(found, wanted, within)
     assert abs(float(loss - wanted_loss)) <= within * max(1.0, abs(float(wanted_loss)))
@@ -88,7 +88,7 @@ def test_maps_of_which_some_have_a_bias(without: tuple[str, ...]) -> None:
     for name in without:
         getattr(module.layers[0].attention, name).bias = None
     _, wanted = gradients(module, module, batch)
-    _, found = gradients(module, module.learning(Lesson(torch.float64)), batch)
+    _, found = gradients(module, module.training_copy(TrainingContext(torch.float64)), batch)
     assert_near(found, wanted, 1e-9)
 
 
@@ -101,7 +101,7 @@ def test_the_products_of_either_library(family: str, mkl: bool, pace: bool, monk
     model = model_of(family).to(dtype=torch.float32)
     module, batch = model.loaded.module, batch_of(model)
     _, wanted = gradients(module, module, batch)
-    _, found = gradients(module, module.learning(Lesson(torch.float32)), batch)
+    _, found = gradients(module, module.training_copy(TrainingContext(torch.float32)), batch)
     assert_near(found, wanted, 1e-5)
 
 
@@ -110,7 +110,7 @@ def test_long_texts_go_through_the_one_kernel(family: str) -> None:
     model = model_of(family, max_position_embeddings=400) if family != "t5" else model_of(family)
     module, batch = model.loaded.module, batch_of(model, 2, LONGEST + 20)
     _, wanted = gradients(module, module, batch)
-    _, found = gradients(module, module.learning(Lesson(torch.float32)), batch)
+    _, found = gradients(module, module.training_copy(TrainingContext(torch.float32)), batch)
     assert_near(found, wanted, 1e-5)
 
 
@@ -121,7 +121,7 @@ def test_texts_side_by_side_do_not_see_each_other(family: str) -> None:
     segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 3, 3], [1] * 9, [1, 1, 2, 2, 2, 2, 2, 0, 0]])
     given = {"input_ids": batch["input_ids"], "segments": segments}
     _, wanted = gradients(module, module, given)
-    _, found = gradients(module, module.learning(Lesson(torch.float32)), given)
+    _, found = gradients(module, module.training_copy(TrainingContext(torch.float32)), given)
     assert_near(found, wanted, 1e-5)
 
 
@@ -144,7 +144,7 @@ def test_adapters_get_their_gradients_and_what_they_stand_on_gets_none(family: s
         if isinstance(part, nn.Linear):
             parametrize.register_parametrization(part, "weight", Low(part.weight))
     batch = batch_of(pellucid.Model(model_of(family).loaded))
-    learner = module.learning(Lesson(torch.float32))
+    learner = module.training_copy(TrainingContext(torch.float32))
     _, wanted = gradients(module, module, batch)
     _, found = gradients(module, learner, batch)
     assert_near(found, wanted, 1e-5)
@@ -170,7 +170,7 @@ def test_what_is_frozen_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(backward, name, counting(name, getattr(backward, name)))
     model = model_of("bert")
     module, batch = model.loaded.module, batch_of(model)
-    twin = module.learning(Lesson(torch.float32))
+    twin = module.training_copy(TrainingContext(torch.float32))
     gradients(module, twin, batch)
     assert counted == {"back": 12 + 1, "across": 12 + 1}, "four products a layer, three layers, and the pooler"
     counted.update(back=0, across=0)
@@ -189,15 +189,15 @@ def test_layers_that_are_computed_again_drop_the_same(family: str) -> None:
     module, batch = model.loaded.module, batch_of(model)
     passes: list[tuple[Tensor, dict[str, Tensor]]] = []
     for again in (False, True):
-        lesson = Lesson(torch.float32, seed=4, again=again)
+        lesson = TrainingContext(torch.float32, seed=4, again=again)
         lesson.begin(3, 1)
-        passes.append(gradients(module, module.learning(lesson), batch))
+        passes.append(gradients(module, module.training_copy(lesson), batch))
     (loss, wanted), (again_loss, found) = passes
     assert float(loss) == pytest.approx(float(again_loss), rel=1e-6)
     assert_near(found, wanted, 1e-6)
-    lesson = Lesson(torch.float32, seed=4)
+    lesson = TrainingContext(torch.float32, seed=4)
     lesson.begin(3, 0)
-    other, _ = gradients(module, module.learning(lesson), batch)
+    other, _ = gradients(module, module.training_copy(lesson), batch)
     assert abs(float(other - loss)) > 1e-3, "another piece drops others"
 
 
@@ -205,7 +205,7 @@ def test_layers_that_are_computed_again_are_not_remembered() -> None:
     module = model_of("bert", num_hidden_layers=12).loaded.module
     held = []
     for again in (False, True):
-        twin = module.learning(Lesson(torch.float32, again=again))
+        twin = module.training_copy(TrainingContext(torch.float32, again=again))
         numbers: list[int] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: (numbers.append(x.numel()), x)[1], lambda x: x):  # noqa: B023
             twin.states(torch.randint(5, 90, (8, 32)))
@@ -221,7 +221,7 @@ def test_bfloat16_points_the_same_way_and_keeps_float32(family: str) -> None:
     model = model_of(family)
     module, batch = model.loaded.module, batch_of(model, 8, 20)
     _, wanted = gradients(module, module, batch)
-    _, found = gradients(module, module.learning(Lesson(torch.bfloat16)), batch)
+    _, found = gradients(module, module.training_copy(TrainingContext(torch.bfloat16)), batch)
     assert {one.dtype for one in found.values()} == {torch.float32}
     assert {p.dtype for p in module.parameters()} == {torch.float32}
     ours, theirs = (torch.cat([one[name].flatten() for name in wanted]).double() for one in (found, wanted))
@@ -232,12 +232,12 @@ def test_bfloat16_points_the_same_way_and_keeps_float32(family: str) -> None:
 def test_narrow_copies_follow_the_numbers() -> None:
     model = model_of("bert")
     module, batch = model.loaded.module, batch_of(model)
-    twin = module.learning(Lesson(torch.bfloat16))
+    twin = module.training_copy(TrainingContext(torch.bfloat16))
     with torch.no_grad():
         before = twin.states(**batch)
         module.layers[0].attention.query.weight.mul_(-3.0)
         after = twin.states(**batch)
-        fresh = module.learning(Lesson(torch.bfloat16)).states(**batch)
+        fresh = module.training_copy(TrainingContext(torch.bfloat16)).states(**batch)
     assert torch.equal(after, fresh) and not torch.equal(after, before)
 
 
@@ -263,7 +263,9 @@ def test_states_and_what_a_head_reads() -> None:
     for family in ("bert", "gpt2", "t5"):
         model = model_of(family)
         batch, module = batch_of(model), model.loaded.module
-        torch.testing.assert_close(learner_of(model).twin.states(**batch), module.states(**batch), rtol=0, atol=1e-4)
+        torch.testing.assert_close(
+            learner_of(model).training_copy.states(**batch), module.states(**batch), rtol=0, atol=1e-4
+        )
     model = model_of("bart")
     batch, module = batch_of(model), model.loaded.module
     found = learner_of(model).before_head(**batch, decoder_input_ids=batch["input_ids"])
@@ -277,8 +279,8 @@ def test_chance_follows_from_the_step_and_leaves_the_global_one_alone() -> None:
     before = torch.get_rng_state()
 
     def at(learner: Learner, step: int, piece: int) -> Tensor:
-        learner.begin(step, piece)
-        found: Tensor = learner.twin.states(**batch)
+        learner.seed_dropout(step, piece)
+        found: Tensor = learner.training_copy.states(**batch)
         return found
 
     wanted = at(first, 5, 1)
@@ -296,4 +298,4 @@ def test_an_edited_model_does_not_learn() -> None:
     with model.edit({"layers.0.attention.output": lambda value: value}) as edited:
         edited.embed([[5, 6, 7]]) if model.tokenizer else edited.loaded.module.states(torch.tensor([[5, 6, 7]]))
         with pytest.raises(InputError, match="take the model that it was made from"):
-            edited.loaded.module.learning(Lesson(torch.float32))
+            edited.loaded.module.training_copy(TrainingContext(torch.float32))

@@ -14,11 +14,11 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.training import course, state
 from pellucid.training.classification import TextClassification
-from pellucid.training.inputs import Given
+from pellucid.training.inputs import DataArguments
 from pellucid.training.learner import Learner
-from pellucid.training.loop import Loop, Told, numbers_of
+from pellucid.training.loop import Event, Loop, log_line
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
+from pellucid.training.start import model_for_training
 from tests.training.courses import QUICK, Rows, farthest, lines, same
 from tests.training.test_resume import study
 
@@ -29,7 +29,7 @@ STILL = {"dropout": 0.0, "attention_dropout": 0.0}
 def loop_of(model: "pellucid.Model", rows: Rows, held: Rows = (), **said: Any) -> Loop:  # type: ignore[assignment]
     settings = Settings.of(QUICK | said, {})
     objective = TextClassification().fitted(rows)
-    loaded = beginning(model.loaded, objective, settings)
+    loaded = model_for_training(model.loaded, objective, settings)
     held_out = objective.examples(loaded, held) if held else ()
     return Loop(loaded, objective, settings, objective.examples(loaded, rows), held_out)
 
@@ -43,8 +43,8 @@ def test_pieces_of_a_step_change_nothing(body: "pellucid.Model", feelings: Feeli
     rows, said = feelings(20), STILL | {"max_steps": 20, "learning_rate": 1e-3}
     whole, parts = loop_of(body, rows, **said), loop_of(body, rows, accumulation=pieces, **said)
     for ours, theirs in zip(whole, parts, strict=True):
-        assert ours.numbers["loss"] == pytest.approx(theirs.numbers["loss"], abs=1e-6)
-        assert ours.numbers["gradient_norm"] == pytest.approx(theirs.numbers["gradient_norm"], rel=1e-4)
+        assert ours.metrics["loss"] == pytest.approx(theirs.metrics["loss"], abs=1e-6)
+        assert ours.metrics["gradient_norm"] == pytest.approx(theirs.metrics["gradient_norm"], rel=1e-4)
     assert farthest(whole.finish(), parts.finish()) < 1e-6
 
 
@@ -60,32 +60,32 @@ def test_a_step_is_the_gradient_of_the_mean_loss(body: "pellucid.Model", feeling
     ]
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999), eps=1e-8)
     for step, told in enumerate(loop):
-        chosen = [plain.examples[i] for i in plain.order.at(step)[1]]
+        chosen = [plain.examples[i] for i in plain.order.epoch_and_batch(step)[1]]
         batch = plain.objective.collate(plain.loaded, chosen, np.random.default_rng(0))
         labels = batch.pop("labels")
         loss = torch.nn.functional.cross_entropy(module(**batch)["logits"], labels)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(list(named.values()), 1.0)
         for group in optimizer.param_groups:
-            group["lr"] = told.numbers["learning_rate"]
+            group["lr"] = told.metrics["learning_rate"]
         optimizer.step()
         optimizer.zero_grad()
-        assert told.numbers["loss"] == pytest.approx(float(loss.detach()), abs=2e-6)
-        assert told.numbers["gradient_norm"] == pytest.approx(float(norm), rel=1e-4)
+        assert told.metrics["loss"] == pytest.approx(float(loss.detach()), abs=2e-6)
+        assert told.metrics["gradient_norm"] == pytest.approx(float(norm), rel=1e-4)
     assert farthest(loop.finish(), plain.loaded) < 2e-6
 
 
 def test_what_is_told_of_a_step(body: "pellucid.Model", feelings: Feelings) -> None:
     loop = loop_of(body, feelings(20), warmup=0.5)
     told = list(loop)
-    assert [one.step for one in told] == list(range(1, 13)) and not any(one.looked for one in told)
-    assert [one.numbers["epoch"] for one in told] == [0] * 4 + [1] * 4 + [2] * 4
-    rates = [one.numbers["learning_rate"] / 3e-3 for one in told]
+    assert [one.step for one in told] == list(range(1, 13)) and not any(one.is_evaluation for one in told)
+    assert [one.metrics["epoch"] for one in told] == [0] * 4 + [1] * 4 + [2] * 4
+    rates = [one.metrics["learning_rate"] / 3e-3 for one in told]
     assert rates == pytest.approx([0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
     once = sum(len(example.ids[0]) for example in loop.examples)
-    assert sum(one.numbers["tokens"] for one in told) == 3 * once
-    assert all(one.numbers["gradient_norm"] > 0 and one.seconds > 0 for one in told)
-    assert list(numbers_of(told[0])) == "step epoch loss learning_rate gradient_norm tokens seconds".split()
+    assert sum(one.metrics["tokens"] for one in told) == 3 * once
+    assert all(one.metrics["gradient_norm"] > 0 and one.seconds > 0 for one in told)
+    assert list(log_line(told[0])) == "step epoch loss learning_rate gradient_norm tokens seconds".split()
 
 
 def test_chance_is_that_of_the_seed_and_the_globals_stay(body: "pellucid.Model", feelings: Feelings) -> None:
@@ -140,8 +140,8 @@ def test_what_is_frozen_stays_and_the_rest_learns(body: "pellucid.Model", feelin
 # -- looks ------------------------------------------------------------------------------------------------------------
 
 
-def looks(told: list[Told]) -> list[int]:
-    return [one.step for one in told if one.looked]
+def looks(told: list[Event]) -> list[int]:
+    return [one.step for one in told if one.is_evaluation]
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ def looks(told: list[Told]) -> list[int]:
 def test_when_it_looks(body: "pellucid.Model", feelings: Feelings, said: dict[str, Any], steps: list[int]) -> None:
     told = list(loop_of(body, feelings(30), feelings(6, seed=9), **said))
     assert looks(told) == steps
-    assert all({"loss", "accuracy"} <= one.numbers.keys() for one in told if one.looked)
+    assert all({"loss", "accuracy"} <= one.metrics.keys() for one in told if one.is_evaluation)
 
 
 class Scored(TextClassification):
     """Text classification whose scores are given beforehand, one for each look."""
 
-    best = "grade"
+    best_metric = "grade"
     grades: tuple[float, ...] = ()
     at = 0
 
@@ -175,9 +175,9 @@ class Scored(TextClassification):
 def scored(body: "pellucid.Model", rows: Rows, grades: tuple[float, ...], out: Path | None = None, **said: Any) -> Any:
     Scored.grades, Scored.at = grades, 0
     weights: list[torch.Tensor] = []
-    real = Loop._look
+    real = Loop._evaluate
 
-    def look(loop: Loop) -> Told:
+    def look(loop: Loop) -> Event:
         weights.append(loop.parameters["layers.0.attention.query.weight"].detach().clone())
         return real(loop)
 
@@ -243,7 +243,7 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         lambda one, loop, *given, **named: (kept.append(loop.progress.step), real(one, loop, *given)),
     )
 
-    def told(one: Told) -> None:
+    def told(one: Event) -> None:
         clock[0] += 8.0
 
     def learned(**said: Any) -> list[int]:
@@ -252,7 +252,9 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         objective, out = TextClassification(), tmp_path / str(said)
         monkeypatch.setattr(course, "time", SimpleNamespace(monotonic=lambda: clock[0]))
         settings = Settings.of(QUICK | {"max_steps": 12} | said, {})
-        course.learn(body.loaded, Given(feelings(18), 0.0), objective, settings, out=out, told=told, progress=False)
+        course.run_training(
+            body.loaded, DataArguments(feelings(18), 0.0), objective, settings, out=out, on_event=told, progress=False
+        )
         return kept.copy()
 
     monkeypatch.setattr(course, "PAUSE", 30.0)
@@ -277,11 +279,11 @@ def test_a_look_sees_the_numbers_of_its_step(body: "pellucid.Model", feelings: F
     rows = feelings(12)
     loop = loop_of(body, rows, rows, **STILL, evaluate_every=1, max_steps=6, warmup=0.0, learning_rate=1e-2)
     for one in loop:
-        if one.looked:
+        if one.is_evaluation:
             batch = loop.objective.collate(loop.loaded, loop.examples, np.random.default_rng(0))
             with torch.inference_mode():
                 loss = float(loop.objective.loss(Learner(loop.loaded, loop.settings), batch)) / len(rows)
-            assert one.numbers["loss"] == pytest.approx(loss, abs=1e-5)
+            assert one.metrics["loss"] == pytest.approx(loss, abs=1e-5)
 
 
 def test_before_it_learns_it_looks_where_there_is_something_to_see(body: "pellucid.Model", feelings: Feelings) -> None:
@@ -305,16 +307,16 @@ def test_a_share_is_held_out_where_nothing_is_said(body: "pellucid.Model", feeli
 
 
 def test_the_log_is_told_line_by_line(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    told: list[Told] = []
+    told: list[Event] = []
     seen: list[int] = []
 
-    def hear(one: Told) -> None:
+    def hear(one: Event) -> None:
         told.append(one)
         seen.append(len((tmp_path / "a" / "training" / "log.jsonl").read_text().splitlines()))
 
     result = study(body, feelings(18), tmp_path / "a", told=hear, validation=feelings(6, seed=9))
     held = [json.loads(line) for line in (tmp_path / "a" / "log.jsonl").read_text().splitlines()]
-    assert held == [numbers_of(one) for one in told] == list(result.log)
+    assert held == [log_line(one) for one in told] == list(result.log)
     assert seen == list(range(1, len(held) + 1))  # each line is there before anybody is told
     assert [line["step"] for line in held if "scores" in line] == [3, 6, 9]
 

@@ -20,12 +20,12 @@ from pellucid.errors import InputError
 from pellucid.tasks.embed import embed
 from pellucid.trace import record
 from pellucid.training.classification import TextClassification
-from pellucid.training.course import learn
-from pellucid.training.inputs import Given
+from pellucid.training.course import run_training
+from pellucid.training.inputs import DataArguments
 from pellucid.training.learner import Learner
-from pellucid.training.low_rank import LowRank, attached, changes, merged, save, targets
+from pellucid.training.low_rank import LowRank, adapter_changes, attach_adapters, merge_adapters, save, target_paths
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
+from pellucid.training.start import model_for_training
 from tests.checkpoints import peft_files
 
 Rows = list[dict[str, Any]]
@@ -56,7 +56,7 @@ def still(loaded: Loaded) -> Loaded:
 def begun(model: pellucid.Model, **settings: Any) -> Loaded:
     """A model at the beginning of a training that tells feelings."""
     objective = TextClassification(classes=("negative", "positive"))
-    return beginning(model.loaded, objective, Settings(**({"lora": 4} | settings)))
+    return model_for_training(model.loaded, objective, Settings(**({"lora": 4} | settings)))
 
 
 # -- what learns -------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def begun(model: pellucid.Model, **settings: Any) -> Loaded:
 def test_it_begins_as_its_base(body: pellucid.Model) -> None:
     with_, without = begun(body), begun(body, lora=None)
     assert torch.equal(with_.module(IDS)["logits"], without.module(IDS)["logits"])
-    assert all(not change.up.any() and change.down.any() for change in changes(with_.module).values())
+    assert all(not change.up.any() and change.down.any() for change in adapter_changes(with_.module).values())
 
 
 def test_adapters_and_the_head_learn_and_nothing_else(body: pellucid.Model) -> None:
@@ -81,25 +81,25 @@ def test_adapters_and_the_head_learn_and_nothing_else(body: pellucid.Model) -> N
 def test_names_of_targets(body: pellucid.Model) -> None:
     module = begun(body, lora=None).module
     both = ["layers.0.attention.query", "layers.1.attention.query"]
-    assert targets(module, ["query"]) == targets(module, ["layers.*.attention.query"]) == both
-    assert targets(module, ["layers.0.attention.query", "query"]) == both
-    assert targets(module, ["feed_forward.up"]) == ["layers.0.feed_forward.up", "layers.1.feed_forward.up"]
-    assert "head.classifier" not in targets(module, ["all-linear"])
+    assert target_paths(module, ["query"]) == target_paths(module, ["layers.*.attention.query"]) == both
+    assert target_paths(module, ["layers.0.attention.query", "query"]) == both
+    assert target_paths(module, ["feed_forward.up"]) == ["layers.0.feed_forward.up", "layers.1.feed_forward.up"]
+    assert "head.classifier" not in target_paths(module, ["all-linear"])
     with pytest.raises(InputError, match=r"is called 'qwery' \(did you mean query\?\); 'all-linear' stands"):
-        targets(module, ["qwery"])
+        target_paths(module, ["qwery"])
     with pytest.raises(InputError, match="no linear map is called 'norm'"):
-        targets(module, ["norm"])
+        target_paths(module, ["norm"])
 
 
 def test_the_table_of_the_tokens_is_no_target(opened: Opened) -> None:
     module = opened("gpt2").module
     with pytest.raises(InputError, match="has the table of the tokens"):
-        targets(module, ["head.decoder"])
+        target_paths(module, ["head.decoder"])
 
 
 def test_what_is_frozen_gets_no_adapter_and_what_is_named_learns_whole(body: pellucid.Model) -> None:
     loaded = begun(body, freeze=("layers.0.*",), lora_beside=("layers.*.attention_norm", "layers.1.attention.value"))
-    paths = {path for path in changes(loaded.module) if path.startswith("layers.")}
+    paths = {path for path in adapter_changes(loaded.module) if path.startswith("layers.")}
     assert {path.split(".")[1] for path in paths} == {"1"}
     assert "layers.1.attention.value" not in paths
     learns = {name for name, one in loaded.module.named_parameters() if one.requires_grad}
@@ -158,39 +158,44 @@ def test_adapters_learn_at_a_greater_rate() -> None:
 @pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama", "t5-tied"])
 def test_everybody_sees_the_sum(name: str, opened: Opened) -> None:
     """The plain module, its packed twin, a trace, a copy, and the plain model that is left at the end."""
-    loaded = loud(attached(still(opened(name).loaded), Settings(lora=3)))
-    plain = merged(loaded)
+    loaded = loud(attach_adapters(still(opened(name).loaded), Settings(lora=3)))
+    plain = merge_adapters(loaded)
     ids = {"input_ids": IDS} | ({"decoder_input_ids": IDS} if loaded.config.decoder else {})
     wanted = plain.module(**ids)["last_hidden_state"].detach()
     assert (opened(name).module(**ids)["last_hidden_state"] - wanted).abs().max() > 1e-2
     close = {"rtol": 0, "atol": 1e-4 * float(wanted.abs().max())}
     torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"].detach(), wanted, **close)
-    torch.testing.assert_close(loaded.module.swift()(**ids)["last_hidden_state"].detach(), wanted, **close)
+    torch.testing.assert_close(loaded.module.packed_copy()(**ids)["last_hidden_state"].detach(), wanted, **close)
     torch.testing.assert_close(copy.deepcopy(loaded.module)(**ids)["last_hidden_state"].detach(), wanted, **close)
     with torch.no_grad():
         torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"], wanted, **close)
     learner = Learner(loaded, Settings(lora=3, precision="float32", dropout=0.0))
     stream = learner.before_head(**ids)
     torch.testing.assert_close(stream.detach(), wanted, **close)
-    assert merged(plain) is plain
-    assert not changes(plain.module)
+    assert merge_adapters(plain) is plain
+    assert not adapter_changes(plain.module)
     assert dict(plain.module.named_parameters()).keys() == dict(opened(name).module.named_parameters()).keys()
     loaded.module.to(torch.float64)
-    assert merged(loaded).module(**ids)["last_hidden_state"].dtype == torch.float64
+    assert merge_adapters(loaded).module(**ids)["last_hidden_state"].dtype == torch.float64
 
 
 def test_the_twin_for_speed_is_made_anew_when_an_adapter_has_learned(opened: Opened) -> None:
-    loaded = attached(opened("bert-body").loaded, Settings(lora=2))
+    loaded = attach_adapters(opened("bert-body").loaded, Settings(lora=2))
     before = embed(loaded, ["good glass"])
     loud(loaded)
     assert (embed(loaded, ["good glass"]) - before).abs().max() > 1e-3
-    torch.testing.assert_close(embed(loaded, ["good glass"]), embed(merged(loaded), ["good glass"]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        embed(loaded, ["good glass"]), embed(merge_adapters(loaded), ["good glass"]), rtol=0, atol=1e-5
+    )
 
 
 def test_a_trace_sees_the_sum(opened: Opened) -> None:
-    loaded = loud(attached(opened("bert-body").loaded, Settings(lora=2)))
+    loaded = loud(attach_adapters(opened("bert-body").loaded, Settings(lora=2)))
     name = "layers.1.attention.query"
-    found, wanted = record(loaded, "good glass", keep=name)[name], record(merged(loaded), "good glass", keep=name)[name]
+    found, wanted = (
+        record(loaded, "good glass", keep=name)[name],
+        record(merge_adapters(loaded), "good glass", keep=name)[name],
+    )
     torch.testing.assert_close(found.detach(), wanted.detach(), rtol=0, atol=1e-5)
 
 
@@ -201,14 +206,14 @@ def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> 
     chosen = {"lora_targets": ("query", "feed_forward.up"), "adapter_only": True}
     settings = Settings(lora=3, lora_alpha=5, precision="float32", dropout=0.0, attention_dropout=0.0, **chosen)
     given = pellucid.load(base).loaded
-    loaded = loud(beginning(given, TextClassification(classes=given.config.labels), settings))
+    loaded = loud(model_for_training(given, TextClassification(classes=given.config.labels), settings))
     folder = save(loaded, settings, tmp_path / "adapter")
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     theirs = peft_files.opened(base, folder, head, learns=True, **none)
     labels = torch.tensor([0, 1])
     nn.functional.cross_entropy(theirs(input_ids=IDS).logits, labels).backward()
     learner = Learner(loaded, settings)
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     nn.functional.cross_entropy(learner.logits(input_ids=IDS), labels).backward()
     wanted = {name: one.grad for name, one in theirs.named_parameters() if one.requires_grad}
     for i in (0, 1):
@@ -274,14 +279,18 @@ def test_it_goes_on_where_it_was_broken_off(
 
     said = {"precision": "float32", "batch_size": 8, "max_steps": 8, "save_every": 1, "learning_rate": 1e-2}
     settings = Settings(lora=4, adapter_only=True, **said)
-    base, given = pellucid.load(checkpoint("bert-body")).loaded, Given(feelings(40))
-    straight = learn(base, given, TextClassification(), settings, out=tmp_path / "straight", progress=False)
+    base, given = pellucid.load(checkpoint("bert-body")).loaded, DataArguments(feelings(40))
+    straight = run_training(base, given, TextClassification(), settings, out=tmp_path / "straight", progress=False)
     with pytest.raises(RuntimeError, match="the power is gone"):
-        learn(base, given, TextClassification(), settings, out=tmp_path / "broken", progress=False, told=stop)
+        run_training(
+            base, given, TextClassification(), settings, out=tmp_path / "broken", progress=False, on_event=stop
+        )
     (state,) = (tmp_path / "broken" / "training").glob("state-*.safetensors")
     assert not any("embeddings" in name or name.endswith(".original") for name in load_file(state))
-    found = learn(base, given, TextClassification(), settings, out=tmp_path / "broken", progress=False, resume=True)
-    assert found.begun.step == 4
+    found = run_training(
+        base, given, TextClassification(), settings, out=tmp_path / "broken", progress=False, resume=True
+    )
+    assert found.start.step == 4
     for name, numbers in straight.loaded.module.state_dict().items():
         assert torch.equal(found.loaded.module.state_dict()[name], numbers), name
     files = [load_file(tmp_path / one / "adapter_model.safetensors") for one in ("straight", "broken")]
@@ -312,7 +321,7 @@ def test_a_new_head_is_written_though_it_did_not_learn(body: pellucid.Model, tmp
     said: dict[str, Any] = {"lora": 4, "adapter_only": True, "freeze": ("head.*",)}
     loaded = loud(begun(body, **said))
     found = pellucid.load(save(loaded, Settings(**said), tmp_path / "adapter"))
-    wanted = merged(loaded).module(IDS)["logits"]
+    wanted = merge_adapters(loaded).module(IDS)["logits"]
     torch.testing.assert_close(found.module(IDS)["logits"], wanted, rtol=0, atol=1e-6)
 
 

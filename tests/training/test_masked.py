@@ -48,7 +48,7 @@ def _hidden(
         for example in examples:
             ids.append(np.asarray(example.ids[0]))
             words.append(example.target.words)
-            one = objective.hidden(loaded, example, chance)
+            one = objective.mask_tokens(loaded, example, chance)
             read.append(one[0])
             labels.append(one[1])
     return tuple(map(np.concatenate, (ids, words, read, labels)))  # type: ignore[return-value]
@@ -107,8 +107,8 @@ def test_whole_words_are_hidden_whole(bert: Loaded) -> None:
     words = example.target.words
     assert max(np.bincount(words[words >= 0])) > 1  # some words are several tokens
     for _ in range(200):
-        _, labels = objective.hidden(bert, example, chance)
-        _, single = FillMask(mlm_probability=0.3).hidden(bert, example, chance)
+        _, labels = objective.mask_tokens(bert, example, chance)
+        _, single = FillMask(mlm_probability=0.3).mask_tokens(bert, example, chance)
         for word in set(words[words >= 0].tolist()):
             assert len(set((labels[words == word] != IGNORED).tolist())) == 1
             parted += len(set((single[words == word] != IGNORED).tolist())) > 1
@@ -181,7 +181,7 @@ def test_texts_side_by_side_do_not_see_each_other(bert: Loaded) -> None:
 
 def _loss(loaded: Loaded, objective: FillMask, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     learner = Learner(loaded, STILL)
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     return objective.loss(learner, batch) / objective.weight(batch)
 
 
@@ -273,7 +273,7 @@ def test_pieces_of_a_step_read_the_very_same_masks(bert: Loaded) -> None:
     parts = [objective.collate(bert, examples[i::3], np.random.default_rng((3, 9))) for i in range(3)]
     assert sum(map(objective.weight, parts)) == objective.weight(whole)
     learner = Learner(bert, STILL)
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     wanted = objective.loss(learner, whole)
     found = sum(objective.loss(learner, part) for part in parts)
     assert abs(float((found - wanted).detach())) < 1e-6 * float(wanted.detach())

@@ -18,11 +18,11 @@ from pellucid.training.metrics import (
     answer_scores,
     entity_scores,
     label_scores,
-    normalised,
-    number_scores,
+    multilabel_scores,
+    normalise_answer,
     perplexity,
-    require,
-    sets_scores,
+    regression_scores,
+    require_library,
     translation_scores,
 )
 
@@ -51,11 +51,11 @@ def test_whoever_always_says_the_same_gets_no_correlation() -> None:
 
 def test_several_labels_at_once() -> None:
     truth, said = [[1, 0, 1], [0, 1, 0], [1, 1, 0]], [[1, 0, 0], [0, 1, 0], [1, 1, 1]]
-    found = sets_scores(truth, said)
+    found = multilabel_scores(truth, said)
     # by label: 2 of 2 hits, 2 of 2, and of the third one missed and one wrong; all: 4 hits, 1 wrong, 1 missed
     assert found == pytest.approx({"accuracy": 1 / 3, "f1": 8 / 10, "f1_macro": 2 / 3})
-    assert sets_scores([[1], [0]], [[1], [1]])["f1"] == pytest.approx(2 / 3)
-    assert sets_scores([[0, 0]], [[0, 0]]) == {"accuracy": 1.0, "f1": 0.0, "f1_macro": 0.0}
+    assert multilabel_scores([[1], [0]], [[1], [1]])["f1"] == pytest.approx(2 / 3)
+    assert multilabel_scores([[0, 0]], [[0, 0]]) == {"accuracy": 1.0, "f1": 0.0, "f1_macro": 0.0}
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_several_labels_at_once() -> None:
 
 def test_numbers() -> None:
     truth, said = [1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 8.0]
-    found = number_scores(truth, said)
+    found = regression_scores(truth, said)
     assert found["mse"] == pytest.approx((0 + 1 + 1 + 16) / 4)
     assert found["pearson"] == pytest.approx(stats.pearsonr(truth, said).statistic)
     assert found["spearman"] == pytest.approx(0.8)  # 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15)
@@ -72,7 +72,7 @@ def test_numbers() -> None:
 @pytest.mark.parametrize("said", [[2.0, 2.0, 2.0], [5.0, 5.0, 5.0]])
 def test_a_constant_correlates_with_nothing(said: list[float]) -> None:
     for pair in (([1.0, 2.0, 3.0], said), (said, [1.0, 2.0, 3.0]), ([1.0], [2.0])):
-        assert {name: number_scores(*pair)[name] for name in ("pearson", "spearman")} == {
+        assert {name: regression_scores(*pair)[name] for name in ("pearson", "spearman")} == {
             "pearson": 0.0,
             "spearman": 0.0,
         }
@@ -80,7 +80,7 @@ def test_a_constant_correlates_with_nothing(said: list[float]) -> None:
 
 @pytest.mark.parametrize("said", [[2.5, 1e200], [1.2e154, 1.2e154]])
 def test_what_is_far_beyond_every_number_is_infinitely_wrong(said: list[float]) -> None:
-    assert number_scores([1.0, 2.0], said)["mse"] == math.inf
+    assert regression_scores([1.0, 2.0], said)["mse"] == math.inf
 
 
 # -- entities ---------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_no_entities_at_all() -> None:
 
 
 def test_answers_are_compared_without_articles_case_and_punctuation() -> None:
-    assert normalised(" The  Cat's-paw, an A! ") == "catspaw"
+    assert normalise_answer(" The  Cat's-paw, an A! ") == "catspaw"
     assert answer_scores([["the Eiffel Tower"]], ["Eiffel tower."]) == {"exact_match": 1.0, "f1": 1.0}
 
 
@@ -178,7 +178,7 @@ def test_perplexity() -> None:
 
 ASKING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "sklearn": (label_scores, ([0, 1], [0, 1], 2), "scikit-learn"),
-    "scipy": (number_scores, ([0.0, 1.0], [0.0, 1.0]), "SciPy"),
+    "scipy": (regression_scores, ([0.0, 1.0], [0.0, 1.0]), "SciPy"),
     "nervaluate": (entity_scores, (TRUTH, TRUTH), "nervaluate"),
     "sacrebleu": (translation_scores, (RIGHT, SAID), "sacreBLEU"),
 }
@@ -194,7 +194,7 @@ def test_a_missing_library_is_one_sentence(library: str, monkeypatch: pytest.Mon
     with pytest.raises(InputError, match=rf"to measure this needs {called}: pip install 'pellucid\[train\]'"):
         asked(*given)
     for other in ASKING.keys() - {library}:
-        require(other)
+        require_library(other)
 
 
 def test_measuring_draws_none_of_a_callers_random_numbers() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pellucid.errors import InputError
-from pellucid.training.arguments import asked
-from pellucid.training.names import named
+from pellucid.training.arguments import objective_and_settings
+from pellucid.training.names import objective_named
 
 ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
     "alpha": ("classify", {"lora_alpha": 4.0}, "lora_alpha is set and lora is not: say the rank"),
@@ -33,7 +33,7 @@ ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize(("task", "options", "sentence"), ALONE.values(), ids=ALONE)
 def test_an_option_from_which_nothing_follows_is_refused(task: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        asked(named(task), options)
+        objective_and_settings(objective_named(task), options)
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_an_option_from_which_nothing_follows_is_refused(task: str, options: dic
     ],
 )
 def test_beside_the_other_one_and_as_recipes_write_it_down_it_is_taken(task: str, options: dict[str, Any]) -> None:
-    assert asked(named(task), options)
+    assert objective_and_settings(objective_named(task), options)

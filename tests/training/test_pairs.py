@@ -25,8 +25,8 @@ from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
 from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
-from pellucid.training.vector_losses import cosent, cosine, cosines, multiple_negatives, nearest
+from pellucid.training.start import model_for_training
+from pellucid.training.vector_losses import cosent, cosine, cosines, multiple_negatives, retrieval_accuracy
 from tests.tasks.trained import WORDS
 from tests.training.courses import ROOT
 from tests.training.learned import ready, result, training
@@ -161,9 +161,9 @@ def test_the_same_text_is_no_negative() -> None:
 def test_nearest_counts_anchors_that_find_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = torch.nn.functional.one_hot(torch.tensor([[0, 0], [1, 1], [2, 3], [3, 2], [4, 4]])).float()
     numbers = torch.arange(10).view(5, 2)
-    assert nearest(vectors, numbers) == 3 / 5
+    assert retrieval_accuracy(vectors, numbers) == 3 / 5
     monkeypatch.setattr("pellucid.training.vector_losses.ROWS", 2)
-    assert nearest(vectors, numbers) == 3 / 5
+    assert retrieval_accuracy(vectors, numbers) == 3 / 5
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ def test_a_step_in_pieces_is_the_same_step(opened: Opened, criterion: str) -> No
         held = [(i, objective.collate(model.loaded, piece, CHANCE)) for i, piece in enumerate(pieces)]
         weight, total = sum(objective.weight(piece) for _, piece in held), 0.0
         model.module.zero_grad()
-        for number, piece in objective.together(learner, Ranks(), 0, held):
-            learner.begin(0, number)
+        for number, piece in objective.link_micro_batches(learner, Ranks(), 0, held):
+            learner.seed_dropout(0, number)
             loss = objective.loss(learner, piece) / weight
             loss.backward()
             total += loss.item()
@@ -189,7 +189,9 @@ def test_a_step_in_pieces_is_the_same_step(opened: Opened, criterion: str) -> No
 
     for dropout in (0.0, 0.1):
         settings = Settings(precision="float32", dropout=dropout, attention_dropout=0.0)
-        learner = Learner(objective.kept(beginning(opened("bert-body").loaded, objective, settings)), settings)
+        learner = Learner(
+            objective.with_task_settings(model_for_training(opened("bert-body").loaded, objective, settings)), settings
+        )
         model = pellucid.Model(learner.loaded)
         pieces = [examples[0::3], examples[1::3], examples[2::3]]
         parts, gradients = step(pieces)
@@ -210,10 +212,10 @@ def _whole(
     model.module.zero_grad()
     batches, vectors = [objective.collate(model.loaded, piece, CHANCE) for piece in pieces], []
     for number, batch in enumerate(batches):
-        learner.begin(0, number)
+        learner.seed_dropout(0, number)
         vectors.append(objective._vectors(learner, batch))
     scores, numbers = (torch.cat([batch[name] for batch in batches]) for name in ("labels", "texts"))
-    loss = objective._together(torch.cat(vectors), scores, numbers)
+    loss = objective._criterion_loss(torch.cat(vectors), scores, numbers)
     loss.backward()
     return loss.item(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -452,5 +454,5 @@ def test_negatives_are_not_read_where_scores_are_learned_from(
     data = [row | {"score": i / 8} for i, row in enumerate(matched(8, negative=True))]
     objective, begun, _ = asked(body, data)
     examples = objective.examples(begun.loaded, data)
-    assert objective.least(examples) == 2 and all(len(one.ids) == 2 for one in examples)
+    assert objective.min_examples(examples) == 2 and all(len(one.ids) == 2 for one in examples)
     assert "'negative' is not read: 'cosent' learns from scores" in caplog.text

@@ -40,7 +40,7 @@ def test_what_a_person_writes_is_read(written: Callable[[str], Path]) -> None:
     )
     found = read_recipe(path)
     assert (found.task, found.model, found.data) == ("classify", {"name": "all-MiniLM-L6-v2"}, {"file": "train.csv"})
-    assert (found.held_out, found.said, found.file) == (0.2, {"epochs": 2}, path)
+    assert (found.held_out, found.options_and_settings, found.file) == (0.2, {"epochs": 2}, path)
 
 
 def test_files_stand_where_they_are_or_beside_the_recipe(

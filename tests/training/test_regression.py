@@ -16,9 +16,9 @@ from pellucid.errors import InputError
 from pellucid.training.data import read
 from pellucid.training.learner import Learner
 from pellucid.training.objective import Example
-from pellucid.training.regression import Target, TextRegression, numbers_of
+from pellucid.training.regression import Target, TextRegression, label_numbers
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
+from pellucid.training.start import model_for_training
 from tests.training.learned import result, training
 
 Rows = list[dict[str, Any]]
@@ -60,10 +60,10 @@ def test_how_often_a_word_stands_is_learned(
 def test_the_loss_is_the_squared_error(scratch: "pellucid.Model") -> None:
     rows = read([{"text": "a", "label": 1}, {"text": "b c", "label": "2.5"}]).rows
     objective = TextRegression().fitted(rows)
-    loaded = beginning(scratch.loaded, objective, Settings())
+    loaded = model_for_training(scratch.loaded, objective, Settings())
     batch = objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
     learner = Learner(loaded, Settings(precision="float32"))
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     loss = float(objective.loss(learner, batch).detach())
     given = {name: value for name, value in batch.items() if name != "labels"}
     said = loaded.module(**given)["logits"].detach()[:, 0]
@@ -73,9 +73,9 @@ def test_the_loss_is_the_squared_error(scratch: "pellucid.Model") -> None:
 
 def test_a_model_of_one_number_goes_on(opened: Callable[..., "pellucid.Model"]) -> None:
     given = opened("albert-similarity")
-    found = beginning(given.loaded, TextRegression(), Settings())
+    found = model_for_training(given.loaded, TextRegression(), Settings())
     assert found.config.labels == ("similarity",) and not found.untrained
-    other = beginning(opened("bert-feelings").loaded, TextRegression(), Settings())
+    other = model_for_training(opened("bert-feelings").loaded, TextRegression(), Settings())
     assert other.config.labels == ("LABEL_0",) and other.untrained
 
 
@@ -84,9 +84,9 @@ def test_the_simplest_answer_is_the_mean_of_the_rows_learned_from() -> None:
     learned, held, bare = (
         [Example(((),), ((),), Target(number)) for number in numbers] for numbers in ([1, 2, 6], [4], [None])
     )
-    assert TextRegression().simplest(learned, learned) == {"mse": (4 + 1 + 9) / 3}
-    assert TextRegression().simplest(learned, held) == {"mse": 1}
-    assert TextRegression().simplest(learned, bare) == TextRegression().simplest(bare, held) == {}
+    assert TextRegression().baseline_scores(learned, learned) == {"mse": (4 + 1 + 9) / 3}
+    assert TextRegression().baseline_scores(learned, held) == {"mse": 1}
+    assert TextRegression().baseline_scores(learned, bare) == TextRegression().baseline_scores(bare, held) == {}
 
 
 def test_a_report_says_what_the_simplest_answer_is_worth(scratch: "pellucid.Model", stars: Callable[..., Rows]) -> None:
@@ -116,7 +116,7 @@ def test_what_is_no_number_is_refused(labels: list[Any], sentence: str) -> None:
 
 def test_numbers_of_a_table_are_read(tmp_path: Path) -> None:
     (tmp_path / "stars.csv").write_text("text,label\na, 1.5\nb,-2e1\n", encoding="utf-8")
-    assert numbers_of(read(tmp_path / "stars.csv").rows) == [1.5, -20.0]
+    assert label_numbers(read(tmp_path / "stars.csv").rows) == [1.5, -20.0]
 
 
 def test_a_model_of_several_labels_is_not_measured_by_a_number(opened: Callable[..., "pellucid.Model"]) -> None:

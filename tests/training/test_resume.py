@@ -13,14 +13,14 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.checkpoints.unchanged import replaced
+from pellucid.checkpoints.unchanged import changed_files
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.training import course
 from pellucid.training.classification import TextClassification
-from pellucid.training.course import Begun, Result, learn
-from pellucid.training.inputs import Given
+from pellucid.training.course import Result, RunStart, run_training
+from pellucid.training.inputs import DataArguments
 from pellucid.training.log import read_log
-from pellucid.training.loop import Told
+from pellucid.training.loop import Event
 from pellucid.training.manifest import read_manifest
 from pellucid.training.masked import FillMask
 from pellucid.training.objective import Objective
@@ -39,21 +39,21 @@ def study(
     model: "pellucid.Model", rows: Rows, out: Path | None, objective: Objective | None = None, **said: Any
 ) -> Result:
     """One small training. Arguments of `learn`, settings, and `pause`: seconds between two states that are kept."""
-    given = Given(rows, said.pop("validation", None))
+    given = DataArguments(rows, said.pop("validation", None))
     pause = said.pop("pause", 0.0)
     own = ("resume", "overwrite", "told", "begun", "done", "progress")
     asked = {name: said.pop(name) for name in own if name in said}
     objective = objective or TextClassification()
-    settings = Settings.of(QUICK | said, objective.settings)
+    settings = Settings.of(QUICK | said, objective.default_settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(course, "PAUSE", pause)
-        return learn(model.loaded, given, objective, settings, out=out, **{"progress": False} | asked)
+        return run_training(model.loaded, given, objective, settings, out=out, **{"progress": False} | asked)
 
 
 def broken(*given: Any, step: int, **said: Any) -> None:
     """The same, broken off at a step without any warning."""
 
-    def told(one: Told) -> None:
+    def told(one: Event) -> None:
         if one.step == step:
             raise Broken
 
@@ -75,7 +75,7 @@ def test_broken_off_at_any_step_it_ends_the_same_bit_for_bit(
     said: dict[str, Any] = {"validation": feelings(10, seed=9), "save_every": every, "evaluate_every": every}
     whole = _whole(body, feelings, tmp_path, **said)
     broken(body, feelings(30), tmp_path / "broken", step=step, **said)
-    begun: list[Begun] = []
+    begun: list[RunStart] = []
     result = study(body, feelings(30), tmp_path / "broken", resume=True, begun=begun.append, **said)
     assert begun[0].step == (step - 1) // (every or 5) * (every or 5)
     assert same(result.loaded, whole.loaded)
@@ -145,7 +145,7 @@ def test_one_that_was_killed_after_its_last_step_only_writes_its_model(
     assert (tmp_path / "a" / "model.safetensors").is_file() and (
         tmp_path / "a" / "training" / "manifest.json"
     ).is_file()
-    told: list[Told] = []
+    told: list[Event] = []
     result = study(body, feelings(30), tmp_path / "a", resume=True, told=told.append)
     assert told == [] and same(result.loaded, whole.loaded) and lines(result) == lines(whole)
     assert same(pellucid.load(tmp_path / "a").loaded, whole.loaded)
@@ -264,7 +264,7 @@ def test_a_tokenizer_that_reads_otherwise_is_refused(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:
     broken(body, feelings(30), tmp_path / "a", step=8)
-    words = copy.copy(body.loaded.words)
+    words = copy.copy(body.loaded.required_tokenizer)
     words.settings = words.settings | {"truncation_side": "left"}
     other = pellucid.Model(replace(body.loaded, tokenizer=words))
     with pytest.raises(InputError, match="cannot go on: its tokenizer reads otherwise; give what it began with"):
@@ -340,8 +340,8 @@ def test_what_somebody_puts_there_stays(body: "pellucid.Model", feelings: Feelin
 
 
 def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    def told(one: Told) -> None:
-        if one.step == 6 and not one.looked:
+    def told(one: Event) -> None:
+        if one.step == 6 and not one.is_evaluation:
             signal.raise_signal(signal.SIGINT)
 
     whole = study(body, feelings(30), None, validation=feelings(10, seed=9))
@@ -394,7 +394,7 @@ def test_ctrl_c_in_the_last_look_is_heard_as_well(
 
 
 def test_a_second_ctrl_c_ends_it_at_once(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    def told(one: Told) -> None:
+    def told(one: Event) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
@@ -407,18 +407,18 @@ def test_moments_and_steps_of_the_optimizer_come_back(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every number of the state, compared where it was kept and where it was put back."""
-    from pellucid.training.state import State, _tensors
+    from pellucid.training.state import State, _state_tensors
 
     kept: list[dict[str, torch.Tensor]] = []
     real, restore = State.save, State.restore
 
     def save(state: Any, loop: Any, *given: Any, **named: Any) -> None:
         real(state, loop, *given, **named)
-        kept.append({name: tensor.detach().clone() for name, tensor in _tensors(loop).items()})
+        kept.append({name: tensor.detach().clone() for name, tensor in _state_tensors(loop).items()})
 
     def back(state: Any, loop: Any) -> None:
         restore(state, loop)
-        found, last = _tensors(loop), kept[-1]
+        found, last = _state_tensors(loop), kept[-1]
         assert found.keys() == last.keys() and all(torch.equal(found[name], last[name]) for name in last)
         assert sum(name.startswith("moments/exp_avg_sq/") for name in found) == len(loop.parameters)
         kept.append({})
@@ -434,8 +434,8 @@ def test_facts_of_a_result(body: "pellucid.Model", feelings: Feelings, tmp_path:
     result = study(body, feelings(30), tmp_path / "a", validation=feelings(10, seed=9))
     assert result.folder == tmp_path / "a" and result.loaded.untrained == () and result.before == {}
     assert result.loaded.source is not None and result.loaded.source.folder == (tmp_path / "a").resolve()
-    assert result.loaded.source.marks and not replaced(result.loaded.source)
-    plan = result.begun.plan
-    assert len(plan.examples) == 30 and len(plan.held_examples) == 10 and result.begun.steps == 15
+    assert result.loaded.source.file_stamps and not changed_files(result.loaded.source)
+    plan = result.start.plan
+    assert len(plan.examples) == 30 and len(plan.held_out_examples) == 10 and result.start.steps == 15
     again = study(pellucid.Model(replace(result.loaded)), feelings(30, seed=1), None, validation=feelings(10, seed=9))
-    assert again.before == result.scores and again.begun.plan.base.source == result.loaded.source
+    assert again.before == result.scores and again.start.plan.base.source == result.loaded.source

@@ -22,7 +22,7 @@ from pellucid.training.learner import Learner
 from pellucid.training.loop import Loop
 from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
+from pellucid.training.start import model_for_training
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -64,10 +64,10 @@ class NextWord(Objective):
 
 def own_losses(folder: Path, objective: Objective, examples: list[Example]) -> tuple[list[float], list[Example]]:
     """The loss of every step, and the examples in the order in which they were read."""
-    loaded = beginning(pellucid.load(folder).loaded, objective, SETTINGS)
+    loaded = model_for_training(pellucid.load(folder).loaded, objective, SETTINGS)
     loop = Loop(loaded, objective, SETTINGS, examples)
-    read = [examples[i] for step in range(STEPS) for i in loop.order.at(step)[1]]
-    return [one.numbers["loss"] for one in loop], read
+    read = [examples[i] for step in range(STEPS) for i in loop.order.epoch_and_batch(step)[1]]
+    return [one.metrics["loss"] for one in loop], read
 
 
 def trainer_losses(model: Any, rows: list[dict[str, Any]], folder: Path, **more: Any) -> list[float]:
@@ -116,7 +116,7 @@ def test_a_bert_classifies(
     caplog.set_level(logging.ERROR)
     rows, folder = feelings(STEPS * ROWS // 2), tmp_path / "begun"
     objective = TextClassification().fitted(rows)
-    own = beginning(pellucid.load(checkpoint("bert-body")).loaded, objective, SETTINGS)
+    own = model_for_training(pellucid.load(checkpoint("bert-body")).loaded, objective, SETTINGS)
     save_checkpoint(own, folder)  # with the random numbers of its new head
     found, read = own_losses(folder, objective, objective.examples(own, rows))
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
@@ -152,11 +152,11 @@ def test_pieces_of_a_batch_are_the_batch(
     settings, losses, norms, numbers = replace(SETTINGS, max_steps=4, batch_size=8), [], [], []
     for accumulation in (1, pieces):
         settings = replace(settings, accumulation=accumulation)
-        loaded = beginning(pellucid.load(folder).loaded, objective, settings)
+        loaded = model_for_training(pellucid.load(folder).loaded, objective, settings)
         loop = Loop(loaded, objective, settings, objective.examples(loaded, rows))
         told = list(loop)
-        losses.append([one.numbers["loss"] for one in told])
-        norms.append([one.numbers["gradient_norm"] for one in told])
+        losses.append([one.metrics["loss"] for one in told])
+        norms.append([one.metrics["gradient_norm"] for one in told])
         numbers.append(torch.cat([p.detach().flatten() for p in loop.parameters.values()]))
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from pellucid.training.schedule import SCHEDULES, rate
+from pellucid.training.schedule import SCHEDULES, learning_rate_factor
 
 
 def test_linear_and_cosine_are_those_of_the_reference() -> None:
@@ -16,20 +16,20 @@ def test_linear_and_cosine_are_those_of_the_reference() -> None:
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         theirs = made(optimizer, num_warmup_steps=7, num_training_steps=50)
         for step in range(50):
-            assert rate(name, step, 50, 7) == pytest.approx(theirs.get_last_lr()[0], abs=1e-12)
+            assert learning_rate_factor(name, step, 50, 7) == pytest.approx(theirs.get_last_lr()[0], abs=1e-12)
             optimizer.step()
             theirs.step()
 
 
 def test_the_root_falls_as_the_paper_says() -> None:
-    ours = [rate("inverse-square-root", step, 1000, 100) for step in range(0, 900, 50)]
+    ours = [learning_rate_factor("inverse-square-root", step, 1000, 100) for step in range(0, 900, 50)]
     paper = [min((step or 1e-9) ** -0.5, step * 100**-1.5) / 100**-0.5 for step in range(0, 900, 50)]
     assert ours == pytest.approx(paper, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_rate_rises_evenly_and_keeps_its_floor(name: str) -> None:
-    rates = [rate(name, step, 40, 8, floor=0.2) for step in range(41)]
+    rates = [learning_rate_factor(name, step, 40, 8, floor=0.2) for step in range(41)]
     assert rates[:9] == pytest.approx([step / 8 for step in range(9)])
     assert all(later <= earlier for earlier, later in itertools.pairwise(rates[8:]))
     assert min(rates[8:]) >= 0.2 and max(rates) == 1.0
@@ -37,9 +37,9 @@ def test_every_rate_rises_evenly_and_keeps_its_floor(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_no_warm_up_begins_at_the_greatest(name: str) -> None:
-    assert rate(name, 0, 10, 0) == 1.0
+    assert learning_rate_factor(name, 0, 10, 0) == 1.0
 
 
 def test_a_warm_up_of_all_steps_only_rises() -> None:
-    assert [rate("linear", step, 4, 4) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
-    assert math.isfinite(rate("cosine", 4, 4, 4))
+    assert [learning_rate_factor("linear", step, 4, 4) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert math.isfinite(learning_rate_factor("cosine", 4, 4, 4))

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from pellucid.errors import InputError
-from pellucid.training.arguments import Spoken, as_wanted, asked, options_of
-from pellucid.training.names import OBJECTIVES, named
+from pellucid.training.arguments import CommandLineText, convert_value, objective_and_settings, options_of
+from pellucid.training.names import OBJECTIVES, objective_named
 from pellucid.training.settings import Settings
 
-CLASSIFY = named("classify")
+CLASSIFY = objective_named("classify")
 
 
 @pytest.mark.parametrize(
@@ -80,25 +80,25 @@ def test_warm_up_is_never_all_there_is(warmup: float) -> None:
         (np.int64(3), float, 3.0),
         (np.float32(0.5), float, 0.5),
         (np.array([1, 2]), tuple[int, ...], (1, 2)),
-        (Spoken("3"), int, 3),
-        (Spoken("3"), float, 3.0),
-        (Spoken("1e-4"), float, 1e-4),
-        (Spoken("true"), bool, True),
-        (Spoken("3"), str, "3"),
-        (Spoken("all"), str, "all"),
-        (Spoken("3"), int | str, 3),
-        (Spoken("[1, 2]"), tuple[int, ...], (1, 2)),
-        (Spoken("layers.0.*"), tuple[str, ...], ("layers.0.*",)),
-        (Spoken("none"), float | None, None),
-        (Spoken("somewhere/model"), Any, "somewhere/model"),
-        (Spoken('{"good": 2.5}'), Any, {"good": 2.5}),
-        (Spoken("3"), Any, "3"),
+        (CommandLineText("3"), int, 3),
+        (CommandLineText("3"), float, 3.0),
+        (CommandLineText("1e-4"), float, 1e-4),
+        (CommandLineText("true"), bool, True),
+        (CommandLineText("3"), str, "3"),
+        (CommandLineText("all"), str, "all"),
+        (CommandLineText("3"), int | str, 3),
+        (CommandLineText("[1, 2]"), tuple[int, ...], (1, 2)),
+        (CommandLineText("layers.0.*"), tuple[str, ...], ("layers.0.*",)),
+        (CommandLineText("none"), float | None, None),
+        (CommandLineText("somewhere/model"), Any, "somewhere/model"),
+        (CommandLineText('{"good": 2.5}'), Any, {"good": 2.5}),
+        (CommandLineText("3"), Any, "3"),
     ],
 )
 def test_a_value_becomes_what_its_field_wants(value: Any, hint: Any, found: Any) -> None:
-    made = as_wanted("it", value, hint)
-    assert made == found and (found is None or type(made) is type(found) or isinstance(value, Spoken))
-    assert not isinstance(made, Spoken)
+    made = convert_value("it", value, hint)
+    assert made == found and (found is None or type(made) is type(found) or isinstance(value, CommandLineText))
+    assert not isinstance(made, CommandLineText)
 
 
 @pytest.mark.parametrize(
@@ -108,32 +108,32 @@ def test_a_value_becomes_what_its_field_wants(value: Any, hint: Any, found: Any)
         (3.5, int, "it is 3.5, expected a whole number"),
         (True, float, "it is True, expected a number"),
         (1, bool, "it is 1, expected true or false"),
-        (Spoken("yes"), bool, "expected true or false"),
-        (Spoken("x"), int | None, "it is 'x', expected a whole number or 'none'"),
+        (CommandLineText("yes"), bool, "expected true or false"),
+        (CommandLineText("x"), int | None, "it is 'x', expected a whole number or 'none'"),
         ([1, "a"], tuple[int, ...], "expected a list, each a whole number"),
         ({"a": 1}, tuple[str, ...], "expected a list, each a text"),
     ],
 )
 def test_a_value_of_another_type_is_refused(value: Any, hint: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        as_wanted("it", value, hint)
+        convert_value("it", value, hint)
 
 
 def test_options_and_settings_are_told_apart() -> None:
-    objective, settings = asked(CLASSIFY, {"max_length": 32, "epochs": 1, "classes": ["no", "yes"]})
+    objective, settings = objective_and_settings(CLASSIFY, {"max_length": 32, "epochs": 1, "classes": ["no", "yes"]})
     assert (objective.max_length, settings.epochs) == (32, 1)
     assert vars(objective)["classes"] == ("no", "yes")
 
 
 def test_a_name_that_is_neither_is_met_by_near_ones() -> None:
     with pytest.raises(InputError, match=r"text-classification has no setting 'epoch' \(did you mean epochs"):
-        asked(CLASSIFY, {"epoch": 1})
+        objective_and_settings(CLASSIFY, {"epoch": 1})
     with pytest.raises(InputError, match=r"its options are .*max_length.*; the settings are .*learning_rate"):
-        asked(CLASSIFY, {"qqqq": 1})
+        objective_and_settings(CLASSIFY, {"qqqq": 1})
     with pytest.raises(
         InputError, match=r"no setting 'teacher', which is an option of text-classification, .*, fill-mask"
     ):
-        asked(named("translation"), {"teacher": "m"})
+        objective_and_settings(objective_named("translation"), {"teacher": "m"})
 
 
 # -- the list ----------------------------------------------------------------------------------------------------------
@@ -162,9 +162,9 @@ def test_tasks_of_objectives_are_tasks() -> None:
 
 def test_an_unknown_task_is_met_by_near_ones() -> None:
     with pytest.raises(InputError, match=r"unknown task 'clasify' \(did you mean classify"):
-        named("clasify")
+        objective_named("clasify")
     with pytest.raises(InputError, match="unknown task 'qqq': one of text-classification, "):
-        named("qqq")
+        objective_named("qqq")
 
 
 @dataclass(frozen=True)

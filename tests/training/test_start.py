@@ -12,10 +12,10 @@ from torch.nn.utils import parametrize
 import pellucid
 from pellucid.config import Head, SequenceClassification, TokenClassification
 from pellucid.errors import InputError
-from pellucid.training.low_rank import merged
+from pellucid.training.low_rank import merge_adapters
 from pellucid.training.objective import Objective, head_for
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning, learned
+from pellucid.training.start import mark_trained, model_for_training
 
 Opened = Callable[..., "pellucid.Model"]
 
@@ -58,7 +58,7 @@ def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], names: 
 
 def test_a_body_gets_a_new_head_of_the_seed(body: "pellucid.Model") -> None:
     before = numbers(body)
-    found = beginning(body.loaded, CLASSES, Settings(seed=3))
+    found = model_for_training(body.loaded, CLASSES, Settings(seed=3))
     now = numbers(found)
     assert same(now, before, list(before)) and set(now) - set(before) == {
         "head.classifier.weight",
@@ -66,15 +66,15 @@ def test_a_body_gets_a_new_head_of_the_seed(body: "pellucid.Model") -> None:
     }
     assert found.untrained == ("head.classifier.bias", "head.classifier.weight")
     assert found.config.labels == ("ham", "spam", "egg") and now["head.classifier.weight"].shape == (3, 32)
-    again = beginning(body.loaded, CLASSES, Settings(seed=3))
-    other = beginning(body.loaded, CLASSES, Settings(seed=4))
+    again = model_for_training(body.loaded, CLASSES, Settings(seed=3))
+    other = model_for_training(body.loaded, CLASSES, Settings(seed=4))
     assert torch.equal(now["head.classifier.weight"], numbers(again)["head.classifier.weight"])
     assert not torch.equal(now["head.classifier.weight"], numbers(other)["head.classifier.weight"])
 
 
 def test_the_given_model_stays_as_it_is(body: "pellucid.Model") -> None:
     before, facts = numbers(body), body.config
-    found = beginning(body.loaded, CLASSES, Settings(freeze=("embeddings.*",)))
+    found = model_for_training(body.loaded, CLASSES, Settings(freeze=("embeddings.*",)))
     with torch.no_grad():
         for one in found.module.parameters():
             one.add_(1.0)
@@ -85,18 +85,18 @@ def test_the_given_model_stays_as_it_is(body: "pellucid.Model") -> None:
 def test_a_model_whose_layers_were_taken_away_does_not_learn_with_random_ones(body: "pellucid.Model") -> None:
     body.module.layers = body.module.layers[:1]
     with pytest.raises(InputError, match=r"cannot be trained: its parts were changed, and layers\.1\."):
-        beginning(body.loaded, CLASSES, Settings())
+        model_for_training(body.loaded, CLASSES, Settings())
 
 
 def test_the_same_labels_keep_their_head(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     given = opened("bert-feelings")
-    found = beginning(given.loaded, Headed("sequence-classification"), Settings())
+    found = model_for_training(given.loaded, Headed("sequence-classification"), Settings())
     assert same(numbers(found), numbers(given), list(numbers(given))) and not found.untrained and not caplog.messages
 
 
 def test_other_labels_get_a_new_head_and_say_so(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     given = opened("bert-feelings")
-    found = beginning(given.loaded, CLASSES, Settings())
+    found = model_for_training(given.loaded, CLASSES, Settings())
     assert [name for name in found.untrained if "classifier" in name] == list(found.untrained) != []
     assert not torch.equal(numbers(found)["head.classifier.weight"], numbers(given)["head.classifier.weight"])
     assert caplog.messages == [
@@ -106,7 +106,7 @@ def test_other_labels_get_a_new_head_and_say_so(opened: Opened, caplog: pytest.L
 
 def test_a_head_of_another_kind_makes_way(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     given = opened("bert-filler")
-    found = beginning(given.loaded, CLASSES, Settings())
+    found = model_for_training(given.loaded, CLASSES, Settings())
     assert isinstance(found.config.head, SequenceClassification) and not caplog.messages
     assert set(found.untrained) == {
         f"{part}.{kind}" for part in ("head.classifier", "pooler.dense") for kind in ("weight", "bias")
@@ -116,13 +116,13 @@ def test_a_head_of_another_kind_makes_way(opened: Opened, caplog: pytest.LogCapt
 
 
 def test_tables_that_are_one_stay_one(opened: Opened) -> None:
-    found = beginning(opened("bert-body").loaded, Headed("masked-lm"), Settings())
+    found = model_for_training(opened("bert-body").loaded, Headed("masked-lm"), Settings())
     table = found.module.get_parameter("embeddings.token.weight")
     assert found.module.get_parameter("head.decoder.weight") is table
     assert torch.equal(table, numbers(opened("bert-body"))["embeddings.token.weight"])
     assert "head.decoder.weight" not in found.untrained and "head.dense.weight" in found.untrained
     gpt = opened("gpt2").loaded
-    found = beginning(gpt, Headed("causal-lm"), Settings())
+    found = model_for_training(gpt, Headed("causal-lm"), Settings())
     assert found.module.get_parameter("head.decoder.weight") is found.module.get_parameter("embeddings.token.weight")
     assert not found.untrained
 
@@ -130,12 +130,12 @@ def test_tables_that_are_one_stay_one(opened: Opened) -> None:
 @pytest.mark.parametrize("name", ["t5-tied", "t5-tasks", "bart", "llama", "llama-chat"])
 def test_every_number_of_other_kinds_goes_on(opened: Opened, name: str) -> None:
     given = opened(name)
-    found = beginning(given.loaded, Headed(given.config.head.name), Settings())
+    found = model_for_training(given.loaded, Headed(given.config.head.name), Settings())
     assert same(numbers(found), numbers(given), list(numbers(given))) and not found.untrained
 
 
 def test_from_scratch(scratch: "pellucid.Model") -> None:
-    found = beginning(scratch.loaded, CLASSES, Settings())
+    found = model_for_training(scratch.loaded, CLASSES, Settings())
     kept = [name for name in numbers(scratch) if name in numbers(found)]
     assert same(numbers(found), numbers(scratch), kept) and len(kept) > 10
     assert set(found.untrained) == {name for name, _ in found.module.named_parameters()}
@@ -144,7 +144,7 @@ def test_from_scratch(scratch: "pellucid.Model") -> None:
 def test_a_head_that_was_random_is_named(opened: Opened) -> None:
     given = opened("bert-body", head="token-classification")
     assert given.loaded.untrained == ("head",)
-    found = beginning(given.loaded, Headed("token-classification"), Settings())
+    found = model_for_training(given.loaded, Headed("token-classification"), Settings())
     assert found.untrained == ("head.classifier.bias", "head.classifier.weight")
     assert same(numbers(found), numbers(given), list(numbers(given)))
 
@@ -153,29 +153,31 @@ def test_a_head_that_was_random_is_named(opened: Opened) -> None:
 
 
 def test_a_pooler_is_there_where_it_is_read(opened: Opened) -> None:
-    assert beginning(opened("bert-filler").loaded, CLASSES, Settings()).module.pooler is not None
-    assert beginning(opened("bert-body").loaded, Headed("token-classification"), Settings()).module.pooler is None
-    bare = beginning(opened("bert-filler").loaded, Headed(None), Settings())
+    assert model_for_training(opened("bert-filler").loaded, CLASSES, Settings()).module.pooler is not None
+    assert (
+        model_for_training(opened("bert-body").loaded, Headed("token-classification"), Settings()).module.pooler is None
+    )
+    bare = model_for_training(opened("bert-filler").loaded, Headed(None), Settings())
     assert bare.module.pooler is None and not bare.config.pooler, "nothing is random in a body that had no pooler"
-    assert beginning(opened("bert-body").loaded, Headed(None), Settings()).module.pooler is not None
+    assert model_for_training(opened("bert-body").loaded, Headed(None), Settings()).module.pooler is not None
 
 
 def test_heads_have_the_form_of_their_family(opened: Opened) -> None:
     forms = {"distilbert-plain": ("first", "relu"), "roberta-people": ("first", "tanh"), "gpt2": ("last", None)}
     for name, form in forms.items():
-        head = beginning(opened(name).loaded, CLASSES, Settings()).config.head
+        head = model_for_training(opened(name).loaded, CLASSES, Settings()).config.head
         assert isinstance(head, SequenceClassification) and (head.pool, head.dense_activation) == form
     with pytest.raises(InputError, match="t5 has no head 'token-classification'; it has"):
-        beginning(opened("t5-tied").loaded, Headed("token-classification"), Settings())
+        model_for_training(opened("t5-tied").loaded, Headed("token-classification"), Settings())
 
 
 def test_a_decoder_without_padding_gets_some(opened: Opened) -> None:
     """By the reference's rule the last word of a text stands before the first token of padding."""
     given = opened("gpt2")
     assert given.config.pad_token_id is None and given.tokenizer.pad_token_id is None
-    found = beginning(given.loaded, CLASSES, Settings())
-    assert found.config.pad_token_id == given.config.eos_token_id == found.padding
-    ids = torch.tensor([[5, 6, 7], [8, 9, found.padding]])
+    found = model_for_training(given.loaded, CLASSES, Settings())
+    assert found.config.pad_token_id == given.config.eos_token_id == found.padding_id
+    ids = torch.tensor([[5, 6, 7], [8, 9, found.padding_id]])
     both = found.module(ids, torch.tensor([[1, 1, 1], [1, 1, 0]]))["logits"]
     alone = found.module(torch.tensor([[8, 9]]))["logits"]
     torch.testing.assert_close(both[1:], alone)
@@ -184,21 +186,21 @@ def test_a_decoder_without_padding_gets_some(opened: Opened) -> None:
 def test_dropout_and_the_problem_stand_in_the_facts(opened: Opened) -> None:
     given = opened("bert-stars")
     objective = Headed("sequence-classification", problem_type="single_label_classification")
-    found = beginning(given.loaded, objective, Settings(dropout=0.25, attention_dropout=0.0)).config
+    found = model_for_training(given.loaded, objective, Settings(dropout=0.25, attention_dropout=0.0)).config
     assert (found.hidden_dropout_prob, found.classifier_dropout, found.attention_probs_dropout_prob) == (
         0.25,
         0.25,
         0.0,
     )
     assert found.inert["problem_type"] == "single_label_classification"
-    other = beginning(given.loaded, Headed("token-classification"), Settings()).config
+    other = model_for_training(given.loaded, Headed("token-classification"), Settings()).config
     assert "problem_type" not in other.inert and other.dropout == given.config.dropout
     assert isinstance(other.head, TokenClassification)
 
 
 def test_a_sentence_model_with_a_head_is_none(minilm: "pellucid.Model") -> None:
-    assert beginning(minilm.loaded, CLASSES, Settings()).pooling is None
-    assert beginning(minilm.loaded, Headed(None), Settings()).pooling == minilm.loaded.pooling
+    assert model_for_training(minilm.loaded, CLASSES, Settings()).pooling is None
+    assert model_for_training(minilm.loaded, Headed(None), Settings()).pooling == minilm.loaded.pooling
 
 
 # -- what learns ------------------------------------------------------------------------------------------------------
@@ -209,39 +211,39 @@ def frozen(loaded: Any) -> set[str]:
 
 
 def test_frozen_names_do_not_learn(body: "pellucid.Model") -> None:
-    found = beginning(body.loaded, CLASSES, Settings(freeze=("embeddings", "layers.0.*")))
+    found = model_for_training(body.loaded, CLASSES, Settings(freeze=("embeddings", "layers.0.*")))
     assert {name.split(".")[0] for name in frozen(found)} == {"embeddings", "layers"}
     assert not any(name.startswith("layers.1") for name in frozen(found))
     body.freeze("layers.1.*")
-    assert frozen(beginning(body.loaded, CLASSES, Settings())) == frozen(body.loaded) != set()
+    assert frozen(model_for_training(body.loaded, CLASSES, Settings())) == frozen(body.loaded) != set()
 
 
 @pytest.mark.parametrize("lora", [None, 2])
 def test_the_way_of_attention_goes_on(opened: Opened, lora: int | None) -> None:
     model = opened("bert-body", attention="explicit")
     for given, explicit in ((model, True), (opened("bert-body"), False)):
-        found = beginning(given.loaded, CLASSES, Settings(lora=lora))
-        for module in (found.module, merged(found).module):
+        found = model_for_training(given.loaded, CLASSES, Settings(lora=lora))
+        for module in (found.module, merge_adapters(found).module):
             assert module.layers[0].attention.explicit is explicit
 
 
 def test_wrong_names_are_refused(body: "pellucid.Model") -> None:
     with pytest.raises(InputError, match=r"no parameter is called 'embedings.token.weight' \(did you mean embeddings"):
-        beginning(body.loaded, CLASSES, Settings(freeze=("embedings.token.weight",)))
+        model_for_training(body.loaded, CLASSES, Settings(freeze=("embedings.token.weight",)))
     with pytest.raises(InputError, match="everything is frozen, so nothing could learn"):
-        beginning(body.loaded, CLASSES, Settings(freeze=("*",)))
+        model_for_training(body.loaded, CLASSES, Settings(freeze=("*",)))
 
 
 def test_what_has_learned_is_random_no_more(body: "pellucid.Model") -> None:
-    assert learned(beginning(body.loaded, CLASSES, Settings())).untrained == ()
-    part = beginning(body.loaded, CLASSES, Settings(freeze=("head.classifier.weight",)))
-    assert learned(part).untrained == ("head.classifier.weight",)
-    assert learned(replace(part, untrained=())).untrained == ()
+    assert mark_trained(model_for_training(body.loaded, CLASSES, Settings())).untrained == ()
+    part = model_for_training(body.loaded, CLASSES, Settings(freeze=("head.classifier.weight",)))
+    assert mark_trained(part).untrained == ("head.classifier.weight",)
+    assert mark_trained(replace(part, untrained=())).untrained == ()
 
 
 def test_packed_numbers_do_not_learn(checkpoint: Callable[[str], Any]) -> None:
     with pytest.raises(InputError, match="training needs float weights, and this model has 8-bit ones"):
-        beginning(pellucid.load(checkpoint("bert-body"), dtype="int8").loaded, CLASSES, Settings())
+        model_for_training(pellucid.load(checkpoint("bert-body"), dtype="int8").loaded, CLASSES, Settings())
 
 
 def test_what_training_would_lose_is_refused(body: "pellucid.Model") -> None:
@@ -253,21 +255,21 @@ def test_what_training_would_lose_is_refused(body: "pellucid.Model") -> None:
     for hang in (layer.register_forward_hook, layer.register_full_backward_hook, layer.register_full_backward_pre_hook):
         hook = hang(lambda *given: None)
         with pytest.raises(InputError, match="has a hook or is of another library"):
-            beginning(body.loaded, CLASSES, Settings())
+            model_for_training(body.loaded, CLASSES, Settings())
         hook.remove()
     for hang in (query.weight.register_hook, query.weight.register_post_accumulate_grad_hook):
         hook = hang(lambda given: None)
         with pytest.raises(InputError, match=r"query\.weight has a hook on its gradient"):
-            beginning(body.loaded, CLASSES, Settings())
+            model_for_training(body.loaded, CLASSES, Settings())
         hook.remove()
     parametrize.register_parametrization(query, "weight", torch.nn.Tanh())
     with pytest.raises(InputError, match="query has a table that is computed"):
-        beginning(body.loaded, CLASSES, Settings())
+        model_for_training(body.loaded, CLASSES, Settings())
     parametrize.remove_parametrizations(query, "weight")
-    assert not any("query" in name for name in beginning(body.loaded, CLASSES, Settings()).untrained)
+    assert not any("query" in name for name in model_for_training(body.loaded, CLASSES, Settings()).untrained)
 
 
 def test_narrow_numbers_learn_as_float32(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        found = beginning(opened("bert-body", dtype="bfloat16").loaded, CLASSES, Settings())
+        found = model_for_training(opened("bert-body", dtype="bfloat16").loaded, CLASSES, Settings())
     assert {one.dtype for one in found.module.parameters()} == {torch.float32} and not caplog.messages

@@ -89,7 +89,7 @@ def test_the_loss_is_the_references(opened: Opened, tmp_path: Path) -> None:
     wanted = reference(**batch).loss * objective.weight(batch)
     wanted.backward()
     learner = Learner(begun.loaded, Settings(precision="float32"))
-    learner.begin(0, 0)
+    learner.seed_dropout(0, 0)
     loss = objective.loss(learner, batch)
     loss.backward()
     assert loss.item() == pytest.approx(wanted.item(), abs=1e-4)
@@ -190,16 +190,18 @@ def test_whoever_answers_what_was_asked_is_right(opened: Opened) -> None:
 
 
 def test_tags_of_schemes() -> None:
-    assert tags.ordered(["I-PER", "B-LOC", "O", "B-PER"]) == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-    assert tags.ordered(["VERB", "NOUN"]) == ("NOUN", "VERB")
-    assert tags.begun(["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER"]) == [
+    assert tags.head_labels(["I-PER", "B-LOC", "O", "B-PER"]) == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert tags.head_labels(["VERB", "NOUN"]) == ("NOUN", "VERB")
+    assert tags.to_iob2(["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER"]) == [
         *("B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-PER")
     ]
-    found = tags.groups(["B-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER", "S-PER", "B-LOC", "E-LOC", "I-LOC"], True)
+    found = tags.entity_spans(
+        ["B-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER", "S-PER", "B-LOC", "E-LOC", "I-LOC"], True
+    )
     assert found == [
         *(("PER", 0, 1), ("PER", 2, 2), ("LOC", 4, 4), ("PER", 5, 5), ("PER", 6, 6), ("LOC", 7, 8), ("LOC", 9, 9))
     ]
-    assert tags.groups(["NOUN", "NOUN", "O"], False) == [("NOUN", 0, 0), ("NOUN", 1, 1)]
+    assert tags.entity_spans(["NOUN", "NOUN", "O"], False) == [("NOUN", 0, 0), ("NOUN", 1, 1)]
 
 
 def test_what_begins_nothing_begins(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
@@ -230,7 +232,7 @@ def test_conll_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
     ]
     begins = sum(tag.startswith("B-") for row in found for tag in row["tags"])
     assert begins == 4351  # and one of the shared task's 4,352 begins with I-
-    assert sum(len(tags.groups(row["tags"], True)) for row in found) == 4352
+    assert sum(len(tags.entity_spans(row["tags"], True)) for row in found) == 4352
     data = read(path, objective=TokenClassification)
     assert data.rows[0]["tokens"] == found[0]["tokens"]
     assert len(TokenClassification().fitted(data.rows).classes or ()) == 9
@@ -382,7 +384,7 @@ def test_the_simplest_answer_is_the_commonest_tag_of_the_rows_learned_from(opene
     held = [{"tokens": ["Berlin"] * 30 + ["good"] * 10, "tags": ["B-LOC"] * 30 + ["O"] * 10}]
     objective, model, examples = asked(opened("bert-body"), learned, max_length=16)
     others = objective.examples(model.loaded, held)
-    assert len(others) > 1 and objective.simplest(examples, others) == {"accuracy": 0.25}
+    assert len(others) > 1 and objective.baseline_scores(examples, others) == {"accuracy": 0.25}
 
 
 def test_scores_are_the_same_in_windows(finder: Path) -> None:

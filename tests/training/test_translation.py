@@ -23,9 +23,9 @@ from pellucid.text.learned import train_tokenizer
 from pellucid.training.data import read
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
-from pellucid.training.names import named
+from pellucid.training.names import objective_named
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
+from pellucid.training.start import model_for_training
 from pellucid.training.writing import TextToText, Translation
 from tests.parity.reference import in_full
 
@@ -206,7 +206,7 @@ def gradients(loaded: Loaded, learner: Any) -> dict[str, Tensor]:
 def test_the_learner_is_as_exact_as_the_plain_module(checkpoint: Callable[[str], Path], name: str) -> None:
     """Both in float32, beside the gradients of the plain module in float64."""
     still = Settings(dropout=0.0, attention_dropout=0.0, precision="float32")
-    loaded = beginning(pellucid.load(checkpoint(name)).loaded, TextToText(), still)
+    loaded = model_for_training(pellucid.load(checkpoint(name)).loaded, TextToText(), still)
     exact = pellucid.load(checkpoint(name), dtype="float64").loaded
     right = gradients(exact, Plain(exact))
     found, plain = gradients(loaded, Learner(loaded, still)), gradients(loaded, Plain(loaded))
@@ -248,7 +248,7 @@ def test_what_is_scored_is_written_as_the_checkpoint_says_of_the_task(checkpoint
     answer = pellucid.pipeline("translation", model)
     rows = [{"text": text, "target": answer(text)["translation_text"]} for text in ("time flies", "the dog came home")]
     for objective in (Translation(), TextToText(src_lang="en", tgt_lang="de")):
-        assert objective.final(model.loaded, objective.examples(model.loaded, rows))["exact_match"] == 1.0
+        assert objective.final_scores(model.loaded, objective.examples(model.loaded, rows))["exact_match"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_learned(
 
 def test_a_prefix_that_was_learned_with_is_kept(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     model = pellucid.load(checkpoint("t5-tied"))
-    kept = TextToText(prefix="simplify: ").kept(model.loaded)
+    kept = TextToText(prefix="simplify: ").with_task_settings(model.loaded)
     pellucid.Model(kept).save(tmp_path / "model")
     again = pellucid.load(tmp_path / "model")
     first, second = (
@@ -288,10 +288,10 @@ def test_a_prefix_that_was_learned_with_is_kept(checkpoint: Callable[[str], Path
 
 
 def test_that_nothing_stood_before_a_text_is_kept_too(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    once = TextToText(prefix="simplify: ").kept(pellucid.load(checkpoint("t5-tied")).loaded)
-    pellucid.Model(TextToText(prefix="").kept(once)).save(tmp_path / "model")
+    once = TextToText(prefix="simplify: ").with_task_settings(pellucid.load(checkpoint("t5-tied")).loaded)
+    pellucid.Model(TextToText(prefix="").with_task_settings(once)).save(tmp_path / "model")
     assert prefix_of(pellucid.load(tmp_path / "model").loaded, ["text2text-generation"]) == ""
-    assert TextToText().kept(once) is once
+    assert TextToText().with_task_settings(once) is once
 
 
 @pytest.mark.parametrize(
@@ -316,9 +316,9 @@ def test_what_is_learned_is_what_is_read_later(
 ) -> None:
     """The task's own prefix was not learned with, and was then read in place of the one that was."""
     begun, text = pellucid.load(checkpoint(name)).loaded, "The <extra_id_0> saw."
-    objective = named(task).objective()(**options)
+    objective = objective_named(task).objective()(**options)
     (one,) = objective.examples(begun, [{"text": text, "target": "no"}])
-    pellucid.Model(objective.kept(begun)).save(tmp_path / "model")
+    pellucid.Model(objective.with_task_settings(begun)).save(tmp_path / "model")
     again = pellucid.load(tmp_path / "model").loaded
     asked = objective.asked(**objective.asked.fitting(again, run))
     (prompt,) = asked.prompts(Work(again), text, 0)
@@ -328,11 +328,11 @@ def test_what_is_learned_is_what_is_read_later(
 
 
 def test_a_pair_that_was_not_learned_is_told_its_own_languages(checkpoint: Callable[[str], Path]) -> None:
-    kept = Translation(src_lang="en", tgt_lang="fr").kept(pellucid.load(checkpoint("t5-tied")).loaded)
+    kept = Translation(src_lang="en", tgt_lang="fr").with_task_settings(pellucid.load(checkpoint("t5-tied")).loaded)
     other = {"src_lang": "en", "tgt_lang": "de"}
-    assert AskedForTranslation.fitting(kept, {})["prefix"] == "translate English to French: "
-    assert AskedForTranslation.fitting(kept, other)["prefix"] == "translate English to German: "
-    assert Translation(**other).kept(kept).config.inert["prefix"] == "translate English to German: "
+    assert AskedForTranslation.resolve_options(kept, {})["prefix"] == "translate English to French: "
+    assert AskedForTranslation.resolve_options(kept, other)["prefix"] == "translate English to German: "
+    assert Translation(**other).with_task_settings(kept).config.inert["prefix"] == "translate English to German: "
 
 
 def test_languages_that_are_tokens_stand_before_the_texts() -> None:
@@ -345,7 +345,7 @@ def test_languages_that_are_tokens_stand_before_the_texts() -> None:
         (one,) = objective.examples(loaded, [{"text": "ab", "target": "c"}])
         words = [tokenizer.convert_ids_to_tokens(ids) for ids in one.ids]
         assert words == [["__en__", "a", "b", "</s>"], ["__de__", "c", "</s>"]]
-    assert objective.kept(loaded).config.inert["prefix"] == "__en__"
+    assert objective.with_task_settings(loaded).config.inert["prefix"] == "__en__"
 
 
 def test_targets_are_in_the_words_of_the_decoder_and_end() -> None:
@@ -459,7 +459,7 @@ def test_what_is_written_is_scored_where_it_was_asked_for(checkpoint: Callable[[
         objective = TextToText(generate=generate, max_new_tokens=None if generate is False else 4)
         examples = objective.examples(loaded, ROWS)
         assert (written <= set(objective.score(loaded, examples))) is at_looks
-        assert (written <= set(objective.final(loaded, examples))) is at_the_end
+        assert (written <= set(objective.final_scores(loaded, examples))) is at_the_end
 
 
 def test_a_model_is_scored_with_the_languages_that_it_has_learned_with(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ import pellucid
 from pellucid.errors import InputError, PellucidError, ResourceError
 from pellucid.training import course, state
 from pellucid.training.classification import TextClassification
-from pellucid.training.loop import DivergedError, Told
+from pellucid.training.loop import DivergedError, Event
 from pellucid.training.manifest import read_manifest
-from pellucid.training.state import hold
+from pellucid.training.state import lock_folder
 from tests.quick import few
 from tests.training.courses import ROOT, Asked, Rows, lines, listing, same
 from tests.training.test_resume import study
@@ -302,7 +302,7 @@ def test_two_trainings_in_one_folder_are_one_too_many(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:
     with (
-        hold(tmp_path / "a" / "training"),
+        lock_folder(tmp_path / "a" / "training"),
         pytest.raises(InputError, match=r"another process trains in .*choose a new"),
     ):
         study(body, feelings(12), tmp_path / "a")
@@ -315,7 +315,7 @@ def test_one_that_begins_anew_has_its_folder_to_itself(
     study(body, feelings(12), tmp_path / "a")
     refused: list[str] = []
 
-    def told(one: Told) -> None:
+    def told(one: Event) -> None:
         for overwrite in (True, False):
             with pytest.raises(InputError) as error:
                 study(body, feelings(12, seed=4), tmp_path / "a", overwrite=overwrite)
@@ -330,7 +330,7 @@ def test_a_model_that_came_to_stand_there_meanwhile_is_not_written_over(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process ends in the folder while this one reads its data."""
-    honest, there = course.planned, tmp_path / "a"
+    honest, there = course.make_plan, tmp_path / "a"
 
     def planned(*given: Any) -> Any:
         monkeypatch.undo()

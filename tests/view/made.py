@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.view.data import Data
+from pellucid.view.data import PageData
 
 
 def tokens_of(count: int, *, second: int | None = None) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ class Made:
         self.entries.append(entry)
         return entry
 
-    def data(self, **show: Any) -> Data:
+    def data(self, **show: Any) -> PageData:
         """The page."""
         heads = self.entries[0]["heads"]
         manifest = {
@@ -94,10 +94,10 @@ class Made:
             "show": {"view": "heads", "layer": 0, "heads": list(range(heads)), **show},
             "made_by": {"pellucid": "test", "torch": "test"},
         }
-        return Data(manifest, self.blocks)
+        return PageData(manifest, self.blocks)
 
 
-def plain(count: int = 8, **more: Any) -> Data:
+def plain(count: int = 8, **more: Any) -> PageData:
     """One text, one attention."""
     made = Made(("", tokens_of(count, second=more.pop("second", None))))
     made.attention(**more)

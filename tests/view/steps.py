@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from pellucid.view.data import Data
+from pellucid.view.data import PageData
 from tests.view.made import Made, tokens_of
 
 SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -20,42 +20,42 @@ def rotation(made: Made, count: int, size: int) -> str:
     return made.block("rotation", np.stack([np.cos(angles), np.sin(angles)]).astype("f4"))
 
 
-def plain() -> Data:
+def plain() -> PageData:
     made = Made(("", tokens_of(9)))
     made.attention(layer=4, size=16)
     return made.data()
 
 
-def rotary() -> Data:
+def rotary() -> PageData:
     made = Made(("", tokens_of(9)))
     made.attention(layer=4, heads=6, key_heads=2, size=16, mask="causal", rotation=rotation(made, 9, 16))
     return made.data()
 
 
-def biased() -> Data:
+def biased() -> PageData:
     made = Made(("", tokens_of(9)))
     made.attention(layer=4, size=16, bias=made.block("bias", made.numbers(4, 17)), scale=1.0)
     return made.data()
 
 
-def windowed() -> Data:
+def windowed() -> PageData:
     made = Made(("", tokens_of(9)))
     made.attention(layer=4, size=16, mask="window", window=4)
     return made.data()
 
 
-def across() -> Data:
+def across() -> PageData:
     made = Made(("encoder", tokens_of(12)), ("decoder", tokens_of(9)))
     made.attention(layer=4, size=16, kind="cross", side="decoder", queries=1, keys=0)
     return made.data()
 
 
-def numbers(data: Data, name: str) -> np.ndarray:
+def numbers(data: PageData, name: str) -> np.ndarray:
     fact = data.manifest["blocks"][name]
     return np.frombuffer(data.blocks[name], dtype=fact["dtype"]).reshape(fact["shape"]).astype("f8")
 
 
-def weights(data: Data, head: int, query: int) -> tuple[np.ndarray, np.ndarray]:
+def weights(data: PageData, head: int, query: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores and weights of one query, from the stored numbers by the recipe of the format."""
     entry = data.manifest["attentions"][0]
     recipe = entry["recipe"]

@@ -17,8 +17,8 @@ from pellucid.errors import CorruptFileError, InputError, NotFoundError
 from pellucid.view.colours import THEMES
 from pellucid.view.compared import compared
 from pellucid.view.curves import curves
-from pellucid.view.lines import smoothed, steps_axis, thinned, upwards_axis
-from pellucid.view.plot import LEFT, WIDTH, spelled
+from pellucid.view.lines import downsampled, smoothed, step_axis, value_axis
+from pellucid.view.plot import LEFT, WIDTH, tick_label
 from pellucid.view.svg import width_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -79,7 +79,7 @@ def test_many_points_are_thinned_and_extremes_stay() -> None:
     lines = log(20_000)
     lines[777]["loss"] = 9.0
     points = [(line["step"], line["loss"]) for line in lines]
-    few = thinned(points)
+    few = downsampled(points)
     assert len(few) <= 2 * WIDTH + 2 and (778, 9.0) in few and min(v for _, v in few) == min(v for _, v in points)
     assert [step for step, _ in few] == sorted(step for step, _ in few)
     assert len(curves(lines).text()) < 120_000
@@ -166,19 +166,28 @@ def test_smoothing_is_a_weighed_mean() -> None:
 
 @pytest.mark.parametrize("values", [[0.0], [0.5, 0.6], [-1.0, 1.0], [1e-7, 3e-7], [0.01, 90.0], [7.0, 7.0]])
 def test_an_axis_holds_its_numbers(values: list[float]) -> None:
-    axis = upwards_axis(values)
-    assert all(0 <= axis.share(value) <= 1 for value in values)
-    assert 2 <= len(axis.ticks) <= 12 and all(-1e-9 <= axis.share(tick) <= 1 + 1e-9 for tick in axis.ticks)
+    axis = value_axis(values)
+    assert all(0 <= axis.fraction(value) <= 1 for value in values)
+    assert 2 <= len(axis.ticks) <= 12 and all(-1e-9 <= axis.fraction(tick) <= 1 + 1e-9 for tick in axis.ticks)
 
 
 def test_numbers_of_an_axis_are_written_alike() -> None:
     ticks = (0.0, 0.00005, 0.0001, 2.5e-6, 0.3, 1200.0, 1e-12, 1e30)
-    assert [spelled(tick) for tick in ticks] == ["0", "0.00005", "0.0001", "0.0000025", "0.3", "1200", "1e-12", "1e+30"]
+    assert [tick_label(tick) for tick in ticks] == [
+        "0",
+        "0.00005",
+        "0.0001",
+        "0.0000025",
+        "0.3",
+        "1200",
+        "1e-12",
+        "1e+30",
+    ]
 
 
 @pytest.mark.parametrize("last", [0, 1, 2, 7, 99, 5000, 123_456])
 def test_steps_are_counted_in_whole_numbers(last: int) -> None:
-    ticks = steps_axis(last).ticks
+    ticks = step_axis(last).ticks
     assert ticks[0] == 0 and all(tick == round(tick) <= last for tick in ticks) and len(ticks) <= 9
 
 

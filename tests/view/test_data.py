@@ -17,8 +17,8 @@ from pellucid import Config
 from pellucid.edits import add, fixed, scale, zero
 from pellucid.trace.explain import logit_lens
 from pellucid.view import page as page_module
-from pellucid.view.choice import choose
-from pellucid.view.numbers import numbers_of, weights_of
+from pellucid.view.choice import choose_attention
+from pellucid.view.numbers import block_numbers, head_weights
 from pellucid.view.page import render
 from pellucid.view.picture import draw
 from pellucid.view.svg import width_of
@@ -124,7 +124,7 @@ def test_weights_that_an_edit_made_no_shares_are_not_cut_to_one_byte(minilm: pel
     data = pellucid.view(trace, precision="compact").data
     entry = data.manifest["attentions"][0]
     assert entry["max_error"] < 1e-3
-    found, _ = weights_of(data, entry, 4)
+    found, _ = head_weights(data, entry, 4)
     np.testing.assert_allclose(found, trace["layers.0.attention.weights"][0, 4], atol=1e-3)
 
 
@@ -134,7 +134,7 @@ def test_weights_that_an_edit_gave_to_later_tokens_are_drawn(minilm: pellucid.Mo
         trace = model.trace("time flies like an arrow")
     drawn = pellucid.view(trace).data
     assert [entry["recipe"]["mask"] for entry in drawn.manifest["attentions"][:2]] == ["full", "causal"]
-    assert choose(drawn, layer=0, heads=[0]).seen.all()
+    assert choose_attention(drawn, layer=0, heads=[0]).attention_mask.all()
 
 
 def test_real_heads_are_compact_too(minilm: pellucid.Model) -> None:
@@ -208,7 +208,7 @@ def test_no_layer_is_left_out_that_is_small_enough_in_16_bits(minilm: pellucid.M
 
 def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     view = pellucid.view(minilm.trace(LONG, keep="view", max_length=512))
-    kept, spied = page_module.packed, "app.mount(root, () => (window.source = data.inlineSource(root)));"
+    kept, spied = page_module.pack_program, "app.mount(root, () => (window.source = data.inlineSource(root)));"
     monkeypatch.setattr(page_module, "packed", lambda css, js: kept(css, js.replace("app.mount(root);", spied)))
     tab = show(view.html().replace("Content-Security", "x"))
     until(tab, "() => window.source")
@@ -288,7 +288,7 @@ def test_one_large_weight_leaves_the_others_as_they_are(minilm: pellucid.Model, 
         trace = edited.trace("time flies like an arrow")
     data = pellucid.view(trace, precision=precision).data
     entry = data.manifest["attentions"][4]
-    np.testing.assert_allclose(weights_of(data, entry, 2)[0], trace[name][0, 2].numpy(), rtol=1e-6)
+    np.testing.assert_allclose(head_weights(data, entry, 2)[0], trace[name][0, 2].numpy(), rtol=1e-6)
 
 
 def test_an_infinite_weight_leaves_the_shares_of_the_others(minilm: pellucid.Model, show: Show) -> None:
@@ -359,7 +359,7 @@ def test_query_and_key_do_not_stand_for_weights_that_an_edit_changed(minilm: pel
         pellucid.InputError, match=r"changed what layers\.0\.attention makes .* record with keep='view'"
     ):
         pellucid.view(part)
-    found, _ = weights_of((data := pellucid.view(whole).data), data.manifest["attentions"][0], 0)
+    found, _ = head_weights((data := pellucid.view(whole).data), data.manifest["attentions"][0], 0)
     torch.testing.assert_close(torch.from_numpy(found).float(), whole["layers.0.attention.weights"][0, 0])
     with minilm.edit({"layers.0.attention.query": scale(0.5, head=0)}):
         assert pellucid.view(minilm.trace("time flies", keep=keep)).html()
@@ -381,7 +381,7 @@ def test_tensors_are_stored_as_they_are(minilm: pellucid.Model) -> None:
     names = [entry["name"] for entry in data.manifest["tensors"]]
     assert names == [name for name in trace if name.startswith("layers.0.residual.")]
     for entry in data.manifest["tensors"]:
-        np.testing.assert_array_equal(numbers_of(data, entry["block"]), trace[entry["name"]][0].numpy())
+        np.testing.assert_array_equal(block_numbers(data, entry["block"]), trace[entry["name"]][0].numpy())
         assert entry["axes"] == ["seq", "hidden"]
     auto = pellucid.view(trace, tensors="auto").data
     size = sum(4 * int(np.prod(auto.manifest["blocks"][entry["block"]]["shape"])) for entry in auto.manifest["tensors"])
@@ -405,7 +405,7 @@ def test_tensors_by_the_names_of_others_are_ours(asked: str, names: list[str], m
     assert [entry["name"] for entry in data.manifest["tensors"]] == names
     for entry in data.manifest["tensors"]:
         assert entry["axes"][0] == "heads"
-        np.testing.assert_array_equal(numbers_of(data, entry["block"]), trace[entry["name"]][0].numpy())
+        np.testing.assert_array_equal(block_numbers(data, entry["block"]), trace[entry["name"]][0].numpy())
 
 
 def test_tensors_that_a_trace_lacks_or_no_point_has(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
@@ -433,8 +433,8 @@ def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
     data = pellucid.view(trace, lens=lens).data
     stored = data.manifest["lens"]
     assert stored["kind"] == "next token" and stored["places"] == list(lens.places)
-    np.testing.assert_array_equal(numbers_of(data, stored["ids"]), lens.ids.numpy())
-    np.testing.assert_array_equal(numbers_of(data, stored["log_probabilities"]), lens.log_probabilities.numpy())
+    np.testing.assert_array_equal(block_numbers(data, stored["ids"]), lens.ids.numpy())
+    np.testing.assert_array_equal(block_numbers(data, stored["log_probabilities"]), lens.log_probabilities.numpy())
     assert {int(id_): word for id_, word in stored["words"].items()} == lens.words
     json.dumps(data.manifest, allow_nan=False)
     with pytest.raises(pellucid.InputError, match="lens is of 7 tokens, and the page of 3"):
@@ -459,7 +459,9 @@ def test_a_second_trace_lies_beside_the_first(minilm: pellucid.Model, show: Show
     assert [token["text"] for token in other["sequences"][0]["tokens"]] == second.tokens
     entry = other["attentions"][3]
     assert entry["query"] == "other/layers.3.attention.query"
-    np.testing.assert_array_equal(numbers_of(view.data, entry["query"]), second["layers.3.attention.query"][0].numpy())
+    np.testing.assert_array_equal(
+        block_numbers(view.data, entry["query"]), second["layers.3.attention.query"][0].numpy()
+    )
     show(view.html(), "#view=diff").evaluate(READ)
     with pytest.raises(pellucid.InputError, match="have 7 and 3 tokens"):
         pellucid.view(first, minilm.trace("time"))
@@ -511,11 +513,14 @@ def test_a_pass_behind_a_cache_is_shown_with_its_own_lens(writer: pellucid.Model
 
 
 def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.Model) -> None:
-    from pellucid.view.subject import read, seem_bytes
+    from pellucid.view.subject import is_byte_level, token_entries
 
     def texts(*tokens: str, by_bytes: bool = False) -> list[str]:
-        assert seem_bytes(tokens) is (by_bytes or tokens in (("Ġurnata",), ("ĉu",)))  # these two nothing tells apart
-        return [token["text"] for token in read(tokens, [0] * len(tokens), [False] * len(tokens), by_bytes=by_bytes)]
+        assert is_byte_level(tokens) is (by_bytes or tokens in (("Ġurnata",), ("ĉu",)))  # these two nothing tells apart
+        return [
+            token["text"]
+            for token in token_entries(tokens, [0] * len(tokens), [False] * len(tokens), by_bytes=by_bytes)
+        ]
 
     bytes_ = ("Ġthe", "naÃ¯ve", "ĊĊ", "ðŁĳ", "©")
     assert texts(*bytes_, by_bytes=True) == [" the", "naïve", "\n\n", "<0xF0><0x9F><0x91>", "<0xA9>"]
@@ -523,7 +528,7 @@ def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.M
     assert texts("▁the", "end") == [" the", "end"]
     for letters in (["café", "##ø", "§"], ["čas", "##ąc"], ["ğ"], ["đa"], ["Ġurnata"], ["ĉu"], ["北京"]):
         assert texts(*letters) == letters
-    special: dict[str, Any] = read(["Ġ"], [3], [True], by_bytes=True)[0]
+    special: dict[str, Any] = token_entries(["Ġ"], [3], [True], by_bytes=True)[0]
     assert special == {"text": "Ġ", "id": 3, "kind": "special", "segment": 0}
 
 

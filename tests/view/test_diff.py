@@ -11,7 +11,7 @@ from torch import Tensor
 import pellucid
 from pellucid.trace import edits
 from pellucid.trace.edits import fixed, zero
-from pellucid.view.choice import choose
+from pellucid.view.choice import choose_attention
 from tests.trace.small import small
 from tests.view.conftest import Show, until
 from tests.view.written import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
@@ -293,7 +293,7 @@ def test_of_an_encoder_decoder_the_right_side_is_opened(minilm: "pellucid.Model"
     view = pellucid.view(sides, other)
     shown = view.data.manifest["show"]
     assert (shown["name"], shown["heads"]) == (name.removesuffix(".weights"), [1])
-    assert choose(view.data).entry["name"] == shown["name"]
+    assert choose_attention(view.data).entry["name"] == shown["name"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page
 
 import pellucid
-from pellucid.view.data import Data
+from pellucid.view.data import PageData
 from pellucid.view.page import render
 from tests.view.conftest import Show, until
 from tests.view.made import Made, tokens_of
@@ -27,7 +27,7 @@ CELLS = """(canvas, [heads, rows, columns]) => {
   return list(heads, (head) => list(rows, (row) => list(columns, (column) => cell(head, row, column)))) }"""
 
 
-def grid(layers: int = 3, heads: int = 5, tokens: int = 7, rows: int | None = None, **recipe: Any) -> Data:
+def grid(layers: int = 3, heads: int = 5, tokens: int = 7, rows: int | None = None, **recipe: Any) -> PageData:
     """A page of random pictures; without them nothing else in it needs to be true."""
     made = Made(("", tokens_of(tokens)))
     for layer in range(layers):
@@ -41,7 +41,7 @@ def picture(made: Made, entry: dict[str, Any], heads: int, rows: int, columns: i
     entry["thumb"] = made.block(f"{entry['name']}.thumb", values, coding="sqrt")
 
 
-def pictures(data: Data, place: int) -> np.ndarray:
+def pictures(data: PageData, place: int) -> np.ndarray:
     name = data.manifest["attentions"][place]["thumb"]
     return np.frombuffer(data.blocks[name], "u1").reshape(data.manifest["blocks"][name]["shape"]).astype("f8")
 
@@ -154,7 +154,7 @@ def test_the_keyboard_goes_from_head_to_head(show: Show) -> None:
     assert tab.locator(".matrix").is_visible() and "layer 1 · head 1" in tab.locator(".readout").inner_text()
 
 
-def three_kinds() -> Data:
+def three_kinds() -> PageData:
     """An encoder-decoder with attentions of different depths and lengths."""
     made = Made(("encoder", tokens_of(9)), ("decoder", tokens_of(4)))
     for layer, side, kind, queries, keys in [(0, "encoder", "self", 0, 0), (1, "encoder", "self", 0, 0),
@@ -202,7 +202,7 @@ def test_only_the_pictures_are_read(show: Show) -> None:
     assert "is missing" in tab.get_by_role("alert").inner_text()
 
 
-def page_without(data: Data, names: list[str]) -> str:
+def page_without(data: PageData, names: list[str]) -> str:
     """The page, with some of its blocks lost."""
     html = render(data.manifest, data.blocks)
     for name in names:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pellucid.view import page as page_module
-from pellucid.view.data import Data
+from pellucid.view.data import PageData
 from tests.quick import few
 from tests.view.conftest import MOUNTED, READ, Show, until
 from tests.view.made import Made, tokens_of
@@ -24,7 +24,7 @@ CELLS = """(canvas, count) => {
   return Array.from({ length: count }, (_, place) => [...data.slice(middle(place), middle(place) + 3)]) }"""
 
 
-CASES: dict[str, tuple[Callable[[], Data], list[tuple[int, int, int]]]] = {
+CASES: dict[str, tuple[Callable[[], PageData], list[tuple[int, int, int]]]] = {
     "encoder": (plain, [(0, 2, 7), (3, 8, 0)]),
     "rotary, grouped": (rotary, [(0, 8, 3), (4, 7, 7), (5, 0, 0)]),
     "bias for distances": (biased, [(1, 2, 8), (3, 8, 0)]),

@@ -17,8 +17,8 @@ from rich.cells import cell_len
 
 import pellucid
 from pellucid.cli import output
-from pellucid.trace.explain.table import table, width_of
-from pellucid.view.notebook import HEIGHT, MOST_IN_A_CELL, frame_of, table_of
+from pellucid.trace.explain.table import cell_width, table
+from pellucid.view.notebook import HEIGHT, MOST_IN_A_CELL, iframe_html, link_table
 from tests.quick import few
 from tests.view.made import Made, plain, tokens_of
 
@@ -95,7 +95,7 @@ def test_a_cell_is_given_a_frame_a_picture_and_a_table(view: "pellucid.view.View
 
 def test_the_table_names_the_strongest_links(view: "pellucid.view.View", minilm: "pellucid.Model") -> None:
     trace = minilm.trace("time flies like an arrow", "fruit flies like a banana")
-    rows = table_of(view.data).splitlines()[2:]
+    rows = link_table(view.data).splitlines()[2:]
     wanted = trace.strongest(0, 8, 8)
     assert len(rows) == 8
     for row, (query, key, weight) in zip(rows, wanted):
@@ -106,9 +106,9 @@ def test_the_table_names_the_strongest_links(view: "pellucid.view.View", minilm:
 def test_the_table_keeps_the_text_s_own_letters() -> None:
     data = plain(3)
     data.manifest["texts"] = ["la col·lecció\nde l'any\x1b"]
-    assert table_of(data).startswith("la col·lecció de l'any\u241b\n")
+    assert link_table(data).startswith("la col·lecció de l'any\u241b\n")
     data.manifest["texts"], data.manifest["sequences"][0]["tokens"][1]["text"] = ["a\u202egnp.exe\u200d"], "b\u2067c"
-    assert table_of(data).startswith("a\ufffdgnp.exe\u200d\n") and "b\ufffdc (1)" in table_of(data)
+    assert link_table(data).startswith("a\ufffdgnp.exe\u200d\n") and "b\ufffdc (1)" in link_table(data)
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ def test_a_head_that_is_all_nan_says_so(minilm: "pellucid.Model", value: float, 
 
     with minilm.edit({"layers.0.attention.weights": between_words}) as edited:
         view = pellucid.view(edited.trace("time flies"), layer=0, heads=[0])
-    assert table_of(view.data).endswith(f"  {said}")
+    assert link_table(view.data).endswith(f"  {said}")
 
 
 def test_columns_are_aligned_by_how_wide_their_letters_are(
     minilm: "pellucid.Model", capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = table_of(pellucid.view(minilm.trace("東京 tower", "the 大阪 castle")).data).splitlines()[2:]
+    rows = link_table(pellucid.view(minilm.trace("東京 tower", "the 大阪 castle")).data).splitlines()[2:]
     assert any("京" in row for row in rows) and len({cell_len(row) for row in rows}) == 1
     wide = [("東京タワー", "1.0"), ("a", "10.0"), ("e\u0301ก็", "3.0")]
     assert len({cell_len(line) for line in table(wide).splitlines()}) == 1
-    assert [width_of(unicodedata.normalize("NFD", "한국어")), width_of("हिन्दी"), width_of("👍🏽")] == [6, 3, 2]
-    output.table(wide)
+    assert [cell_width(unicodedata.normalize("NFD", "한국어")), cell_width("हिन्दी"), cell_width("👍🏽")] == [6, 3, 2]
+    output.print_table(wide)
     assert [cell_len(line) for line in capsys.readouterr().out.splitlines()] == [15, 16, 15]
 
 
@@ -239,7 +239,7 @@ def test_a_still_that_is_too_large_is_a_table(view: "pellucid.view.View", monkey
 
 
 def test_a_page_too_large_for_a_cell_is_told() -> None:
-    said = frame_of("x" * (MOST_IN_A_CELL + 1))
+    said = iframe_html("x" * (MOST_IN_A_CELL + 1))
     assert "iframe" not in said and "8 MB" in said and "view.save" in said
     assert "trust the notebook" not in said, "to trust it or to run it again helps nobody"
 
@@ -251,13 +251,13 @@ def test_what_tokens_say_stays_inside(read: Read) -> None:
     data = made.data()
     from pellucid.view.page import render
 
-    tab = read(f"<!doctype html><title>host</title>{frame_of(render(data.manifest, data.blocks))}")
+    tab = read(f"<!doctype html><title>host</title>{iframe_html(render(data.manifest, data.blocks))}")
     assert "onerror" in drawn(tab)["words"]
     assert tab.title() == "host" and tab.locator("img").count() == 0
 
 
 def test_without_the_drawing_library_there_is_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.view.notebook.can_render", lambda: False)
-    from pellucid.view.notebook import cell_of
+    from pellucid.view.notebook import mime_bundle
 
-    assert set(cell_of(plain(3), "<p>")) == {"text/html", "text/plain"}
+    assert set(mime_bundle(plain(3), "<p>")) == {"text/html", "text/plain"}

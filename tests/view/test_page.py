@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pellucid.view import page as page_module
 from pellucid.view.page import bundle, render
-from pellucid.view.store import Numbers
+from pellucid.view.store import EncodedNumbers
 from tests.quick import few
 from tests.view.conftest import READ, Show, until
 
@@ -56,7 +56,7 @@ def make_case(seq: int = 13, kv: int = 12, mask: str = "full", dtype: str = "flo
         name, scale = f"layers.{layer}.attention", 32**-0.5
         query, key = (torch.randn(heads, len(texts), 32, generator=generator) * 1.5 for heads in (12, kv))
         for part, value in ((f"{name}.query", query), (f"{name}.key", key)):
-            stored = Numbers.of(value, dtype)
+            stored = EncodedNumbers.encode(value, dtype)
             case.blocks[part] = stored.array.tobytes()
             case.manifest["blocks"][part] = {"dtype": dtype, "shape": list(value.shape), "scales": stored.scales}
         scores = query @ key.repeat_interleave(12 // kv, 0).transpose(1, 2) * scale

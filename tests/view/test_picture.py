@@ -12,11 +12,11 @@ import pytest
 from playwright.sync_api import Browser
 
 import pellucid
-from pellucid.view.choice import choose
+from pellucid.view.choice import choose_attention
 from pellucid.view.colours import THEMES, head_colour, head_dash, mean_colour, ramp, ramp_steps
 from pellucid.view.compared import compared
-from pellucid.view.data import Data
-from pellucid.view.numbers import numbers_of, weights_of
+from pellucid.view.data import PageData
+from pellucid.view.numbers import block_numbers, head_weights
 from pellucid.view.page import WEB, bundle
 from pellucid.view.picture import draw, render_png
 from pellucid.view.view import View
@@ -41,12 +41,12 @@ def texts_of(svg: str) -> list[str]:
 # -- the numbers ----------------------------------------------------------------------------------------------------
 
 
-def by_hand(data: Data, entry: dict[str, Any], head: int, i: int) -> list[float]:
+def by_hand(data: PageData, entry: dict[str, Any], head: int, i: int) -> list[float]:
     """One row of weights, number by number, as the format describes it."""
     recipe = entry["recipe"]
-    query, key = numbers_of(data, entry["query"]).tolist(), numbers_of(data, entry["key"]).tolist()
-    turn = numbers_of(data, recipe["rotation"]).tolist() if "rotation" in recipe else None
-    bias = numbers_of(data, recipe["bias"]).tolist() if "bias" in recipe else None
+    query, key = block_numbers(data, entry["query"]).tolist(), block_numbers(data, entry["key"]).tolist()
+    turn = block_numbers(data, recipe["rotation"]).tolist() if "rotation" in recipe else None
+    bias = block_numbers(data, recipe["bias"]).tolist() if "bias" in recipe else None
 
     def turned(vector: list[float], place: int) -> list[float]:
         if turn is None:
@@ -84,7 +84,7 @@ def test_weights_follow_the_recipe(kind: str) -> None:
     entry = made.attention(**recipes(made)[kind])
     data = made.data()
     for head in range(4):
-        weights, seen = weights_of(data, entry, head)
+        weights, seen = head_weights(data, entry, head)
         for i in range(9):
             np.testing.assert_allclose(weights[i], by_hand(data, entry, head, i), rtol=0, atol=1e-12)
         assert (weights[~seen] == 0).all()
@@ -95,7 +95,7 @@ def test_stored_weights_are_unpacked() -> None:
     shares = made.chance.random((4, 5, 5))
     codes = np.rint(255 * np.sqrt(shares)).astype("u1")
     entry = made.attention(weights=made.block("weights", codes, coding="sqrt", deflated=True))
-    found, _ = weights_of(made.data(), entry, 2)
+    found, _ = head_weights(made.data(), entry, 2)
     assert np.abs(found - shares[2]).max() < 4e-3
 
 
@@ -116,7 +116,7 @@ def test_there_is_a_line_for_every_weight_above_the_threshold(heads: list[int], 
     wanted = [
         f"{w:.9g}"
         for head in heads
-        for w in weights_of(data, data.manifest["attentions"][0], head)[0].flatten()
+        for w in head_weights(data, data.manifest["attentions"][0], head)[0].flatten()
         if w >= threshold and w > 0
     ]
     lines = lines_of(draw(data, heads=heads, threshold=threshold))
@@ -126,7 +126,7 @@ def test_there_is_a_line_for_every_weight_above_the_threshold(heads: list[int], 
 
 def test_the_share_of_hidden_weight_is_told_and_true() -> None:
     data = plain(10)
-    weights, _ = weights_of(data, data.manifest["attentions"][0], 1)
+    weights, _ = head_weights(data, data.manifest["attentions"][0], 1)
     share = weights[weights < 0.1].sum() / weights.sum()
     assert f"they hold {100 * share:.1f} % of the weight" in " ".join(texts_of(draw(data, heads=1, threshold=0.1)))
 
@@ -144,7 +144,7 @@ def test_many_heads_are_their_mean() -> None:
 
 def test_one_token_has_its_own_lines_and_numbers() -> None:
     data = plain(10)
-    weights, _ = weights_of(data, data.manifest["attentions"][0], 1)
+    weights, _ = head_weights(data, data.manifest["attentions"][0], 1)
     svg = draw(data, heads=[1], token=4, threshold=0.0)
     assert {line.attrib["data-query"] for line in lines_of(svg)} == {"4"} and len(lines_of(svg)) == 10
     assert all(f"{weight:.4f}" in texts_of(svg) for weight in weights[4])
@@ -158,7 +158,7 @@ def test_a_long_text_is_drawn_in_part_and_says_so() -> None:
         and "word63" in words
         and "word64" not in words
     )
-    row = np.sort(weights_of(data, data.manifest["attentions"][0], 1)[0][250])[::-1]
+    row = np.sort(head_weights(data, data.manifest["attentions"][0], 1)[0][250])[::-1]
     words = " ".join(texts_of(draw(data, heads=1, token=250)))
     assert "keys that get most" in words and f"hold {100 * row[:64].sum():.1f} % of the weight" in words
 
@@ -175,7 +175,7 @@ def test_there_is_a_cell_for_every_weight_that_may_be_seen(mask: str, count: int
 
 def test_cells_have_the_ramp_s_colours() -> None:
     data = plain(10)
-    weights, _ = weights_of(data, data.manifest["attentions"][0], 1)
+    weights, _ = head_weights(data, data.manifest["attentions"][0], 1)
     for theme in ("light", "dark"):
         for scale in ("sqrt", "linear"):
             found = [c.attrib["fill"] for c in cells_of(draw(data, view="matrix", heads=1, theme=theme, scale=scale))]
@@ -185,7 +185,7 @@ def test_cells_have_the_ramp_s_colours() -> None:
 
 def test_a_large_matrix_keeps_its_strongest_weights() -> None:
     data = plain(301)
-    choice = choose(data, heads=[2])
+    choice = choose_attention(data, heads=[2])
     svg = draw(data, view="matrix", heads=[2])
     assert len(cells_of(svg)) == 101**2
     assert "Of 301 x 301 weights each cell is the largest of 3 x 3" in " ".join(texts_of(svg))
@@ -284,7 +284,7 @@ def test_one_token() -> None:
 def test_numbers_that_are_none_are_told() -> None:
     made = Made(("", tokens_of(6)))
     entry = made.attention()
-    key = numbers_of(made.data(), entry["key"]).copy()
+    key = block_numbers(made.data(), entry["key"]).copy()
     key[2] = np.nan
     made.block(entry["key"], key)
     for view in ("heads", "matrix"):

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pellucid.view.plot import Plot, Spot, ratios, shares
+from pellucid.view.plot import Plot, PlotPoint, log_axis, share_axis
 from tests.view.conftest import Show
 
 SPOTS = tuple(
-    Spot(*place, name=f"efSearch {i}", strong=i == 3)
+    PlotPoint(*place, name=f"efSearch {i}", strong=i == 3)
     for i, place in enumerate([(0.03, 0.71), (0.031, 0.78), (0.04, 0.86), (0.05, 0.93), (0.3, 0.978), (0.31, 0.979)])
 )
 BOXES = """(marks) => marks.map((mark) => {
@@ -20,12 +20,12 @@ BOXES = """(marks) => marks.map((mark) => {
     "spots",
     [
         SPOTS,
-        (Spot(0.03, 1.0, "every row"),),
-        (*SPOTS, Spot(40.0, 1.0, "<&>", joined=False)),
-        (Spot(0.01, 0.5, "efSearch 16"), Spot(0.02, 0.6, "efSearch 32"), Spot(0.04, 0.7, "efSearch 64")),
+        (PlotPoint(0.03, 1.0, "every row"),),
+        (*SPOTS, PlotPoint(40.0, 1.0, "<&>", joined=False)),
+        (PlotPoint(0.01, 0.5, "efSearch 16"), PlotPoint(0.02, 0.6, "efSearch 32"), PlotPoint(0.04, 0.7, "efSearch 64")),
     ],
 )
-def test_marks_stand_where_their_numbers_say(show: Show, spots: tuple[Spot, ...], theme: str) -> None:
+def test_marks_stand_where_their_numbers_say(show: Show, spots: tuple[PlotPoint, ...], theme: str) -> None:
     plot = Plot("Recall & time", "a < b", "milliseconds", "recall", spots)
     page = show(f"<!doctype html><body style='margin:0'>{plot.text(theme)}</body>")
     boxes = page.locator("circle").evaluate_all(BOXES)
@@ -45,15 +45,15 @@ def test_marks_stand_where_their_numbers_say(show: Show, spots: tuple[Spot, ...]
 
 @pytest.mark.parametrize("values", [[0.03], [0.02, 0.021], [1e-6, 5.0], [3.0, 900.0]])
 def test_an_axis_of_ratios_has_ticks_that_can_be_told_apart(values: list[float]) -> None:
-    axis = ratios(values)
+    axis = log_axis(values)
     assert len(axis.ticks) >= 3
-    assert all(0 < axis.share(value) < 1 for value in values)
-    assert axis.share(2 * values[0]) - axis.share(values[0]) == pytest.approx(axis.share(8) - axis.share(4))
+    assert all(0 < axis.fraction(value) < 1 for value in values)
+    assert axis.fraction(2 * values[0]) - axis.fraction(values[0]) == pytest.approx(axis.fraction(8) - axis.fraction(4))
 
 
 @pytest.mark.parametrize("values", [[1.0], [0.0, 1.0], [0.95, 0.999], [0.2]])
 def test_an_axis_of_shares_ends_at_one(values: list[float]) -> None:
-    axis = shares(values)
+    axis = share_axis(values)
     assert axis.ticks[-1] == 1.0 and axis.ticks[0] <= min(values)
     assert 3 <= len(axis.ticks) <= 8
-    assert all(0 <= axis.share(value) < 1 for value in values)
+    assert all(0 <= axis.fraction(value) < 1 for value in values)

@@ -9,7 +9,7 @@ import torch
 from playwright.sync_api import Browser, Page
 
 import pellucid
-from pellucid.serve.page import PageServer, running
+from pellucid.serve.page import PageServer, running_server
 from pellucid.trace.long_text import SAMPLED_ROWS, record_long
 from pellucid.view.page import render
 from tests.quick import few
@@ -27,7 +27,7 @@ def trace(minilm: "pellucid.Model") -> "pellucid.trace.Trace":
 @pytest.fixture(scope="module")
 def server(trace: "pellucid.trace.Trace") -> Iterator[PageServer]:
     data = pellucid.view(trace, layer=2, heads=[5], precision="int16").data
-    with running(render(data.manifest, data.blocks, served=True), data.blocks) as server:
+    with running_server(render(data.manifest, data.blocks, served=True), data.blocks) as server:
         yield server
 
 
@@ -91,7 +91,7 @@ def test_a_server_that_has_gone_is_told(trace: "pellucid.trace.Trace", browser: 
     data = pellucid.view(trace).data
     context = browser.new_context()
     tab = context.new_page()
-    with running(render(data.manifest, data.blocks, served=True), data.blocks) as server:
+    with running_server(render(data.manifest, data.blocks, served=True), data.blocks) as server:
         tab.goto(server.address)
         settled(tab)
     tab.keyboard.press("]")
@@ -103,7 +103,7 @@ def test_a_server_that_has_gone_is_told(trace: "pellucid.trace.Trace", browser: 
 def test_another_page_of_the_browser_gets_nothing(server: PageServer, browser: Browser) -> None:
     """A page from elsewhere that knows the address, token and all, can neither read nor frame it."""
     data: dict[str, bytes] = {}
-    with running("<!doctype html><title>elsewhere</title>", data) as elsewhere:
+    with running_server("<!doctype html><title>elsewhere</title>", data) as elsewhere:
         context = browser.new_context()
         tab = context.new_page()
         tab.goto(elsewhere.address)
@@ -122,12 +122,12 @@ def test_the_error_that_is_stated_holds_in_the_sampled_rows(family: str, minilm:
     view = pellucid.view(trace, precision="float32")
     for entry in view.data.manifest["attentions"]:
         assert entry["query"] and entry["thumb"] and entry["max_error"] < 5e-6
-    from pellucid.view.numbers import weights_of
+    from pellucid.view.numbers import head_weights
 
     for entry in view.data.manifest["attentions"]:
         sample = trace.samples[entry["name"]]
         for head in range(entry["heads"]):
-            found = torch.from_numpy(weights_of(view.data, entry, head)[0])[sample.rows]
+            found = torch.from_numpy(head_weights(view.data, entry, head)[0])[sample.rows]
             assert (found - sample.weights[head].double()).abs().max() <= entry["max_error"] + 1e-12
 
 
@@ -153,5 +153,5 @@ def long_server(minilm: "pellucid.Model") -> Iterator[PageServer]:
     trace = record_long(model.loaded, "glass lets light through " * 520, max_length=2048)
     assert len(trace.tokens) == 2048
     data = pellucid.view(trace, heads=[0]).data
-    with running(render(data.manifest, data.blocks, served=True), data.blocks) as server:
+    with running_server(render(data.manifest, data.blocks, served=True), data.blocks) as server:
         yield server

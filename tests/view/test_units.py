@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from pellucid.view.arithmetic import scaled
+from pellucid.view.arithmetic import dequantised
 from pellucid.view.page import bundle
-from pellucid.view.svg import label
+from pellucid.view.svg import token_label
 
 PROGRAM = "<!doctype html><script>{}\nwindow.called = {{ data, header, host, numbers, state, tokens }};</script>"
 
@@ -24,7 +24,7 @@ def test_every_number_of_16_bits_is_read_as_python_reads_it(program: Page) -> No
     heads = np.tile(codes, (3, 1))
     call = "([codes, scales]) => [...called.data.scaled(Int16Array.from([...codes, ...codes, ...codes]), scales)]"
     found = np.array(program.evaluate(call, [codes.tolist(), scales]), dtype=np.float32)
-    np.testing.assert_array_equal(found.reshape(3, -1), scaled(heads, scales))
+    np.testing.assert_array_equal(found.reshape(3, -1), dequantised(heads, scales))
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_the_head_of_the_page_counts_tokens_in_thousands_and_is_a_heading_of_phr
 )  # fmt: skip
 def test_no_token_is_invisible_on_a_page_or_in_a_drawing(program: Page, text: str, shown: str) -> None:
     assert program.evaluate("(text) => called.tokens.shortened(text)", text) == shown
-    assert label(text) == shown
+    assert token_label(text) == shown

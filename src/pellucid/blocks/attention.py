@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.checks import check_heads, check_stream
-from pellucid.blocks.joined import adjoin, are_plain, joined
-from pellucid.blocks.mask import additive, combine
+from pellucid.blocks.joined import are_plain, join_in_memory, joint_weight_and_bias
+from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.run import Pass
 
 STRIP, LARGE = 1024, 2**22
@@ -77,7 +77,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(mixed, hidden_size, bias=output_bias) if project else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         self.output_dropout = nn.Dropout(output_dropout)
-        self._adjoin()
+        self._join_weights()
 
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
@@ -96,101 +96,109 @@ class Attention(nn.Module):
             check_stream("memory", memory)
         elif bias is None:
             bias = run.bias
-        query, key, value = self._looking_back(x, run) if memory is None else self._looking_across(x, memory, run)
-        query, bias = run.going_on(query, 2), bias if bias is None else run.going_on(bias, 2)
-        heads = run.see("heads", self._mix(query, key, value, bias, run))
-        return run.see("output", self.output_dropout(self._merge(heads, run)))
+        query, key, value = (
+            self._self_attention_inputs(x, run) if memory is None else self._cross_attention_inputs(x, memory, run)
+        )
+        query, bias = run.output_positions(query, 2), bias if bias is None else run.output_positions(bias, 2)
+        heads = run.observe("heads", self._attend(query, key, value, bias, run))
+        return run.observe("output", self.output_dropout(self._merge(heads, run)))
 
     # -- the steps ----------------------------------------------------------------------------------------------------
 
-    def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+    def _self_attention_inputs(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value of the same positions; key and value of earlier passes stand before them."""
-        query, key, value = self._product(x).split(self.widths, dim=-1)
-        query, key, value = self._seen(query, key, value, run)
+        query, key, value = self._project_inputs(x).split(self.widths, dim=-1)
+        query, key, value = self._observed_heads(query, key, value, run)
         if run.rotation is not None:
-            query = run.see("query_rotated", run.rotation.turn(query))
-            key = run.see("key_rotated", run.rotation.turn(key))
+            query = run.observe("query_rotated", run.rotation.rotate(query))
+            key = run.observe("key_rotated", run.rotation.rotate(key))
         if run.cache is not None:
-            key, value = run.cache.own.extend(key, value)
+            key, value = run.cache.self_attention.extend(key, value)
         return query, key, value
 
-    def _looking_across(self, x: Tensor, memory: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+    def _cross_attention_inputs(self, x: Tensor, memory: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
         """Query of x, key and value of the memory, which are computed once and then remembered."""
-        if run.cache is not None and run.cache.across.filled:
-            return run.see("query", self._heads(self.query(x))), *run.cache.across.held()
-        query, key, value = self._seen(self.query(x), self.key(memory), self.value(memory), run)
+        if run.cache is not None and run.cache.cross_attention.filled:
+            return run.observe("query", self._split_heads(self.query(x))), *run.cache.cross_attention.stored()
+        query, key, value = self._observed_heads(self.query(x), self.key(memory), self.value(memory), run)
         if run.cache is not None:
-            run.cache.across.extend(key, value)
+            run.cache.cross_attention.extend(key, value)
         return query, key, value
 
-    def _seen(self, query: Tensor, key: Tensor, value: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        query, key = run.see("query", self._heads(query)), run.see("key", self._heads(key))
-        return query, key, run.see("value", self._heads(value, self.value_head_dim))
+    def _observed_heads(self, query: Tensor, key: Tensor, value: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+        query, key = run.observe("query", self._split_heads(query)), run.observe("key", self._split_heads(key))
+        return query, key, run.observe("value", self._split_heads(value, self.value_head_dim))
 
-    def _heads(self, x: Tensor, width: int | None = None) -> Tensor:
+    def _split_heads(self, x: Tensor, width: int | None = None) -> Tensor:
         """Float[Tensor, "batch seq heads*width"]  ->  Float[Tensor, "batch heads seq width"]"""
         return x.unflatten(-1, (-1, width or self.head_dim)).transpose(1, 2)
 
-    def _product(self, x: Tensor) -> Tensor:
+    def _project_inputs(self, x: Tensor) -> Tensor:
         """Query, key and value side by side; in one matrix product, where each is a map of PyTorch's own kind."""
         maps = self.query, self.key, self.value
-        return F.linear(x, *joined(*maps)) if are_plain(*maps) else torch.cat([one(x) for one in maps], dim=-1)
+        return (
+            F.linear(x, *joint_weight_and_bias(*maps))
+            if are_plain(*maps)
+            else torch.cat([one(x) for one in maps], dim=-1)
+        )
 
-    def _mix(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """Values mixed by weight, head by head: [batch, heads, seq, value_head_dim].
 
         What an onlooker wants to know of the fused path is computed beside it, so that looking changes no bit; where
         he answers with other numbers, this layer goes the explicit way with them.
         """
-        away = bias is not None and run.watch is not None and bool(bias.isneginf().any())  # as an edit says it
-        fused = not self.explicit and not away
+        has_minus_infinity = (
+            bias is not None and run.watch is not None and bool(bias.isneginf().any())
+        )  # as an edit says it
+        fused = not self.explicit and not has_minus_infinity
         if fused and not run.wants("scores", "weights"):
             return self._fused(query, key, value, bias, run)
-        mask = _mask(query, key, run)
-        scores = self._scores(query, self._shared(key), mask, bias)
-        seen_scores = run.see("scores", scores)
-        wide = torch.promote_types(scores.dtype, torch.float32)  # half precision is summed up in float32
-        if away or seen_scores is not scores:
-            weights = _looking(seen_scores, mask, wide).to(query.dtype)
+        mask = _combined_mask(query, key, run)
+        scores = self._scores(query, self._repeat_heads(key), mask, bias)
+        seen_scores = run.observe("scores", scores)
+        softmax_dtype = torch.promote_types(scores.dtype, torch.float32)  # half precision is summed up in float32
+        if has_minus_infinity or seen_scores is not scores:
+            weights = _masked_softmax(seen_scores, mask, softmax_dtype).to(query.dtype)
         else:
-            weights = scores.softmax(dim=-1, dtype=wide).to(query.dtype)
-        seen_weights = run.see("weights", weights)
+            weights = scores.softmax(dim=-1, dtype=softmax_dtype).to(query.dtype)
+        seen_weights = run.observe("weights", weights)
         if fused and seen_scores is scores and seen_weights is weights:
             return self._fused(query, key, value, bias, run)
-        return self.dropout(seen_weights) @ self._shared(value)
+        return self.dropout(seen_weights) @ self._repeat_heads(value)
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """PyTorch's own kernel; order alone is told to it as a word, which is quicker than a mask."""
-        if run.lengths is not None and bias is None:
-            texts = zip(*(x.split(list(run.lengths), dim=2) for x in (query, key, value)))
+        if run.text_lengths is not None and bias is None:
+            texts = zip(*(x.split(list(run.text_lengths), dim=2) for x in (query, key, value)))
             return torch.cat([self._fused(q, k, v, None, Pass(causal=True)) for q, k, v in texts], dim=2)
-        word = run.causal and run.mask is None and bias is None and query.shape[2] == key.shape[2]
-        mask = None if word else _mask(query, key, run)
+        is_causal = run.causal and run.mask is None and bias is None and query.shape[2] == key.shape[2]
+        mask = None if is_causal else _combined_mask(query, key, run)
         if mask is not None and bias is None and mask.shape[2] > STRIP and mask.numel() > LARGE:
-            return self._in_strips(query, key, value, mask)
+            return self._fused_in_strips(query, key, value, mask)
         return F.scaled_dot_product_attention(
             query,
             key,
             value,
-            attn_mask=mask if bias is None else additive(mask, bias, query.dtype),
+            attn_mask=mask if bias is None else additive_mask(mask, bias, query.dtype),
             dropout_p=self.dropout.p if self.training else 0.0,
-            is_causal=word,
+            is_causal=is_causal,
             scale=self.scale,
             enable_gqa=self.num_key_value_heads != self.num_heads,
         )
 
-    def _in_strips(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    def _fused_in_strips(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """Some positions at a time, beside what these may look at and no more: the kernel makes a float of each pair of
         positions that it is told of, and a window, order, or texts in one row leave most of them out."""
         strips = []
-        for asking, allowed in zip(query.split(STRIP, dim=2), mask.split(STRIP, dim=2)):
+        for query_strip, allowed in zip(query.split(STRIP, dim=2), mask.split(STRIP, dim=2)):
             seen = allowed.flatten(0, 2).any(dim=0).nonzero()
             first, end = (int(seen[0]), int(seen[-1]) + 1) if len(seen) else (0, 1)  # of padding, which sees nothing
             near = Pass(mask=allowed[..., first:end])
-            strips.append(self._fused(asking, key[:, :, first:end], value[:, :, first:end], None, near))
+            strips.append(self._fused(query_strip, key[:, :, first:end], value[:, :, first:end], None, near))
         return torch.cat(strips, dim=2)
 
-    def _shared(self, x: Tensor) -> Tensor:
+    def _repeat_heads(self, x: Tensor) -> Tensor:
         """Key or value once for every head of query: Float[Tensor, "batch heads source width"]"""
         copies = self.num_heads // self.num_key_value_heads
         return x if copies == 1 else x.repeat_interleave(copies, dim=1)
@@ -205,15 +213,15 @@ class Attention(nn.Module):
 
     def _merge(self, heads: Tensor, run: Pass) -> Tensor:
         if run.wants("head_outputs"):
-            table, bias = self._output_map(heads)
+            table, bias = self._output_weight_and_bias(heads)
             # what each head alone adds to the stream: [batch, heads, seq, hidden]; bias and these sum to the output
             outputs = torch.einsum("bhsd,ohd->bhso", heads, table.unflatten(1, (self.num_heads, -1)))
-            seen = run.see("head_outputs", outputs)
+            seen = run.observe("head_outputs", outputs)
             if seen is not outputs:
                 return seen.sum(dim=1) if bias is None else seen.sum(dim=1) + bias
         return self.output(heads.transpose(1, 2).flatten(2))  # from [batch, seq, heads * value_head_dim]
 
-    def _output_map(self, heads: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _output_weight_and_bias(self, heads: Tensor) -> tuple[Tensor, Tensor | None]:
         """The last map as its table Float[Tensor, "hidden heads*value_head_dim"] and bias, however it is laid out."""
         if isinstance(self.output, nn.Linear):
             return self.output.weight.to(heads), self.output.bias
@@ -225,34 +233,34 @@ class Attention(nn.Module):
 
     # -- three names, one table ---------------------------------------------------------------------------------------
 
-    def _adjoin(self) -> None:
-        adjoin(self.query, self.key, self.value)
+    def _join_weights(self) -> None:
+        join_in_memory(self.query, self.key, self.value)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         super()._apply(fn, recurse)
-        self._adjoin()
+        self._join_weights()
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._adjoin()
+        self._join_weights()
 
 
-def _looking(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _masked_softmax(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     """The weights of scores that an edit gave: what the mask forbids stays forbidden, and who is left with -inf
     alone looks nowhere.
 
     scores: Float[Tensor, "batch heads seq source"]  ->  the same shape
     """
     least = torch.finfo(scores.dtype).min
-    away = scores.isneginf()
+    is_minus_infinity = scores.isneginf()
     if mask is None:
-        nowhere = away.all(dim=-1, keepdim=True)
+        nowhere = is_minus_infinity.all(dim=-1, keepdim=True)
     else:
-        nowhere = ((away & mask) == mask).all(dim=-1, keepdim=True) & mask.any(dim=-1, keepdim=True)
+        nowhere = ((is_minus_infinity & mask) == mask).all(dim=-1, keepdim=True) & mask.any(dim=-1, keepdim=True)
         scores = scores.masked_fill(~mask, least)
     return scores.clamp(min=least).softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)
 
 
-def _mask(query: Tensor, key: Tensor, run: Pass) -> Tensor | None:
-    return combine(run.mask, run.causal, query.shape[2], key.shape[2], query.device)
+def _combined_mask(query: Tensor, key: Tensor, run: Pass) -> Tensor | None:
+    return combined_mask(run.mask, run.causal, query.shape[2], key.shape[2], query.device)

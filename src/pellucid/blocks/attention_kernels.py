@@ -9,79 +9,79 @@ from typing import Any
 
 from numba import carray
 
-from pellucid.blocks.calls import LANES, ROWS, AddNorm, MixAll
+from pellucid.blocks.calls import LANES, ROWS, AddNorm, AttendMany
 from pellucid.blocks.numba_language import (
     bytes_at,
     float32,
     floats_at,
+    from_bfloat16,
     halves_at,
     int64,
     kernel,
-    narrowed,
-    part,
+    kernel_helper,
     thread_count,
     thread_number,
-    widened,
+    to_bfloat16,
 )
-from pellucid.blocks.simd import fetch, multiply, weigh
+from pellucid.blocks.simd import exponentiate, fetch, multiply_tile
 
 LINE, AHEAD = 64, 12
 """Bytes that come from memory together, and how many positions before their turn: from one position of a head to the
 next it is a page, and the processor does not see them coming. What lies behind the end is not read."""
 
 
-@part
-def _lanes(count: Any) -> Any:
+@kernel_helper
+def _padded(count: Any) -> Any:
     """The next multiple of `LANES`."""
     return (count + LANES - 1) // LANES * LANES
 
 
-@part
+@kernel_helper
 def _read(place: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
     """Numbers x scale from `place` to `out`."""
     real, half = carray(floats_at(place), (count,)), carray(halves_at(place), (count,))
     wide = carray(floats_at(out), (count,))
     if narrow:
         for c in range(count):
-            wide[c] = widened(half[c]) * scale
+            wide[c] = from_bfloat16(half[c]) * scale
     else:
         for c in range(count):
             wide[c] = real[c] * scale
 
 
-@part
-def _turn(place: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
+@kernel_helper
+def _read_strided(place: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
     """Numbers from `place` to `out`, where they lie `step` apart."""
     real, half = carray(floats_at(place), (count,)), carray(halves_at(place), (count,))
     wide = carray(floats_at(out), (count * step,))
     if narrow:
         for c in range(count):
-            wide[c * step] = widened(half[c])
+            wide[c * step] = from_bfloat16(half[c])
     else:
         for c in range(count):
             wide[c * step] = real[c]
 
 
-@part
+@kernel_helper
 def _write(place: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
     """Numbers x share from `place` to `out`."""
     wide = carray(floats_at(place), (count,))
     real, half = carray(floats_at(out), (count,)), carray(halves_at(out), (count,))
     if narrow:
         for c in range(count):
-            half[c] = narrowed(wide[c] * share)
+            half[c] = to_bfloat16(wide[c] * share)
     else:
         for c in range(count):
             real[c] = wide[c] * share
 
 
-@part
+@kernel_helper
 def _fetch(place: Any, size: Any) -> None:
     for line in range(0, size, LINE):
         fetch(place + line)
 
 
-@part
+@kernel_helper
 def _count(mask: Any, all_seen: Any, row: Any, first: Any, end: Any) -> Any:
     """How many of some positions may be looked at."""
     if all_seen:
@@ -92,30 +92,39 @@ def _count(mask: Any, all_seen: Any, row: Any, first: Any, end: Any) -> Any:
     return found
 
 
-@part
+@kernel_helper
 def _fill(place: Any, first: Any, end: Any, number: Any) -> None:
     numbers = carray(floats_at(place), (end,))
     for c in range(first, end):
         numbers[c] = number
 
 
-@kernel(MixAll)
+@kernel(AttendMany)
 def mix_all(call: Any) -> None:
     """softmax(query . key x scale) . value, head by head, which the threads share."""
-    said = carray(call, (1,))[0]
-    heads, source, width, narrow = said.heads, said.source, said.width, said.narrow
-    size, wide, heads_of_one, one = int64(2 if narrow else 4), _lanes(said.width), heads // said.shared, float32(1.0)
-    all_seen, mask, apart = said.mask == 0, carray(bytes_at(said.mask), (said.rows, source)), said.mask_differs
+    arguments = carray(call, (1,))[0]
+    heads, source, width, narrow = arguments.heads, arguments.source, arguments.width, arguments.narrow
+    size, wide, heads_of_one, one = (
+        int64(2 if narrow else 4),
+        _padded(arguments.width),
+        heads // arguments.shared,
+        float32(1.0),
+    )
+    all_seen, mask, apart = (
+        arguments.mask == 0,
+        carray(bytes_at(arguments.mask), (arguments.rows, source)),
+        arguments.mask_differs,
+    )
     me, threads = int64(thread_number()), int64(thread_count())
-    for unit in range(said.rows * heads * me // threads, said.rows * heads * (me + 1) // threads):
+    for unit in range(arguments.rows * heads * me // threads, arguments.rows * heads * (me + 1) // threads):
         row, head = unit // heads, unit % heads
-        key = said.key + size * (row * said.key_row + head // heads_of_one * said.key_head)
-        value = said.value + size * (row * said.value_row + head // heads_of_one * said.value_head)
-        query = said.query + size * (row * said.query_row + head * said.query_head)
-        out = said.out + size * (row * said.seq * heads + head) * width
+        key = arguments.key + size * (row * arguments.key_row + head // heads_of_one * arguments.key_head)
+        value = arguments.value + size * (row * arguments.value_row + head // heads_of_one * arguments.value_head)
+        query = arguments.query + size * (row * arguments.query_row + head * arguments.query_head)
+        out = arguments.out + size * (row * arguments.seq * heads + head) * width
         seen = _count(mask, all_seen, row * apart, int64(0), source)
-        count = _lanes(seen)
-        keys = said.room + 4 * me * said.room_each  # [width, count]
+        count = _padded(seen)
+        keys = arguments.room + 4 * me * arguments.room_each  # [width, count]
         values = keys + 4 * width * count  # [seen, wide]
         asking = values + 4 * count * wide  # [ROWS, width]
         weights = asking + 4 * ROWS * width  # [ROWS, count]
@@ -124,34 +133,40 @@ def mix_all(call: Any) -> None:
         i, last = int64(0), int64(0)
         for j in range(source):
             if all_seen or mask[row * apart, j] != 0:
-                _fetch(key + size * (j + AHEAD) * said.key_step, size * width)
-                _fetch(value + size * (j + AHEAD) * said.value_step, size * width)
-                _turn(key + size * j * said.key_step, narrow, width, keys + 4 * i, count)
-                _read(value + size * j * said.value_step, narrow, one, width, values + 4 * i * wide)
+                _fetch(key + size * (j + AHEAD) * arguments.key_step, size * width)
+                _fetch(value + size * (j + AHEAD) * arguments.value_step, size * width)
+                _read_strided(key + size * j * arguments.key_step, narrow, width, keys + 4 * i, count)
+                _read(value + size * j * arguments.value_step, narrow, one, width, values + 4 * i * wide)
                 _fill(values + 4 * i * wide, width, wide, float32(0.0))
                 i, last = i + 1, j
         for i in range(seen, count):  # once more, as it takes nothing from the others
-            _turn(key + size * last * said.key_step, narrow, width, keys + 4 * i, count)
+            _read_strided(key + size * last * arguments.key_step, narrow, width, keys + 4 * i, count)
         read, seen_there, end = int64(0), int64(0), seen
-        for first in range(0, said.seq, ROWS):
-            some = min(ROWS, said.seq - first)
-            if said.before >= 0:
-                end = seen_there + _count(mask, all_seen, row * apart, read, said.before + first + some)
+        for first in range(0, arguments.seq, ROWS):
+            some = min(ROWS, arguments.seq - first)
+            if arguments.before >= 0:
+                end = seen_there + _count(mask, all_seen, row * apart, read, arguments.before + first + some)
             for i in range(some):
-                _read(query + size * (first + i) * said.query_step, narrow, said.scale, width, asking + 4 * i * width)
+                _read(
+                    query + size * (first + i) * arguments.query_step,
+                    narrow,
+                    arguments.scale,
+                    width,
+                    asking + 4 * i * width,
+                )
             _fill(asking, some * width, ROWS * width, float32(0.0))
-            multiply(asking, width, keys, width, count, _lanes(end), weights)
+            multiply_tile(asking, width, keys, width, count, _padded(end), weights)
             for i in range(some):
                 mine, scores = end, weights + 4 * i * count
-                if said.before >= 0:
-                    stop = said.before + first + i + 1
+                if arguments.before >= 0:
+                    stop = arguments.before + first + i + 1
                     mine, read = seen_there + _count(mask, all_seen, row * apart, read, stop), stop
                     seen_there = mine
-                    _fill(scores, mine, _lanes(mine), carray(floats_at(scores), (1,))[0])
+                    _fill(scores, mine, _padded(mine), carray(floats_at(scores), (1,))[0])
                 # padding that may look nowhere: zeros, as PyTorch gives
-                totals[i] = weigh(scores, mine, _lanes(mine)) if mine else one
+                totals[i] = exponentiate(scores, mine, _padded(mine)) if mine else one
                 _fill(scores, mine, end, float32(0.0))
-            multiply(weights, count, values, end, wide, wide, sums)
+            multiply_tile(weights, count, values, end, wide, wide, sums)
             for i in range(some):
                 place = out + size * (first + i) * heads * width
                 _write(sums + 4 * i * wide, one / totals[i], narrow, width, place)
@@ -160,20 +175,20 @@ def mix_all(call: Any) -> None:
 @kernel(AddNorm)
 def add_norm(call: Any) -> None:
     """Layer norm of x + y, row by row, which the threads share."""
-    said = carray(call, (1,))[0]
-    rows, width, narrow = said.rows, said.width, said.narrow
+    arguments = carray(call, (1,))[0]
+    rows, width, narrow = arguments.rows, arguments.width, arguments.narrow
     me, threads = int64(thread_number()), int64(thread_count())
-    x, y = carray(floats_at(said.x), (rows, width)), carray(floats_at(said.y), (rows, width))
-    gain, bias = carray(floats_at(said.gain), (width,)), carray(floats_at(said.bias), (width,))
-    out, wide = carray(floats_at(said.out), (rows, width)), carray(floats_at(said.room), (threads, width))[me]
-    half_x, half_y = carray(halves_at(said.x), (rows, width)), carray(halves_at(said.y), (rows, width))
-    half_gain, half_bias = carray(halves_at(said.gain), (width,)), carray(halves_at(said.bias), (width,))
-    half_out = carray(halves_at(said.out), (rows, width))
+    x, y = carray(floats_at(arguments.x), (rows, width)), carray(floats_at(arguments.y), (rows, width))
+    gain, bias = carray(floats_at(arguments.gain), (width,)), carray(floats_at(arguments.bias), (width,))
+    out, wide = carray(floats_at(arguments.out), (rows, width)), carray(floats_at(arguments.room), (threads, width))[me]
+    half_x, half_y = carray(halves_at(arguments.x), (rows, width)), carray(halves_at(arguments.y), (rows, width))
+    half_gain, half_bias = carray(halves_at(arguments.gain), (width,)), carray(halves_at(arguments.bias), (width,))
+    half_out = carray(halves_at(arguments.out), (rows, width))
     for row in range(rows * me // threads, rows * (me + 1) // threads):
         total, squares = float32(0.0), float32(0.0)
         if narrow:
             for c in range(width):
-                wide[c] = widened(half_x[row, c]) + widened(half_y[row, c])
+                wide[c] = from_bfloat16(half_x[row, c]) + from_bfloat16(half_y[row, c])
         else:
             for c in range(width):
                 wide[c] = x[row, c] + y[row, c]
@@ -182,11 +197,11 @@ def add_norm(call: Any) -> None:
         mean = total / float32(width)
         for c in range(width):
             squares += (wide[c] - mean) * (wide[c] - mean)
-        share = float32(1.0) / math.sqrt(squares / float32(width) + said.eps)
+        share = float32(1.0) / math.sqrt(squares / float32(width) + arguments.eps)
         if narrow:
             for c in range(width):
                 normed = (wide[c] - mean) * share
-                half_out[row, c] = narrowed(normed * widened(half_gain[c]) + widened(half_bias[c]))
+                half_out[row, c] = to_bfloat16(normed * from_bfloat16(half_gain[c]) + from_bfloat16(half_bias[c]))
         else:
             for c in range(width):
                 out[row, c] = (wide[c] - mean) * share * gain[c] + bias[c]

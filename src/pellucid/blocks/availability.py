@@ -11,11 +11,13 @@ from pellucid.blocks.steps import Kernels
 
 log = logging.getLogger("pellucid")
 
-_ONE_ASKS = threading.Lock()
+_KERNEL_LOCK = threading.Lock()
 """Held while kernels are looked for: several threads would each compile them, and a fork find them half made."""
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_ONE_ASKS.acquire, after_in_parent=_ONE_ASKS.release, after_in_child=_ONE_ASKS.release)
+    os.register_at_fork(
+        before=_KERNEL_LOCK.acquire, after_in_parent=_KERNEL_LOCK.release, after_in_child=_KERNEL_LOCK.release
+    )
 
 
 def installed() -> bool:
@@ -27,12 +29,12 @@ def installed() -> bool:
 def usable_kernels() -> Kernels | None:
     """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
     kept, since seconds of work are not to be done each time."""
-    with _ONE_ASKS:
-        return found_kernels()
+    with _KERNEL_LOCK:
+        return loaded_kernels()
 
 
 @functools.cache
-def found_kernels() -> Kernels | None:
+def loaded_kernels() -> Kernels | None:
     """The same, for one thread at a time, and for those that waited."""
     try:
         return Kernels() if installed() else None

@@ -12,17 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.blocks.hooks import standing
-from pellucid.blocks.joined import end_to_end
+from pellucid.blocks.hooks import storage_version
+from pellucid.blocks.joined import concatenated
 from pellucid.blocks.relative import Rotation
 from pellucid.machine import mkl_keeps_pace, product_dtype, served_by_mkl
 
-Kept = dict[tuple[int, ...], tuple[list[Any], list[tuple[int, int]], Tensor]]
+LowPrecisionTables = dict[tuple[int, ...], tuple[list[Any], list[tuple[int, int]], Tensor]]
 """Tables in half precision, by the tables that they were made from, with these and their memory, so that no other comes
 to lie there, and with how those stood."""
 
 
-class Product(torch.autograd.Function):
+class JointLinear(torch.autograd.Function):
     """x times several tables that stand one below the other, plus their biases: one product there, two back.
 
         x [..., in]  ->  x . W' + b [..., out]          by_x = by_y . W,   by_W = by_y' . x,   by_b = sum of by_y
@@ -33,14 +33,14 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyrefly: ignore[bad-override]
-        ctx: Any, x: Tensor, dtype: torch.dtype, kept: Kept, count: int, *tables: Tensor
+        ctx: Any, x: Tensor, dtype: torch.dtype, cache: LowPrecisionTables, count: int, *tables: Tensor
     ) -> Tensor:
         weights, biases = tables[:count], tables[count:]
         kind = product_dtype(dtype, x.device)
-        weight = _narrow(weights, kind, kept)
-        bias = end_to_end(biases).to(kind) if biases else None
+        weight = _joint_weight(weights, kind, cache)
+        bias = concatenated(biases).to(kind) if biases else None
         rows = x.reshape(-1, x.shape[-1])
-        y = forth(rows.to(kind), weight, bias).to(dtype)
+        y = linear_forward(rows.to(kind), weight, bias).to(dtype)
         ctx.product = kind
         ctx.lengths, ctx.kinds, ctx.like, ctx.count = [len(part) for part in weights], weights[0].dtype, x.dtype, count
         learns = any(ctx.needs_input_grad[4 : 4 + count])
@@ -53,30 +53,34 @@ class Product(torch.autograd.Function):
         rows, weight = ctx.saved_tensors
         needed = ctx.needs_input_grad
         slopes = by_y.reshape(-1, by_y.shape[-1]).to(ctx.product)
-        by_x = None if weight is None else back(slopes, weight).view(*by_y.shape[:-1], weight.shape[1]).to(ctx.like)
+        by_x = (
+            None
+            if weight is None
+            else linear_input_gradient(slopes, weight).view(*by_y.shape[:-1], weight.shape[1]).to(ctx.like)
+        )
         parts: list[Tensor | None] = [None] * (len(needed) - 4)
         if rows is not None:
-            parts[: ctx.count] = across(slopes, rows.to(ctx.product)).to(ctx.kinds).split(ctx.lengths)
+            parts[: ctx.count] = linear_weight_gradient(slopes, rows.to(ctx.product)).to(ctx.kinds).split(ctx.lengths)
         if any(needed[4 + ctx.count :]):
             parts[ctx.count :] = slopes.sum(dim=0).to(ctx.kinds).split(ctx.lengths)
         return by_x, None, None, None, *(part if wanted else None for part, wanted in zip(parts, needed[4:]))
 
 
-def _narrow(weights: Sequence[Tensor], dtype: torch.dtype, kept: Kept) -> Tensor:
+def _joint_weight(weights: Sequence[Tensor], dtype: torch.dtype, cache: LowPrecisionTables) -> Tensor:
     """Tables one below the other, of the asked kind; made once as long as the numbers stay."""
     if weights[0].dtype == dtype or not all(isinstance(part, torch.nn.Parameter) for part in weights):
-        return end_to_end(weights).to(dtype)
-    name, state = tuple(map(id, weights)), [standing(part) for part in weights]
-    if name not in kept or kept[name][1] != state:
+        return concatenated(weights).to(dtype)
+    name, state = tuple(map(id, weights)), [storage_version(part) for part in weights]
+    if name not in cache or cache[name][1] != state:
         memory = [part.untyped_storage() for part in weights]
-        kept[name] = ([*weights, *memory], state, end_to_end(weights).to(dtype))
-    return kept[name][2]
+        cache[name] = ([*weights, *memory], state, concatenated(weights).to(dtype))
+    return cache[name][2]
 
 
 # -- the three products of a linear map -------------------------------------------------------------------------------
 
 
-def _one_dnn(x: Tensor, *kinds: torch.dtype) -> bool:
+def _uses_onednn(x: Tensor, *kinds: torch.dtype) -> bool:
     """Whether oneDNN has to be asked by name: half precision comes to it by itself, if not always by the shortest way,
     float32 to MKL, which is the slower where it does not use all of the processor. It makes no product of no rows."""
     if not x.numel() or (x.dtype == torch.float32 and served_by_mkl()):
@@ -86,27 +90,29 @@ def _one_dnn(x: Tensor, *kinds: torch.dtype) -> bool:
     return x.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def forth(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Float[Tensor, "rows in"], Float[Tensor, "out in"], Float[Tensor, "out"]  ->  Float[Tensor, "rows out"]"""
-    return _pointwise(x, weight, bias) if _one_dnn(x, torch.float32, torch.bfloat16) else F.linear(x, weight, bias)
+    return (
+        _onednn_linear(x, weight, bias) if _uses_onednn(x, torch.float32, torch.bfloat16) else F.linear(x, weight, bias)
+    )
 
 
-def back(by_y: Tensor, weight: Tensor) -> Tensor:
+def linear_input_gradient(by_y: Tensor, weight: Tensor) -> Tensor:
     """Float[Tensor, "rows out"], Float[Tensor, "out in"]  ->  Float[Tensor, "rows in"]"""
-    return _pointwise(by_y, weight.t(), None) if _one_dnn(by_y) else by_y @ weight
+    return _onednn_linear(by_y, weight.t(), None) if _uses_onednn(by_y) else by_y @ weight
 
 
-def across(by_y: Tensor, x: Tensor) -> Tensor:
+def linear_weight_gradient(by_y: Tensor, x: Tensor) -> Tensor:
     """Float[Tensor, "rows out"], Float[Tensor, "rows in"]  ->  Float[Tensor, "out in"]
 
     Where MKL keeps pace with oneDNN otherwise, it has the quicker product of a table that is at least as high as wide.
     """
-    if _one_dnn(by_y) and (by_y.shape[1] < x.shape[1] or not mkl_keeps_pace()):
-        return _pointwise(by_y.t(), x.t(), None)
+    if _uses_onednn(by_y) and (by_y.shape[1] < x.shape[1] or not mkl_keeps_pace()):
+        return _onednn_linear(by_y.t(), x.t(), None)
     return by_y.t() @ x
 
 
-def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """oneDNN's linear map; it takes transposed tables as they lie."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
@@ -115,7 +121,7 @@ def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class HeadLayout:
     """How attention's numbers lie side by side. heads: of query; shared: of key and value, each for neighbouring heads
     of query.  width, value_width: of one.  scale: of scores."""
 
@@ -125,7 +131,7 @@ class Heads:
     value_width: int
     scale: float
 
-    def parts(self, own: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, own: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, each [batch, seq, heads, width], as views."""
         key, value = self.shared * self.width, self.shared * self.value_width
         if other is None:
@@ -136,19 +142,19 @@ class Heads:
         query, key, value = (one.unflatten(-1, (-1, width)) for one, width in zip(three, widths))
         return query, key, value
 
-    def beside(self, x: Tensor) -> Tensor:
+    def flatten_heads(self, x: Tensor) -> Tensor:
         """[batch, seq, heads, width]  ->  [batch * shared, heads / shared * seq, width]: queries that share a key stand
         below each other."""
         batch, seq, heads, width = x.shape
         return x.transpose(1, 2).reshape(batch * self.shared, heads // self.shared * seq, width)
 
-    def put(self, numbers: Tensor, into: Tensor) -> None:
+    def restore_heads(self, numbers: Tensor, into: Tensor) -> None:
         """The way back from `beside`, written into a view [batch, seq, heads, width]."""
         batch, seq, heads, width = into.shape
         into.copy_(numbers.view(batch, heads, seq, width).transpose(1, 2))
 
 
-class Mix(torch.autograd.Function):
+class AttentionProduct(torch.autograd.Function):
     """Attention between its linear maps, step by step, as plain matrix products.
 
     On a processor, PyTorch's one kernel has a slow way back, and a slow way forth where weights are dropped. Dropped
@@ -167,15 +173,15 @@ class Mix(torch.autograd.Function):
         bias: Tensor | None,
         summand: Tensor | None,
         rotation: Rotation | None,
-        kept: Tensor | None,
-        form: Heads,
+        dropout_mask: Tensor | None,
+        form: HeadLayout,
     ) -> Tensor:
-        asking, answering, said = form.parts(own, other)
+        queries, keys, values = form.split(own, other)
         kind = product_dtype(own.dtype, own.device)
-        query, key, value = (form.beside(x).to(kind) for x in (asking, answering, said))
-        batch, seq, source = len(own), asking.shape[1], said.shape[1]
+        query, key, value = (form.flatten_heads(x).to(kind) for x in (queries, keys, values))
+        batch, seq, source = len(own), queries.shape[1], values.shape[1]
         if rotation is not None:
-            query, key = (_turned(x, rotation.turn, batch, seq) for x in (query, key))
+            query, key = (_rotated(x, rotation.rotate, batch, seq) for x in (query, key))
         scores = torch.baddbmm(query.new_empty(1), query, key.transpose(1, 2), beta=0, alpha=form.scale)
         seen = scores.view(batch, form.heads, seq, source)
         if bias is not None:
@@ -183,9 +189,9 @@ class Mix(torch.autograd.Function):
         if summand is not None:
             seen += summand
         weights = scores.softmax(dim=-1)
-        mixed = (_dropped(weights, kept) @ value).to(own.dtype)
+        mixed = (_with_dropout(weights, dropout_mask) @ value).to(own.dtype)
         ctx.save_for_backward(*(x.to(own.dtype) for x in (query, key, value, weights)))
-        ctx.product, ctx.kept, ctx.form, ctx.rotation = kind, kept, form, rotation
+        ctx.product, ctx.kept, ctx.form, ctx.rotation = kind, dropout_mask, form, rotation
         ctx.shapes = (
             own.shape,
             None if other is None else other.shape,
@@ -197,19 +203,19 @@ class Mix(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_mixed: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
-        form, kept = ctx.form, ctx.kept
+        form, dropout_mask = ctx.form, ctx.kept
         query, key, value, weights = (x.to(ctx.product) for x in ctx.saved_tensors)
         slopes = form.beside(by_mixed.unflatten(-1, (form.heads, form.value_width))).to(ctx.product)
-        by_value = _dropped(weights, kept).transpose(1, 2) @ slopes
+        by_value = _with_dropout(weights, dropout_mask).transpose(1, 2) @ slopes
         by_weights = slopes @ value.transpose(1, 2)
-        if kept is not None:
-            by_weights *= kept.view(by_weights.shape)
+        if dropout_mask is not None:
+            by_weights *= dropout_mask.view(by_weights.shape)
         by_scores = torch._softmax_backward_data(by_weights, weights, -1, weights.dtype)
         empty = query.new_empty(1)
         by_query = torch.baddbmm(empty, by_scores, key, beta=0, alpha=form.scale)
         by_key = torch.baddbmm(empty, by_scores.transpose(1, 2), query, beta=0, alpha=form.scale)
         if ctx.rotation is not None:
-            by_query, by_key = (_turned(x, ctx.rotation.turn_back, *by_mixed.shape[:2]) for x in (by_query, by_key))
+            by_query, by_key = (_rotated(x, ctx.rotation.turn_back, *by_mixed.shape[:2]) for x in (by_query, by_key))
         own, other, bias = ctx.shapes
         by_own = by_mixed.new_empty(own)
         by_other = None if other is None else by_mixed.new_empty(other)
@@ -221,25 +227,25 @@ class Mix(torch.autograd.Function):
         return by_own, by_other, by_bias, None, None, None, None
 
 
-def _turned(x: Tensor, turn: Callable[[Tensor], Tensor], batch: int, seq: int) -> Tensor:
+def _rotated(x: Tensor, turn: Callable[[Tensor], Tensor], batch: int, seq: int) -> Tensor:
     """Queries or keys, which lie as `Heads.beside` says, by the angles of their places."""
     return turn(x.view(batch, -1, seq, x.shape[-1])).to(x.dtype).view(x.shape)
 
 
-def _dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
-    return weights if kept is None else weights * kept.view(weights.shape)
+def _with_dropout(weights: Tensor, dropout_mask: Tensor | None) -> Tensor:
+    return weights if dropout_mask is None else weights * dropout_mask.view(weights.shape)
 
 
 # -- small steps ------------------------------------------------------------------------------------------------------
 
 
-class Added(torch.autograd.Function):
+class DropoutAdd(torch.autograd.Function):
     """x + part * kept, where some of a part is dropped; x may be wider."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, part: Tensor, kept: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
-        ctx.kept, ctx.narrow = kept, part.dtype
-        return torch.addcmul(x, part, kept) if x.dtype == part.dtype else x + part * kept
+    def forward(ctx: Any, x: Tensor, part: Tensor, dropout_mask: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+        ctx.kept, ctx.narrow = dropout_mask, part.dtype
+        return torch.addcmul(x, part, dropout_mask) if x.dtype == part.dtype else x + part * dropout_mask
 
     @staticmethod
     @once_differentiable
@@ -247,13 +253,13 @@ class Added(torch.autograd.Function):
         return by_sum, by_sum.to(ctx.narrow) * ctx.kept, None
 
 
-class Dropped(torch.autograd.Function):
+class DropoutMultiply(torch.autograd.Function):
     """x * kept"""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kept: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
-        ctx.kept = kept
-        return x * kept
+    def forward(ctx: Any, x: Tensor, dropout_mask: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+        ctx.kept = dropout_mask
+        return x * dropout_mask
 
     @staticmethod
     @once_differentiable
@@ -261,7 +267,7 @@ class Dropped(torch.autograd.Function):
         return by_y * ctx.kept, None
 
 
-class RootMeanSquare(torch.autograd.Function):
+class RMSNormalise(torch.autograd.Function):
     """x / sqrt(mean(x^2) + eps) * gain, and its way back: by_x = (s - n mean(s n)) / sqrt(...), s = by_y * gain."""
 
     @staticmethod

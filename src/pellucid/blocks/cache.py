@@ -27,7 +27,7 @@ class KeyValues:
     capacity: slots to set aside at the first writing; None for exactly what is written then.
     memory: heads of keys, then as many of values, in one table: Float[Tensor, "rows 2*heads capacity width"]; `width`
         is the wider of the two.
-    paired: whether the two columns of a key that a rotation turns together stand side by side, as packed blocks write
+    interleaved: whether the two columns of a key that a rotation turns together stand side by side, as packed blocks write
         them; what reads on has its own in the same order.
     """
 
@@ -36,7 +36,7 @@ class KeyValues:
         self.filled = 0
         self.memory = torch.empty(0, device="cpu")
         self.widths = (0, 0)
-        self.paired = False
+        self.interleaved = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KeyValues":
         """A memory of its own, from which a gradient goes back to what was read as well."""
@@ -44,26 +44,26 @@ class KeyValues:
         whole.memory = self.memory.clone()
         return whole
 
-    def extend(self, key: Tensor, value: Tensor, *, paired: bool = False) -> tuple[Tensor, Tensor]:
+    def extend(self, key: Tensor, value: Tensor, *, interleaved: bool = False) -> tuple[Tensor, Tensor]:
         """Writes the keys and values of new positions; gives those of all positions so far.
 
         key, value: Float[Tensor, "rows heads new head_dim"]  ->  the same with `filled` positions, without a copy
         Raises InputError where what is remembered has other sizes or another order of columns.
         """
         rows, heads, length, width = key.shape
-        self._room(key, (rows, 2 * heads, length, max(width, value.shape[3])), paired)
+        self._take_slots(key, (rows, 2 * heads, length, max(width, value.shape[3])), interleaved)
         self.widths = width, value.shape[3]
         place = self.memory.narrow(2, self.filled - length, length)
         place[:, :heads, :, :width] = key
         place[:, heads:, :, : self.widths[1]] = value
-        return self.held()
+        return self.stored()
 
     def extend_both(self, both: Tensor) -> tuple[Tensor, Tensor]:
         """The same for heads of keys, paired, values behind: Float[Tensor, "rows 2*heads new head_dim"]"""
-        self._room(both, both.shape, paired=True)
+        self._take_slots(both, both.shape, interleaved=True)
         self.memory.narrow(2, self.filled - both.shape[2], both.shape[2]).copy_(both)
         self.widths = both.shape[3], both.shape[3]
-        return self.held()
+        return self.stored()
 
     def reserve(self, heads: int, width: int, like: Tensor) -> Tensor:
         """The next free slot of each row, for one new position: the memory, which is to be written there, paired.
@@ -71,18 +71,18 @@ class KeyValues:
         heads: of key and value together.  like: Float[Tensor, "rows ..."], a tensor of the kind that is remembered
         Raises InputError where something else was remembered: who writes there by its address would write beside it.
         """
-        self._room(like, (like.shape[0], heads, 1, width), paired=True)
+        self._take_slots(like, (like.shape[0], heads, 1, width), interleaved=True)
         self.widths = width, width
         return self.memory
 
-    def held(self) -> tuple[Tensor, Tensor]:
+    def stored(self) -> tuple[Tensor, Tensor]:
         """Keys and values of all positions so far, as views."""
         key, value = self.memory.narrow(2, 0, self.filled).chunk(2, dim=1)
         if self.widths[0] == self.widths[1]:
             return key, value
         return key[..., : self.widths[0]], value[..., : self.widths[1]]
 
-    def choose(self, rows: Tensor, since: int = 0) -> None:
+    def select_rows(self, rows: Tensor, since: int = 0) -> None:
         """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]
 
         Only what is written is moved, and into the same memory while it is large enough.
@@ -98,62 +98,62 @@ class KeyValues:
                 self.memory = torch.cat((*whole, old[rows, :, since : self.filled], free), dim=2)
             return
         kept = old[rows, :, since : self.filled]
-        old = old.clone() if _is_closed(old) else old
+        old = old.clone() if _is_read_only(old) else old
         self.memory = old[:count] if count <= len(old) else old.new_empty(count, *old.shape[1:])
         self.memory[:, :, since : self.filled] = kept
 
     @classmethod
-    def together(cls, parts: Sequence["KeyValues"], *, flush_right: bool) -> "KeyValues":
+    def merge(cls, parts: Sequence["KeyValues"], *, flush_right: bool) -> "KeyValues":
         """Rows of several memories as one; shorter ones begin further right, or end further left, than the longest."""
-        first, whole = parts[0].memory, cls(parts[0].capacity)
-        whole.filled, whole.widths = max(part.filled for part in parts), parts[0].widths
-        whole.paired = parts[0].paired
+        first, merged = parts[0].memory, cls(parts[0].capacity)
+        merged.filled, merged.widths = max(part.filled for part in parts), parts[0].widths
+        merged.interleaved = parts[0].interleaved
         rows, room = sum(len(part.memory) for part in parts), max(part.capacity or part.filled for part in parts)
-        whole.memory = first.new_zeros(rows, first.shape[1], room, first.shape[3])  # what no text has: still a number
+        merged.memory = first.new_zeros(rows, first.shape[1], room, first.shape[3])  # what no text has: still a number
         row = 0
         for part in parts:
-            start, end = (whole.filled - part.filled if flush_right else 0), row + len(part.memory)
-            whole.memory[row:end, :, start : start + part.filled] = part.memory[:, :, : part.filled]
+            start, end = (merged.filled - part.filled if flush_right else 0), row + len(part.memory)
+            merged.memory[row:end, :, start : start + part.filled] = part.memory[:, :, : part.filled]
             row = end
-        return whole
+        return merged
 
-    def apart(self, lengths: Sequence[int], capacity: int) -> "KeyValues":
+    def split_texts(self, lengths: Sequence[int], capacity: int) -> "KeyValues":
         """One row that holds several texts end to end, as a row for each."""
         texts = []
         for memory in self.memory[:, :, : self.filled].split(list(lengths), dim=2):
             text = copy.copy(self)
             text.memory, text.filled, text.capacity = memory, memory.shape[2], capacity
             texts.append(text)
-        return KeyValues.together(texts, flush_right=True)
+        return KeyValues.merge(texts, flush_right=True)
 
-    def _room(self, like: Tensor, new: Sequence[int], paired: bool) -> None:
+    def _take_slots(self, like: Tensor, new: Sequence[int], interleaved: bool) -> None:
         """Takes the next free slots for `new`, out of memory that is set aside the first time. Plain blocks may come
         with another kind of number than before, as they do within `torch.autocast`; packed ones write as it lies."""
         rows, heads, length, width = new
         if not self.filled:
-            self.memory, self.paired = like.new_empty(rows, heads, self.capacity or length, width), paired
+            self.memory, self.interleaved = like.new_empty(rows, heads, self.capacity or length, width), interleaved
         fits = rows, heads, self.memory.shape[2], width
         alike = self.memory.dtype == like.dtype and self.memory.device == like.device
-        if self.memory.shape != fits or self.paired != paired or (paired and not alike):
-            raise self._foreign(like, fits, paired)
+        if self.memory.shape != fits or self.interleaved != interleaved or (interleaved and not alike):
+            raise self._mismatch_error(like, fits, interleaved)
         if self.filled + length > self.memory.shape[2]:
             raise InputError(f"{self.filled + length} positions do not fit into a cache of {self.memory.shape[2]}")
-        if self.filled and (self.memory.requires_grad or _is_closed(self.memory)):
+        if self.filled and (self.memory.requires_grad or _is_read_only(self.memory)):
             with torch.enable_grad():  # a gradient finds its way back to what was read as it was
                 self.memory = self.memory.clone()
         self.filled += length
 
-    def _foreign(self, like: Tensor, fits: Sequence[int], paired: bool) -> InputError:
+    def _mismatch_error(self, like: Tensor, fits: Sequence[int], interleaved: bool) -> InputError:
         held, new = self.memory, like.new_empty(*fits, device="meta")
-        orders = [f", columns {'in pairs' if own else 'in halves'}" for own in (self.paired, paired)]
-        before, after = orders if self.paired != paired else ("", "")
+        orders = [f", columns {'in pairs' if own else 'in halves'}" for own in (self.interleaved, interleaved)]
+        before, after = orders if self.interleaved != interleaved else ("", "")
         return InputError(
             f"this cache remembers {kind_of(held)} on {held.device}{before}, and {kind_of(new)} on {like.device}{after}"
             " is to be remembered: what one model has read no other reads on, nor its packed copy; make a new cache"
         )
 
 
-def _is_closed(memory: Tensor) -> bool:
+def _is_read_only(memory: Tensor) -> bool:
     """Whether nothing may be written there: it comes from inference mode, which is over, or it is some rows of another
     one, which were chosen without gradients, and these are recorded now."""
     apart = memory.is_inference() and not torch.is_inference_mode_enabled()
@@ -164,8 +164,8 @@ class LayerCache:
     """What one layer remembers: of its own positions, and of the memory that it looks across at."""
 
     def __init__(self, capacity: int) -> None:
-        self.own = KeyValues(capacity)
-        self.across = KeyValues()
+        self.self_attention = KeyValues(capacity)
+        self.cross_attention = KeyValues()
 
 
 class Cache:
@@ -187,7 +187,7 @@ class Cache:
         padding that takes place n of it."""
         self.padded = False
         """Whether any slot holds padding."""
-        self.whole = True
+        self.is_complete = True
         """Whether the last pass came to its end, its head's answer too."""
         self.reader: weakref.ref[object] | None = None
         """The layers whose passes these are: a model's own, edited or not, and not those of its packed copy."""
@@ -197,7 +197,7 @@ class Cache:
         return vars(self) | {"reader": None}
 
     @classmethod
-    def together(cls, caches: Sequence["Cache"]) -> "Cache":
+    def merge(cls, caches: Sequence["Cache"]) -> "Cache":
         """Texts of different lengths, read apart, from now on side by side: all end at the same slot.
 
         Raises InputError for caches of several models.
@@ -205,28 +205,30 @@ class Cache:
         readers = [cache.reader for cache in caches if cache.reader is not None]  # a copy has none as yet
         if any(reader != readers[0] for reader in readers):
             raise InputError("these caches were filled by several models, and none reads on what another has read")
-        whole = cls(len(caches[0].layers), caches[0].capacity)
-        whole.filled = max(cache.filled for cache in caches)
-        padded = [pad(cache.positions, (whole.filled - cache.filled, 0), value=-1) for cache in caches]
-        whole.positions = torch.cat(padded)
-        whole.padded = bool((whole.positions < 0).any())
-        whole.whole, whole.reader = all(cache.whole for cache in caches), readers[0] if readers else None
-        for i, layer in enumerate(whole.layers):
-            layer.own = KeyValues.together([cache.layers[i].own for cache in caches], flush_right=True)
-            across = [cache.layers[i].across for cache in caches]
+        merged = cls(len(caches[0].layers), caches[0].capacity)
+        merged.filled = max(cache.filled for cache in caches)
+        padded = [pad(cache.positions, (merged.filled - cache.filled, 0), value=-1) for cache in caches]
+        merged.positions = torch.cat(padded)
+        merged.padded = bool((merged.positions < 0).any())
+        merged.is_complete, merged.reader = all(cache.is_complete for cache in caches), readers[0] if readers else None
+        for i, layer in enumerate(merged.layers):
+            layer.self_attention = KeyValues.merge(
+                [cache.layers[i].self_attention for cache in caches], flush_right=True
+            )
+            across = [cache.layers[i].cross_attention for cache in caches]
             if across[0].filled:
-                layer.across = KeyValues.together(across, flush_right=False)
-        return whole
+                layer.cross_attention = KeyValues.merge(across, flush_right=False)
+        return merged
 
-    def apart(self, lengths: Sequence[int], capacity: int) -> "Cache":
+    def split_texts(self, lengths: Sequence[int], capacity: int) -> "Cache":
         """Texts that were read end to end in one row, from now on side by side: all end at the same slot."""
         whole = Cache(len(self.layers), capacity)
         whole.filled, whole.padded = max(lengths), len(set(lengths)) > 1
-        whole.whole, whole.reader = self.whole, self.reader
+        whole.is_complete, whole.reader = self.is_complete, self.reader
         places = self.positions[0].split(list(lengths))
         whole.positions = torch.stack([pad(one, (whole.filled - len(one), 0), value=-1) for one in places])
         for layer, old in zip(whole.layers, self.layers):
-            layer.own = old.own.apart(lengths, capacity)
+            layer.self_attention = old.self_attention.split_texts(lengths, capacity)
         return whole
 
     def check(self, reader: object, depth: int, rows: int, new: int) -> None:
@@ -242,7 +244,7 @@ class Cache:
             raise InputError(f"{wanted} positions do not fit into a cache of {self.capacity}: make a larger one")
         if self.filled and rows != len(self.positions):
             raise InputError(f"{rows} rows were given to a cache of {len(self.positions)}")
-        if not self.whole:
+        if not self.is_complete:
             raise InputError(f"a pass was broken off at position {self.filled} of this cache: make a new one")
         if self.reader is not None and self.reader() is not reader:
             raise InputError(
@@ -255,21 +257,21 @@ class Cache:
 
         reader: whose pass it is; when it has come to its end, it says so by `finish`.
         """
-        self.reader, self.whole = weakref.ref(reader), False
+        self.reader, self.is_complete = weakref.ref(reader), False
         self.positions = torch.cat((self.positions.to(positions), positions), dim=1) if self.filled else positions
         self.filled = self.positions.shape[1]
         self.padded = self.padded or bool((positions < 0).any())
 
     def finish(self) -> None:
         """Takes note that the pass came to its end: without it, the next one is refused."""
-        self.whole = True
+        self.is_complete = True
 
     def next_positions(self) -> Tensor:
         """Where the next token of each text stands: Int[Tensor, "rows 1"]"""
         taken = self.positions.where(self.positions > -2, -2 - self.positions)
         return taken.amax(dim=1, keepdim=True) + 1
 
-    def choose(self, rows: Tensor, *, since: int = 0) -> Self:
+    def select_rows(self, rows: Tensor, *, since: int = 0) -> Self:
         """Keeps these texts in this order; one may come several times, as the beams of a search need it.
 
         rows: Int[Tensor, "kept"].  since: for as many rows as there are, which have all slots before this one, and what
@@ -277,7 +279,7 @@ class Cache:
         """
         self.positions = self.positions[rows.to(self.positions.device)]
         for layer in self.layers:
-            layer.own.choose(rows, since)
+            layer.self_attention.select_rows(rows, since)
             if not since:
-                layer.across.choose(rows)
+                layer.cross_attention.select_rows(rows)
         return self

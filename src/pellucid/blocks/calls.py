@@ -17,7 +17,7 @@ ROWS, LANES = 6, 16
 """Of a matrix that is multiplied at once; columns of the other one are made a multiple of `LANES`."""
 
 
-def _whole(names: str) -> list[tuple[str, type]]:
+def _int64_fields(names: str) -> list[tuple[str, type]]:
     return [(name, c_int64) for name in names.split()]
 
 
@@ -29,7 +29,7 @@ class ProductTable(Structure):
     """
 
     __slots__ = ()
-    _fields_ = _whole("numbers scale bias first rows head")
+    _fields_ = _int64_fields("numbers scale bias first rows head")
 
 
 class Product(Structure):
@@ -40,28 +40,28 @@ class Product(Structure):
     """
 
     __slots__ = ()
-    _fields_ = _whole("kind rows width across x out tables parts")
+    _fields_ = _int64_fields("kind rows width across x out tables parts")
 
 
-class Coded(Structure):
+class LowBitProduct(Structure):
     """Some rows of x by a table of 4 or 6 bits.
 
     count: rows of x.  width: of each, a multiple of `GROUP`.  rows: of the table, a multiple of `LANES`.
     x, out: addresses of [count, width] and [count, rows].
     codes, scales, factors: of a table as `pellucid.blocks.grouped.Grouped` says.
-    room: of [threads, room_each], for what a thread has at hand: see `room_for`.
+    room: of [threads, room_each], for what a thread has at hand: see `scratch_size`.
     """
 
     __slots__ = ()
-    _fields_ = _whole("bits count width rows x out codes scales factors room room_each")
+    _fields_ = _int64_fields("bits count width rows x out codes scales factors room room_each")
 
     @staticmethod
-    def room_for(count: int, width: int) -> int:
+    def scratch_size(count: int, width: int) -> int:
         """Numbers of a thread's room: each row with its groups' sums and its unit, and what is multiplied at once."""
         return count * (width + width // GROUP + 1) + 8 * LANES
 
 
-class Spelled(Structure):
+class Dequantise(Structure):
     """A table of 4 bits, and the real numbers that it stands for.
 
     width: of each row, a multiple of `GROUP`.  rows: a multiple of `LANES`.  of: rows from one kind of factor to the
@@ -70,14 +70,14 @@ class Spelled(Structure):
     """
 
     __slots__ = ()
-    _fields_ = _whole("width rows of narrow codes scales factors out")
+    _fields_ = _int64_fields("width rows of narrow codes scales factors out")
 
 
 class Norm(Structure):
     """x, gain, out: addresses of [rows, width], [width] and [rows, width].  floor: added to each sum of squares."""
 
     __slots__ = ()
-    _fields_ = [*_whole("rows width x gain out"), ("floor", c_float)]
+    _fields_ = [*_int64_fields("rows width x gain out"), ("floor", c_float)]
 
 
 class AddNorm(Structure):
@@ -86,18 +86,18 @@ class AddNorm(Structure):
     """
 
     __slots__ = ()
-    _fields_ = [*_whole("rows width narrow x y gain bias out room"), ("eps", c_float)]
+    _fields_ = [*_int64_fields("rows width narrow x y gain bias out room"), ("eps", c_float)]
 
 
-class Gated(Structure):
+class GatedActivation(Structure):
     """both, out: addresses of [rows, 2*width], gate and input side by side, in bfloat16 where `narrow`, and of [rows,
     width]."""
 
     __slots__ = ()
-    _fields_ = _whole("rows width both narrow out")
+    _fields_ = _int64_fields("rows width both narrow out")
 
 
-class Remember(Structure):
+class StoreKeyValue(Structure):
     """One new position of each row on its way into the memory.
 
     heads: of query.  shared: of key.  width: of a head.  slots: of the memory.  slot: the one to be written.
@@ -109,12 +109,12 @@ class Remember(Structure):
 
     __slots__ = ()
     _fields_ = [
-        *_whole("rows heads shared width slots slot together narrow wide memory angles angles_differ"),
+        *_int64_fields("rows heads shared width slots slot together narrow wide memory angles angles_differ"),
         ("scale", c_float),
     ]
 
 
-class Mix(Structure):
+class AttendOne(Structure):
     """One position of each row, which looks at what is remembered.
 
     heads: of query.  shared: of key.  width: of a head.  slots: of the memory.  filled: those of them to be seen.
@@ -125,10 +125,10 @@ class Mix(Structure):
     """
 
     __slots__ = ()
-    _fields_ = _whole("rows heads shared width slots filled wide memory room mask mask_differs out")
+    _fields_ = _int64_fields("rows heads shared width slots filled wide memory room mask mask_differs out")
 
 
-class MixAll(Structure):
+class AttendMany(Structure):
     """Many positions of each row, which look at the same ones, or each at those up to its own.
 
     heads: of query.  shared: of key and value.  seq: positions that ask.  source: positions that are looked at.
@@ -137,19 +137,19 @@ class MixAll(Structure):
     query, key, value: addresses; `_row`, `_head`, `_step`: how many numbers on the next row, head, position begins.
     mask: of one byte for each of [rows, source], 0 where it is hidden; 0 hides none.  mask_differs: whether each row
     has its own.  out: of [rows, seq, heads*width].
-    room: of [threads, room_each], for what a thread has at hand: see `room_for`.  scale: of scores.
+    room: of [threads, room_each], for what a thread has at hand: see `scratch_size`.  scale: of scores.
     """
 
     __slots__ = ()
     _fields_ = [
-        *_whole("rows heads shared seq source before width narrow query query_row query_head query_step"),
-        *_whole("key key_row key_head key_step value value_row value_head value_step"),
-        *_whole("mask mask_differs out room room_each"),
+        *_int64_fields("rows heads shared seq source before width narrow query query_row query_head query_step"),
+        *_int64_fields("key key_row key_head key_step value value_row value_head value_step"),
+        *_int64_fields("mask mask_differs out room room_each"),
         ("scale", c_float),
     ]
 
     @staticmethod
-    def room_for(source: int, width: int) -> int:
+    def scratch_size(source: int, width: int) -> int:
         """Numbers of a thread's room: keys, values, and of `ROWS` queries themselves, weights, sums and totals."""
         count, wide = (-(-size // LANES) * LANES for size in (source, width))
         return count * (width + wide + ROWS) + ROWS * (width + wide + 1)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pellucid.errors import ResourceError
 
-LINKED = platform.machine() == "x86_64"
+LINKS_AHEAD = platform.machine() == "x86_64"
 """Whether distances are known to be told in one way alone, as this processor's code tells them."""
 
 NOT_RUN = "this system lets no process run what it has compiled (SELinux, or systemd's MemoryDenyWriteExecute)"
@@ -40,23 +40,25 @@ class Image:
 
     def __init__(self, image: bytes) -> None:
         about, _, code = image.partition(b"\n")
-        told, system = json.loads(about), ctypes.CDLL(None)
-        self._begins: dict[str, int] = told["kernels"]
-        self._room = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._room[:] = code
-        for name, place in told["outside"].items():
+        header, system = json.loads(about), ctypes.CDLL(None)
+        self._kernel_offsets: dict[str, int] = header["kernels"]
+        self._memory = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory[:] = code
+        for name, place in header["outside"].items():
             address = ctypes.cast(getattr(system, name), ctypes.c_void_p).value
-            struct.pack_into("=Q", self._room, place, address)
-        self._first = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
-        if system.mprotect(ctypes.c_void_p(self._first), ctypes.c_size_t(len(code)), mmap.PROT_READ | mmap.PROT_EXEC):
+            struct.pack_into("=Q", self._memory, place, address)
+        self._base_address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        if system.mprotect(
+            ctypes.c_void_p(self._base_address), ctypes.c_size_t(len(code)), mmap.PROT_READ | mmap.PROT_EXEC
+        ):
             raise ResourceError(NOT_RUN)
 
     def address(self, kernel: str) -> int:
         """Where a kernel begins."""
-        return self._first + self._begins[kernel]
+        return self._base_address + self._kernel_offsets[kernel]
 
 
-def linked(code: bytes) -> bytes:
+def link(code: bytes) -> bytes:
     """An image of a file for a linker: a line that tells where its kernels begin and where addresses from outside are
     to stand, and all parts side by side.
 
@@ -75,13 +77,13 @@ def linked(code: bytes) -> bytes:
                     f"their code writes into {part.name}, and what is kept is never written: take NUMBA_BOUNDSCHECK, "
                     "NUMBA_DEBUGINFO and the like out of the environment"
                 )
-            _fill(image, part["sh_addralign"])
+            _align(image, part["sh_addralign"])
             begins[number] = len(image)
             image += part.data()
     tables = [part for part in file.iter_sections() if isinstance(part, SymbolTableSection)]
     symbols = [one for table in tables for one in table.iter_symbols()]  # there is one
-    outside = {one.name: _jump(image) for one in symbols if one["st_shndx"] == "SHN_UNDEF" and one.name}
-    at = [_at(one, begins, outside) for one in symbols]
+    outside = {one.name: _append_jump(image) for one in symbols if one["st_shndx"] == "SHN_UNDEF" and one.name}
+    at = [_symbol_offset(one, begins, outside) for one in symbols]
     for part in file.iter_sections():
         if not isinstance(part, RelocationSection) or part["sh_info"] not in begins:
             continue
@@ -92,22 +94,22 @@ def linked(code: bytes) -> bytes:
             here = begins[part["sh_info"]] + one["r_offset"]
             struct.pack_into("<i", image, here, there + one["r_addend"] - here)
     kernels = {one.name: there for one, there in zip(symbols, at) if one["st_info"]["bind"] == "STB_GLOBAL"}
-    told = {
+    header = {
         "kernels": {name: there for name, there in kernels.items() if name not in outside},
         "outside": {name: there + ROOM_OF_A_JUMP for name, there in outside.items()},
     }
-    return json.dumps(told).encode() + b"\n" + bytes(image)
+    return json.dumps(header).encode() + b"\n" + bytes(image)
 
 
-def _jump(image: bytearray) -> int:
+def _append_jump(image: bytearray) -> int:
     """Adds a jump, with the address where it leads to behind it; where the jump stands."""
-    _fill(image, ROOM_OF_A_JUMP)
+    _align(image, ROOM_OF_A_JUMP)
     here, told = len(image), JUMP + struct.pack("<i", ROOM_OF_A_JUMP - len(JUMP) - 4)
     image += told.ljust(ROOM_OF_A_JUMP, b"\0") + bytes(8)
     return here
 
 
-def _at(symbol: Any, begins: dict[int, int], outside: dict[str, int]) -> int | None:
+def _symbol_offset(symbol: Any, begins: dict[int, int], outside: dict[str, int]) -> int | None:
     """Where it stands in the image; None where it is not in there."""
     if symbol.name in outside:
         return outside[symbol.name]
@@ -115,6 +117,6 @@ def _at(symbol: Any, begins: dict[int, int], outside: dict[str, int]) -> int | N
     return None if begin is None else begin + symbol["st_value"]
 
 
-def _fill(image: bytearray, size: int) -> None:
+def _align(image: bytearray, size: int) -> None:
     """Up to a multiple of `size`."""
     image += bytes(-len(image) % max(size, 1))

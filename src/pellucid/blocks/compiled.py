@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.availability import installed, usable_kernels
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.hooks import Unheard, is_differentiated, is_hooked
+from pellucid.blocks.hooks import Hookless, is_differentiated, is_hooked
 from pellucid.blocks.packed import (
     PackedAttention,
     PackedGatedFeedForward,
@@ -25,12 +25,12 @@ from pellucid.blocks.packed import (
     PackedPostNormLayer,
     PackedRMSNorm,
 )
-from pellucid.blocks.packing import Part
+from pellucid.blocks.packing import NamedTable
 from pellucid.blocks.quantized import Int8Linear
 from pellucid.blocks.run import Pass
-from pellucid.blocks.steps import KINDS, Kernels, Plain
+from pellucid.blocks.steps import KINDS, Kernels, PlainTable
 from pellucid.blocks.widened import WidenedLinear
-from pellucid.machine import features
+from pellucid.machine import processor_features
 
 FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
 """Rows of x up to which a table is read as it stands, by the kind of its numbers; what reads it once for many rows is
@@ -48,28 +48,28 @@ It goes by the batch alone: what a text is given does not depend on what the pro
 worth the seconds in which kernels are compiled."""
 
 
-def mixes(dtype: torch.dtype) -> bool:
+def has_attention_kernel(dtype: torch.dtype) -> bool:
     """Whether attention of many positions, in this kind of number, may be a kernel's."""
-    return _by_vectors(dtype) and installed()
+    return _kernel_is_faster(dtype) and installed()
 
 
 @functools.cache
-def _by_vectors(dtype: torch.dtype) -> bool:
+def _kernel_is_faster(dtype: torch.dtype) -> bool:
     """Whether a kernel of ours is known to be quicker than PyTorch's: where a vector holds 16 numbers, and the
     processor has no tiles of bfloat16, of which PyTorch makes use."""
-    known = features()
+    known = processor_features()
     return "avx512" in known and (dtype == torch.float32 or (dtype == torch.bfloat16 and "amx" not in known))
 
 
-def _steps_for(*numbers: Tensor | None) -> Kernels | None:
+def _kernels_for(*numbers: Tensor | None) -> Kernels | None:
     """The compiled steps, where these may go through them."""
     return None if is_differentiated(*numbers) else usable_kernels()
 
 
-class CompiledLinear(Unheard):
+class CompiledLinear(Hookless):
     """A linear map, and an activation behind it: `many` for many rows, the plain tables for few."""
 
-    def __init__(self, many: nn.Module, tables: Sequence[Plain], activation: str | None = None) -> None:
+    def __init__(self, many: nn.Module, tables: Sequence[PlainTable], activation: str | None = None) -> None:
         super().__init__()
         self.many, self.tables, self.activation = many, tuple(tables), activation
         self.few, self.in_features = FEW[tables[0].numbers.dtype], tables[0].numbers.shape[1]
@@ -77,7 +77,7 @@ class CompiledLinear(Unheard):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], of few rows of kind `dtype`"""
-        steps = _steps_for(x)
+        steps = _kernels_for(x)
         if steps is None or x.numel() > self.few * self.in_features or x.shape[-1:] != (self.in_features,):
             return self.many(x)  # which also says that x is of another width
         product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
@@ -87,18 +87,20 @@ class CompiledLinear(Unheard):
     __call__ = forward
 
 
-def for_few(many: nn.Module, weights: Sequence[Part], biases: Sequence[Part], activation: str | None) -> nn.Module:
+def compiled_linear(
+    many: nn.Module, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None
+) -> nn.Module:
     """A packed map with the tables that it was made from beside it, where kernels read tables of their kind."""
     if isinstance(many, Int8Linear):
         bias = None if many.bias is None else many.bias.float()
-        return CompiledLinear(many, [Plain(many.codes, many.scale.float(), bias)])
+        return CompiledLinear(many, [PlainTable(many.codes, many.scale.float(), bias)])
     if not isinstance(many, PackedLinear | WidenedLinear):
         return many
-    if many.stored not in KINDS or any(part.parameter.dtype != many.stored for part in weights):
+    if many.table_dtype not in KINDS or any(part.parameter.dtype != many.table_dtype for part in weights):
         return many
     offsets = [part.parameter.float().contiguous() for part in biases] if biases else [None] * len(weights)
     tables = [
-        Plain(part.parameter.contiguous(), None, offset, part.paired or 0)
+        PlainTable(part.parameter.contiguous(), None, offset, part.rotary_width or 0)
         for part, offset in zip(weights, offsets, strict=True)
     ]
     return CompiledLinear(many, tables, activation)
@@ -110,10 +112,10 @@ class CompiledRMSNorm(PackedRMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
         weight: Any = self._parameters["weight"]  # by its name it takes as long as half of this step
-        steps = _steps_for(x, weight)
+        steps = _kernels_for(x, weight)
         if steps is None or x.shape[-1:] != weight.shape or x.numel() > MOST * len(weight):
             return super().forward(x)  # which also says that x is of another width
-        gain = self.gain_now()
+        gain = self.current_gain()
         return steps.norm(x.float().contiguous(), gain, self.eps * len(gain))
 
     __call__ = forward
@@ -122,12 +124,12 @@ class CompiledRMSNorm(PackedRMSNorm):
 class CompiledGatedFeedForward(PackedGatedFeedForward):
     """Of few rows the gate in one step."""
 
-    def gated(self, both: Tensor) -> Tensor:
+    def apply_gate(self, both: Tensor) -> Tensor:
         """Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
-        steps = _steps_for(both)
+        steps = _kernels_for(both)
         if steps is None or self.activation is not F.silu or both.numel() > MOST * both.shape[-1]:
-            return super().gated(both)
-        return steps.gated(both)
+            return super().apply_gate(both)
+        return steps.gated_activation(both)
 
 
 class CompiledAttention(PackedAttention):
@@ -136,22 +138,22 @@ class CompiledAttention(PackedAttention):
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         rows, _, seq, width = query.shape
-        alike = bias is None and run.lengths is None and (run.mask is None or run.mask.shape[1:3] == (1, 1))
+        alike = bias is None and run.text_lengths is None and (run.mask is None or run.mask.shape[1:3] == (1, 1))
         enough = MANY if run.cache is None else PROMPT
-        many = seq > 1 and rows * seq >= enough and value.shape[-1] == width and _by_vectors(query.dtype)
-        if not (alike and many and (steps := _steps_for(query, key, value))):
+        many = seq > 1 and rows * seq >= enough and value.shape[-1] == width and _kernel_is_faster(query.dtype)
+        if not (alike and many and (steps := _kernels_for(query, key, value))):
             return super()._fused(query, key, value, bias, run)
         mask = None if run.mask is None else run.mask[:, 0, 0]
-        return steps.mix(query, key, value, mask, self.scale, causal=run.causal).transpose(1, 2)
+        return steps.attend_many(query, key, value, mask, self.scale, causal=run.causal).transpose(1, 2)
 
-    def _narrows(self, x: Tensor, run: Pass) -> bool:
-        return super()._narrows(x, run) and not (run.cache and _by_vectors(x.dtype) and usable_kernels())
+    def _prefers_bfloat16(self, x: Tensor, run: Pass) -> bool:
+        return super()._prefers_bfloat16(x, run) and not (run.cache and _kernel_is_faster(x.dtype) and usable_kernels())
 
-    def seen(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
+    def attend_to_cache(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch widths"]  ->  Float[Tensor, "batch heads*width"]"""
-        steps = _steps_for(product, remembered.memory)
+        steps = _kernels_for(product, remembered.memory)
         if steps is None or self.num_heads >= ALIKE * self.num_key_value_heads:
-            return super().seen(product, run, remembered)
+            return super().attend_to_cache(product, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
         heads, shared = self.num_heads, self.num_key_value_heads
         return steps.attend(product, remembered, heads, shared, self.scale, run.rotation, mask)
@@ -163,11 +165,11 @@ class CompiledPostNormLayer(PackedPostNormLayer):
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        many = x.shape[0] * x.shape[1] >= MANY and _by_vectors(x.dtype)
+        many = x.shape[0] * x.shape[1] >= MANY and _kernel_is_faster(x.dtype)
         plain = run.watch is None and self.cross_attention is None
         if not (many and plain):
             return super().forward(x, run)
-        normed = _add_norm(run.going_on(x), self._look_back(x, run), self.attention_norm)
+        normed = _add_norm(run.output_positions(x), self._self_attention(x, run), self.attention_norm)
         return _add_norm(normed, self.feed_forward(normed, run), self.feed_forward_norm)
 
     __call__ = forward
@@ -178,11 +180,14 @@ def _add_norm(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
     bfloat16."""
     if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or is_hooked(norm):
         return norm(x + y)
-    alike, steps = x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype, _steps_for(x, y, norm.weight, norm.bias)
+    alike, steps = (
+        x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype,
+        _kernels_for(x, y, norm.weight, norm.bias),
+    )
     return steps.add_norm(x, y, norm) if alike and steps else norm(x + y)
 
 
-INSTEAD: dict[type[nn.Module], type[nn.Module]] = {
+COMPILED: dict[type[nn.Module], type[nn.Module]] = {
     PackedRMSNorm: CompiledRMSNorm,
     PackedGatedFeedForward: CompiledGatedFeedForward,
     PackedAttention: CompiledAttention,
@@ -190,5 +195,5 @@ INSTEAD: dict[type[nn.Module], type[nn.Module]] = {
 }
 """Blocks by the packed ones whose work they do."""
 
-FOR_MANY = (PackedAttention, PackedPostNormLayer)
+COMPILED_FOR_PROMPTS = (PackedAttention, PackedPostNormLayer)
 """Those of them that are asked for many positions, whether the model writes or not."""

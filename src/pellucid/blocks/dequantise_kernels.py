@@ -9,19 +9,19 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pellucid.blocks.calls import GROUP, LANES, Spelled
+from pellucid.blocks.calls import GROUP, LANES, Dequantise
 from pellucid.blocks.numba_language import (
     bytes_at,
     float32,
+    from_bfloat16,
     halves_at,
     int32,
     int64,
     kernel,
     thread_count,
     thread_number,
-    widened,
 )
-from pellucid.blocks.simd import NUMBERS, VECTOR, WHOLES, Vectors, same
+from pellucid.blocks.simd import NUMBERS, VECTOR, WHOLES, VectorBuilder, splat
 
 _WORD, _HALVES = ir.IntType(64), ir.VectorType(ir.IntType(16), VECTOR)
 _FOURS, _BYTES = ir.VectorType(ir.IntType(32), VECTOR // 4), ir.VectorType(ir.IntType(8), VECTOR)
@@ -29,9 +29,9 @@ _FOURS, _BYTES = ir.VectorType(ir.IntType(32), VECTOR // 4), ir.VectorType(ir.In
 
 def _halves(builder: ir.IRBuilder, numbers: Any) -> Any:
     """As bfloat16: the nearest, of two as near the even one. None of them is NaN."""
-    bits, shift = builder.bitcast(numbers, WHOLES), same(16, WHOLES)
-    even = builder.and_(builder.lshr(bits, shift), same(1, WHOLES))
-    rounded = builder.add(bits, builder.add(even, same(0x7FFF, WHOLES)))
+    bits, shift = builder.bitcast(numbers, WHOLES), splat(16, WHOLES)
+    even = builder.and_(builder.lshr(bits, shift), splat(1, WHOLES))
+    rounded = builder.add(bits, builder.add(even, splat(0x7FFF, WHOLES)))
     return builder.trunc(builder.lshr(rounded, shift), _HALVES)
 
 
@@ -43,18 +43,18 @@ def _group() -> Any:
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
         words, scale, zero, narrow, out = given
-        write, half = Vectors(builder), GROUP // 2
-        scales, zeros = write.filled(scale), write.filled(zero)
+        write, half = VectorBuilder(builder), GROUP // 2
+        scales, zeros = write.broadcast(scale), write.broadcast(zero)
         for first in range(0, half, VECTOR):
             four = ir.Constant(_FOURS, ir.Undefined)
             for i in range(VECTOR // 4):
-                place = write.place(words, _WORD((first // 4 + i) * LANES), ir.IntType(32))
+                place = write.pointer(words, _WORD((first // 4 + i) * LANES), ir.IntType(32))
                 four = builder.insert_element(four, builder.load(place, align=4), ir.IntType(32)(i))
             both = builder.bitcast(four, _BYTES)
             mask, shift = (ir.Constant(_BYTES, [number] * VECTOR) for number in (15, 4))
             for codes, column in ((builder.and_(both, mask), first), (builder.lshr(both, shift), half + first)):
-                steps = builder.fsub(builder.uitofp(codes, NUMBERS), same(8.0))
-                numbers = write.onto(zeros, steps, scales)
+                steps = builder.fsub(builder.uitofp(codes, NUMBERS), splat(8.0))
+                numbers = write.multiply_add(zeros, steps, scales)
                 with builder.if_else(cgutils.is_true(builder, narrow)) as (narrowly, widely):
                     with narrowly:
                         at = builder.inttoptr(builder.add(out, _WORD(2 * column)), _HALVES.as_pointer())
@@ -69,19 +69,24 @@ def _group() -> Any:
 _spell = _group()
 
 
-@kernel(Spelled)
+@kernel(Dequantise)
 def spelled(call: Any) -> None:
     """The numbers that a table of 4 bits stands for, whose rows the threads share."""
-    said = carray(call, (1,))[0]
-    width, blocks, groups, each = said.width, said.rows // LANES, said.width // GROUP, 2 if said.narrow else 4
+    arguments = carray(call, (1,))[0]
+    width, blocks, groups, each = (
+        arguments.width,
+        arguments.rows // LANES,
+        arguments.width // GROUP,
+        2 if arguments.narrow else 4,
+    )
     me, threads = int64(thread_number()), int64(thread_count())
-    scales = carray(bytes_at(said.scales), (blocks, groups, 2, LANES))
-    factors = carray(halves_at(said.factors), (2, said.of))
+    scales = carray(bytes_at(arguments.scales), (blocks, groups, 2, LANES))
+    factors = carray(halves_at(arguments.factors), (2, arguments.of))
     for row in range(blocks * me // threads * LANES, blocks * (me + 1) // threads * LANES):
         block, lane = row // LANES, row % LANES
-        per_square, per_zero = widened(factors[0, row]), widened(factors[1, row])
+        per_square, per_zero = from_bfloat16(factors[0, row]), from_bfloat16(factors[1, row])
         for group in range(groups):
             s, z = float32(int32(scales[block, group, 0, lane]) & int32(255)), float32(scales[block, group, 1, lane])
-            words = said.codes + 4 * ((block * groups + group) * 4 * LANES + lane)
-            out = said.out + each * (row * width + group * GROUP)
-            _spell(words, s * s * per_square, z * abs(z) * per_zero, said.narrow, out)
+            words = arguments.codes + 4 * ((block * groups + group) * 4 * LANES + lane)
+            out = arguments.out + each * (row * width + group * GROUP)
+            _spell(words, s * s * per_square, z * abs(z) * per_zero, arguments.narrow, out)

@@ -16,13 +16,13 @@ from torch import Tensor
 
 POOL = 1 << 22
 """Numbers of a pool. A mask has half of them at most; a larger one is made of several."""
-LASTS = 64
+STEPS_PER_POOL = 64
 """Steps that a pool is used for."""
-DRAWN = 64
+OFFSETS_PER_DRAW = 64
 """Places that are drawn at once."""
 
 
-class Chance:
+class DropoutMasks:
     """A source of masks: a function of the seed, the step, the piece, and of how many were asked for since `begin`.
 
     No generator but its own is touched. Within a piece no two masks begin at the same place, so no two are equal.
@@ -33,17 +33,17 @@ class Chance:
     def __init__(self, seed: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
         self.seed, self.dtype, self.device = seed, dtype, device
         self._pools: dict[float, Tensor] = {}
-        self._age = -1
+        self._pool_number = -1
         self.begin(0, 0)
 
     def begin(self, step: int, piece: int) -> None:
         """From here on, chance is that of a piece of a step."""
-        if step // LASTS != self._age:
-            self._age = step // LASTS
+        if step // STEPS_PER_POOL != self._pool_number:
+            self._pool_number = step // STEPS_PER_POOL
             self._pools.clear()
-        self._source = torch.Generator().manual_seed(number_of(self.seed, "places", step, piece))
-        self._places: list[int] = []
-        self.asked = 0
+        self._generator = torch.Generator().manual_seed(derived_seed(self.seed, "places", step, piece))
+        self._offsets: list[int] = []
+        self.masks_taken = 0
 
     def mask(self, shape: Sequence[int], share: float) -> Tensor:
         """What numbers of this shape are multiplied with: 0 in `share` of the places, else 1 / (1 - share).
@@ -52,24 +52,24 @@ class Chance:
         """
         count, longest = math.prod(shape), POOL // 2
         if count <= longest:
-            return self._stretch(count, share).view(*shape)
-        parts = [self._stretch(min(longest, count - i), share) for i in range(0, count, longest)]
+            return self._mask_slice(count, share).view(*shape)
+        parts = [self._mask_slice(min(longest, count - i), share) for i in range(0, count, longest)]
         return torch.cat(parts).view(*shape)
 
-    def _stretch(self, count: int, share: float) -> Tensor:
+    def _mask_slice(self, count: int, share: float) -> Tensor:
         if share not in self._pools:
-            self._pools[share] = self._drawn(share)
-        while self.asked >= len(self._places):
-            drawn = torch.randint(POOL // 2 + 1, (DRAWN,), generator=self._source, device="cpu").tolist()
-            self._places = list(dict.fromkeys(self._places + drawn))
-        place = self._places[self.asked]
-        self.asked += 1
+            self._pools[share] = self._draw_pool(share)
+        while self.masks_taken >= len(self._offsets):
+            drawn = torch.randint(POOL // 2 + 1, (OFFSETS_PER_DRAW,), generator=self._generator, device="cpu").tolist()
+            self._offsets = list(dict.fromkeys(self._offsets + drawn))
+        place = self._offsets[self.masks_taken]
+        self.masks_taken += 1
         return self._pools[share][place : place + count]
 
-    def _drawn(self, share: float) -> Tensor:
+    def _draw_pool(self, share: float) -> Tensor:
         """A whole pool. Where 1 / (1 - share) is no number of the kind, its two neighbours stand for it, mixed so that
         the mean is right."""
-        source = torch.Generator().manual_seed(number_of(self.seed, "pool", self._age, share))
+        source = torch.Generator().manual_seed(derived_seed(self.seed, "pool", self._pool_number, share))
         kept = torch.empty(POOL, dtype=torch.float32, device="cpu").bernoulli_(1.0 - share, generator=source)
         scale = 1.0 / (1.0 - share)
         if torch.finfo(self.dtype).bits >= 32:
@@ -80,6 +80,6 @@ class Chance:
         return above.mul_(between).add_(below).mul_(kept).to(self.device, self.dtype)
 
 
-def number_of(*words: object) -> int:
+def derived_seed(*words: object) -> int:
     """A number that follows from some words: 0 to 2^63 - 1, everywhere the same."""
     return int.from_bytes(hashlib.blake2b(repr(words).encode(), digest_size=8).digest(), "little") >> 1

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks.position import LearnedPositions, NoPositions, SinusoidalPositions, Table, WordPositions
+from pellucid.blocks.position import LearnedPositions, NoPositions, PaddingAwarePositions, SinusoidalPositions, Table
 from pellucid.blocks.run import Pass
 
-Positions = LearnedPositions | WordPositions | SinusoidalPositions | NoPositions
+Positions = LearnedPositions | PaddingAwarePositions | SinusoidalPositions | NoPositions
 
 
 class Embeddings(nn.Module):
@@ -68,13 +68,13 @@ class Embeddings(nn.Module):
         """
         run = run or Pass()
         token = self.token(input_ids)
-        stream = run.see("token", token if self.scale == 1.0 else token * self.scale)
+        stream = run.observe("token", token if self.scale == 1.0 else token * self.scale)
         if self.type is not None:
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-            stream = stream + run.see("type", self.type(types))
+            stream = stream + run.observe("type", self.type(types))
         if places is None:
             places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         position = self.position(places, input_ids)
         if position is not None:
-            stream = stream + run.see("position", position.to(stream.dtype))
-        return run.see("output", self.projection(self.dropout(self.norm(stream))))
+            stream = stream + run.observe("position", position.to(stream.dtype))
+        return run.observe("output", self.projection(self.dropout(self.norm(stream))))

@@ -44,9 +44,9 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        pre = run.see("pre", self.up(x))  # [batch, seq, inner]
-        hidden = run.see("hidden", self.activation(pre))
-        return run.see("output", self.dropout(self.down(self.activation_dropout(hidden))))
+        pre = run.observe("pre", self.up(x))  # [batch, seq, inner]
+        hidden = run.observe("hidden", self.activation(pre))
+        return run.observe("output", self.dropout(self.down(self.activation_dropout(hidden))))
 
 
 class GatedFeedForward(FeedForward):
@@ -73,7 +73,7 @@ class GatedFeedForward(FeedForward):
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        gate = run.see("gate", self.activation(self.gate(x)))  # [batch, seq, inner]
-        pre = run.see("pre", self.up(x))
-        hidden = run.see("hidden", gate * pre)
-        return run.see("output", self.dropout(self.down(self.activation_dropout(hidden))))
+        gate = run.observe("gate", self.activation(self.gate(x)))  # [batch, seq, inner]
+        pre = run.observe("pre", self.up(x))
+        hidden = run.observe("hidden", gate * pre)
+        return run.observe("output", self.dropout(self.down(self.activation_dropout(hidden))))

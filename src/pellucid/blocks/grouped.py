@@ -24,9 +24,9 @@ from torch import Tensor
 from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.calls import GROUP, LANES
 from pellucid.blocks.hooks import is_differentiated
-from pellucid.blocks.quantized import LinearOfFewBits, OfFewBits
+from pellucid.blocks.quantized import LowBitLinear, LowBitModule
 from pellucid.blocks.rounding import TINY, codes_of_4_bits, pairs_of, scales_of
-from pellucid.machine import fastest_dtype, multiplies_bytes
+from pellucid.machine import fastest_dtype, has_int8_products
 
 STRIP, MANY = 64, 96
 """Rows of x that are multiplied by a table at a time: they stay near the processor. And from how many on a table of 4
@@ -48,7 +48,7 @@ class Grouped(NamedTuple):
     factors: Tensor
 
 
-class GroupedLinear(LinearOfFewBits):
+class GroupedLinear(LowBitLinear):
     """A linear map with 4 or 6 bits per number, whose results are float32."""
 
     def __init__(self, codes: Tensor, scales: Tensor, factors: Tensor, bias: Tensor | None = None) -> None:
@@ -61,14 +61,16 @@ class GroupedLinear(LinearOfFewBits):
     def product(self, x: Tensor) -> Tensor:
         x = x.float().contiguous()
         steps, rows = usable_kernels(), x.shape[0]
-        if steps is None or is_differentiated(x) or (rows >= MANY and self.bits == 4 and _sooner_as_real(x.device)):
-            return _real_product(x, Grouped(self.codes, self.scales, self.factors))
+        if steps is None or is_differentiated(x) or (rows >= MANY and self.bits == 4 and _float_is_faster(x.device)):
+            return _dequantised_product(x, Grouped(self.codes, self.scales, self.factors))
         if rows <= STRIP:
-            return steps.coded(x, self.codes, self.scales, self.factors)
-        return torch.cat([steps.coded(some, self.codes, self.scales, self.factors) for some in x.split(STRIP)])
+            return steps.low_bit_product(x, self.codes, self.scales, self.factors)
+        return torch.cat(
+            [steps.low_bit_product(some, self.codes, self.scales, self.factors) for some in x.split(STRIP)]
+        )
 
 
-class GroupedTable(OfFewBits):
+class GroupedTable(LowBitModule):
     """A row of numbers per id, 6 bits each; a `GroupedLinear` may share it."""
 
     def __init__(self, codes: Tensor, scales: Tensor, factors: Tensor) -> None:
@@ -84,28 +86,30 @@ class GroupedTable(OfFewBits):
         """Int[Tensor, "..."]  ->  Float32[Tensor, "... hidden"]"""
         flat = ids.flatten()
         block, lane = flat // LANES, flat % LANES
-        numbers = _numbers(self.codes[block, :, :, lane], self.scales[block, :, :, lane], self.factors[:, flat])
+        numbers = _dequantised_groups(
+            self.codes[block, :, :, lane], self.scales[block, :, :, lane], self.factors[:, flat]
+        )
         return numbers.view(*ids.shape, numbers.shape[-1])
 
 
-def _sooner_as_real(device: torch.device) -> bool:
+def _float_is_faster(device: torch.device) -> bool:
     """Whether many rows are multiplied sooner by real numbers: in bfloat16, and in float32 where the processor does not
     multiply bytes."""
-    return fastest_dtype(device) == torch.bfloat16 or not multiplies_bytes(device)
+    return fastest_dtype(device) == torch.bfloat16 or not has_int8_products(device)
 
 
-def _real_product(x: Tensor, table: Grouped) -> Tensor:
+def _dequantised_product(x: Tensor, table: Grouped) -> Tensor:
     """x . table^T with real numbers, some rows of the table at a time.
 
     x: Float[Tensor, "many in"]  ->  Float32[Tensor, "many out"]
     """
     real, out = fastest_dtype(x.device), table.factors.shape[1]
     x, some = x.to(real), [slice(start, start + AT_ONCE) for start in range(0, out, AT_ONCE)]
-    parts = [F.linear(x, real_numbers(table, rows, real)).float() for rows in some]
+    parts = [F.linear(x, dequantised(table, rows, real)).float() for rows in some]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
-def real_numbers(table: Grouped, rows: slice = slice(None), dtype: torch.dtype = torch.float32) -> Tensor:
+def dequantised(table: Grouped, rows: slice = slice(None), dtype: torch.dtype = torch.float32) -> Tensor:
     """What rows of a table stand for, from the first of a block to the last of one: Float[Tensor, "rows in"]
 
     dtype: float32 or bfloat16
@@ -114,12 +118,12 @@ def real_numbers(table: Grouped, rows: slice = slice(None), dtype: torch.dtype =
     codes, scales, factors = table.codes[blocks], table.scales[blocks], table.factors[:, rows]
     steps = usable_kernels()
     if steps is not None and codes.shape[2] == 4 and not is_differentiated():
-        return steps.spelled(codes, scales, factors, dtype)
+        return steps.dequantised(codes, scales, factors, dtype)
     codes, scales = (one.movedim(-1, 1).flatten(0, 1) for one in (codes, scales))
-    return _numbers(codes, scales, factors).to(dtype)
+    return _dequantised_groups(codes, scales, factors).to(dtype)
 
 
-def _numbers(codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
+def _dequantised_groups(codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
     """Int32[Tensor, "rows groups bits"], UInt8[Tensor, "rows groups 2"], BFloat16[Tensor, "2 rows"]
     ->  Float32[Tensor, "rows groups*32"]
     """
@@ -130,7 +134,7 @@ def _numbers(codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
     if bits == 6:
         places = torch.arange(0, 8, 2, dtype=torch.uint8, device=codes.device)[:, None]
         found = found | ((words[:, :, 4:, None] >> places & 3) << 4).flatten(2)
-    scale, zero = (one[..., None] for one in _stand_for(scales, factors))
+    scale, zero = (one[..., None] for one in _dequantised_scales(scales, factors))
     return ((found.float() - (1 << bits - 1)) * scale + zero).flatten(1)
 
 
@@ -139,21 +143,21 @@ def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
 
     blocks: Float[Tensor, "rows width"] or UInt8[Tensor, "rows width/GROUP*GRID"], a multiple of 16 rows at a time
     """
-    table, start = _empty(rows, width, 4), 0
+    table, start = _empty_table(rows, width, 4), 0
     for block in blocks:
         if block.dtype == torch.uint8:
             codes = pairs_of(block)
             scale, zero = (one.numpy() for one in scales_of(block).float().unbind(-1))
             turned = scale < 0  # scale (q - 8) + zero = -scale ((15 - q) - 8) + zero - scale
             codes = np.where(turned[..., None], ~codes, codes)
-            scales, factors = _told(np.abs(scale), np.where(turned, zero - scale, zero))
+            scales, factors = _quantised_scales(np.abs(scale), np.where(turned, zero - scale, zero))
         else:
             _, scale, zero = (one.numpy() for one in codes_of_4_bits(block.float()))
             alike = scale <= TINY  # groups of one number, zeros above all
-            scales, factors = _told(np.where(alike, 0, scale), np.where(alike, zero - 8 * scale, zero))
-            halves = _codes(block, scales, factors, 4).reshape(*scale.shape, 2, GROUP // 2)
+            scales, factors = _quantised_scales(np.where(alike, 0, scale), np.where(alike, zero - 8 * scale, zero))
+            halves = _nearest_codes(block, scales, factors, 4).reshape(*scale.shape, 2, GROUP // 2)
             codes = halves[:, :, 0] | halves[:, :, 1] << 4
-        start = _lay(table, start, np.ascontiguousarray(codes).view(np.int32), scales, factors)
+        start = _write_rows(table, start, np.ascontiguousarray(codes).view(np.int32), scales, factors)
     return table
 
 
@@ -162,22 +166,24 @@ def to_6_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
 
     blocks: Float[Tensor, "rows width"], a multiple of 16 rows at a time
     """
-    table, start = _empty(rows, width, 6), 0
+    table, start = _empty_table(rows, width, 6), 0
     for block in blocks:
         groups = block.float().numpy().reshape(len(block), -1, GROUP)
         least, most = groups.min(-1), groups.max(-1)
         scale = (most - least) / 63
-        scales, factors = _told(scale, least + 32 * scale)
-        halves = _codes(block, scales, factors, 6).reshape(*scale.shape, 2, 4, 4)  # [rows, groups, half, word, byte]
+        scales, factors = _quantised_scales(scale, least + 32 * scale)
+        halves = _nearest_codes(block, scales, factors, 6).reshape(
+            *scale.shape, 2, 4, 4
+        )  # [rows, groups, half, word, byte]
         lower = halves[:, :, 0] & 15 | halves[:, :, 1] << 4
         places = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
         upper = np.bitwise_or.reduce(halves >> 4 << places, axis=3)
         words = np.concatenate((lower, upper), axis=2).view(np.int32)[..., 0]
-        start = _lay(table, start, words, scales, factors)
+        start = _write_rows(table, start, words, scales, factors)
     return table
 
 
-def _empty(rows: int, width: int, bits: int) -> Grouped:
+def _empty_table(rows: int, width: int, bits: int) -> Grouped:
     blocks, groups = rows // LANES, width // GROUP
     return Grouped(
         torch.empty(blocks, groups, bits, LANES, dtype=torch.int32, device="cpu"),
@@ -186,7 +192,7 @@ def _empty(rows: int, width: int, bits: int) -> Grouped:
     )
 
 
-def _told(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _quantised_scales(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """s and z of each, no scale of which is below 0, and the factors of each row.
 
     Float32[ndarray, "rows groups"]  ->  UInt8[ndarray, "rows groups 2"], Float32[ndarray, "2 rows"]
@@ -198,23 +204,23 @@ def _told(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.stack((s, z.view(np.uint8)), axis=-1), factors
 
 
-def _stand_for(scales: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+def _dequantised_scales(scales: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
     """The way back, but for what was rounded away."""
     per_square, per_zero = factors.float()[..., None]
     s, z = scales[..., 0].float(), scales[..., 1].view(torch.int8).float()
     return s * s * per_square, z * z.abs() * per_zero
 
 
-def _codes(block: Tensor, scales: np.ndarray, factors: np.ndarray, bits: int) -> np.ndarray:
+def _nearest_codes(block: Tensor, scales: np.ndarray, factors: np.ndarray, bits: int) -> np.ndarray:
     """The nearest ones: Float[Tensor, "rows in"], and as `_told` gives them  ->  UInt8[ndarray, "rows groups 32"]"""
-    told = _stand_for(torch.from_numpy(scales), torch.from_numpy(factors))
+    told = _dequantised_scales(torch.from_numpy(scales), torch.from_numpy(factors))
     scale, zero = (one.numpy()[..., None] for one in told)
     groups = block.float().numpy().reshape(len(block), -1, GROUP)
     steps = (groups - zero) / np.maximum(scale, TINY) + (1 << bits - 1)
     return np.rint(steps, out=steps).clip(0, (1 << bits) - 1).astype(np.uint8)
 
 
-def _lay(table: Grouped, start: int, words: np.ndarray, scales: np.ndarray, factors: np.ndarray) -> int:
+def _write_rows(table: Grouped, start: int, words: np.ndarray, scales: np.ndarray, factors: np.ndarray) -> int:
     """Some rows to their place, which begins at `start`; where the next ones begin.
 
     words: Int32[ndarray, "rows groups bits"]; scales, factors: as `_told` gives them

@@ -10,14 +10,14 @@ from torch.autograd import forward_ad
 from pellucid.errors import Argument, InputError
 
 
-def times_written(number: Tensor) -> int:
+def version_of(number: Tensor) -> int:
     """How often PyTorch counts that it was written."""
     return 0 if number.is_inference() else number._version
 
 
-def standing(number: Tensor) -> tuple[int, int]:
+def storage_version(number: Tensor) -> tuple[int, int]:
     """Where its numbers lie, and how often they were written: others, as long as that memory is kept, are others."""
-    return number.data_ptr(), times_written(number)
+    return number.data_ptr(), version_of(number)
 
 
 def is_differentiated(*numbers: Tensor | None) -> bool:
@@ -28,7 +28,7 @@ def is_differentiated(*numbers: Tensor | None) -> bool:
     return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
-def hooks_on_all() -> bool:
+def has_global_hooks() -> bool:
     """Whether every module's call asks a hook, as `register_module_forward_hook` hangs one."""
     return bool(nn.modules.module._has_any_global_hook())
 
@@ -36,7 +36,7 @@ def hooks_on_all() -> bool:
 def is_hooked(module: nn.Module) -> bool:
     """Whether something hangs on this part that its own call alone hears: a hook, before or behind its pass or on its
     way back, or another `forward` that somebody set in place of its class's, as accelerate does; or on all parts."""
-    ahead = module._forward_hooks or module._forward_pre_hooks or hooks_on_all()
+    ahead = module._forward_hooks or module._forward_pre_hooks or has_global_hooks()
     return bool(ahead or module._backward_hooks or module._backward_pre_hooks or has_own_forward(module))
 
 
@@ -60,7 +60,7 @@ def is_written_in(function: Any, *packages: str) -> bool:
     return True
 
 
-class Unheard(nn.Module):
+class Hookless(nn.Module):
     """A part that is called without asking for hooks, which takes as long as a small step of arithmetic: it refuses
     them, so that none is passed over."""
 

@@ -14,7 +14,7 @@ def are_plain(*maps: nn.Module) -> bool:
     return all(type(one).forward is nn.Linear.forward and not is_hooked(one) for one in maps)
 
 
-def adjoin(*linears: nn.Linear) -> None:
+def join_in_memory(*linears: nn.Linear) -> None:
     """Lays the tables of these maps end to end in one memory; each stays a parameter of its own, now a view of it."""
     if not are_plain(*linears) or linears[0].weight.is_meta or len({linear.in_features for linear in linears}) > 1:
         return  # no memory yet, or inputs of different width
@@ -27,29 +27,29 @@ def adjoin(*linears: nn.Linear) -> None:
             part.data = piece
 
 
-def joined(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
+def joint_weight_and_bias(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
     """Weight [all rows, in] and bias [all rows] of these maps as one; without a copy where they lie end to end."""
     weights, biases = [linear.weight for linear in linears], [linear.bias for linear in linears]
     if all(bias is None for bias in biases):
-        return end_to_end(weights), None
-    return end_to_end(weights), end_to_end([offset(linear) for linear in linears])
+        return concatenated(weights), None
+    return concatenated(weights), concatenated([bias_or_zeros(linear) for linear in linears])
 
 
-def offset(linear: Any) -> Tensor:
+def bias_or_zeros(linear: Any) -> Tensor:
     """The bias of a map, 0 where it has none: Float[Tensor, "out"]"""
     weight, bias = linear.weight, linear.bias
     return weight.new_zeros(len(weight)) if bias is None else bias
 
 
-def end_to_end(parts: Sequence[Tensor]) -> Tensor:
+def concatenated(parts: Sequence[Tensor]) -> Tensor:
     """These tables, or biases, one below the other; without a copy where they lie so."""
-    if torch.is_grad_enabled() or not _lie_so(parts):
+    if torch.is_grad_enabled() or not _are_contiguous(parts):
         return torch.cat(list(parts))  # gradients find their way to each part
     rows = sum(len(part) for part in parts)
     return parts[0].as_strided((rows, *parts[0].shape[1:]), parts[0].stride())
 
 
-def _lie_so(parts: Sequence[Tensor]) -> bool:
+def _are_contiguous(parts: Sequence[Tensor]) -> bool:
     first = parts[0]
     memory, place = first.untyped_storage().data_ptr(), first.storage_offset()
     if memory == 0:

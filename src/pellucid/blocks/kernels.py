@@ -10,31 +10,31 @@ from typing import Any
 
 from numba import carray
 
-from pellucid.blocks.calls import BFLOAT16, FLOAT32, Gated, Mix, Norm, Product, Remember
+from pellucid.blocks.calls import BFLOAT16, FLOAT32, AttendOne, GatedActivation, Norm, Product, StoreKeyValue
 from pellucid.blocks.numba_language import (
     bytes_at,
     exponential,
     float32,
     floats_at,
+    from_bfloat16,
     halves_at,
     int64,
     kernel,
     tables_at,
     thread_count,
     thread_number,
-    widened,
 )
 
 
 @kernel(Product)
 def product(call: Any) -> None:
     """x . table^T (x scale) (+ bias) of each table, whose rows the threads share."""
-    said = carray(call, (1,))[0]
-    kind, count, width = said.kind, said.rows, said.width
-    x, out = carray(floats_at(said.x), (count, width)), carray(floats_at(said.out), (count, said.across))
-    tables = carray(tables_at(said.tables), (said.parts,))
+    arguments = carray(call, (1,))[0]
+    kind, count, width = arguments.kind, arguments.rows, arguments.width
+    x, out = carray(floats_at(arguments.x), (count, width)), carray(floats_at(arguments.out), (count, arguments.across))
+    tables = carray(tables_at(arguments.tables), (arguments.parts,))
     me, threads = int64(thread_number()), int64(thread_count())
-    for part in range(said.parts):
+    for part in range(arguments.parts):
         table = tables[part]
         first, rows, head, biased = table.first, table.rows, table.head, table.bias != 0
         real, half = carray(floats_at(table.numbers), (rows, width)), carray(halves_at(table.numbers), (rows, width))
@@ -52,7 +52,7 @@ def product(call: Any) -> None:
                         total += real[row, c] * x[i, c]
                 elif kind == BFLOAT16:
                     for c in range(width):
-                        total += widened(half[row, c]) * x[i, c]
+                        total += from_bfloat16(half[row, c]) * x[i, c]
                 else:
                     for c in range(width):
                         total += float32(whole[row, c]) * x[i, c]
@@ -63,10 +63,10 @@ def product(call: Any) -> None:
 @kernel(Norm)
 def norm(call: Any) -> None:
     """x / sqrt(sum(x^2) + floor) x gain, row by row."""
-    said = carray(call, (1,))[0]
-    rows, width, floor = said.rows, said.width, said.floor
-    x, gain = carray(floats_at(said.x), (rows, width)), carray(floats_at(said.gain), (width,))
-    out = carray(floats_at(said.out), (rows, width))
+    arguments = carray(call, (1,))[0]
+    rows, width, floor = arguments.rows, arguments.width, arguments.floor
+    x, gain = carray(floats_at(arguments.x), (rows, width)), carray(floats_at(arguments.gain), (width,))
+    out = carray(floats_at(arguments.out), (rows, width))
     for row in range(rows):
         total = float32(0.0)
         for c in range(width):
@@ -76,37 +76,50 @@ def norm(call: Any) -> None:
             out[row, c] = x[row, c] * share * gain[c]
 
 
-@kernel(Gated)
+@kernel(GatedActivation)
 def gated(call: Any) -> None:
     """silu(gate) x input."""
-    said = carray(call, (1,))[0]
-    rows, width, narrow = said.rows, said.width, said.narrow
-    both, halves = carray(floats_at(said.both), (rows, 2 * width)), carray(halves_at(said.both), (rows, 2 * width))
-    out = carray(floats_at(said.out), (rows, width))
+    arguments = carray(call, (1,))[0]
+    rows, width, narrow = arguments.rows, arguments.width, arguments.narrow
+    both, halves = (
+        carray(floats_at(arguments.both), (rows, 2 * width)),
+        carray(halves_at(arguments.both), (rows, 2 * width)),
+    )
+    out = carray(floats_at(arguments.out), (rows, width))
     for row in range(rows):
         for c in range(width):
-            gate = widened(halves[row, c]) if narrow else both[row, c]
-            given = widened(halves[row, width + c]) if narrow else both[row, width + c]
+            gate = from_bfloat16(halves[row, c]) if narrow else both[row, c]
+            given = from_bfloat16(halves[row, width + c]) if narrow else both[row, width + c]
             out[row, c] = gate / (float32(1.0) + exponential(-gate)) * given
 
 
-@kernel(Remember)
+@kernel(StoreKeyValue)
 def remember(call: Any) -> None:
     """Turns the queries, x scale, and the keys of one new position of each row, and writes keys and values into memory.
 
     What each row had in `together` stands in `wide` afterwards, turned and scaled.
     """
-    said = carray(call, (1,))[0]
-    rows, asking, shared, width, slot, narrow = said.rows, said.heads, said.shared, said.width, said.slot, said.narrow
-    across, turned, apart = (asking + 2 * shared) * width, said.angles != 0, said.angles_differ
-    given, halves = carray(floats_at(said.together), (rows, across)), carray(halves_at(said.together), (rows, across))
-    flat = carray(floats_at(said.wide), (rows, across))
-    heads = carray(floats_at(said.wide), (rows, across // width, width))
-    memory = carray(floats_at(said.memory), (rows, 2 * shared, said.slots, width))
-    angles, scale = carray(floats_at(said.angles), (rows, width)), said.scale
+    arguments = carray(call, (1,))[0]
+    rows, asking, shared, width, slot, narrow = (
+        arguments.rows,
+        arguments.heads,
+        arguments.shared,
+        arguments.width,
+        arguments.slot,
+        arguments.narrow,
+    )
+    across, turned, apart = (asking + 2 * shared) * width, arguments.angles != 0, arguments.angles_differ
+    given, halves = (
+        carray(floats_at(arguments.together), (rows, across)),
+        carray(halves_at(arguments.together), (rows, across)),
+    )
+    flat = carray(floats_at(arguments.wide), (rows, across))
+    heads = carray(floats_at(arguments.wide), (rows, across // width, width))
+    memory = carray(floats_at(arguments.memory), (rows, 2 * shared, arguments.slots, width))
+    angles, scale = carray(floats_at(arguments.angles), (rows, width)), arguments.scale
     for row in range(rows):
         for c in range(across):
-            flat[row, c] = widened(halves[row, c]) if narrow else given[row, c]
+            flat[row, c] = from_bfloat16(halves[row, c]) if narrow else given[row, c]
         if turned:
             for head in range(asking + shared):
                 for c in range(0, width, 2):
@@ -121,17 +134,27 @@ def remember(call: Any) -> None:
                 memory[row, head, slot, c] = heads[row, asking + head, c]
 
 
-@kernel(Mix)
+@kernel(AttendOne)
 def mix(call: Any) -> None:
     """softmax(query . key) . value of one position of each row, head by head, which the threads share."""
-    said = carray(call, (1,))[0]
-    rows, asking, shared, width, filled = said.rows, said.heads, said.shared, said.width, said.filled
+    arguments = carray(call, (1,))[0]
+    rows, asking, shared, width, filled = (
+        arguments.rows,
+        arguments.heads,
+        arguments.shared,
+        arguments.width,
+        arguments.filled,
+    )
     me, threads = int64(thread_number()), int64(thread_count())
-    heads = carray(floats_at(said.wide), (rows, asking + 2 * shared, width))
-    room = carray(floats_at(said.room), (threads, filled + width))[me]
-    memory = carray(floats_at(said.memory), (rows, 2 * shared, said.slots, width))
-    mask, all_seen, apart = carray(bytes_at(said.mask), (rows, filled)), said.mask == 0, said.mask_differs
-    out = carray(floats_at(said.out), (rows, asking, width))
+    heads = carray(floats_at(arguments.wide), (rows, asking + 2 * shared, width))
+    room = carray(floats_at(arguments.room), (threads, filled + width))[me]
+    memory = carray(floats_at(arguments.memory), (rows, 2 * shared, arguments.slots, width))
+    mask, all_seen, apart = (
+        carray(bytes_at(arguments.mask), (rows, filled)),
+        arguments.mask == 0,
+        arguments.mask_differs,
+    )
+    out = carray(floats_at(arguments.out), (rows, asking, width))
     scores, sums = room[:filled], room[filled:]
     for one in range(rows * asking * me // threads, rows * asking * (me + 1) // threads):
         row, head = one // asking, one % asking

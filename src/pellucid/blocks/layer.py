@@ -28,13 +28,13 @@ class _Layer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_norm = feed_forward_norm
 
-    def _look_back(self, x: Tensor, run: Pass) -> Tensor:
+    def _self_attention(self, x: Tensor, run: Pass) -> Tensor:
         return self.attention(x, run.inside("attention"), bias=run.bias)
 
-    def _look_across(self, attention: Attention, x: Tensor, run: Pass) -> Tensor:
+    def _cross_attention(self, attention: Attention, x: Tensor, run: Pass) -> Tensor:
         if run.memory is None:
             raise InputError("this layer has cross_attention, and the pass no memory: give the encoder's last states")
-        return attention(x, run.looking_across(), memory=run.memory)
+        return attention(x, run.for_cross_attention(), memory=run.memory)
 
 
 class PostNormLayer(_Layer):
@@ -49,14 +49,14 @@ class PostNormLayer(_Layer):
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        x = run.see("residual.pre", x)
-        mid = run.see("residual.mid", run.going_on(x) + self._look_back(x, run))
+        x = run.observe("residual.pre", x)
+        mid = run.observe("residual.mid", run.output_positions(x) + self._self_attention(x, run))
         normed = self.attention_norm(mid)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
-            across = self._look_across(self.cross_attention, normed, run)
-            normed = self.cross_attention_norm(run.see("residual.cross", normed + across))
+            across = self._cross_attention(self.cross_attention, normed, run)
+            normed = self.cross_attention_norm(run.observe("residual.cross", normed + across))
         out = self.feed_forward_norm(normed + self.feed_forward(normed, run.inside("feed_forward")))
-        return run.see("residual.post", out)
+        return run.observe("residual.post", out)
 
 
 class PreNormLayer(_Layer):
@@ -71,10 +71,10 @@ class PreNormLayer(_Layer):
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        x = run.see("residual.pre", x)
-        mid = run.see("residual.mid", run.going_on(x) + self._look_back(self.attention_norm(x), run))
+        x = run.observe("residual.pre", x)
+        mid = run.observe("residual.mid", run.output_positions(x) + self._self_attention(self.attention_norm(x), run))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
-            across = self._look_across(self.cross_attention, self.cross_attention_norm(mid), run)
-            mid = run.see("residual.cross", mid + across)
+            across = self._cross_attention(self.cross_attention, self.cross_attention_norm(mid), run)
+            mid = run.observe("residual.cross", mid + across)
         out = mid + self.feed_forward(self.feed_forward_norm(mid), run.inside("feed_forward"))
-        return run.see("residual.post", out)
+        return run.observe("residual.post", out)

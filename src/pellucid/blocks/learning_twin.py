@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from pellucid.blocks import backward
 from pellucid.blocks.activation import gelu_new
 from pellucid.blocks.attention import Attention
-from pellucid.blocks.dropout import Chance
+from pellucid.blocks.dropout import DropoutMasks
 from pellucid.blocks.feed_forward import FeedForward
-from pellucid.blocks.joined import offset
+from pellucid.blocks.joined import bias_or_zeros
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
-from pellucid.blocks.mask import additive, combine
+from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.run import Pass
-from pellucid.blocks.twin import copied
+from pellucid.blocks.twin import copy_with_parts
 
 LONGEST = 256
 """Positions up to which attention is a chain of plain products; PyTorch's one kernel takes less memory beyond."""
@@ -31,93 +31,100 @@ FEW = 16
 """A product of so few columns, such as that of labels, costs nothing and is computed in the numbers of its table."""
 
 
-class Lesson:
+class TrainingContext:
     """What all parts of one twin share.
 
-    dtype: of products; parameters stay as they are.  chance: what is dropped.
-    again: whether layers are computed a second time on the way back instead of being remembered.
+    dtype: of products; parameters stay as they are.  dropout_masks: what is dropped.
+    activation_checkpointing: whether layers are computed a second time on the way back instead of being remembered.
     """
 
     def __init__(
-        self, dtype: torch.dtype, *, seed: int = 0, device: torch.device | str = "cpu", again: bool = False
+        self,
+        dtype: torch.dtype,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        activation_checkpointing: bool = False,
     ) -> None:
-        self.dtype, self.device, self.again = dtype, torch.device(device), again
-        self.chance = Chance(seed, dtype, device)
-        self.narrow: backward.Kept = {}
-        self._summand: tuple[Any, ...] = (None,)
+        self.dtype, self.device, self.activation_checkpointing = dtype, torch.device(device), activation_checkpointing
+        self.dropout_masks = DropoutMasks(seed, dtype, device)
+        self.low_precision_tables: backward.LowPrecisionTables = {}
+        self._additive_mask: tuple[Any, ...] = (None,)
 
     def begin(self, step: int, piece: int) -> None:
         """From here on, chance is that of a piece of a step."""
-        self.chance.begin(step, piece)
-        self._summand = (None,)
+        self.dropout_masks.begin(step, piece)
+        self._additive_mask = (None,)
 
-    def product(self, x: Tensor, *linears: Any, dtype: torch.dtype | None = None) -> Tensor:
+    def joint_linear(self, x: Tensor, *linears: Any, dtype: torch.dtype | None = None) -> Tensor:
         """These linear maps of one input, their results side by side: Float[Tensor, "... in"]  ->  "... all out" """
         weights = [linear.weight for linear in linears]
         some = any(linear.bias is not None for linear in linears)
-        biases = [offset(linear) for linear in linears] if some else ()
-        return backward.Product.apply(x, dtype or self.dtype, self.narrow, len(weights), *weights, *biases)
+        biases = [bias_or_zeros(linear) for linear in linears] if some else ()
+        return backward.JointLinear.apply(
+            x, dtype or self.dtype, self.low_precision_tables, len(weights), *weights, *biases
+        )
 
-    def added(self, x: Tensor, part: Tensor, share: float) -> Tensor:
+    def add_with_dropout(self, x: Tensor, part: Tensor, share: float) -> Tensor:
         """x + part, some of which is dropped."""
         if share == 0.0:
             return x + part
-        return backward.Added.apply(x, part, self.kept(part, share))
+        return backward.DropoutAdd.apply(x, part, self.dropout_mask(part, share))
 
-    def kept(self, x: Tensor, share: float) -> Tensor:
+    def dropout_mask(self, x: Tensor, share: float) -> Tensor:
         """A mask for x."""
-        return self.chance.mask(x.shape, share).to(x.dtype)
+        return self.dropout_masks.mask(x.shape, share).to(x.dtype)
 
-    def summand(self, run: Pass, seq: int, source: int, like: Tensor) -> Tensor | None:
+    def additive_mask(self, run: Pass, seq: int, source: int, like: Tensor) -> Tensor | None:
         """Who may look at whom, as a summand for scores; made once for all layers."""
         if run.mask is None and not run.causal:
             return None
         state = (run.causal, seq, source, like.dtype)
-        if self._summand[0] != state or self._summand[1] is not run.mask:
-            mask = combine(run.mask, run.causal, seq, source, like.device)
-            self._summand = (state, run.mask, additive(mask, None, like.dtype))
-        return self._summand[2]
+        if self._additive_mask[0] != state or self._additive_mask[1] is not run.mask:
+            mask = combined_mask(run.mask, run.causal, seq, source, like.device)
+            self._additive_mask = (state, run.mask, additive_mask(mask, None, like.dtype))
+        return self._additive_mask[2]
 
-    def through(self, layer: Callable[..., Tensor], x: Tensor, run: Pass) -> Tensor:
+    def run_layer(self, layer: Callable[..., Tensor], x: Tensor, run: Pass) -> Tensor:
         """A layer's result; where layers are computed again, all that is dropped in between is dropped again."""
-        if not (self.again and torch.is_grad_enabled()):
+        if not (self.activation_checkpointing and torch.is_grad_enabled()):
             return layer(x, run)
         from torch.utils.checkpoint import checkpoint
 
-        asked = self.chance.asked
+        masks_taken = self.dropout_masks.masks_taken
 
         def once(x: Tensor) -> Tensor:
-            self.chance.asked = asked
+            self.dropout_masks.masks_taken = masks_taken
             return layer(x, run)
 
         return checkpoint(once, x, use_reentrant=False, preserve_rng_state=False)
 
 
-def learning(module: nn.Module, lesson: Lesson) -> Any:
+def training_copy(module: nn.Module, context: TrainingContext) -> Any:
     """A copy of `module` that learns its parameters; what holds parameters and nothing else is shared."""
 
     def copy(kind: type[nn.Module]) -> Any:
-        twin = copied(module, kind, lambda name, part: learning(part, lesson))
-        twin.lesson = lesson
+        twin = copy_with_parts(module, kind, lambda name, part: training_copy(part, context))
+        twin.lesson = context
         return twin
 
     match module:
         case PostNormLayer():
-            return copy(LearningPostNormLayer)
+            return copy(TrainingPostNormLayer)
         case PreNormLayer():
-            return copy(LearningPreNormLayer)
+            return copy(TrainingPreNormLayer)
         case Attention():
-            return _attention(copy(LearningAttention))
+            return _attention(copy(TrainingAttention))
         case FeedForward():
             return _feed_forward(copy(type(module)))
         case nn.Linear():
-            return LearningLinear(module, lesson)
+            return TrainingLinear(module, context)
         case nn.Dropout():
-            return LearningDropout(module.p, lesson)
+            return TrainingDropout(module.p, context)
         case RMSNorm() if type(module) is RMSNorm:  # not one whose numbers are computed from others
-            return copy(LearningRMSNorm)
+            return copy(TrainingRMSNorm)
         case nn.LayerNorm() if type(module) is nn.LayerNorm:
-            return copy(LearningLayerNorm)
+            return copy(TrainingLayerNorm)
         case _ if not module._modules:
             return module
     return copy(type(module))
@@ -139,14 +146,14 @@ def _feed_forward(twin: Any) -> Any:
     return twin
 
 
-class LearningLinear(nn.Module):
+class TrainingLinear(nn.Module):
     """A linear map, its three products by the quickest library. The plain map is asked for its numbers at each pass,
     since they may be computed from others."""
 
     plain: Any
     lesson: Any
 
-    def __init__(self, plain: nn.Linear, lesson: Lesson) -> None:
+    def __init__(self, plain: nn.Linear, lesson: TrainingContext) -> None:
         super().__init__()
         self.__dict__ |= {"plain": plain, "lesson": lesson}  # no part of the twin: its parameters have names already
 
@@ -166,27 +173,27 @@ class LearningLinear(nn.Module):
         return self.lesson.product(x, self, dtype=self.plain.weight.dtype if few else None)
 
 
-class LearningDropout(nn.Module):
+class TrainingDropout(nn.Module):
     """Sets a share `p` of numbers to zero and the others up; always, since only a learner asks."""
 
-    def __init__(self, p: float, lesson: Lesson) -> None:
+    def __init__(self, p: float, lesson: TrainingContext) -> None:
         super().__init__()
         self.p, self.lesson = p, lesson
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape  ->  the same"""
-        return x if self.p == 0.0 else backward.Dropped.apply(x, self.lesson.kept(x, self.p))  # pyrefly: ignore
+        return x if self.p == 0.0 else backward.DropoutMultiply.apply(x, self.lesson.dropout_mask(x, self.p))  # pyrefly: ignore
 
 
-class LearningRMSNorm(RMSNorm):
+class TrainingRMSNorm(RMSNorm):
     """The same in fewer steps."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
-        return backward.RootMeanSquare.apply(x, self.weight, self.eps)
+        return backward.RMSNormalise.apply(x, self.weight, self.eps)
 
 
-class LearningLayerNorm(nn.LayerNorm):
+class TrainingLayerNorm(nn.LayerNorm):
     """The same in the numbers of its own weight: of a product in half precision, GPUs take no norm by a wide one."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -194,11 +201,11 @@ class LearningLayerNorm(nn.LayerNorm):
         return super().forward(input.to(self.weight.dtype))
 
 
-class LearningAttention(Attention):
+class TrainingAttention(Attention):
     """One product for query, key and value, or two where the first position alone asks; and between the maps plain
     products and softmax, as one step with its way back."""
 
-    lesson: Lesson
+    lesson: TrainingContext
     share: float
 
     def forward(
@@ -210,64 +217,66 @@ class LearningAttention(Attention):
         if self.share == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > LONGEST**2):
             return super().forward(x, run, memory=memory, bias=bias)
         if memory is None and (not run.first or run.rotation is not None):
-            own, other = self._product(x), None
+            own, other = self._project_inputs(x), None
         else:
-            own = lesson.product(run.going_on(x), self.query)
-            other = lesson.product(x if memory is None else memory, self.key, self.value)
-            bias = bias if bias is None else run.going_on(bias, 2)
+            own = lesson.joint_linear(run.output_positions(x), self.query)
+            other = lesson.joint_linear(x if memory is None else memory, self.key, self.value)
+            bias = bias if bias is None else run.output_positions(bias, 2)
         kept, seq = None, own.shape[1]
         if self.share:
-            kept = lesson.chance.mask((len(x), self.num_heads, seq, source), self.share).to(own.dtype)
-        summand, turn = lesson.summand(run, seq, source, own), None if memory is not None else run.rotation
-        form = backward.Heads(self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale)
-        mixed = backward.Mix.apply(own, other, bias, summand, turn, kept, form)
-        return self.output(run.going_on(mixed))
+            kept = lesson.dropout_masks.mask((len(x), self.num_heads, seq, source), self.share).to(own.dtype)
+        summand, turn = lesson.additive_mask(run, seq, source, own), None if memory is not None else run.rotation
+        form = backward.HeadLayout(
+            self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale
+        )
+        mixed = backward.AttentionProduct.apply(own, other, bias, summand, turn, kept, form)
+        return self.output(run.output_positions(mixed))
 
-    def _product(self, x: Tensor) -> Tensor:
-        return self.lesson.product(x, self.query, self.key, self.value)
+    def _project_inputs(self, x: Tensor) -> Tensor:
+        return self.lesson.joint_linear(x, self.query, self.key, self.value)
 
-    def _mix(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """What was turned is of the kind of the value again."""
-        return super()._mix(query.to(value.dtype), key.to(value.dtype), value, bias, run)
+        return super()._attend(query.to(value.dtype), key.to(value.dtype), value, bias, run)
 
 
-class LearningLayer(nn.Module):
+class TrainingLayer(nn.Module):
     """What both kinds of layers have: what is dropped and the sum are one step, and the stream stays float32 where
     products are narrower."""
 
-    lesson: Lesson
+    lesson: TrainingContext
     attention: Any
     cross_attention: Any
     feed_forward: Any
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        return self.lesson.through(self._step, x, run or Pass())
+        return self.lesson.run_layer(self._forward_layer, x, run or Pass())
 
     @abstractmethod
-    def _step(self, x: Tensor, run: Pass) -> Tensor:
+    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
         """The layer itself, once or, for `Lesson.again`, twice."""
 
 
-class LearningPostNormLayer(LearningLayer, PostNormLayer):
+class TrainingPostNormLayer(TrainingLayer, PostNormLayer):
     """Norms after the sums."""
 
-    def _step(self, x: Tensor, run: Pass) -> Tensor:
-        added, own, across = self.lesson.added, self.attention, self.cross_attention
-        x = self.attention_norm(added(run.going_on(x), own(x, run, bias=run.bias), own.output_share))
+    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
+        added, own, across = self.lesson.add_with_dropout, self.attention, self.cross_attention
+        x = self.attention_norm(added(run.output_positions(x), own(x, run, bias=run.bias), own.output_share))
         if across is not None and self.cross_attention_norm is not None:
-            found = across(x, run.looking_across(), memory=run.memory)
+            found = across(x, run.for_cross_attention(), memory=run.memory)
             x = self.cross_attention_norm(added(x, found, across.output_share))
         return self.feed_forward_norm(added(x, self.feed_forward(x), self.feed_forward.share))
 
 
-class LearningPreNormLayer(LearningLayer, PreNormLayer):
+class TrainingPreNormLayer(TrainingLayer, PreNormLayer):
     """Norms inside the branches."""
 
-    def _step(self, x: Tensor, run: Pass) -> Tensor:
-        added, own, across = self.lesson.added, self.attention, self.cross_attention
-        x = added(run.going_on(x), own(self.attention_norm(x), run, bias=run.bias), own.output_share)
+    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
+        added, own, across = self.lesson.add_with_dropout, self.attention, self.cross_attention
+        x = added(run.output_positions(x), own(self.attention_norm(x), run, bias=run.bias), own.output_share)
         if across is not None and self.cross_attention_norm is not None:
-            found = across(self.cross_attention_norm(x), run.looking_across(), memory=run.memory)
+            found = across(self.cross_attention_norm(x), run.for_cross_attention(), memory=run.memory)
             x = added(x, found, across.output_share)
         return added(x, self.feed_forward(self.feed_forward_norm(x)), self.feed_forward.share)

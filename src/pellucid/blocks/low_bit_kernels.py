@@ -24,23 +24,23 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pellucid.blocks.calls import GROUP, LANES, Coded
+from pellucid.blocks.calls import GROUP, LANES, LowBitProduct
 from pellucid.blocks.numba_language import (
     bytes_at,
     float32,
     floats_at,
+    from_bfloat16,
     halves_at,
     int8,
     int32,
     int64,
     kernel,
-    part,
+    kernel_helper,
     thread_count,
     thread_number,
     wholes_at,
-    widened,
 )
-from pellucid.blocks.simd import NUMBERS, VECTOR, WHOLES, Vectors, same
+from pellucid.blocks.simd import NUMBERS, VECTOR, WHOLES, VectorBuilder, splat
 
 VNNI = bool(llvm.get_host_cpu_features().get("avx512vnni" if VECTOR == 16 else "avxvnni"))
 """Whether the processor adds four products of bytes at once, in vectors of this length."""
@@ -60,16 +60,16 @@ _WORD = ir.IntType(64)
 _BYTES = ir.VectorType(ir.IntType(8), VECTOR)
 
 
-def _moved(builder: ir.IRBuilder, words: Any, left: int) -> Any:
+def _shifted(builder: ir.IRBuilder, words: Any, left: int) -> Any:
     """Bits further left, or right."""
-    return builder.shl(words, same(left, WHOLES)) if left >= 0 else builder.lshr(words, same(-left, WHOLES))
+    return builder.shl(words, splat(left, WHOLES)) if left >= 0 else builder.lshr(words, splat(-left, WHOLES))
 
 
-def _within(builder: ir.IRBuilder, words: Any, mask: int) -> Any:
-    return builder.and_(words, same(mask, WHOLES))
+def _masked(builder: ir.IRBuilder, words: Any, mask: int) -> Any:
+    return builder.and_(words, splat(mask, WHOLES))
 
 
-def _fours(builder: ir.IRBuilder, words: list[Any]) -> Iterator[tuple[Any, int, int]]:
+def _bytes_of_codes(builder: ir.IRBuilder, words: list[Any]) -> Iterator[tuple[Any, int, int]]:
     """Codes of a group, four of each lane: a vector with one in each byte, how many bits stand below it there, and the
     column of the first, which the others follow.
 
@@ -79,84 +79,84 @@ def _fours(builder: ir.IRBuilder, words: list[Any]) -> Iterator[tuple[Any, int, 
     for word, half in product(range(4), range(2)):
         four, below = words[word], 4 * half
         if len(words) == 6:
-            lower = _within(builder, _moved(builder, four, -below), 0x0F0F0F0F)
-            upper = _within(builder, _moved(builder, words[4 + half], 4 - 2 * word), 0x30303030)
+            lower = _masked(builder, _shifted(builder, four, -below), 0x0F0F0F0F)
+            upper = _masked(builder, _shifted(builder, words[4 + half], 4 - 2 * word), 0x30303030)
             four, below = builder.or_(lower, upper), 0
         yield four, below, 16 * half + 4 * word
 
 
-class _Given(NamedTuple):
+class _InputRows(NamedTuple):
     """Rows of x, as `_inputs` lays them out: the first one's address, how many numbers further the next one begins, and
     how many groups each has. Reads one number of a group into all lanes."""
 
-    write: Vectors
+    write: VectorBuilder
     address: Any
     step: Any
     groups: Any
 
-    def filled(self, row: int, before: int, group: Any, each: int, place: int, kind: Any = WHOLES) -> Any:
+    def broadcast(self, row: int, before: int, group: Any, each: int, place: int, kind: Any = WHOLES) -> Any:
         """That at `place` of this group, where each group has `each`, behind others of which it has `before`."""
         builder = self.write.builder
         first = builder.add(builder.mul(self.groups, _WORD(before)), builder.mul(group, _WORD(each)))
         at = builder.add(builder.add(builder.mul(self.step, _WORD(row)), first), _WORD(place))
-        number = builder.load(self.write.place(self.address, at, kind.element), align=4)
-        return self.write.filled(number, kind)
+        number = builder.load(self.write.pointer(self.address, at, kind.element), align=4)
+        return self.write.broadcast(number, kind)
 
 
-def _real_totals(given: _Given, rows: int, words: list[Any], group: Any) -> list[tuple[Any, Any]]:
+def _float_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) -> list[tuple[Any, Any]]:
     """sum((q - half) x), half of the range of q, and sum(x), for each row of x."""
-    write, builder, bits = given.write, given.write.builder, len(words)
+    write, builder, bits = inputs.write, inputs.write.builder, len(words)
     apart, top = 4 if rows == 1 else 2, POINT - bits
-    parts = [[same(0.0)] * apart for _ in range(rows)]  # several, as each waits for the one before
-    for four, below, first in _fours(builder, words):
+    parts = [[splat(0.0)] * apart for _ in range(rows)]  # several, as each waits for the one before
+    for four, below, first in _bytes_of_codes(builder, words):
         for byte in range(4):
-            code = _within(builder, _moved(builder, four, top - 8 * byte - below), ((1 << bits) - 1) << top)
-            number = builder.bitcast(builder.or_(code, same(ONE, WHOLES)), NUMBERS)
+            code = _masked(builder, _shifted(builder, four, top - 8 * byte - below), ((1 << bits) - 1) << top)
+            number = builder.bitcast(builder.or_(code, splat(ONE, WHOLES)), NUMBERS)
             for row, sums in enumerate(parts):
-                x = given.filled(row, 0, group, GROUP, first + byte, NUMBERS)
-                sums[byte % apart] = write.onto(sums[byte % apart], number, x)
+                x = inputs.broadcast(row, 0, group, GROUP, first + byte, NUMBERS)
+                sums[byte % apart] = write.multiply_add(sums[byte % apart], number, x)
     found = []
     for row, sums in enumerate(parts):
-        beside = given.filled(row, GROUP, group, 1, 0, NUMBERS)
-        total = write.sum(reduce(write.sum, sums), write.product(beside, same(-1.5)))
-        found.append((write.product(total, same(float(1 << bits))), beside))
+        beside = inputs.broadcast(row, GROUP, group, 1, 0, NUMBERS)
+        total = write.sum(reduce(write.sum, sums), write.product(beside, splat(-1.5)))
+        found.append((write.product(total, splat(float(1 << bits))), beside))
     return found
 
 
-def _whole_totals(given: _Given, rows: int, words: list[Any], group: Any) -> list[tuple[Any, Any]]:
+def _int8_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) -> list[tuple[Any, Any]]:
     """The same of x in units of 254: 254 large + small."""
-    builder, bits, each = given.write.builder, len(words), GROUP // 4
+    builder, bits, each = inputs.write.builder, len(words), GROUP // 4
     kind = ir.FunctionType(WHOLES, [WHOLES] * 3)
     add = builder.module.declare_intrinsic(f"llvm.x86.avx512.vpdpbusd.{32 * VECTOR}", (), kind)
-    beside = [[given.filled(row, 2 * each, group, 2, half) for half in range(2)] for row in range(rows)]
-    parts = [[builder.mul(one, same(-(1 << bits - 1), WHOLES)) for one in row] for row in beside]
-    for four, below, first in _fours(builder, words):
-        codes = _within(builder, _moved(builder, four, -below), 0x0F0F0F0F) if bits == 4 else four
+    beside = [[inputs.broadcast(row, 2 * each, group, 2, half) for half in range(2)] for row in range(rows)]
+    parts = [[builder.mul(one, splat(-(1 << bits - 1), WHOLES)) for one in row] for row in beside]
+    for four, below, first in _bytes_of_codes(builder, words):
+        codes = _masked(builder, _shifted(builder, four, -below), 0x0F0F0F0F) if bits == 4 else four
         for row, halves in enumerate(parts):
             for half in range(2):
-                x = given.filled(row, half * each, group, each, first // 4)
+                x = inputs.broadcast(row, half * each, group, each, first // 4)
                 halves[half] = builder.call(add, [halves[half], codes, x])
 
     def joined(large: Any, small: Any) -> Any:
-        return given.write.onto(builder.sitofp(small, NUMBERS), builder.sitofp(large, NUMBERS), same(254.0))
+        return inputs.write.multiply_add(builder.sitofp(small, NUMBERS), builder.sitofp(large, NUMBERS), splat(254.0))
 
     return [(joined(*total), joined(*sums)) for total, sums in zip(parts, beside, strict=True)]
 
 
 def _tile(bits: int, rows: int) -> Any:
     """`VECTOR` rows of a table by some rows of x, up to the factors of each."""
-    totals = _whole_totals if VNNI else _real_totals
+    totals = _int8_totals if VNNI else _float_totals
 
     def typed(context: Any, codes: Any, scales: Any, x: Any, step: Any, groups: Any, out: Any) -> Any:
         return types.void(*[int64] * 6), generate
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, told: Any) -> Any:
         codes, scales, x, step, groups, out = told
-        write = Vectors(builder)
-        given = _Given(write, x, step, groups)
+        write = VectorBuilder(builder)
+        given = _InputRows(write, x, step, groups)
         scaled = [[cgutils.alloca_once(builder, NUMBERS) for _ in range(2)] for _ in range(rows)]
         for one in [one for row in scaled for one in row]:
-            builder.store(same(0.0), one)
+            builder.store(splat(0.0), one)
 
         def wide(kind: str, group: Any, line: int) -> Any:
             place = builder.mul(builder.add(builder.mul(group, _WORD(2)), _WORD(line)), _WORD(LANES))
@@ -166,9 +166,9 @@ def _tile(bits: int, rows: int) -> Any:
         with cgutils.for_range(builder, groups) as loop:
             first = builder.mul(loop.index, _WORD(bits * LANES))
             places = [builder.add(first, _WORD(word * LANES)) for word in range(bits)]
-            words = [builder.load(write.place(codes, place, WHOLES), align=4) for place in places]
+            words = [builder.load(write.pointer(codes, place, WHOLES), align=4) for place in places]
             scale, zero = wide("uitofp", loop.index, 0), wide("sitofp", loop.index, 1)
-            said = write.product(scale, scale), write.product(zero, write.without_sign(zero))
+            said = write.product(scale, scale), write.product(zero, write.absolute(zero))
             for sums, found in zip(scaled, totals(given, rows, words, loop.index), strict=True):
                 for one, number, by in zip(sums, found, said, strict=True):
                     builder.store(write.sum(builder.load(one), write.product(number, by)), one)
@@ -182,8 +182,8 @@ def _tile(bits: int, rows: int) -> Any:
 _one_of_4, _several_of_4, _one_of_6, _several_of_6 = _tile(4, 1), _tile(4, SEVERAL), _tile(6, 1), _tile(6, SEVERAL)
 
 
-@part
-def _real_inputs(x: Any, width: Any, out: Any) -> Any:
+@kernel_helper
+def _float_inputs(x: Any, width: Any, out: Any) -> Any:
     """A row of x and the sum of each group; its unit is 1."""
     given, groups = carray(floats_at(x), (width,)), width // GROUP
     to, sums = carray(floats_at(out), (width,)), carray(floats_at(out + 4 * width), (groups,))
@@ -196,8 +196,8 @@ def _real_inputs(x: Any, width: Any, out: Any) -> Any:
     return float32(1.0)
 
 
-@part
-def _whole_inputs(x: Any, width: Any, out: Any) -> Any:
+@kernel_helper
+def _int8_inputs(x: Any, width: Any, out: Any) -> Any:
     """A row of x as large and small, and the sum of each group of both; a 254th of its unit, NaN where x has one that
     is no number."""
     given, groups = carray(floats_at(x), (width,)), width // GROUP
@@ -222,36 +222,38 @@ def _whole_inputs(x: Any, width: Any, out: Any) -> Any:
     return float32(np.nan) if strange else unit / float32(254.0)
 
 
-_inputs = _whole_inputs if VNNI else _real_inputs
+_inputs = _int8_inputs if VNNI else _float_inputs
 
 
-@part
-def _write(held: Any, some: Any, units: Any, factors: Any, rows: Any, row: Any, out: Any) -> None:
+@kernel_helper
+def _store_tile(held: Any, some: Any, units: Any, factors: Any, rows: Any, row: Any, out: Any) -> None:
     """What a tile holds of `some` rows of x, x the factors of its rows of the table and their units, to its place."""
     sums, to = carray(floats_at(held), (some, 2, VECTOR)), carray(floats_at(out), (some, rows))
     said, unit = carray(halves_at(factors), (2, rows)), carray(floats_at(units), (some,))
     for i in range(some):
         for lane in range(VECTOR):
-            number = sums[i, 0, lane] * widened(said[0, row + lane]) + sums[i, 1, lane] * widened(said[1, row + lane])
+            number = sums[i, 0, lane] * from_bfloat16(said[0, row + lane]) + sums[i, 1, lane] * from_bfloat16(
+                said[1, row + lane]
+            )
             to[i, row + lane] = number * unit[i]
 
 
-@kernel(Coded)
+@kernel(LowBitProduct)
 def coded(call: Any) -> None:
     """x . table^T of a table in 4 or 6 bits, whose rows the threads share."""
-    said = carray(call, (1,))[0]
-    count, width, rows, bits = said.count, said.width, said.rows, said.bits
+    arguments = carray(call, (1,))[0]
+    count, width, rows, bits = arguments.count, arguments.width, arguments.rows, arguments.bits
     me, threads, groups, step = int64(thread_number()), int64(thread_count()), width // GROUP, width + width // GROUP
-    given = said.room + 4 * me * said.room_each
+    given = arguments.room + 4 * me * arguments.room_each
     units = given + 4 * count * step
     held, unit = units + 4 * count, carray(floats_at(units), (count,))
     for i in range(count):
-        unit[i] = _inputs(said.x + 4 * i * width, width, given + 4 * i * step)
+        unit[i] = _inputs(arguments.x + 4 * i * width, width, given + 4 * i * step)
     blocks = rows // LANES
     for block in range(blocks * me // threads, blocks * (me + 1) // threads):
         for lane in range(0, LANES, VECTOR):
-            codes = said.codes + 4 * (block * groups * bits * LANES + lane)
-            scales = said.scales + 2 * block * groups * LANES + lane
+            codes = arguments.codes + 4 * (block * groups * bits * LANES + lane)
+            scales = arguments.scales + 2 * block * groups * LANES + lane
             i = int64(0)
             while i < count:
                 some, x = int64(SEVERAL) if i + SEVERAL <= count else int64(1), given + 4 * i * step
@@ -263,5 +265,13 @@ def coded(call: Any) -> None:
                     _several_of_4(codes, scales, x, step, groups, held)
                 else:
                     _several_of_6(codes, scales, x, step, groups, held)
-                _write(held, some, units + 4 * i, said.factors, rows, block * LANES + lane, said.out + 4 * i * rows)
+                _store_tile(
+                    held,
+                    some,
+                    units + 4 * i,
+                    arguments.factors,
+                    rows,
+                    block * LANES + lane,
+                    arguments.out + 4 * i * rows,
+                )
                 i += some

@@ -17,17 +17,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pellucid.blocks.code_image import LINKED, NOT_RUN, Image, linked
+from pellucid.blocks.code_image import LINKS_AHEAD, NOT_RUN, Image, link
 from pellucid.errors import InputError, ResourceError
-from pellucid.files import cache, is_own, write_whole
-from pellucid.machine import processor
+from pellucid.files import cache_folder, is_own, write_atomically
+from pellucid.machine import processor_info
 
 log = logging.getLogger("pellucid")
 
 DIGEST = 32
 """Bytes at the beginning of the file that tell whether the rest is whole, and is what its name says."""
 
-WORDED = (
+KERNEL_MODULES = (
     "calls",
     "numba_language",
     "simd",
@@ -49,10 +49,10 @@ def kernels_in_memory() -> "Image | Relinked":
     Raises ImportError where what makes or links them is missing, an error of ours where the code may not be run, or can
     be neither read nor made and kept, and whatever these libraries raise where they are broken.
     """
-    _check_runs()
-    place = _place()
-    code = _kept(place) or _made(place)
-    return Image(code) if LINKED else Relinked(code)
+    _check_executable_memory()
+    place = _cache_path()
+    code = _cached_code(place) or _compile_to(place)
+    return Image(code) if LINKS_AHEAD else Relinked(code)
 
 
 class Relinked:
@@ -61,7 +61,7 @@ class Relinked:
     def __init__(self, code: bytes) -> None:
         import llvmlite.binding as llvm
 
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
@@ -70,19 +70,19 @@ class Relinked:
         return self._engine.get_function_address(kernel)
 
 
-def _target() -> Any:
+def _target_machine() -> Any:
     """This processor, for LLVM."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
-    told = {"reloc": "pic", "codemodel": "small"} if LINKED else {"jit": True}
+    told = {"reloc": "pic", "codemodel": "small"} if LINKS_AHEAD else {"jit": True}
     host = llvm.Target.from_default_triple()
     return host.create_target_machine(llvm.get_host_cpu_name(), features, opt=3, **told)
 
 
-def _check_runs() -> None:
+def _check_executable_memory() -> None:
     """Raises ResourceError where a process may run nothing that it has written itself: LLVM would bring the code into
     memory all the same, and the first call end the process."""
     writes_and_runs = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
@@ -92,34 +92,34 @@ def _check_runs() -> None:
         raise ResourceError(NOT_RUN) from error
 
 
-def _place() -> Path:
+def _cache_path() -> Path:
     """A file for each user, each processor, each wording of the kernels, and each version and setting of what compiles
     them."""
     makers = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
     makers += sorted(f"{name}={said}" for name, said in os.environ.items() if name.startswith("NUMBA_"))
-    about = f"{os.getuid()} {makers} {sorted(processor().items())}"
-    return cache() / f"kernels-{hashlib.sha256(_words() + about.encode()).hexdigest()[:16]}.bin"
+    about = f"{os.getuid()} {makers} {sorted(processor_info().items())}"
+    return cache_folder() / f"kernels-{hashlib.sha256(_kernel_sources() + about.encode()).hexdigest()[:16]}.bin"
 
 
-def _words() -> bytes:
+def _kernel_sources() -> bytes:
     """The kernels and what they are told, as installed: files, parts of an archive, or without their source."""
-    found: list[Any] = [find_spec(f"pellucid.blocks.{name}") for name in WORDED]
+    found: list[Any] = [find_spec(f"pellucid.blocks.{name}") for name in KERNEL_MODULES]
     return b"".join(one.loader.get_data(one.origin) for one in found)
 
 
-def _kept(place: Path) -> bytes | None:
+def _cached_code(place: Path) -> bytes | None:
     """What the file holds; None where there is none, it is not whole, or somebody else could have written it: code is
     run. All is asked of the one file that is open, since another may take its place meanwhile."""
     with contextlib.suppress(OSError):
         opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # neither by a link nor waiting at a pipe
         with os.fdopen(opened, "rb") as file:
-            if _own(os.fstat(opened)):
+            if _is_own_file(os.fstat(opened)):
                 digest, code = file.read(DIGEST), file.read()
                 return code if digest == _digest(place, code) else None
     return None
 
 
-def _own(about: os.stat_result) -> bool:
+def _is_own_file(about: os.stat_result) -> bool:
     """Whether it is a file that nobody else can have written."""
     return stat.S_ISREG(about.st_mode) and is_own(about)
 
@@ -128,27 +128,29 @@ def _digest(place: Path, code: bytes) -> bytes:
     return hashlib.sha256(place.name.encode() + code).digest()
 
 
-def _made(place: Path) -> bytes:
-    _check_keeps(place.parent)
+def _compile_to(place: Path) -> bytes:
+    _check_writable(place.parent)
     from pellucid.blocks.numba_language import object_code
 
-    for name in WORDED:
+    for name in KERNEL_MODULES:
         importlib.import_module(f"pellucid.blocks.{name}")
     log.info("compiling for this processor, once: %s", place)
-    code = object_code(_target())
-    code = linked(code) if LINKED else code
-    write_whole(place, lambda file: file.write(_digest(place, code) + code), rights=stat.S_IRUSR | stat.S_IWUSR)
+    code = object_code(_target_machine())
+    code = link(code) if LINKS_AHEAD else code
+    write_atomically(place, lambda file: file.write(_digest(place, code) + code), rights=stat.S_IRUSR | stat.S_IWUSR)
     return code
 
 
-def _check_keeps(folder: Path) -> None:
+def _check_writable(folder: Path) -> None:
     """Raises InputError where the code could not be kept, before seconds of each process are lost with it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as room:
             room.write(bytes(ROOM))
             room.flush()
-            reason = "" if _own(os.fstat(room.fileno())) else "a file there belongs to others, or they may write it"
+            reason = (
+                "" if _is_own_file(os.fstat(room.fileno())) else "a file there belongs to others, or they may write it"
+            )
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:

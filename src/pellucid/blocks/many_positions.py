@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 from pellucid.blocks import calls
 from pellucid.blocks.checks import kind_of
-from pellucid.blocks.thread_pool import Abreast, placed
+from pellucid.blocks.thread_pool import ThreadedKernels, address_of
 from pellucid.errors import InputError
 
 MANY_OF = ({torch.float32}, {torch.bfloat16})
 """What all numbers are where there are many positions."""
 
 
-class ManySteps(Abreast):
+class ManyPositionKernels(ThreadedKernels):
     """Sums and norms, and attention."""
 
     def add_norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Tensor:
@@ -25,14 +25,14 @@ class ManySteps(Abreast):
         width = x.shape[-1]
         kinds = {one.dtype for one in (x, y, gain, bias)}
         if x.shape != y.shape or gain.shape != (width,) or bias.shape != (width,) or kinds not in MANY_OF:
-            said = ", ".join(kind_of(one) for one in (x, y, gain))
+            shapes = ", ".join(kind_of(one) for one in (x, y, gain))
             raise InputError(
-                f"the two sides of a sum and the gain of its norm are {said}: shapes and kinds must agree, and these "
+                f"the two sides of a sum and the gain of its norm are {shapes}: shapes and kinds must agree, and these "
                 "be float32 or bfloat16"
             )
         out, rows = torch.empty_like(x), x.numel() // width
         room = x.new_empty(torch.get_num_threads(), width, dtype=torch.float32)
-        told = calls.AddNorm(
+        call = calls.AddNorm(
             rows=rows,
             width=width,
             narrow=x.dtype == torch.bfloat16,
@@ -44,10 +44,10 @@ class ManySteps(Abreast):
             room=room.data_ptr(),
             eps=norm.eps,
         )
-        self.share("add_norm", told, rows * width)
+        self.run_threaded("add_norm", call, rows * width)
         return out
 
-    def mix(
+    def attend_many(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, *, causal: bool = False
     ) -> Tensor:
         """softmax(query . key x scale) . value of many positions. All are of one kind, float32 or bfloat16.
@@ -64,9 +64,9 @@ class ManySteps(Abreast):
         fit = key.shape == value.shape == (rows, shared, source, width) and heads % shared == 0
         fit = fit and not (causal and seq > source)
         if not fit or {query.dtype, key.dtype, value.dtype} not in MANY_OF:
-            said = ", ".join(kind_of(x) for x in (query, key, value))
+            shapes = ", ".join(kind_of(x) for x in (query, key, value))
             raise InputError(
-                f"query, key and value are {said}: rows, width and whole shares of heads must agree, and the kind, "
+                f"query, key and value are {shapes}: rows, width and whole shares of heads must agree, and the kind, "
                 "float32 or bfloat16"
             )
         if mask is not None and (mask.dtype != torch.bool or mask.shape[1] != source or mask.shape[0] not in (1, rows)):
@@ -75,9 +75,9 @@ class ManySteps(Abreast):
             )
         mask = None if mask is None else mask.contiguous()
         out = query.new_empty(rows, seq, heads, width)
-        each = calls.MixAll.room_for(source, width)
+        each = calls.AttendMany.scratch_size(source, width)
         room = query.new_empty(torch.get_num_threads() * each, dtype=torch.float32)
-        told = calls.MixAll(
+        call = calls.AttendMany(
             rows=rows,
             heads=heads,
             shared=shared,
@@ -86,7 +86,7 @@ class ManySteps(Abreast):
             before=source - seq if causal else -1,
             width=width,
             narrow=query.dtype == torch.bfloat16,
-            mask=placed(mask),
+            mask=address_of(mask),
             mask_differs=mask is not None and mask.shape[0] > 1,
             out=out.data_ptr(),
             room=room.data_ptr(),
@@ -96,6 +96,6 @@ class ManySteps(Abreast):
         for name, one in (("query", query), ("key", key), ("value", value)):
             steps = zip(("", "_row", "_head", "_step"), (one.data_ptr(), *one.stride()))
             for ending, number in steps:
-                setattr(told, name + ending, number)
-        self.share("mix_all", told, rows * heads * seq * source * width)
+                setattr(call, name + ending, number)
+        self.run_threaded("mix_all", call, rows * heads * seq * source * width)
         return out

@@ -39,12 +39,12 @@ def windowed_mask(seq: int, window: int, device: torch.device | None = None) -> 
     return causal_mask(seq, seq, device).triu_(1 - window)
 
 
-def remembered_mask(places: Tensor, source_places: Tensor, window: int | None = None) -> Tensor:
+def position_mask(query_positions: Tensor, key_positions: Tensor, window: int | None = None) -> Tensor:
     """Who may look at whom where both say where they stand; nobody looks at place -1, which is padding.
 
-    places: Int[Tensor, "rows seq"]; source_places: Int[Tensor, "rows source"]  ->  Bool[Tensor, "rows 1 seq source"]
+    query_positions: Int[Tensor, "rows seq"]; key_positions: Int[Tensor, "rows source"]  ->  Bool[Tensor, "rows 1 seq source"]
     """
-    asks, answers = places[:, None, :, None], source_places[:, None, None, :]
+    asks, answers = query_positions[:, None, :, None], key_positions[:, None, None, :]
     allowed = answers <= asks
     allowed &= answers >= 0
     if window is not None:
@@ -52,7 +52,7 @@ def remembered_mask(places: Tensor, source_places: Tensor, window: int | None = 
     return allowed
 
 
-def segment_places(segments: Tensor) -> Tensor:
+def segment_positions(segments: Tensor) -> Tensor:
     """Where each token stands in its segment, counted from 0; -1 for padding, which is segment 0.
 
     segments: Int[Tensor, "batch seq"], each one stretch  ->  Int[Tensor, "batch seq"]
@@ -83,7 +83,7 @@ def segmented_mask(segments: Tensor, *, causal: bool, window: int | None = None)
     return same.logical_and_(windowed_mask(seq, min(window or seq, seq), segments.device))
 
 
-def combine(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:
+def combined_mask(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:
     """Both restrictions as one boolean mask; None where there is none."""
     if mask is not None:
         check_mask(mask)
@@ -93,7 +93,7 @@ def combine(mask: Tensor | None, causal: bool, seq: int, source: int, device: to
     return order if mask is None else order & mask
 
 
-def additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def additive_mask(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """A boolean mask and a bias as one summand for the scores: the bias where one may look, else the least number."""
     if mask is None:
         return None if bias is None else bias.to(dtype)

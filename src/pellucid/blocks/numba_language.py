@@ -15,16 +15,16 @@ from numba.extending import intrinsic
 
 from pellucid.blocks.calls import ProductTable
 
-OUTSIDE = {"omp_get_thread_num", "omp_get_num_threads", "sqrtf", "memset", "memcpy", "memmove"}
+EXTERNAL_SYMBOLS = {"omp_get_thread_num", "omp_get_num_threads", "sqrtf", "memset", "memcpy", "memmove"}
 """What the kernels may call: it is in every process that has PyTorch."""
 
 KERNELS: dict[str, Any] = {}
 """Each by its name: void (call *), where `call` is of the kind that it was declared with."""
 
-FREE = {"reassoc", "contract", "nsz", "arcp"}
+FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
 """Sums may be formed in any order, as every library forms them; NaN stays NaN."""
 
-part = njit(fastmath=FREE, error_model="numpy")
+kernel_helper = njit(fastmath=FAST_MATH, error_model="numpy")
 """Declares a part of kernels."""
 
 float32, int8, int32, int64 = types.float32, types.int8, types.int32, types.int64
@@ -33,7 +33,7 @@ thread_number = types.ExternalFunction("omp_get_thread_num", types.int32())
 thread_count = types.ExternalFunction("omp_get_num_threads", types.int32())
 
 
-def _at(kind: Any) -> Any:
+def _pointer_to(kind: Any) -> Any:
     """The address of some of these structures."""
     return types.CPointer(from_dtype(np.dtype(kind)))
 
@@ -43,13 +43,13 @@ def kernel(call: Any) -> Callable[[Callable[[Any], None]], Callable[[Any], None]
     options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
     def kept(function: Callable[[Any], None]) -> Callable[[Any], None]:
-        KERNELS[function.__name__] = njit(types.void(_at(call)), fastmath=FREE, **options)(function)
+        KERNELS[function.__name__] = njit(types.void(_pointer_to(call)), fastmath=FAST_MATH, **options)(function)
         return function
 
     return kept
 
 
-def _instruction(name: str, result: Any, given: Any) -> Any:
+def _cast(name: str, result: Any, given: Any) -> Any:
     """What numba has no word for: an instruction of LLVM that takes a number for another, bit by bit."""
 
     def typed(context: Any, number: Any) -> Any:
@@ -61,23 +61,23 @@ def _instruction(name: str, result: Any, given: Any) -> Any:
     return intrinsic(typed)
 
 
-floats_at = _instruction("inttoptr", types.CPointer(types.float32), int64)
-halves_at = _instruction("inttoptr", types.CPointer(types.uint16), int64)
-bytes_at = _instruction("inttoptr", types.CPointer(types.int8), int64)
-wholes_at = _instruction("inttoptr", types.CPointer(types.int32), int64)
-tables_at = _instruction("inttoptr", _at(ProductTable), int64)
-_of_bits = _instruction("bitcast", types.float32, types.int32)
-_bits = _instruction("bitcast", types.int32, types.float32)
+floats_at = _cast("inttoptr", types.CPointer(types.float32), int64)
+halves_at = _cast("inttoptr", types.CPointer(types.uint16), int64)
+bytes_at = _cast("inttoptr", types.CPointer(types.int8), int64)
+wholes_at = _cast("inttoptr", types.CPointer(types.int32), int64)
+tables_at = _cast("inttoptr", _pointer_to(ProductTable), int64)
+_of_bits = _cast("bitcast", types.float32, types.int32)
+_bits = _cast("bitcast", types.int32, types.float32)
 
 
-@part
-def widened(half: Any) -> Any:
+@kernel_helper
+def from_bfloat16(half: Any) -> Any:
     """A number of bfloat16, which is the upper half of a float32."""
     return _of_bits(np.int32(np.uint32(half) << np.uint32(16)))
 
 
-@part
-def narrowed(number: Any) -> Any:
+@kernel_helper
+def to_bfloat16(number: Any) -> Any:
     """The nearest number of bfloat16, of two as near the even one; NaN stays NaN."""
     bits = np.uint32(_bits(number))
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
@@ -90,7 +90,7 @@ SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(6, -1, -1))
 """Of 2^rest, the last term first: (rest ln 2)^n / n!"""
 
 
-@part
+@kernel_helper
 def exponential(x: Any) -> Any:
     """e^x to the last figures of float32, 2^-126 at least: 2^whole in the exponent, and 2^rest, where |rest| <= 1/2, by
     its series up to n = 6."""
@@ -127,15 +127,15 @@ def object_code(machine: llvm.TargetMachine) -> bytes:
     passes = llvm.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(whole, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-    _check_stands_alone(whole)
+    _check_self_contained(whole)
     return machine.emit_object(whole)
 
 
-def _check_stands_alone(whole: llvm.ModuleRef) -> None:
+def _check_self_contained(whole: llvm.ModuleRef) -> None:
     """Raises RuntimeError where the code calls what numba alone has: a later process, which does without numba, would
     call nothing there is."""
     declared = [one.name for one in [*whole.functions, *whole.global_variables] if one.is_declaration]
-    strange = [name for name in declared if name not in OUTSIDE and not name.startswith("llvm.")]
+    strange = [name for name in declared if name not in EXTERNAL_SYMBOLS and not name.startswith("llvm.")]
     if strange:
         raise RuntimeError(
             f"they call {', '.join(strange)}, so numba was told not to optimize: take NUMBA_OPT, NUMBA_DEBUGINFO and "

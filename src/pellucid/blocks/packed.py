@@ -15,17 +15,17 @@ from torch import Tensor, nn
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.feed_forward import GatedFeedForward
-from pellucid.blocks.hooks import Unheard, is_differentiated, standing
+from pellucid.blocks.hooks import Hookless, is_differentiated, storage_version
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
-from pellucid.blocks.relative import parted
+from pellucid.blocks.relative import deinterleaved
 from pellucid.blocks.run import Pass
-from pellucid.machine import fastest_dtype, features
+from pellucid.machine import fastest_dtype, processor_features
 
 FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "tanh": ("tanh", "")}
 """Activations that oneDNN applies within the product, by our name."""
 
-BEHIND: dict[str, Callable[[Tensor], Tensor]] = {
+INPLACE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.ops.aten.gelu_,
     "gelu_pytorch_tanh": partial(torch.ops.aten.gelu_, approximate="tanh"),
     "tanh": torch.tanh_,
@@ -38,41 +38,41 @@ LONG, STRIP = 64, 128
 this is the fastest kind, and how many of them are mixed at a time."""
 
 
-def applied(activation: str | None) -> tuple[str, str, Callable[[Tensor], Tensor] | None]:
+def fused_activation(activation: str | None) -> tuple[str, str, Callable[[Tensor], Tensor] | None]:
     """How an activation comes to a product: its kind and algorithm for oneDNN, and what follows in place of those."""
     if activation is None:
         return "none", "", None
-    if activation in BEHIND and "avx512" not in features():
-        return "none", "", BEHIND[activation]
+    if activation in INPLACE_ACTIVATIONS and "avx512" not in processor_features():
+        return "none", "", INPLACE_ACTIVATIONS[activation]
     return *FUSED[activation], None
 
 
-class PackedLinear(Unheard):
+class PackedLinear(Hookless):
     """A linear map, and an activation behind it, with its table laid out for oneDNN."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
         super().__init__()
         self.table = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), None)
         self.offset = None if bias is None else bias.detach().to(dtype)
-        self.dtype = self.stored = dtype  # of what it gives, and of its table
-        self.activation, self.algorithm, self.behind = applied(activation)
+        self.dtype = self.table_dtype = dtype  # of what it gives, and of its table
+        self.activation, self.algorithm, self.inplace_activation = fused_activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
         x = x if x.dtype == self.dtype else x.to(self.dtype)
         multiply = torch.ops.mkldnn._linear_pointwise
         product = multiply(x, self.table, self.offset, self.activation, [], self.algorithm)
-        return product if self.behind is None else self.behind(product)
+        return product if self.inplace_activation is None else self.inplace_activation(product)
 
     __call__ = forward  # without the hooks of a module, which take as long as a small step of arithmetic
 
 
-def in_pairs(attention: Attention) -> bool:
+def is_interleaved(attention: Attention) -> bool:
     """Whether the two columns that a rotation turns together become neighbours: heads are of one even width."""
     return attention.head_dim == attention.value_head_dim and attention.head_dim % 2 == 0
 
 
-class PackedAttention(Unheard, Attention):
+class PackedAttention(Hookless, Attention):
     """Attention whose query, key and value are one packed product.
 
     What is remembered, and what is asked of it, is float32: PyTorch's kernel takes four times as long for one
@@ -85,19 +85,19 @@ class PackedAttention(Unheard, Attention):
     @property
     def by_heads(self) -> bool:
         """Whether whole heads are taken side by side, as long as nobody looks on."""
-        return not self.explicit and in_pairs(self)
+        return not self.explicit and is_interleaved(self)
 
-    def _product(self, x: Tensor) -> Tensor:
+    def _project_inputs(self, x: Tensor) -> Tensor:
         """In the order in which the plain block has them."""
         together = self.product(x)
         together = together.float() if x.dtype == torch.float32 else together
-        if not in_pairs(self):
+        if not is_interleaved(self):
             return together
         heads = together.unflatten(-1, (-1, self.head_dim))
         asking, value = heads.split((self.num_heads + self.num_key_value_heads, self.num_key_value_heads), dim=-2)
-        return torch.cat((parted(asking), value), dim=-2).flatten(-2)
+        return torch.cat((deinterleaved(asking), value), dim=-2).flatten(-2)
 
-    def _adjoin(self) -> None:
+    def _join_weights(self) -> None:
         """They are one table already."""
 
     def forward(
@@ -108,59 +108,59 @@ class PackedAttention(Unheard, Attention):
         if run.watch is not None or not self.by_heads:
             return super().forward(x, run, memory=memory, bias=bias)
         if x.shape[1] == 1 and run.cache is not None and bias is None:
-            return self.next(x.squeeze(1), run, run.cache.own).unsqueeze(1)
+            return self.attend_next(x.squeeze(1), run, run.cache.self_attention).unsqueeze(1)
         rows, seq, _ = x.shape
         shared = self.num_key_value_heads
         together = self.product(x)
-        by_order_alone = run.causal and run.mask is None and run.lengths is None and bias is None
-        narrow = seq >= LONG and by_order_alone and self._narrows(together, run)
+        by_order_alone = run.causal and run.mask is None and run.text_lengths is None and bias is None
+        narrow = seq >= LONG and by_order_alone and self._prefers_bfloat16(together, run)
         if run.rotation is not None:
-            together = run.rotation.turn_paired(together.float(), self.num_heads + shared, shared)
+            together = run.rotation.rotate_interleaved(together.float(), self.num_heads + shared, shared)
         together = together.to(x.dtype if run.cache is None else torch.float32)
         heads = together.view(rows, seq, self.num_heads + 2 * shared, self.head_dim).transpose(1, 2)
         query, both = heads.split((self.num_heads, 2 * shared), dim=1)
-        key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.own.extend_both(both)
+        key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.self_attention.extend_both(both)
         if narrow and key.shape[2] == seq:
-            return self.output(_mixed_in_strips(query * self.scale, key, value))
-        query, bias = run.going_on(query, 2), bias if bias is None else run.going_on(bias, 2)
+            return self.output(_causal_in_strips(query * self.scale, key, value))
+        query, bias = run.output_positions(query, 2), bias if bias is None else run.output_positions(bias, 2)
         return self.output(self._fused(query, key, value, bias, run).transpose(1, 2).flatten(2))
 
-    def _narrows(self, x: Tensor, run: Pass) -> bool:
+    def _prefers_bfloat16(self, x: Tensor, run: Pass) -> bool:
         """Whether causal attention is quickest as products in bfloat16, which `x` is."""
         return x.dtype == torch.bfloat16 == fastest_dtype(x.device)
 
-    def next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
+    def attend_next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """One new position of each text, which sees what is remembered: Float[Tensor, "batch hidden"]  ->  the same"""
-        return self.output(self.seen(self.product(x), run, remembered))
+        return self.output(self.attend_to_cache(self.product(x), run, remembered))
 
-    def seen(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
+    def attend_to_cache(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """What it sees. product: its query, key and value. Heads that share a key ask as positions of one head."""
         rows, shared, width = product.shape[0], self.num_key_value_heads, self.head_dim
         together = product.float().unsqueeze(1)
         if run.rotation is not None:
-            together = run.rotation.turn_paired(together, self.num_heads + shared, shared)
+            together = run.rotation.rotate_interleaved(together, self.num_heads + shared, shared)
         query, both = together.view(rows, -1, 1, width).split_with_sizes((self.num_heads, 2 * shared), dim=1)
         key, value = remembered.extend_both(both)
         asking = query.view(rows, shared, -1, width)
         mixed = F.scaled_dot_product_attention(asking, key, value, attn_mask=run.mask, scale=self.scale)
         return mixed.view(rows, -1)
 
-    def _looking_back(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+    def _self_attention_inputs(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
         """The steps of the plain block; what is remembered has its columns in the order of all other passes."""
-        query, key, value = super()._looking_back(x, run._replace(cache=None))
+        query, key, value = super()._self_attention_inputs(x, run._replace(cache=None))
         if run.cache is None:
             return query, key, value
-        query, key = (self._remembered(x) for x in (query, key))
-        return query, *run.cache.own.extend(key, value.float(), paired=in_pairs(self))
+        query, key = (self._cache_layout(x) for x in (query, key))
+        return query, *run.cache.self_attention.extend(key, value.float(), interleaved=is_interleaved(self))
 
-    def _remembered(self, x: Tensor) -> Tensor:
+    def _cache_layout(self, x: Tensor) -> Tensor:
         x = x.float()
-        return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2) if in_pairs(self) else x
+        return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2) if is_interleaved(self) else x
 
     __call__ = forward
 
 
-def _mixed_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _causal_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention as products in bfloat16, some positions at a time, up to the diagonal and no further.
 
     query: Float[Tensor, "batch heads seq width"], scaled; key, value: with as many heads or fewer
@@ -179,7 +179,7 @@ def _mixed_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.cat(strips, dim=3).flatten(1, 2).transpose(1, 2).flatten(2)
 
 
-class PackedPreNormLayer(Unheard, PreNormLayer):
+class PackedPreNormLayer(Hookless, PreNormLayer):
     """The same, without the hooks of a module, and one new position of each text in as few steps as there are."""
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
@@ -196,13 +196,13 @@ class PackedPreNormLayer(Unheard, PreNormLayer):
         ):
             return super().forward(x, run)
         last = x.squeeze(1)
-        last = last + attention.next(self.attention_norm(last), run, cache.own)
+        last = last + attention.attend_next(self.attention_norm(last), run, cache.self_attention)
         return (last + self.feed_forward(self.feed_forward_norm(last), run)).unsqueeze(1)
 
     __call__ = forward
 
 
-class PackedPostNormLayer(Unheard, PostNormLayer):
+class PackedPostNormLayer(Hookless, PostNormLayer):
     """The same, without the hooks of a module."""
 
     __call__ = PostNormLayer.forward
@@ -211,11 +211,11 @@ class PackedPostNormLayer(Unheard, PostNormLayer):
 class PackedCrossAttention(Attention):
     """Attention to a memory, each of its maps packed by itself; what is remembered is float32."""
 
-    def _heads(self, x: Tensor, width: int | None = None) -> Tensor:
-        return super()._heads(x.float(), width)
+    def _split_heads(self, x: Tensor, width: int | None = None) -> Tensor:
+        return super()._split_heads(x.float(), width)
 
 
-class PackedGatedFeedForward(Unheard, GatedFeedForward):
+class PackedGatedFeedForward(Hookless, GatedFeedForward):
     """Gate and input are one packed product."""
 
     product: nn.Module
@@ -224,25 +224,25 @@ class PackedGatedFeedForward(Unheard, GatedFeedForward):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         both = self.product(x)
         if run is None or run.watch is None:
-            return self.down(self.gated(both))
+            return self.down(self.apply_gate(both))
         before, pre = both.chunk(2, dim=-1)
-        gate = run.see("gate", self.activation(before))  # [batch, seq, inner]
-        hidden = run.see("hidden", gate * run.see("pre", pre))
-        return run.see("output", self.down(hidden))
+        gate = run.observe("gate", self.activation(before))  # [batch, seq, inner]
+        hidden = run.observe("hidden", gate * run.observe("pre", pre))
+        return run.observe("output", self.down(hidden))
 
     __call__ = forward
 
-    def gated(self, both: Tensor) -> Tensor:
+    def apply_gate(self, both: Tensor) -> Tensor:
         """Gate and input side by side, Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
         before, pre = both.chunk(2, dim=-1)
         return self.activation(before) * pre
 
 
-class PackedRMSNorm(Unheard, RMSNorm):
+class PackedRMSNorm(Hookless, RMSNorm):
     """The same in fewer steps, in float32: sqrt(mean(x^2) + eps) = hypot(|x|, sqrt(eps width)) / sqrt(width)."""
 
     @staticmethod
-    def gains(weight: Tensor, dtype: torch.dtype) -> bool:
+    def is_faster(weight: Tensor, dtype: torch.dtype) -> bool:
         """Whether it is quicker here: where every step costs more than its arithmetic, and rounding allows it.
 
         dtype: of every number of the twin.
@@ -253,15 +253,15 @@ class PackedRMSNorm(Unheard, RMSNorm):
         """Lays out what does not depend on x."""
         weight, width = self.weight, len(self.weight)
         # as a part it would be one more parameter; and its memory is kept, so that no other comes to lie there
-        of, stood = (weight, weight.untyped_storage()), standing(weight)
+        of, stood = (weight, weight.untyped_storage()), storage_version(weight)
         self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=weight.device)
         self.gain = weight.detach().float() * width**0.5
-        self.of, self.stood = of, stood  # last, for another thread
+        self.of, self.weight_version = of, stood  # last, for another thread
 
-    def gain_now(self) -> Tensor:
+    def current_gain(self) -> Tensor:
         """The gain as the weight is now, which is a parameter like any other in a model of few bits."""
         weight = self._parameters["weight"]
-        if weight is not self.of[0] or standing(weight) != self.stood:
+        if weight is not self.of[0] or storage_version(weight) != self.weight_version:
             self.pack()
         return self.gain
 
@@ -273,7 +273,7 @@ class PackedRMSNorm(Unheard, RMSNorm):
         if is_differentiated(self._parameters["weight"]):
             return super().forward(x)
         length = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
-        return x / torch.hypot(length, self.floor) * self.gain_now()
+        return x / torch.hypot(length, self.floor) * self.current_gain()
 
     __call__ = forward
 

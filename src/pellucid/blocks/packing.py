@@ -8,42 +8,42 @@ from torch import Tensor, nn
 
 from pellucid.blocks import grouped, quantized, rounding
 from pellucid.blocks.availability import usable_kernels
-from pellucid.blocks.joined import end_to_end
+from pellucid.blocks.joined import concatenated
 from pellucid.blocks.packed import PackedLinear
-from pellucid.blocks.relative import paired
+from pellucid.blocks.relative import interleaved
 from pellucid.blocks.widened import WidenedLinear, WidenedTable
 from pellucid.machine import product_dtype
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NamedTable:
     """A parameter with its name in the whole.
 
-    paired: width of a head, where the rows that a rotation turns together are to be neighbours; None leaves them.
+    rotary_width: width of a head, where the rows that a rotation turns together are to be neighbours; None leaves them.
     """
 
     name: str
     parameter: Tensor
-    paired: int | None = None
+    rotary_width: int | None = None
 
     def ordered(self, numbers: Tensor) -> Tensor:
         """Rows of whole heads, in the order in which they are to be laid out."""
-        return numbers if self.paired is None else paired(numbers, self.paired)
+        return numbers if self.rotary_width is None else interleaved(numbers, self.rotary_width)
 
 
 class Packing:
     """oneDNN's own layout in float32 or bfloat16.
 
-    dtype: of every number of the twin.  activates: whether a product applies the activation behind it.
-    reads_on: whether the twin reads token after token, and has compiled steps for it where there are any.
+    dtype: of every number of the twin.  fuses_activation: whether a product applies the activation behind it.
+    is_autoregressive: whether the twin reads token after token, and has compiled steps for it where there are any.
     """
 
-    activates = True
+    fuses_activation = True
 
-    def __init__(self, dtype: torch.dtype, *, reads_on: bool = False) -> None:
-        self.dtype, self.reads_on = dtype, reads_on
+    def __init__(self, dtype: torch.dtype, *, is_autoregressive: bool = False) -> None:
+        self.dtype, self.is_autoregressive = dtype, is_autoregressive
 
-    def number(self, name: str, parameter: Tensor) -> Tensor:
+    def parameter_values(self, name: str, parameter: Tensor) -> Tensor:
         """The numbers of the parameter `name`."""
         return parameter
 
@@ -52,9 +52,11 @@ class Packing:
         there = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
         return there and self.dtype in (torch.float32, torch.bfloat16)
 
-    def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
+    def linear(
+        self, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None = None
+    ) -> nn.Module:
         """One linear map of several tables, one below the other: Float[Tensor, "out in"], Float[Tensor, "out"]"""
-        return PackedLinear(*_together(weights, biases), self.dtype, activation)
+        return PackedLinear(*_joint_tables(weights, biases), self.dtype, activation)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
         """A table of rows by id; None leaves it as it is."""
@@ -64,27 +66,29 @@ class Packing:
 class Widening(Packing):
     """Tables in half precision, made float32 for a product of many rows; every other number lies in float32."""
 
-    def __init__(self, dtype: torch.dtype, *, reads_on: bool = False) -> None:
-        super().__init__(torch.float32, reads_on=reads_on)
-        self.stored = dtype
+    def __init__(self, dtype: torch.dtype, *, is_autoregressive: bool = False) -> None:
+        super().__init__(torch.float32, is_autoregressive=is_autoregressive)
+        self.table_dtype = dtype
 
-    def number(self, name: str, parameter: Tensor) -> Tensor:
-        return parameter.to(self.stored)  # the numbers of a model are of its kind, wherever they were narrowed
+    def parameter_values(self, name: str, parameter: Tensor) -> Tensor:
+        return parameter.to(self.table_dtype)  # the numbers of a model are of its kind, wherever they were narrowed
 
-    def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
-        return WidenedLinear(*_together(weights, biases), self.stored, activation)
+    def linear(
+        self, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None = None
+    ) -> nn.Module:
+        return WidenedLinear(*_joint_tables(weights, biases), self.table_dtype, activation)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
-        return WidenedTable(weight.detach().to(self.stored))
+        return WidenedTable(weight.detach().to(self.table_dtype))
 
 
-def real(dtype: torch.dtype, device: torch.device, *, reads_on: bool = False) -> Packing:
+def float_packing(dtype: torch.dtype, device: torch.device, *, is_autoregressive: bool = False) -> Packing:
     """The layout in which this device multiplies real numbers of this kind the quickest."""
     kind = Packing if product_dtype(dtype, device) == dtype else Widening
-    return kind(dtype, reads_on=reads_on and device.type == "cpu")
+    return kind(dtype, is_autoregressive=is_autoregressive and device.type == "cpu")
 
 
-class Bits(Packing):
+class LowBitPacking(Packing):
     """8 or 4 bits per number, and what does not fit stays float32. Tables of tokens have 8.
 
     Where a kernel of ours reads tables of 4 bits, these lie in its own way, and tables of tokens have 6.
@@ -94,7 +98,7 @@ class Bits(Packing):
     tied: names of parameters that are another's, as {name: the other's name}.
     """
 
-    activates = False
+    fuses_activation = False
 
     def __init__(
         self,
@@ -103,15 +107,15 @@ class Bits(Packing):
         grids: Callable[[str], Tensor | None],
         tied: dict[str, str],
         *,
-        reads_on: bool = False,
+        is_autoregressive: bool = False,
     ) -> None:
-        super().__init__(torch.float32, reads_on=reads_on)
+        super().__init__(torch.float32, is_autoregressive=is_autoregressive)
         self.bits, self.pieces, self.grids, self.tied = bits, pieces, grids, tied
-        self.own = bits == 4 and reads_on and usable_kernels() is not None
+        self.uses_own_kernel = bits == 4 and is_autoregressive and usable_kernels() is not None
         self.tables: dict[str, tuple[Tensor, ...]] = {}
         self.shared: dict[str, nn.Parameter] = {}
 
-    def number(self, name: str, parameter: Tensor) -> Tensor:
+    def parameter_values(self, name: str, parameter: Tensor) -> Tensor:
         """Those of tied parameters are one and the same object."""
         name = self.tied.get(name, name)
         if name not in self.shared:
@@ -124,18 +128,22 @@ class Bits(Packing):
     def fits(self, weight: Tensor) -> bool:
         return True
 
-    def linear(self, weights: Sequence[Part], biases: Sequence[Part], activation: str | None = None) -> nn.Module:
+    def linear(
+        self, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None = None
+    ) -> nn.Module:
         bias = torch.cat([self._ordered(part) for part in biases]) if biases else None
         if (source := self.tied.get(weights[0].name)) in self.tables:
-            return (grouped.GroupedLinear if self.own else quantized.Int8Linear)(*self.tables[source], bias=bias)
+            return (grouped.GroupedLinear if self.uses_own_kernel else quantized.Int8Linear)(
+                *self.tables[source], bias=bias
+            )
         rows, width = sum(len(part.parameter) for part in weights), weights[0].parameter.shape[1]
         if not quantized.fits(rows, width):
             tables = [self._ordered(part) for part in weights]
-            return quantized.real_linear(torch.cat(tables) if len(tables) > 1 else tables[0], bias)
+            return quantized.float32_linear(torch.cat(tables) if len(tables) > 1 else tables[0], bias)
         if self.bits == 8:
             return quantized.Int8Linear(*rounding.to_8_bits(rows, width, self._blocks(weights)), bias)
         blocks = self._grids(weights) or self._blocks(weights)
-        if self.own:
+        if self.uses_own_kernel:
             return grouped.GroupedLinear(*grouped.to_4_bits(rows, width, blocks), bias)
         return quantized.Int4Linear(*rounding.to_4_bits(rows, width, blocks), bias)
 
@@ -145,17 +153,17 @@ class Bits(Packing):
             return None
         name = self.tied.get(name, name)
         if name not in self.tables:
-            lay = grouped.to_6_bits if self.own else rounding.to_8_bits
+            lay = grouped.to_6_bits if self.uses_own_kernel else rounding.to_8_bits
             self.tables[name] = lay(rows, width, rounding.in_blocks(self.pieces(name)))
-        return (grouped.GroupedTable if self.own else quantized.Int8Table)(*self.tables[name])
+        return (grouped.GroupedTable if self.uses_own_kernel else quantized.Int8Table)(*self.tables[name])
 
-    def _ordered(self, part: Part) -> Tensor:
-        return part.ordered(self.number(part.name, part.parameter))
+    def _ordered(self, part: NamedTable) -> Tensor:
+        return part.ordered(self.parameter_values(part.name, part.parameter))
 
-    def _blocks(self, weights: Sequence[Part]) -> Iterator[Tensor]:
+    def _blocks(self, weights: Sequence[NamedTable]) -> Iterator[Tensor]:
         return rounding.in_blocks(piece for part in weights for piece in self._pieces(part))
 
-    def _grids(self, weights: Sequence[Part]) -> Iterator[Tensor] | None:
+    def _grids(self, weights: Sequence[NamedTable]) -> Iterator[Tensor] | None:
         """The same in 4 bits, where all of them come so."""
         found = list[Tensor]()
         for part in weights:
@@ -164,13 +172,13 @@ class Bits(Packing):
             found.append(part.ordered(grid))
         return rounding.in_blocks(found)
 
-    def _pieces(self, part: Part) -> Iterator[Tensor]:
+    def _pieces(self, part: NamedTable) -> Iterator[Tensor]:
         pieces = self.pieces(part.name)
-        if part.paired is None:
+        if part.rotary_width is None:
             return pieces
-        return (part.ordered(head) for head in rounding.in_blocks(pieces, part.paired))
+        return (part.ordered(head) for head in rounding.in_blocks(pieces, part.rotary_width))
 
 
-def _together(weights: Sequence[Part], biases: Sequence[Part]) -> tuple[Tensor, Tensor | None]:
-    weight = end_to_end([part.ordered(part.parameter) for part in weights])
-    return weight, end_to_end([part.ordered(part.parameter) for part in biases]) if biases else None
+def _joint_tables(weights: Sequence[NamedTable], biases: Sequence[NamedTable]) -> tuple[Tensor, Tensor | None]:
+    weight = concatenated([part.ordered(part.parameter) for part in weights])
+    return weight, concatenated([part.ordered(part.parameter) for part in biases]) if biases else None

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, did_you_mean
 from pellucid.machine import widest_dtype
 
 WAVES = ("interleaved", "halves", "tensor2tensor")
@@ -38,12 +38,12 @@ class LearnedPositions(Table):
         super().__init__(length + offset, hidden_size)
         self.length, self.offset = length, offset
 
-    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+    def forward(self, positions: Tensor, input_ids: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
         """Int[Tensor, "batch|1 seq"]  ->  Float[Tensor, "batch|1 seq hidden"]"""
-        return super().forward(places + self.offset if self.offset else places)
+        return super().forward(positions + self.offset if self.offset else positions)
 
 
-class WordPositions(Table):
+class PaddingAwarePositions(Table):
     """A learned row per word: padding takes no place.
 
     Row `padding_id` is that of all padding, the first word has the next; so of `rows` rows `rows - padding_id - 1`
@@ -55,7 +55,7 @@ class WordPositions(Table):
         self.length = rows - padding_id - 1
         self.padding_id = padding_id
 
-    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
+    def forward(self, positions: Tensor, input_ids: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
         """Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]"""
         real = input_ids.ne(self.padding_id).long()
         return super().forward(real.cumsum(dim=1) * real + self.padding_id)
@@ -76,14 +76,14 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, length: int, hidden_size: int, offset: int = 0, waves: str = "interleaved") -> None:
         super().__init__()
         if waves not in WAVES:
-            raise InputError(f"waves is {waves!r}{near(waves, WAVES)}, expected one of {', '.join(WAVES)}")
+            raise InputError(f"waves is {waves!r}{did_you_mean(waves, WAVES)}, expected one of {', '.join(WAVES)}")
         self.length, self.hidden_size, self.offset, self.waves = length, hidden_size, offset, waves
 
-    def forward(self, places: Tensor, input_ids: Tensor) -> Tensor:
+    def forward(self, positions: Tensor, input_ids: Tensor) -> Tensor:
         """Int[Tensor, "batch|1 seq"]  ->  Float64[Tensor, "batch|1 seq hidden"]"""
-        pairs = torch.arange((self.hidden_size + 1) // 2, device=places.device, dtype=widest_dtype(places.device))
+        pairs = torch.arange((self.hidden_size + 1) // 2, device=positions.device, dtype=widest_dtype(positions.device))
         steps = max(self.hidden_size / 2 - (self.waves == "tensor2tensor"), 1)
-        angle = (places[..., None] + self.offset) * torch.exp(pairs * (-math.log(10000.0) / steps))
+        angle = (positions[..., None] + self.offset) * torch.exp(pairs * (-math.log(10000.0) / steps))
         if self.waves == "interleaved":
             return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.hidden_size]
         return torch.cat((angle.sin(), angle.cos()), dim=-1)[..., : self.hidden_size]
@@ -94,5 +94,5 @@ class NoPositions(nn.Module):
 
     length = None
 
-    def forward(self, places: Tensor, input_ids: Tensor) -> None:
+    def forward(self, positions: Tensor, input_ids: Tensor) -> None:
         return None

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.calls import GROUP
-from pellucid.blocks.hooks import Unheard, is_differentiated
+from pellucid.blocks.hooks import Hookless, is_differentiated
 from pellucid.blocks.rounding import BLOCK
-from pellucid.machine import fastest_dtype, multiplies_bytes
+from pellucid.machine import fastest_dtype, has_int8_products
 
 MANY_8, MANY_4 = 32, 192
 """From so many rows of x on, as a prompt has them, the table is made real numbers for the time of one product, of the
@@ -34,7 +34,7 @@ AT_ONCE = 1 << 22
 """Results that such a product forms at a time: whole numbers stand beside them, twice as many."""
 
 
-class OfFewBits(nn.Module):
+class LowBitModule(nn.Module):
     """A part with a table of few bits, whose `codes` it may share with another, and of `size` numbers, and a bias."""
 
     codes: Tensor
@@ -42,7 +42,7 @@ class OfFewBits(nn.Module):
     bias: Tensor | None = None
 
 
-class LinearOfFewBits(Unheard, OfFewBits):
+class LowBitLinear(Hookless, LowBitModule):
     """A linear map by such a table."""
 
     out_features: int
@@ -61,7 +61,7 @@ class LinearOfFewBits(Unheard, OfFewBits):
     __call__ = forward
 
 
-class Int8Linear(LinearOfFewBits):
+class Int8Linear(LowBitLinear):
     """A linear map with 8 bits per number, whose results are bfloat16 or float32."""
 
     def __init__(self, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
@@ -76,14 +76,14 @@ class Int8Linear(LinearOfFewBits):
         goes_back = is_differentiated(x)  # whole numbers have no way back
         enough = x.numel() * self.out_features >= ENOUGH and not goes_back
         real = fastest_dtype(x.device) if x.shape[0] >= MANY_8 or goes_back else None
-        if enough and real != torch.bfloat16 and multiplies_bytes(x.device):
-            return _whole_product(x.float(), self.codes, self.fine)
+        if enough and real != torch.bfloat16 and has_int8_products(x.device):
+            return _int8_product(x.float(), self.codes, self.fine)
         if real is not None:
             return F.linear(x.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
         return torch._weight_int8pack_mm(x.to(torch.bfloat16).contiguous(), self.codes, self.scale)
 
 
-class Int4Linear(LinearOfFewBits):
+class Int4Linear(LowBitLinear):
     """A linear map with 4 bits per number, whose results are bfloat16, or float32 with a bias."""
 
     def __init__(self, codes: Tensor, scale_and_zero: Tensor, bias: Tensor | None = None) -> None:
@@ -98,16 +98,16 @@ class Int4Linear(LinearOfFewBits):
         if is_differentiated(x):  # by what the table stands for, as PyTorch's own product reads it
             one = torch.eye(self.in_features, dtype=torch.bfloat16, device=self.codes.device)
             return F.linear(x.float(), self._of_few(one).float().T).to(torch.bfloat16)
-        if x.shape[0] < MANY_4 or self.out_features % BLOCK or not _side_by_side():
+        if x.shape[0] < MANY_4 or self.out_features % BLOCK or not _packed_width():
             return self._of_few(x.to(torch.bfloat16).contiguous())
         real = fastest_dtype(x.device)
-        return (x.to(real) @ _real(self.codes, self.scale_and_zero, real)).to(torch.bfloat16)
+        return (x.to(real) @ _dequantised(self.codes, self.scale_and_zero, real)).to(torch.bfloat16)
 
     def _of_few(self, x: Tensor) -> Tensor:
         return torch._weight_int4pack_mm_for_cpu(x, self.codes, GROUP, self.scale_and_zero)
 
 
-class Int8Table(OfFewBits):
+class Int8Table(LowBitModule):
     """A row of numbers per id, 8 bits each; an `Int8Linear` may share it."""
 
     def __init__(self, codes: Tensor, scale: Tensor) -> None:
@@ -123,15 +123,15 @@ class Int8Table(OfFewBits):
         return self.codes[ids] * self.scale[ids].float()[..., None]
 
 
-def packed(module: nn.Module) -> dict[str, Tensor]:
+def low_bit_tensors(module: nn.Module) -> dict[str, Tensor]:
     """The numbers of few bits within a module, by name: they are no parameters, and in no `state_dict`."""
-    parts = {path: vars(part) for path, part in module.named_modules() if isinstance(part, OfFewBits)}
+    parts = {path: vars(part) for path, part in module.named_modules() if isinstance(part, LowBitModule)}
     return {
         f"{path}.{name}": one for path, own in parts.items() for name, one in own.items() if isinstance(one, Tensor)
     }
 
 
-def _whole_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
+def _int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     """x . codes x scale in whole numbers of 8 bits, whose products and sums are exact: a row's result is its own,
     whatever stands beside it.
 
@@ -142,7 +142,7 @@ def _whole_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     """
     most = max(1, AT_ONCE // len(codes))
     if len(x) > most:
-        return torch.cat([_whole_product(some, codes, scale) for some in x.split(most)])
+        return torch.cat([_int8_product(some, codes, scale) for some in x.split(most)])
     unit = x.abs().amax(-1, keepdim=True).div_(127)
     steps = x / unit
     whole = steps.round()
@@ -153,26 +153,26 @@ def _whole_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     return torch.add(small, large.float(), alpha=254).mul_(scale).mul_(unit)
 
 
-def _codes(packed: Tensor, width: int) -> Tensor:
+def _unpacked_codes(packed: Tensor, width: int) -> Tensor:
     """What stands in a table of 4 bits, `width` rows side by side: UInt8[Tensor, "blocks in width"]"""
     pairs = packed.view(len(packed) // width, -1, width // 2)
     return torch.cat((pairs & 15, pairs >> 4), dim=-1)
 
 
 @functools.cache
-def _side_by_side() -> int:
+def _packed_width() -> int:
     """How many rows PyTorch packs side by side here, in the way that `_codes` reads, which depends on the processor:
     64 with AVX-512, 32 with AVX2; 0 where it packs them otherwise."""
     chance = torch.Generator().manual_seed(0)
     plain = torch.randint(16, (BLOCK, GROUP), dtype=torch.int32, generator=chance, device="cpu")
     packed = torch._convert_weight_to_int4pack_for_cpu(plain, 1)
-    return next((width for width in (64, 32) if torch.equal(_codes(packed, width).mT.flatten(0, 1), plain)), 0)
+    return next((width for width in (64, 32) if torch.equal(_unpacked_codes(packed, width).mT.flatten(0, 1), plain)), 0)
 
 
-def _real(packed: Tensor, scale_and_zero: Tensor, dtype: torch.dtype) -> Tensor:
+def _dequantised(packed: Tensor, scale_and_zero: Tensor, dtype: torch.dtype) -> Tensor:
     """A table of 4 bits as real numbers: Float[Tensor, "in out"]"""
-    width = _side_by_side()
-    codes = _codes(packed, width).unflatten(1, (-1, GROUP))  # [blocks, groups, GROUP, width]
+    width = _packed_width()
+    codes = _unpacked_codes(packed, width).unflatten(1, (-1, GROUP))  # [blocks, groups, GROUP, width]
     scale, zero = scale_and_zero.float().unflatten(1, (-1, width)).transpose(0, 1)[:, :, None].unbind(-1)
     numbers = torch.addcmul(zero - 8 * scale, codes.float(), scale).to(dtype)
     return numbers.permute(1, 2, 0, 3).flatten(2).flatten(0, 1)
@@ -183,7 +183,7 @@ def fits(rows: int, width: int) -> bool:
     return rows % 16 == 0 and width % GROUP == 0
 
 
-class RealLinear(nn.Linear):
+class Float32Linear(nn.Linear):
     """A linear map in float32 of numbers of any kind: those before it may have few bits, and give bfloat16."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -191,10 +191,10 @@ class RealLinear(nn.Linear):
         return super().forward(input.float())
 
 
-def real_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+def float32_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     """A linear map in float32, for a table of a shape that does not fit; one that is a parameter already stays it."""
     with torch.device("meta"):
-        linear = RealLinear(weight.shape[1], weight.shape[0], bias=bias is not None)
+        linear = Float32Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     linear.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
     if bias is not None:
         linear.bias = nn.Parameter(bias, requires_grad=False)

@@ -14,25 +14,25 @@ class RotaryPositions(nn.Module):
     """Angles that grow with the place, so that a score depends on how far two tokens stand apart (Su et al., 2021,
     arXiv:2104.09864). Pair c is made of columns c and c + head_dim/2 and turns by place x theta^(-2c/head_dim).
 
-    slowed: changes the speeds, for texts longer than the model was first made for.
+    scaling: changes the speeds, for texts longer than the model was first made for.
     """
 
     def __init__(
-        self, head_dim: int, theta: float = 10_000.0, slowed: Callable[[Tensor], Tensor] | None = None
+        self, head_dim: int, theta: float = 10_000.0, scaling: Callable[[Tensor], Tensor] | None = None
     ) -> None:
         super().__init__()
-        self.head_dim, self.theta, self.slowed = head_dim, theta, slowed
+        self.head_dim, self.theta, self.scaling = head_dim, theta, scaling
 
-    def forward(self, places: Tensor, like: Tensor) -> "Rotation":
+    def forward(self, positions: Tensor, like: Tensor) -> "Rotation":
         """Int[Tensor, "batch|1 seq"]  ->  the rotation of each place, in the kind of `like`
 
         Speeds are float32 numbers, as the reference has them.
         """
-        pairs = torch.arange(0, self.head_dim, 2, device=places.device).float()
+        pairs = torch.arange(0, self.head_dim, 2, device=positions.device).float()
         speeds = 1.0 / self.theta ** (pairs / self.head_dim)
-        speeds = speeds if self.slowed is None else self.slowed(speeds)
+        speeds = speeds if self.scaling is None else self.scaling(speeds)
         wide = torch.promote_types(like.dtype, torch.float32)
-        angle = places[:, None, :, None].to(wide) * speeds.to(wide)
+        angle = positions[:, None, :, None].to(wide) * speeds.to(wide)
         cosine, sine = angle.cos().to(like.dtype), angle.sin().to(like.dtype)
         return Rotation(torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1))
 
@@ -48,64 +48,64 @@ class Rotation:
         self._heads: dict[tuple[int, int], Tensor] = {}
         self._pairs: Tensor | None = None
 
-    def turn(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor) -> Tensor:
         """Turns the pairs of `x`: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
         left, right = x.chunk(2, dim=-1)
         return x * self.cosine + torch.cat((right, left), dim=-1) * self.sine
 
-    def turn_back(self, by_turned: Tensor) -> Tensor:
+    def rotate_back(self, by_turned: Tensor) -> Tensor:
         """The way back of `turn`, for a gradient: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
         left, right = (by_turned * self.sine).chunk(2, dim=-1)
         return by_turned * self.cosine + torch.cat((right, left), dim=-1)
 
-    def turn_paired(self, x: Tensor, turned: int, still: int) -> Tensor:
+    def rotate_interleaved(self, x: Tensor, rotated_heads: int, other_heads: int) -> Tensor:
         """Turns whole heads side by side, in one step, where the two columns of a pair are neighbours: each pair is a
         complex number then, and its turn a product.
 
         x: Float32[Tensor, "batch seq (turned+still)*head_dim"], heads to be turned and then those that are left as they
             are  ->  the same shape
         """
-        if (turned, still) not in self._heads:
-            self._heads[turned, still] = self._side_by_side(turned, still)
-        turn = self._heads[turned, still]
+        if (rotated_heads, other_heads) not in self._heads:
+            self._heads[rotated_heads, other_heads] = self._angles_by_head(rotated_heads, other_heads)
+        turn = self._heads[rotated_heads, other_heads]
         if is_differentiated(x):  # no derivative goes through a view of the same bits as another kind of number
             return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2)
         return (x.view(torch.complex64) * turn).view(torch.float32)
 
-    def of_pairs(self) -> Tensor:
+    def complex_angles(self) -> Tensor:
         """The turn of each pair as a number: Complex64[Tensor, "batch|1 seq head_dim/2"]"""
         if self._pairs is None:
             half = self.cosine.shape[-1] // 2
             self._pairs = torch.complex(self.cosine[:, 0, :, :half].float(), self.sine[:, 0, :, half:].float())
         return self._pairs
 
-    def _side_by_side(self, turned: int, still: int) -> Tensor:
+    def _angles_by_head(self, turned: int, still: int) -> Tensor:
         """Complex64[Tensor, "batch|1 seq (turned+still)*head_dim/2"]"""
-        angle = self.of_pairs()[:, :, None]
+        angle = self.complex_angles()[:, :, None]
         one = torch.ones_like(angle)
         return torch.cat((angle.expand(-1, -1, turned, -1), one.expand(-1, -1, still, -1)), dim=2).flatten(2)
 
 
-def paired(x: Tensor, head_dim: int) -> Tensor:
+def interleaved(x: Tensor, head_dim: int) -> Tensor:
     """Rows of whole heads, the two of each pair (c and c + head_dim/2) brought together: Float[Tensor, "rows ..."]"""
     return x.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
 
 
-def parted(x: Tensor) -> Tensor:
+def deinterleaved(x: Tensor) -> Tensor:
     """Columns of a head back in their own order: Float[Tensor, "... head_dim"]"""
     return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
-def slowed_evenly(speeds: Tensor, *, factor: float) -> Tensor:
+def linear_scaling(frequencies: Tensor, *, factor: float) -> Tensor:
     """All speeds divided by `factor` (position interpolation: Chen et al., 2023, arXiv:2306.15595)."""
-    return speeds / factor
+    return frequencies / factor
 
 
-def slowed_as_llama3(speeds: Tensor, *, factor: float, low: float, high: float, length: int) -> Tensor:
+def llama3_scaling(frequencies: Tensor, *, factor: float, low: float, high: float, length: int) -> Tensor:
     """Waves longer than `length / low` places are slowed by `factor`, those shorter than `length / high` are left, and
     those between go over from one to the other (Llama 3.1's own code)."""
-    waves = 2 * math.pi / speeds
-    result = torch.where(waves > length / low, speeds / factor, speeds)
+    waves = 2 * math.pi / frequencies
+    result = torch.where(waves > length / low, frequencies / factor, frequencies)
     share = (length / waves - low) / (high - low)
     between = (1 - share) * result / factor + share * result
     return torch.where((waves >= length / high) & (waves <= length / low), between, result)
@@ -118,20 +118,20 @@ class RelativeBias(nn.Module):
     beyond. Looking both ways, each way has half of the buckets; else all are for looking back.
     """
 
-    def __init__(self, num_buckets: int, max_distance: int, num_heads: int, *, both_ways: bool) -> None:
+    def __init__(self, num_buckets: int, max_distance: int, num_heads: int, *, bidirectional: bool) -> None:
         super().__init__()
         self.table = Table(num_buckets, num_heads)
-        self.num_buckets, self.max_distance, self.both_ways = num_buckets, max_distance, both_ways
+        self.num_buckets, self.max_distance, self.bidirectional = num_buckets, max_distance, bidirectional
 
-    def forward(self, places: Tensor, source_places: Tensor) -> Tensor:
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Int[Tensor, "batch|1 seq"], Int[Tensor, "batch|1 source"]  ->  Float[Tensor, "batch|1 heads seq source"]"""
-        ahead = source_places[:, None, :] - places[:, :, None]
-        return self.table(self._bucket(ahead)).permute(0, 3, 1, 2)
+        relative_position = key_positions[:, None, :] - query_positions[:, :, None]
+        return self.table(self._bucket(relative_position)).permute(0, 3, 1, 2)
 
-    def _bucket(self, ahead: Tensor) -> Tensor:
-        buckets = self.num_buckets // 2 if self.both_ways else self.num_buckets
-        first = (ahead > 0).long() * buckets if self.both_ways else torch.zeros_like(ahead)
-        distance = ahead.abs() if self.both_ways else (-ahead).clamp(min=0)
+    def _bucket(self, relative_position: Tensor) -> Tensor:
+        buckets = self.num_buckets // 2 if self.bidirectional else self.num_buckets
+        first = (relative_position > 0).long() * buckets if self.bidirectional else torch.zeros_like(relative_position)
+        distance = relative_position.abs() if self.bidirectional else (-relative_position).clamp(min=0)
         exact = buckets // 2
         growth = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.max_distance / exact)
         far = (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1)

@@ -65,7 +65,7 @@ def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
     start = 0
     for block in blocks:
         here = slice(start, start := start + len(block))
-        plain, scale, zero = _kept(block) if block.dtype == torch.uint8 else codes_of_4_bits(block.float())
+        plain, scale, zero = _unpacked_grids(block) if block.dtype == torch.uint8 else codes_of_4_bits(block.float())
         codes.numpy()[here] = torch._convert_weight_to_int4pack_for_cpu(plain, 1).numpy()
         pairs[:, here, 0], pairs[:, here, 1] = scale.T, zero.T
     return codes, pairs
@@ -82,7 +82,7 @@ def pairs_of(grids: Tensor) -> np.ndarray:
     return grids.numpy().reshape(len(grids), -1, GRID)[:, :, 4:]
 
 
-def _kept(grids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _unpacked_grids(grids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """UInt8[Tensor, "rows groups*GRID"]  ->  as `codes_of_4_bits`, with scale and zero in bfloat16"""
     pairs = pairs_of(grids)
     codes = np.empty((*pairs.shape[:2], 2, GROUP // 2), np.int32)

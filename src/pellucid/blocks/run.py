@@ -8,7 +8,7 @@ from pellucid.blocks.cache import LayerCache
 from pellucid.blocks.relative import Rotation
 
 
-class Watch(Protocol):
+class Observer(Protocol):
     """Somebody who looks on. He is told every number by its full name, and may answer with another in its place."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class Pass(NamedTuple):
     memory: Float[Tensor, "batch source hidden"], what cross-attention looks at.
     memory_mask: Bool[Tensor, "batch 1 1 source"], True where the memory may be looked at.
     cache: what the layer remembers of earlier passes.
-    lengths: of texts that stand end to end in the one row of a causal pass, where each is to be mixed by itself, which
+    text_lengths: of texts that stand end to end in the one row of a causal pass, where each is to be mixed by itself, which
         gives the very numbers that it has alone; `mask` says the same.
     watch: records and edits the numbers on the way; None on the fast path.
     first: whether the first position alone goes on: in the last layer of a stack that looks both ways, where nobody
@@ -45,12 +45,12 @@ class Pass(NamedTuple):
     memory: Tensor | None = None
     memory_mask: Tensor | None = None
     cache: LayerCache | None = None
-    lengths: tuple[int, ...] | None = None
-    watch: Watch | None = None
+    text_lengths: tuple[int, ...] | None = None
+    watch: Observer | None = None
     path: str = ""
     first: bool = False
 
-    def see(self, name: str, value: Tensor) -> Tensor:
+    def observe(self, name: str, value: Tensor) -> Tensor:
         """Shows `value` to the onlooker, if there is one."""
         return value if self.watch is None else self.watch(self.path + name, value)
 
@@ -58,7 +58,7 @@ class Pass(NamedTuple):
         """Whether an onlooker asks for any of these."""
         return self.watch is not None and any(self.watch.wants(self.path + name) for name in names)
 
-    def going_on(self, x: Tensor, dim: int = 1) -> Tensor:
+    def output_positions(self, x: Tensor, dim: int = 1) -> Tensor:
         """The positions, along `dim`, behind which somebody reads."""
         return x.narrow(dim, 0, 1) if self.first else x
 
@@ -71,11 +71,11 @@ class Pass(NamedTuple):
         if self.watch is None and cache is None:
             return self
         return Pass(  # in full, since `_replace` takes as long as a step of arithmetic
-            self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, self.lengths,
+            self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, self.text_lengths,
             self.watch, f"{self.path}layers.{i}.",
         )  # fmt: skip
 
-    def looking_across(self) -> "Pass":
+    def for_cross_attention(self) -> "Pass":
         """The same pass inside cross-attention: another mask, no order, no bias."""
         path = f"{self.path}cross_attention."
         return Pass(mask=self.memory_mask, cache=self.cache, watch=self.watch, path=path)

@@ -14,43 +14,43 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from pellucid.blocks.calls import ROWS
-from pellucid.blocks.numba_language import FREE, LOG_2_E, SERIES, float32, int64, part
+from pellucid.blocks.numba_language import FAST_MATH, LOG_2_E, SERIES, float32, int64, kernel_helper
 
 VECTOR = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
 """Numbers in one of the processor's vectors, a divisor of `calls.LANES`."""
 
 _WORD, _NUMBER = ir.IntType(64), ir.FloatType()
 NUMBERS, WHOLES = ir.VectorType(_NUMBER, VECTOR), ir.VectorType(ir.IntType(32), VECTOR)
-_FREELY = tuple(FREE)
+_FREELY = tuple(FAST_MATH)
 
 
-def same(number: float, kind: Any = NUMBERS) -> ir.Constant:
+def splat(number: float, kind: Any = NUMBERS) -> ir.Constant:
     """A vector of one number, many times."""
     return ir.Constant(kind, [number] * VECTOR)
 
 
-class Vectors:
+class VectorBuilder:
     """Writes instructions, one after the other."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
 
-    def place(self, address: Any, number: Any, kind: Any = NUMBERS) -> Any:
+    def pointer(self, address: Any, number: Any, kind: Any = NUMBERS) -> Any:
         """Where the number stands that is `number` numbers behind the address."""
         first = self.builder.inttoptr(address, _NUMBER.as_pointer())
         return self.builder.bitcast(self.builder.gep(first, [number]), kind.as_pointer())
 
     def read(self, address: Any, number: Any) -> Any:
-        return self.builder.load(self.place(address, number), align=4)
+        return self.builder.load(self.pointer(address, number), align=4)
 
     def write(self, numbers: Any, address: Any, number: Any) -> None:
-        self.builder.store(numbers, self.place(address, number), align=4)
+        self.builder.store(numbers, self.pointer(address, number), align=4)
 
-    def filled(self, number: Any, kind: Any = NUMBERS) -> Any:
+    def broadcast(self, number: Any, kind: Any = NUMBERS) -> Any:
         """A vector of one number that is not known beforehand."""
         anything = ir.Constant(kind, ir.Undefined)
         one = self.builder.insert_element(anything, number, ir.IntType(32)(0))
-        return self.builder.shuffle_vector(one, anything, same(0, WHOLES))
+        return self.builder.shuffle_vector(one, anything, splat(0, WHOLES))
 
     def sum(self, x: Any, y: Any) -> Any:
         return self.builder.fadd(x, y, flags=_FREELY)
@@ -58,20 +58,20 @@ class Vectors:
     def product(self, x: Any, y: Any) -> Any:
         return self.builder.fmul(x, y, flags=_FREELY)
 
-    def onto(self, total: Any, x: Any, y: Any) -> Any:
+    def multiply_add(self, total: Any, x: Any, y: Any) -> Any:
         """total + x y, in this order whatever `FREE` allows: what was written as several sums stays several."""
         kind = ir.FunctionType(NUMBERS, [NUMBERS] * 3)
         multiply = self.builder.module.declare_intrinsic(f"llvm.fmuladd.v{VECTOR}f32", (), kind)
         return self.builder.call(multiply, [x, y, total])
 
-    def larger(self, x: Any, y: Any) -> Any:
+    def maximum(self, x: Any, y: Any) -> Any:
         """y where x is NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
-    def without_sign(self, x: Any) -> Any:
-        return self.builder.select(self.builder.fcmp_ordered("<", x, same(0.0)), self.builder.fneg(x), x)
+    def absolute(self, x: Any) -> Any:
+        return self.builder.select(self.builder.fcmp_ordered("<", x, splat(0.0)), self.builder.fneg(x), x)
 
-    def together(self, join: Callable[[Any, Any], Any], x: Any) -> Any:
+    def reduce(self, join: Callable[[Any, Any], Any], x: Any) -> Any:
         """One number of a vector, half by half."""
         size = VECTOR
         while size > 1:
@@ -83,15 +83,15 @@ class Vectors:
     def exponential(self, x: Any) -> Any:
         """As `numba_language.exponential`; of NaN the least."""
         builder = self.builder
-        y = self.larger(self.product(x, same(LOG_2_E)), same(-126.0))
-        y = builder.select(builder.fcmp_ordered("<", y, same(128.0)), y, same(128.0))
+        y = self.maximum(self.product(x, splat(LOG_2_E)), splat(-126.0))
+        y = builder.select(builder.fcmp_ordered("<", y, splat(128.0)), y, splat(128.0))
         rint = builder.module.declare_intrinsic(f"llvm.rint.v{VECTOR}f32", (), ir.FunctionType(NUMBERS, [NUMBERS]))
         whole = builder.call(rint, [y])
-        rest, power = builder.fsub(y, whole), same(SERIES[0])
+        rest, power = builder.fsub(y, whole), splat(SERIES[0])
         for term in SERIES[1:]:
-            power = self.sum(self.product(power, rest), same(term))
-        exponent = builder.add(builder.fptosi(whole, WHOLES), same(127, WHOLES))
-        return self.product(power, builder.bitcast(builder.shl(exponent, same(23, WHOLES)), NUMBERS))
+            power = self.sum(self.product(power, rest), splat(term))
+        exponent = builder.add(builder.fptosi(whole, WHOLES), splat(127, WHOLES))
+        return self.product(power, builder.bitcast(builder.shl(exponent, splat(23, WHOLES)), NUMBERS))
 
 
 def _tile(vectors: int) -> Any:
@@ -102,20 +102,20 @@ def _tile(vectors: int) -> Any:
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
         a, a_step, b, b_step, columns, out, out_step = given
-        write = Vectors(builder)
+        write = VectorBuilder(builder)
 
         def at(step: Any, row: Any, column: Any) -> Any:
             return builder.add(builder.mul(step, row), column)
 
         sums = [[cgutils.alloca_once(builder, NUMBERS) for _ in range(vectors)] for _ in range(ROWS)]
         for one in [one for row in sums for one in row]:
-            builder.store(same(0.0), one)
+            builder.store(splat(0.0), one)
         with cgutils.for_range(builder, columns) as loop:
             beside = [write.read(b, at(b_step, loop.index, _WORD(i * VECTOR))) for i in range(vectors)]
             for r, row in enumerate(sums):
-                number = builder.load(write.place(a, at(a_step, _WORD(r), loop.index), _NUMBER))
+                number = builder.load(write.pointer(a, at(a_step, _WORD(r), loop.index), _NUMBER))
                 for one, numbers in zip(row, beside, strict=True):
-                    product = write.product(write.filled(number), numbers)
+                    product = write.product(write.broadcast(number), numbers)
                     builder.store(write.sum(builder.load(one), product), one)
         for r, row in enumerate(sums):
             for i, one in enumerate(row):
@@ -128,8 +128,8 @@ def _tile(vectors: int) -> Any:
 _two_vectors, _one_vector = _tile(2), _tile(1)
 
 
-@part
-def multiply(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, out: Any) -> None:
+@kernel_helper
+def multiply_tile(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, out: Any) -> None:
     """out = a . b, by their addresses.
 
     a: Float32[ROWS, depth], each row `step` numbers behind the one before.  b: Float32[depth, width].
@@ -143,7 +143,7 @@ def multiply(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, out: 
         _one_vector(a, step, b + 4 * column, width, depth, out + 4 * column, width)
 
 
-def _weigh(context: Any, scores: Any, seen: Any, count: Any) -> Any:
+def _exponentiate(context: Any, scores: Any, seen: Any, count: Any) -> Any:
     """e^(score - the greatest) in place of each score, by their address; the sum of the first `seen`, one at least.
     NaN and infinity make NaN.
 
@@ -152,31 +152,31 @@ def _weigh(context: Any, scores: Any, seen: Any, count: Any) -> Any:
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
         scores, seen, count = given
-        write, vectors = Vectors(builder), builder.udiv(count, _WORD(VECTOR))
+        write, vectors = VectorBuilder(builder), builder.udiv(count, _WORD(VECTOR))
         most = cgutils.alloca_once(builder, NUMBERS)
         builder.store(write.read(scores, _WORD(0)), most)
         with cgutils.for_range(builder, vectors) as loop:
             numbers = write.read(scores, builder.mul(loop.index, _WORD(VECTOR)))
-            builder.store(write.larger(numbers, builder.load(most)), most)
-        top = write.filled(write.together(write.larger, builder.load(most)))
+            builder.store(write.maximum(numbers, builder.load(most)), most)
+        top = write.broadcast(write.reduce(write.maximum, builder.load(most)))
         total = cgutils.alloca_once(builder, NUMBERS)
-        builder.store(same(0.0), total)
+        builder.store(splat(0.0), total)
         lanes = ir.Constant(WHOLES, list(range(VECTOR)))
         with cgutils.for_range(builder, vectors) as loop:
             first = builder.mul(loop.index, _WORD(VECTOR))
             numbers = write.read(scores, first)
             weights = write.exponential(builder.fsub(numbers, top))
-            weights = write.sum(weights, write.product(numbers, same(0.0)))
+            weights = write.sum(weights, write.product(numbers, splat(0.0)))
             write.write(weights, scores, first)
             left = builder.trunc(builder.sub(seen, first), ir.IntType(32))
-            within = builder.icmp_signed("<", lanes, write.filled(left, WHOLES))
-            builder.store(write.sum(builder.load(total), builder.select(within, weights, same(0.0))), total)
-        return write.together(write.sum, builder.load(total))
+            within = builder.icmp_signed("<", lanes, write.broadcast(left, WHOLES))
+            builder.store(write.sum(builder.load(total), builder.select(within, weights, splat(0.0))), total)
+        return write.reduce(write.sum, builder.load(total))
 
     return float32(int64, int64, int64), generate
 
 
-weigh: Any = intrinsic(_weigh)
+exponentiate: Any = intrinsic(_exponentiate)
 
 
 def _fetch(context: Any, address: Any) -> Any:

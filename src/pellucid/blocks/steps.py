@@ -10,16 +10,16 @@ from torch import Tensor
 from pellucid.blocks import calls
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.checks import kind_of
-from pellucid.blocks.many_positions import ManySteps
+from pellucid.blocks.many_positions import ManyPositionKernels
 from pellucid.blocks.relative import Rotation
-from pellucid.blocks.thread_pool import placed
+from pellucid.blocks.thread_pool import address_of
 from pellucid.errors import InputError
 
 KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}
 """Numbers of a table that the kernels read, as these call them."""
 
 
-class Plain(NamedTuple):
+class PlainTable(NamedTuple):
     """A table as it lies in memory: a parameter of the module, or the codes of a map of 8 bits.
 
     numbers: Float32, BFloat16 or Int8[Tensor, "out in"].  scale: Float32[Tensor, "out"], of 8 bits.
@@ -33,7 +33,7 @@ class Plain(NamedTuple):
     head: int = 0
 
 
-class Kernels(ManySteps):
+class Kernels(ManyPositionKernels):
     """The compiled steps. Whatever they are given lies without gaps, and is float32 where nothing else is said."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Kernels(ManySteps):
             call(self.code.address(name)) for name in ("norm", "gated", "remember")
         )
 
-    def product(self, x: Tensor, tables: Sequence[Plain]) -> Tensor:
+    def product(self, x: Tensor, tables: Sequence[PlainTable]) -> Tensor:
         """x by each table, side by side: Float32[Tensor, "few in"]  ->  Float32[Tensor, "few out"]
 
         tables: of one kind and one width; at least one
@@ -52,7 +52,7 @@ class Kernels(ManySteps):
         # addresses are asked for at each call: a tensor's memory may have moved, as share_memory() moves it
         told, across = (calls.ProductTable * len(tables))(), 0
         for one, (numbers, scale, bias, head) in zip(told, tables):
-            one.numbers, one.scale, one.bias = numbers.data_ptr(), placed(scale), placed(bias)
+            one.numbers, one.scale, one.bias = numbers.data_ptr(), address_of(scale), address_of(bias)
             one.first, one.rows, one.head = across, numbers.shape[0], head
             across += numbers.shape[0]
         rows, width = x.shape
@@ -67,10 +67,10 @@ class Kernels(ManySteps):
             tables=ctypes.addressof(told),
             parts=len(tables),
         )
-        self.share("product", product, rows * across * width)
+        self.run_threaded("product", product, rows * across * width)
         return out
 
-    def coded(self, x: Tensor, codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
+    def low_bit_product(self, x: Tensor, codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
         """x by a table that lies as `grouped.Grouped` says: Float32[Tensor, "some in"]  ->  Float32[Tensor, "some out"]
 
         Raises InputError where x is of another width, or elsewhere than the table.
@@ -81,9 +81,9 @@ class Kernels(ManySteps):
             raise InputError(f"x is {told}, and its table has rows of {groups * calls.GROUP} numbers on {codes.device}")
         rows = blocks * calls.LANES
         out = x.new_empty(count, rows)
-        each = calls.Coded.room_for(count, width)
+        each = calls.LowBitProduct.scratch_size(count, width)
         room = x.new_empty(torch.get_num_threads() * each)
-        told = calls.Coded(
+        told = calls.LowBitProduct(
             bits=bits,
             count=count,
             width=width,
@@ -96,10 +96,10 @@ class Kernels(ManySteps):
             room=room.data_ptr(),
             room_each=each,
         )
-        self.share("coded", told, count * rows * width)
+        self.run_threaded("coded", told, count * rows * width)
         return out
 
-    def spelled(self, codes: Tensor, scales: Tensor, factors: Tensor, dtype: torch.dtype) -> Tensor:
+    def dequantised(self, codes: Tensor, scales: Tensor, factors: Tensor, dtype: torch.dtype) -> Tensor:
         """The numbers that some rows of 4 bits stand for, which lie as `grouped.Grouped` says: Float[Tensor, "rows in"]
 
         factors: may be some columns of more.  dtype: float32 or bfloat16
@@ -107,7 +107,7 @@ class Kernels(ManySteps):
         blocks, groups = codes.shape[:2]
         rows, width = blocks * calls.LANES, groups * calls.GROUP
         out = factors.new_empty(rows, width, dtype=dtype)
-        told = calls.Spelled(
+        told = calls.Dequantise(
             width=width,
             rows=rows,
             of=factors.stride(0),
@@ -117,7 +117,7 @@ class Kernels(ManySteps):
             factors=factors.data_ptr(),
             out=out.data_ptr(),
         )
-        self.share("spelled", told, rows * width)
+        self.run_threaded("spelled", told, rows * width)
         return out
 
     def norm(self, x: Tensor, gain: Tensor, floor: float) -> Tensor:
@@ -135,15 +135,15 @@ class Kernels(ManySteps):
         self._norm(ctypes.byref(norm))
         return out
 
-    def gated(self, both: Tensor) -> Tensor:
+    def gated_activation(self, both: Tensor) -> Tensor:
         """silu(gate) x input, which stand side by side, in any kind of number.
 
         both: Float[Tensor, "... 2*inner"]  ->  Float32[Tensor, "... inner"]
         """
-        both = _readable(both)
+        both = _kernel_input(both)
         inner = both.shape[-1] // 2
         out = both.new_empty(*both.shape[:-1], inner, dtype=torch.float32)
-        gated = calls.Gated(
+        gated = calls.GatedActivation(
             rows=out.numel() // inner,
             width=inner,
             both=both.data_ptr(),
@@ -172,15 +172,15 @@ class Kernels(ManySteps):
         ->  Float32[Tensor, "rows heads*width"]
         Raises InputError where the mask or what is remembered has other sizes: the kernels would read beside it.
         """
-        together = _readable(together)
+        together = _kernel_input(together)
         wide = torch.empty_like(together, dtype=torch.float32)
         rows, width = together.shape[0], together.shape[1] // (heads + 2 * shared)
         memory = remembered.reserve(2 * shared, width, wide)
         filled, slots = remembered.filled, memory.shape[2]
         if mask is not None and (mask.shape[1] != filled or mask.shape[0] not in (1, rows)):
             raise InputError(f"mask is {kind_of(mask)}, and this cache holds {rows} rows of {filled}: make a new cache")
-        angles = None if rotation is None else rotation.of_pairs()
-        remember = calls.Remember(
+        angles = None if rotation is None else rotation.complex_angles()
+        remember = calls.StoreKeyValue(
             rows=rows,
             heads=heads,
             shared=shared,
@@ -191,14 +191,14 @@ class Kernels(ManySteps):
             narrow=together.dtype == torch.bfloat16,
             wide=wide.data_ptr(),
             memory=memory.data_ptr(),
-            angles=placed(angles),
+            angles=address_of(angles),
             angles_differ=angles is not None and angles.shape[0] > 1,
             scale=scale,
         )
         self._remember(ctypes.byref(remember))
         out = wide.new_empty(rows, heads * width)
         room = wide.new_empty(torch.get_num_threads(), filled + width)
-        mix = calls.Mix(
+        mix = calls.AttendOne(
             rows=rows,
             heads=heads,
             shared=shared,
@@ -208,14 +208,14 @@ class Kernels(ManySteps):
             wide=wide.data_ptr(),
             memory=memory.data_ptr(),
             room=room.data_ptr(),
-            mask=placed(mask),
+            mask=address_of(mask),
             mask_differs=mask is not None and mask.shape[0] > 1,
             out=out.data_ptr(),
         )
-        self.share("mix", mix, rows * heads * filled * width)
+        self.run_threaded("mix", mix, rows * heads * filled * width)
         return out
 
 
-def _readable(x: Tensor) -> Tensor:
+def _kernel_input(x: Tensor) -> Tensor:
     """Without gaps, in a kind that the kernels know: within a caller's `torch.autocast` products may be float16."""
     return (x if x.dtype in (torch.float32, torch.bfloat16) else x.float()).contiguous()

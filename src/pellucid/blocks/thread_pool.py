@@ -17,27 +17,27 @@ SHARED = ("product", "coded", "spelled", "mix", "mix_all", "add_norm")
 """Kernels of which each thread takes its share."""
 
 
-class Abreast:
+class ThreadedKernels:
     """The machine code of all kernels, and the threads."""
 
     def __init__(self) -> None:
         """Raises what `kernels_in_memory` does, and AttributeError where PyTorch has no OpenMP of Linux."""
         # what this process has loaded: PyTorch's threads do this work too, and none wait beside them
         loaded = ctypes.CDLL(None)
-        self._abreast = loaded.GOMP_parallel
+        self._run_parallel = loaded.GOMP_parallel
         for name in WITHIN:  # LLVM ends the process where it does not find one
             getattr(loaded, name)
         self.code = kernels_in_memory()
-        self._abreast.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        self._abreast.restype = None
-        self._begins = {kernel: self.code.address(kernel) for kernel in SHARED}
+        self._run_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        self._run_parallel.restype = None
+        self._addresses = {kernel: self.code.address(kernel) for kernel in SHARED}
 
-    def share(self, kernel: str, call: ctypes.Structure, work: int) -> None:
+    def run_threaded(self, kernel: str, call: ctypes.Structure, work: int) -> None:
         """Has the threads share it, or does it here and now; work: its multiplications."""
         threads = torch.get_num_threads() if work > SMALL else 1
-        self._abreast(self._begins[kernel], ctypes.byref(call), threads, 0)
+        self._run_parallel(self._addresses[kernel], ctypes.byref(call), threads, 0)
 
 
-def placed(one: Tensor | None) -> int:
+def address_of(one: Tensor | None) -> int:
     """Where it stands, as a kernel is told."""
     return 0 if one is None else one.data_ptr()

@@ -13,39 +13,39 @@ from pellucid.blocks import compiled
 from pellucid.blocks import packed as fast
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import FeedForward, GatedFeedForward
-from pellucid.blocks.joined import offset
+from pellucid.blocks.joined import bias_or_zeros
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
-from pellucid.blocks.packing import Packing, Part
+from pellucid.blocks.packing import NamedTable, Packing
 from pellucid.blocks.position import Table
 from pellucid.machine import no_grad
 
 
-def evaluating(module: nn.Module) -> Any:
+def evaluation_copy(module: nn.Module) -> Any:
     """The same module, sharing every number, that never drops out; `module` itself may be in training."""
     if not any(part.training for part in module.modules()):
         return module
-    return copied(module, type(module), lambda name, part: evaluating(part))
+    return copy_with_parts(module, type(module), lambda name, part: evaluation_copy(part))
 
 
 @no_grad()
-def packed(module: nn.Module, packing: Packing, path: str = "") -> Any:
+def packed_copy(module: nn.Module, packing: Packing, path: str = "") -> Any:
     """An evaluating copy, its numbers laid out by `packing` where that gains something.
 
     What is laid out otherwise holds the numbers of this moment, everything else is `module`'s own memory: once `module`
     has changed, another copy is to be made.
     """
-    return _Twin(packing, module, path).made()
+    return _PackedCopy(packing, module, path).build()
 
 
-class _Twin:
+class _PackedCopy:
     """The copy of one module, which stands at `path` in the whole."""
 
     def __init__(self, packing: Packing, module: nn.Module, path: str) -> None:
         self.packing, self.module, self.path = packing, module, path
-        self.compiles = packing.reads_on and compiled.usable_kernels() is not None
+        self.compiles = packing.is_autoregressive and compiled.usable_kernels() is not None
 
-    def made(self) -> Any:
+    def build(self) -> Any:
         module, fits = self.module, self.packing.fits
         match module:
             case PreNormLayer():
@@ -55,22 +55,24 @@ class _Twin:
             case Attention() if self.path.endswith("cross_attention") and fits(module.query.weight):
                 return self.copy(fast.PackedCrossAttention)
             case Attention() if fits(module.query.weight):
-                turned = ("query", "key") if fast.in_pairs(module) else ()
+                turned = ("query", "key") if fast.is_interleaved(module) else ()
                 product = self.linear("query", "key", "value", paired=dict.fromkeys(turned, module.head_dim))
                 return self.copy(fast.PackedAttention, product=product)
             case GatedFeedForward() if fits(module.up.weight):
                 return self.copy(fast.PackedGatedFeedForward, product=self.linear("gate", "up"))
             case FeedForward() if (
-                self.packing.activates and fits(module.up.weight) and module.activation_name in fast.FUSED
+                self.packing.fuses_activation and fits(module.up.weight) and module.activation_name in fast.FUSED
             ):
                 twin = self.copy(FeedForward, up=self.linear("up", activation=module.activation_name))
-                twin.activation = _unchanged
+                twin.activation = _identity
                 return twin
             case nn.Linear() if fits(module.weight):
                 return self.linear("")
             case Table() if type(module) is Table:  # those of positions know more than their rows
-                return self.packing.table(self.at("weight"), module.weight) or self.copy(Table)
-            case RMSNorm() if type(module) is RMSNorm and fast.PackedRMSNorm.gains(module.weight, self.packing.dtype):
+                return self.packing.table(self.path_of("weight"), module.weight) or self.copy(Table)
+            case RMSNorm() if type(module) is RMSNorm and fast.PackedRMSNorm.is_faster(
+                module.weight, self.packing.dtype
+            ):
                 norm = self.copy(fast.PackedRMSNorm)
                 norm.pack()
                 return norm
@@ -80,37 +82,43 @@ class _Twin:
         """These linear maps of one input as one packed map; "" is the module itself. paired: see `Part`."""
         maps = {name: cast(nn.Linear, self.module.get_submodule(name)) for name in inner}
 
-        def part(name: str, kind: str, numbers: Tensor) -> Part:
-            return Part(self.at(f"{name}.{kind}".removeprefix(".")), numbers.detach(), (paired or {}).get(name))
+        def part(name: str, kind: str, numbers: Tensor) -> NamedTable:
+            return NamedTable(
+                self.path_of(f"{name}.{kind}".removeprefix(".")), numbers.detach(), (paired or {}).get(name)
+            )
 
         biased = any(one.bias is not None for one in maps.values())  # somebody may have taken one of several away
         weights = [part(name, "weight", one.weight) for name, one in maps.items()]
-        biases = [part(name, "bias", offset(one)) for name, one in maps.items() if biased]
+        biases = [part(name, "bias", bias_or_zeros(one)) for name, one in maps.items() if biased]
         many = self.packing.linear(weights, biases, activation)
-        return compiled.for_few(many, weights, biases, activation) if self.compiles else many
+        return compiled.compiled_linear(many, weights, biases, activation) if self.compiles else many
 
     def copy(self, kind: type[nn.Module], **instead: nn.Module) -> Any:
         """The module as a `kind`, with some parts replaced; a `product` stands for the parts that it joins."""
         without = {*instead, *fast.JOINED.get(kind, ())}
-        if self.compiles or (kind in compiled.FOR_MANY and compiled.mixes(self.packing.dtype)):
-            kind = compiled.INSTEAD.get(kind, kind)
-        twin = copied(self.module, kind, lambda name, part: packed(part, self.packing, self.at(name)), without)
+        if self.compiles or (
+            kind in compiled.COMPILED_FOR_PROMPTS and compiled.has_attention_kernel(self.packing.dtype)
+        ):
+            kind = compiled.COMPILED.get(kind, kind)
+        twin = copy_with_parts(
+            self.module, kind, lambda name, part: packed_copy(part, self.packing, self.path_of(name)), without
+        )
         twin._modules |= instead
-        twin._parameters = {name: self._kept(name, p) for name, p in self.module._parameters.items()}
+        twin._parameters = {name: self._packed_parameter(name, p) for name, p in self.module._parameters.items()}
         twin.__dict__.update(twin._modules)  # found at once, without asking PyTorch
         return twin
 
-    def at(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
-    def _kept(self, name: str, parameter: Tensor | None) -> nn.Parameter | None:
+    def _packed_parameter(self, name: str, parameter: Tensor | None) -> nn.Parameter | None:
         if parameter is None:
             return None
-        number = self.packing.number(self.at(name), parameter.detach()).to(self.packing.dtype)
+        number = self.packing.parameter_values(self.path_of(name), parameter.detach()).to(self.packing.dtype)
         return number if isinstance(number, nn.Parameter) else nn.Parameter(number, requires_grad=False)
 
 
-def copied(
+def copy_with_parts(
     module: nn.Module,
     kind: type[nn.Module],
     part: Callable[[str, nn.Module], Any],
@@ -128,5 +136,5 @@ def copied(
     return copy
 
 
-def _unchanged(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x

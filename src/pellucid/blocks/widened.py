@@ -11,20 +11,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS
-from pellucid.blocks.hooks import Unheard
-from pellucid.blocks.packed import applied
+from pellucid.blocks.hooks import Hookless
+from pellucid.blocks.packed import fused_activation
 
 MANY, SEVERAL = 96, 4
 """From so many rows of x on, a product costs less in float32, the widening of its table with it: where oneDNN has
 products of the narrow kind, and where it has none, as without AVX-512."""
 
 
-class WidenedLinear(Unheard):
+class WidenedLinear(Hookless):
     """A linear map, and an activation behind it, with its table in half precision."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
         super().__init__()
-        self.stored, self.native = dtype, _native(dtype)
+        self.table_dtype, self.native = dtype, _native(dtype)
         self.table = weight.detach().to(dtype).contiguous()
         if self.native:
             self.table = torch.ops.mkldnn._reorder_linear_weight(self.table, None)
@@ -32,15 +32,15 @@ class WidenedLinear(Unheard):
         self.narrow = None if bias is None else bias.detach().to(dtype)
         self.offset = None if self.narrow is None else self.narrow.float()
         self.activation = activation
-        self.kind, self.algorithm, self.behind = applied(activation)
+        self.kind, self.algorithm, self.inplace_activation = fused_activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
         if x.numel() < self.few * x.shape[-1]:
-            narrow = x.to(self.stored)
+            narrow = x.to(self.table_dtype)
             product = self._narrow_product(narrow).float()
             # any that is none makes it none; behind an activation that of x may not be seen
-            if self.stored != torch.float16 or math.isfinite(narrow.sum(dtype=torch.float32) + product.sum()):
+            if self.table_dtype != torch.float16 or math.isfinite(narrow.sum(dtype=torch.float32) + product.sum()):
                 return product
         # of many rows, and of few whose numbers float16 does not hold
         table = self.table.to_dense(torch.float32) if self.native else self.table.float()
@@ -55,7 +55,7 @@ class WidenedLinear(Unheard):
     def _product(self, x: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
         multiply = torch.ops.mkldnn._linear_pointwise
         product = multiply(x, table, bias, self.kind, [], self.algorithm)
-        return product if self.behind is None else self.behind(product)
+        return product if self.inplace_activation is None else self.inplace_activation(product)
 
     __call__ = forward  # without the hooks of a module
 

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.adapter_facts import FILE
-from pellucid.checkpoints.adapter_head import Adapter, facts_of, ours_of, standing
+from pellucid.checkpoints.adapter_head import Adapter, adapted_facts, locations_in, own_location
 from pellucid.checkpoints.contents import Contents, read_contents, tokenizer_in
-from pellucid.checkpoints.moves import AS_IT_IS
-from pellucid.checkpoints.names import Names, Place
+from pellucid.checkpoints.moves import UNCHANGED
+from pellucid.checkpoints.names import TensorLocation, TensorNames
 from pellucid.checkpoints.page import HeadPage
 from pellucid.checkpoints.sentence import read_pooling
 from pellucid.checkpoints.source import Source
-from pellucid.checkpoints.weights import Stored, one_file
+from pellucid.checkpoints.weights import StoredTensor, tensors_in_file
 from pellucid.config import Config
 from pellucid.config.pooling import Pooling
-from pellucid.errors import CheckpointMismatchError, near, several
+from pellucid.errors import CheckpointMismatchError, did_you_mean, join_names
 from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
@@ -37,32 +37,32 @@ _HEAD = "head.decoder.weight"
 
 _COPY = re.compile(r"\.(modules_to_save|original_module)\.")
 
-_LOW = re.compile(r"(?P<module>[\w.]+)\.lora_(?P<kind>embedding_|)(?P<side>[AB])(?:\.weight)?")
+_LORA_NAME = re.compile(r"(?P<module>[\w.]+)\.lora_(?P<kind>embedding_|)(?P<side>[AB])(?:\.weight)?")
 
 
 @dataclass(frozen=True)
-class _Low:
-    """What is added to one table. flipped: the file has it as [in, out]."""
+class _StoredUpdate:
+    """What is added to one table. transposed: the file has it as [in, out]."""
 
-    down: Stored
-    up: Stored
+    down: StoredTensor
+    up: StoredTensor
     scale: float
-    flipped: bool
+    transposed: bool
 
-    def added_to(self, base: Stored, least: torch.dtype) -> Stored:
-        """The sum, not read yet.  least: the narrowest kind in which it may be computed."""
+    def added_to(self, base: StoredTensor, min_dtype: torch.dtype) -> StoredTensor:
+        """The sum, not read yet.  min_dtype: the narrowest kind in which it may be computed."""
 
         def read() -> Tensor:
             table = base.read()
-            kind = torch.promote_types(table.dtype, least)
+            kind = torch.promote_types(table.dtype, min_dtype)
             with no_grad():
                 change = self.scale * (self.up.read().to(kind) @ self.down.read().to(kind))
-            return table.to(kind) + (change.T if self.flipped else change)
+            return table.to(kind) + (change.T if self.transposed else change)
 
-        return Stored(base.dtype, base.shape, read)
+        return StoredTensor(base.dtype, base.shape, read)
 
 
-def _among(up: Stored, place: Place | None) -> Stored:
+def _pad_joined_rows(up: StoredTensor, place: TensorLocation | None) -> StoredTensor:
     """The numbers of one map, with zeros for the others that the file joins with it to one table."""
     if place is None or place.parts == 1 or len(up.shape) != 2:
         return up
@@ -74,46 +74,51 @@ def _among(up: Stored, place: Place | None) -> Stored:
         every[place.part * rows : (place.part + 1) * rows] = own
         return every
 
-    return Stored(up.dtype, (rows * place.parts, rank), read)
+    return StoredTensor(up.dtype, (rows * place.parts, rank), read)
 
 
-def read_source(source: Source, least: torch.dtype = torch.float32) -> Contents:
+def read_source(source: Source, min_dtype: torch.dtype = torch.float32) -> Contents:
     """What the files of a checkpoint say; of an adapter, what those of its base say with its own numbers in place.
 
-    least: the narrowest kind in which these are added.
+    min_dtype: the narrowest kind in which these are added.
     Raises CheckpointMismatchError where the two do not belong together.
     """
     if source.base is None:
         return read_contents(source)
-    return _Over(Adapter(source.folder, read_contents(source.base), source.base.name), least)
+    return _AdaptedContents(Adapter(source.folder, read_contents(source.base), source.base.name), min_dtype)
 
 
-class _Over(Contents):
+class _AdaptedContents(Contents):
     """An adapter over the contents of its base."""
 
-    def __init__(self, adapter: Adapter, least: torch.dtype) -> None:
-        self.adapter, self.base, self.wrong, self.said_in = adapter, adapter.base, adapter.wrong, adapter.base.said_in
-        self.least = least
+    def __init__(self, adapter: Adapter, min_dtype: torch.dtype) -> None:
+        self.adapter, self.base, self.mismatch_error, self.facts_path = (
+            adapter,
+            adapter.base,
+            adapter.mismatch_error,
+            adapter.base.facts_path,
+        )
+        self.min_dtype = min_dtype
 
     @cached_property
-    def known(self) -> "_Known":
-        page, names = self.adapter.page(self.facts)
-        return _Known(names, page, self.base.tensors)
+    def base_tensors(self) -> "_BaseTensors":
+        page, names = self.adapter.head_page(self.facts)
+        return _BaseTensors(names, page, self.base.tensors)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        return facts_of(self.adapter, self._held[1])
+        return adapted_facts(self.adapter, self._pairs_and_replacements[1])
 
     @cached_property
-    def tensors(self) -> dict[str, Stored]:
-        pairs, whole = self._held
+    def tensors(self) -> dict[str, StoredTensor]:
+        pairs, whole = self._pairs_and_replacements
         tensors = dict(self.base.tensors)
         for name, numbers in whole.items():  # first: beside what is added to a table may stand that table itself
-            tensors[self._replaced(name)] = numbers
-        self._check_words(tensors)
+            tensors[self._replaced_name(name)] = numbers
+        self._check_vocabulary(tensors)
         for module, pair in pairs.items():
-            theirs, low = self._low(module, pair, tensors)
-            tensors[theirs] = low.added_to(tensors[theirs], self.least)
+            theirs, low = self._stored_update(module, pair, tensors)
+            tensors[theirs] = low.added_to(tensors[theirs], self.min_dtype)
         return tensors
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
@@ -138,157 +143,163 @@ class _Over(Contents):
     @property
     def untrained(self) -> tuple[str, ...]:
         """The base's, but for what the adapter holds."""
-        own = {f"{ours}." for theirs in self._held[1] for ours in self.known.places(theirs)}
+        own = {f"{ours}." for theirs in self._pairs_and_replacements[1] for ours in self.base_tensors.places(theirs)}
         return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in own))
 
     # -- what the file holds ------------------------------------------------------------------------------------------
 
     @cached_property
-    def _held(self) -> tuple[dict[str, dict[str, Stored]], dict[str, Stored]]:
+    def _pairs_and_replacements(self) -> tuple[dict[str, dict[str, StoredTensor]], dict[str, StoredTensor]]:
         """Pairs of tables by the path of their module, and whole tensors by name."""
-        pairs: dict[str, dict[str, Stored]] = {}
-        whole: dict[str, Stored] = {}
-        held = one_file(self.adapter.path)
+        pairs: dict[str, dict[str, StoredTensor]] = {}
+        whole: dict[str, StoredTensor] = {}
+        held = tensors_in_file(self.adapter.path)
         for name, numbers in held.items():
             bare = name.removeprefix(PREFIX)
             if (own := _COPY.sub(".", name)) != name and own in held:
                 continue  # where the words were resized, the library writes the wrapping of a table beside the table
             if bare == name:
-                raise self.wrong(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
+                raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
             if not numbers.dtype.is_floating_point:
-                raise self.wrong(f"{name} holds {str(numbers.dtype).removeprefix('torch.')}, expected real numbers")
-            if found := _LOW.fullmatch(bare):
+                raise self.mismatch_error(
+                    f"{name} holds {str(numbers.dtype).removeprefix('torch.')}, expected real numbers"
+                )
+            if found := _LORA_NAME.fullmatch(bare):
                 pairs.setdefault(found["module"], {})[found["kind"] + found["side"]] = numbers
             elif "lora_" in bare:
-                raise self.wrong(f"{name} is of a kind of adapter that is not read")
+                raise self.mismatch_error(f"{name} is of a kind of adapter that is not read")
             else:
                 whole[bare.replace(".base_layer.", ".")] = numbers
         return pairs, whole
 
-    def _check_words(self, tensors: dict[str, Stored]) -> None:
+    def _check_vocabulary(self, tensors: dict[str, StoredTensor]) -> None:
         """Refuses more tokens, or fewer, where the table of the head has as many rows as before."""
         rows = self.facts.get("vocab_size")
         if rows == self.base.facts.get("vocab_size", rows):
             return
         for name, numbers in tensors.items():
-            if _HEAD in self.known.places(name) and numbers.shape[:1] != (rows,):
-                raise self.wrong(
+            if _HEAD in self.base_tensors.places(name) and numbers.shape[:1] != (rows,):
+                raise self.mismatch_error(
                     f"it has a table of {rows} tokens, and no {name}, which has {[*numbers.shape]} numbers in "
                     f"{self.adapter.base_name}: save it with both (save_embedding_layers=True)"
                 )
 
-    def _low(self, module: str, pair: dict[str, Stored], tensors: dict[str, Stored]) -> tuple[str, _Low]:
+    def _stored_update(
+        self, module: str, pair: dict[str, StoredTensor], tensors: dict[str, StoredTensor]
+    ) -> tuple[str, _StoredUpdate]:
         """Which of the tensors a pair changes, and how."""
-        known = self.known
+        known = self.base_tensors
         theirs, place = known.table(module)
         if place is None:
-            hint = near(module, (name.rpartition(".")[0] for name in known.tensors), most=1)
-            raise self.wrong(f"{module} is nothing in a {known.page.architecture}{hint}")
+            hint = did_you_mean(module, (name.rpartition(".")[0] for name in known.tensors), most=1)
+            raise self.mismatch_error(f"{module} is nothing in a {known.page.architecture}{hint}")
         if theirs is None and not known.tied_head(place):
-            raise self.wrong(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
+            raise self.mismatch_error(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
         if theirs is None or known.shared(place):
-            raise self._twice(module, self._way_apart(place))
+            raise self._tied_error(module, self._tied_advice(place))
         embedding = "embedding_A" in pair or "embedding_B" in pair
         sides = ("embedding_A", "embedding_B") if embedding else ("A", "B")
         if set(pair) != set(sides):
-            there = several(f"lora_{side}" for side in sorted(pair))
-            raise self.wrong(f"{module} has {there} alone, expected a pair")
-        low = _Low(
+            there = join_names(f"lora_{side}" for side in sorted(pair))
+            raise self.mismatch_error(f"{module} has {there} alone, expected a pair")
+        low = _StoredUpdate(
             pair[sides[0]],
-            _among(pair[sides[1]], known.own(f"{module}.weight")),
+            _pad_joined_rows(pair[sides[1]], known.own(f"{module}.weight")),
             self.adapter.facts.scale_of(module),
             embedding or place.move.flipped,
         )
-        self._check(module, low, tensors[theirs].shape)
+        self._check_update(module, low, tensors[theirs].shape)
         return theirs, low
 
-    def _check(self, module: str, low: _Low, shape: tuple[int, ...]) -> None:
+    def _check_update(self, module: str, low: _StoredUpdate, shape: tuple[int, ...]) -> None:
         if key := self.adapter.facts.targets.leaving_out(module):
-            raise self.wrong(
+            raise self.mismatch_error(
                 f"it adds to {module}, which {key} in {FILE} leaves out: change that key, or take the tensors out"
             )
-        rank, wide = self.adapter.facts.rank_of(module), shape[::-1] if low.flipped else shape
+        rank, wide = self.adapter.facts.rank_of(module), shape[::-1] if low.transposed else shape
         if low.down.shape[:1] != (rank,):
             found = low.down.shape[0] if low.down.shape else 0
-            raise self.wrong(f"{module} has rank {found}, and {FILE} says {rank}")
+            raise self.mismatch_error(f"{module} has rank {found}, and {FILE} says {rank}")
         if len(shape) != 2 or low.down.shape != (rank, wide[1]) or low.up.shape != (wide[0], rank):
             added = f"{[*low.up.shape]} x {[*low.down.shape]}"
-            raise self.adapter.stranger(f"at {module} it adds {added} to a table of {[*shape]}")
+            raise self.adapter.other_base_error(f"at {module} it adds {added} to a table of {[*shape]}")
 
-    def _replaced(self, name: str) -> str:
+    def _replaced_name(self, name: str) -> str:
         """The name under which a whole tensor goes: that of the base's, where there is one."""
-        known = self.known
+        known = self.base_tensors
         places = known.places(name)
         if not places:
-            raise self.wrong(
+            raise self.mismatch_error(
                 f"{name} is nothing in a {known.page.architecture}; task_type in {FILE} says which head there is"
             )
         place, own = next(iter(places.values())), known.own(name)
-        if own is not None and (own.parts > 1 or own.move is not AS_IT_IS):
-            raise self.wrong(
+        if own is not None and (own.parts > 1 or own.move is not UNCHANGED):
+            raise self.mismatch_error(
                 f"{name} is no tensor of {self.adapter.base_name} as it stands: take merge_and_unload() of the model "
                 "that was learned, and save_pretrained(folder) of that"
             )
-        if (known.shared(place) or known.tied_head(place)) and self._is_copy(name):
-            raise self._twice(name, _LEARN_OTHER if known.one_for_both else "merge it with the library that made it")
+        if (known.shared(place) or known.tied_head(place)) and self._is_saved_module(name):
+            raise self._tied_error(
+                name, _LEARN_OTHER if known.one_for_both else "merge it with the library that made it"
+            )
         return known.theirs.get(frozenset(places), place.theirs)
 
-    def _is_copy(self, name: str) -> bool:
+    def _is_saved_module(self, name: str) -> bool:
         """Whether the library puts a module of its own in place of this one, or of one around it, and leaves the base's
         table as it is; else it writes into that table."""
         words = name.split(".")[:-1]
         paths = [".".join(words[: i + 1]) for i in range(len(words))]
         return any(path.endswith(one) for path in paths for one in self.adapter.facts.whole)
 
-    def _way_apart(self, place: Place) -> str:
+    def _tied_advice(self, place: TensorLocation) -> str:
         """What to do about a pair in one place of a table that serves twice. The library adds it there alone, and where
         it merges, in both: other numbers, and no word."""
-        if self.adapter.facts.tied or (self.known.one_for_both and not self.known.tied_head(place)):
+        if self.adapter.facts.tied or (self.base_tensors.one_for_both and not self.base_tensors.tied_head(place)):
             return _LEARN_OTHER
         return (
             "merging would change both places; save that model with a copy of the table as its head and "
             f"tie_word_embeddings false, and name it as base_model_name_or_path in {FILE}"
         )
 
-    def _twice(self, what: str, advice: str) -> CheckpointMismatchError:
-        return self.wrong(f"it changes {what}, whose table serves twice in {self.adapter.base_name}: {advice}")
+    def _tied_error(self, what: str, advice: str) -> CheckpointMismatchError:
+        return self.mismatch_error(f"it changes {what}, whose table serves twice in {self.adapter.base_name}: {advice}")
 
 
-class _Known:
+class _BaseTensors:
     """The tensors of the base by the names of ours that they fill, however its file spells them."""
 
-    def __init__(self, names: Names, page: HeadPage, tensors: dict[str, Stored]) -> None:
+    def __init__(self, names: TensorNames, page: HeadPage, tensors: dict[str, StoredTensor]) -> None:
         self.names, self.page, self.tensors = names, page, tensors
-        self.theirs = {frozenset(ours): name for name in tensors if (ours := names.ours(name))}
+        self.names_by_parameters = {frozenset(ours): name for name in tensors if (ours := names.parameters_of(name))}
 
-    def places(self, name: str) -> dict[str, Place]:
-        return ours_of(self.names, name)
+    def locations_in(self, name: str) -> dict[str, TensorLocation]:
+        return locations_in(self.names, name)
 
-    def own(self, name: str) -> Place | None:
+    def own_location(self, name: str) -> TensorLocation | None:
         """Where numbers stand that go by our own name."""
-        return standing(self.names, name)
+        return own_location(self.names, name)
 
-    def table(self, module: str) -> tuple[str | None, Place | None]:
+    def table_location(self, module: str) -> tuple[str | None, TensorLocation | None]:
         """The base's name of a module's table, and how it lies."""
-        places = self.places(f"{module}.weight")
-        return self.theirs.get(frozenset(places)), next(iter(places.values()), None)
+        places = self.locations_in(f"{module}.weight")
+        return self.names_by_parameters.get(frozenset(places)), next(iter(places.values()), None)
 
-    def shared(self, place: Place) -> bool:
+    def is_shared(self, place: TensorLocation) -> bool:
         """Whether a table is that of the tokens and serves twice, as the file of the base has it: a head reads it too,
         or encoder and decoder do."""
         reads = self.page.head is not None and self.page.head.answers == "vocabulary"
-        twice = (reads and _HEAD not in self._held) or self.one_for_both
-        return twice and any(name.endswith("embeddings.token.weight") for name in self.places(place.theirs))
+        twice = (reads and _HEAD not in self._filled_parameters) or self.shares_embeddings
+        return twice and any(name.endswith("embeddings.token.weight") for name in self.locations_in(place.tensor_name))
 
-    def tied_head(self, place: Place) -> bool:
+    def is_tied_head(self, place: TensorLocation) -> bool:
         """Whether a table is that of a head, for which the base has the table of the tokens."""
-        return _HEAD in self.places(place.theirs) and _HEAD not in self._held
+        return _HEAD in self.locations_in(place.tensor_name) and _HEAD not in self._filled_parameters
 
     @cached_property
-    def _held(self) -> set[str]:
-        return {name for names in self.theirs for name in names}
+    def _filled_parameters(self) -> set[str]:
+        return {name for names in self.names_by_parameters for name in names}
 
     @cached_property
-    def one_for_both(self) -> bool:
+    def shares_embeddings(self) -> bool:
         """Whether encoder and decoder read one table."""
-        return len({name for name in self._held if name.endswith("coder.embeddings.token.weight")}) == 1
+        return len({name for name in self._filled_parameters if name.endswith("coder.embeddings.token.weight")}) == 1

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.adapter_targets import KEYS, Targets, read_targets
-from pellucid.checkpoints.facts import left_alone
-from pellucid.checkpoints.model_files import ADAPTER_FACTS, ADAPTER_NUMBERS, ADAPTER_PICKLED
-from pellucid.config.checks import choice, count, truth, within
-from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, blaming, several, short
+from pellucid.checkpoints.facts import warn_of_unknown_keys
+from pellucid.checkpoints.model_files import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_SAFETENSORS
+from pellucid.config.checks import check_bool, check_choice, check_count, check_range
+from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError, blaming, join_names, shorten
 from pellucid.files import read_json
 
-FILE = ADAPTER_FACTS
-NUMBERS = (ADAPTER_NUMBERS, ADAPTER_PICKLED)
+FILE = ADAPTER_CONFIG
+WEIGHTS_FILES = (ADAPTER_SAFETENSORS, ADAPTER_PICKLED)
 """The files with the numbers, the better one first."""
 
-KIND = "LORA"
+PEFT_TYPE = "LORA"
 
 TASKS = {
     "SEQ_CLS": "sequence-classification",
@@ -42,13 +42,13 @@ _INERT = frozenset(
 )
 """Keys that change no number of an adapter that is learned already; how its tables lie, the family says."""
 
-_CHANGING = frozenset(
+_UNSUPPORTED = frozenset(
     """alora_invocation_tokens arrow_config layer_replication lora_bias monteclora_config target_parameters
     trainable_token_indices use_bdlora use_dora use_qalora velora_config""".split()
 )
 """Keys that change numbers in ways that are not read here, where they are set."""
 
-_HARMLESS_STARTS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
+_SUPPORTED_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 """Ways of drawing the first numbers that leave the table of the base as it is."""
 
 MOST_RANK = 100_000
@@ -61,9 +61,9 @@ class AdapterFacts:
     base: the checkpoint, by a name that pellucid finds.  revision: of it on the hub.
     task: what it is for, in the format's word; None where it does not say.
     rank, alpha: of a module; ranks, alphas: of those that differ, by their path or the end of it.
-    rooted: the scale is alpha / sqrt(rank) (Kalajdzievski, 2023, arXiv:2312.03732), else alpha / rank.
-    whole: modules that are replaced, not added to.  targets: those that may be added to.
-    tied: of a table that serves twice, both places are changed together.
+    use_rslora: the scale is alpha / sqrt(rank) (Kalajdzievski, 2023, arXiv:2312.03732), else alpha / rank.
+    modules_to_save: modules that are replaced, not added to.  targets: those that may be added to.
+    ensure_weight_tying: of a table that serves twice, both places are changed together.
     """
 
     base: str
@@ -73,137 +73,139 @@ class AdapterFacts:
     alpha: float = 8
     ranks: dict[str, int] = field(default_factory=dict)
     alphas: dict[str, float] = field(default_factory=dict)
-    rooted: bool = False
-    whole: tuple[str, ...] = ()
-    tied: bool = False
+    use_rslora: bool = False
+    modules_to_save: tuple[str, ...] = ()
+    ensure_weight_tying: bool = False
     targets: Targets = field(default_factory=Targets)
 
     def rank_of(self, module: str) -> int:
         """The rank of a module by its path."""
-        return _of(module, self.ranks, self.rank)
+        return _pattern_value(module, self.ranks, self.rank)
 
     def scale_of(self, module: str) -> float:
         """What the product of a module's two tables is multiplied with."""
         rank = self.rank_of(module)
-        return _of(module, self.alphas, self.alpha) / (math.sqrt(rank) if self.rooted else rank)
+        return _pattern_value(module, self.alphas, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
 
 
 def read_adapter_facts(folder: Path) -> AdapterFacts:
     """What `adapter_config.json` says. Raises CheckpointMismatchError for what pellucid does not read."""
     path = folder / FILE
     raw = read_json(path)
-    if (kind := raw.get("peft_type")) != KIND:
+    if (kind := raw.get("peft_type")) != PEFT_TYPE:
         raise CheckpointMismatchError(
-            f"{path}: peft_type is {short(ascii(kind))}, and adapters of kind {KIND} alone are read; merge it into its "
+            f"{path}: peft_type is {shorten(ascii(kind))}, and adapters of kind {PEFT_TYPE} alone are read; merge it into its "
             "base with the library that made it"
         )
     with blaming(path, CheckpointMismatchError):
-        _refuse(raw)
-        found = _facts(raw)
-    known = _READ | _INERT | _CHANGING
-    left_alone(path, (key for key, value in raw.items() if key not in known and value not in _NOTHING))
+        _refuse_unsupported(raw)
+        found = _parse_facts(raw)
+    known = _READ | _INERT | _UNSUPPORTED
+    warn_of_unknown_keys(path, (key for key, value in raw.items() if key not in known and value not in _UNSET))
     return found
 
 
-_NOTHING: tuple[Any, ...] = (None, False, "", [], {})
+_UNSET: tuple[Any, ...] = (None, False, "", [], {})
 
 
-def _refuse(raw: dict[str, Any]) -> None:
-    if changing := sorted(key for key in _CHANGING & raw.keys() if raw[key] not in _NOTHING):
-        raise InputError(f"{several(changing)} would change the numbers in a way that pellucid does not read")
+def _refuse_unsupported(raw: dict[str, Any]) -> None:
+    if changing := sorted(key for key in _UNSUPPORTED & raw.keys() if raw[key] not in _UNSET):
+        raise InputError(f"{join_names(changing)} would change the numbers in a way that pellucid does not read")
     if (bias := raw.get("bias", "none")) != "none":
-        raise InputError(f"bias is {short(ascii(bias))}, and only 'none' is read: its biases would be half an adapter")
-    start = raw.get("init_lora_weights", True)
-    if start not in _HARMLESS_STARTS:
         raise InputError(
-            f"init_lora_weights is {short(ascii(start))}, which changes the base as well; save it as a plain adapter"
+            f"bias is {shorten(ascii(bias))}, and only 'none' is read: its biases would be half an adapter"
+        )
+    start = raw.get("init_lora_weights", True)
+    if start not in _SUPPORTED_INITS:
+        raise InputError(
+            f"init_lora_weights is {shorten(ascii(start))}, which changes the base as well; save it as a plain adapter"
         )
 
 
-def _facts(raw: dict[str, Any]) -> AdapterFacts:
+def _parse_facts(raw: dict[str, Any]) -> AdapterFacts:
     base = raw.get("base_model_name_or_path")
     if not isinstance(base, str) or not base.strip():
         raise InputError(
-            f"base_model_name_or_path is {short(ascii(base))}, expected the name of the model it belongs to"
+            f"base_model_name_or_path is {shorten(ascii(base))}, expected the name of the model it belongs to"
         )
     revision = raw.get("revision")
     if revision is not None and (not isinstance(revision, str) or not revision.strip()):
-        raise InputError(f"revision is {short(ascii(revision))}, expected a branch, a tag or a commit of its base")
+        raise InputError(f"revision is {shorten(ascii(revision))}, expected a branch, a tag or a commit of its base")
     task = raw.get("task_type")
     if task is not None:
-        choice("task_type", task, tuple(TASKS))
+        check_choice("task_type", task, tuple(TASKS))
     rank, alpha, rooted = raw.get("r", 8), raw.get("lora_alpha", 8), raw.get("use_rslora", False)
-    count("r", rank, most=MOST_RANK)
-    within("lora_alpha", alpha, most=1e9, least=-1e9)
-    truth("use_rslora", rooted)
+    check_count("r", rank, most=MOST_RANK)
+    check_range("lora_alpha", alpha, most=1e9, least=-1e9)
+    check_bool("use_rslora", rooted)
     tied = raw.get("ensure_weight_tying", False)
-    truth("ensure_weight_tying", tied)
-    ranks, alphas = _pattern(raw, "rank_pattern"), _pattern(raw, "alpha_pattern")
+    check_bool("ensure_weight_tying", tied)
+    ranks, alphas = _read_pattern(raw, "rank_pattern"), _read_pattern(raw, "alpha_pattern")
     for module, one in ranks.items():
-        count(f"the rank of {short(module)}", one, most=MOST_RANK)
+        check_count(f"the rank of {shorten(module)}", one, most=MOST_RANK)
     for module, one in alphas.items():
-        within(f"the alpha of {short(module)}", one, most=1e9, least=-1e9)
+        check_range(f"the alpha of {shorten(module)}", one, most=1e9, least=-1e9)
     whole = raw.get("modules_to_save") or []
     if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
-        raise InputError(f"modules_to_save is {short(ascii(whole))}, expected a list of names")
+        raise InputError(f"modules_to_save is {shorten(ascii(whole))}, expected a list of names")
     targets = read_targets(raw)
     return AdapterFacts(base, revision, task, rank, alpha, ranks, alphas, rooted, tuple(whole), tied, targets)
 
 
-def _pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
+def _read_pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
     found = raw.get(key) or {}
     if not isinstance(found, dict):
-        raise InputError(f"{key} is {short(ascii(found))}, expected modules with a number each")
+        raise InputError(f"{key} is {shorten(ascii(found))}, expected modules with a number each")
     for module in found:
         if not all(part.replace("_", "a").isalnum() for part in module.removeprefix("^").split(".")):
             raise InputError(
-                f"{key} names {short(ascii(module))}, expected a module's path, since expressions are not run: give "
+                f"{key} names {shorten(ascii(module))}, expected a module's path, since expressions are not run: give "
                 "each module an entry of its own, or merge the adapter with the library that made it"
             )
     return found
 
 
-def _of(module: str, table: dict[str, Any], default: Any) -> Any:
+def _pattern_value(module: str, table: dict[str, Any], default: Any) -> Any:
     """The first entry that is the module's path or, without a `^`, the end of it."""
-    for said, value in table.items():
-        path = said.removeprefix("^")
-        if module == path or (path == said and module.endswith(f".{path}")):
+    for pattern, value in table.items():
+        path = pattern.removeprefix("^")
+        if module == path or (path == pattern and module.endswith(f".{path}")):
             return value
     return default
 
 
-def written(facts: AdapterFacts, targets: list[str], *, flipped: bool) -> dict[str, Any]:
+def adapter_config_keys(facts: AdapterFacts, targets: list[str], *, transposed: bool) -> dict[str, Any]:
     """The same as the keys of the file.
 
-    targets: the paths of the modules that are added to.  flipped: their tables lie as [in, out].
+    targets: the paths of the modules that are added to.  transposed: their tables lie as [in, out].
     """
     return {
         "alpha_pattern": facts.alphas,
         "auto_mapping": None,
         "base_model_name_or_path": facts.base,
         "bias": "none",
-        "fan_in_fan_out": flipped,
+        "fan_in_fan_out": transposed,
         "inference_mode": True,
         "init_lora_weights": True,
         "layers_pattern": None,
         "layers_to_transform": None,
         "lora_alpha": facts.alpha,
         "lora_dropout": 0.0,
-        "modules_to_save": list(facts.whole) or None,
-        "peft_type": KIND,
+        "modules_to_save": list(facts.modules_to_save) or None,
+        "peft_type": PEFT_TYPE,
         "r": facts.rank,
         "rank_pattern": facts.ranks,
         "revision": facts.revision,
         "target_modules": sorted(targets),
         "task_type": facts.task,
         "use_dora": False,
-        "use_rslora": facts.rooted,
+        "use_rslora": facts.use_rslora,
     }
 
 
-def numbers_of(folder: Path) -> str:
+def weights_file_name(folder: Path) -> str:
     """The name of the file with the numbers of an adapter. Raises NotFoundError where there is none."""
-    for name in NUMBERS:
+    for name in WEIGHTS_FILES:
         if (folder / name).exists() or (folder / name).is_symlink():
             return name
-    raise NotFoundError(f"{folder} holds {FILE} and no numbers: expected {' or '.join(NUMBERS)}")
+    raise NotFoundError(f"{folder} holds {FILE} and no numbers: expected {' or '.join(WEIGHTS_FILES)}")

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, numbers_of, read_adapter_facts
+from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, read_adapter_facts, weights_file_name
 from pellucid.checkpoints.contents import Contents
-from pellucid.checkpoints.families import family_in
+from pellucid.checkpoints.families import family_of_config
 from pellucid.checkpoints.labels import without_labels
-from pellucid.checkpoints.links import inside
-from pellucid.checkpoints.names import Names, Place
+from pellucid.checkpoints.links import path_inside
+from pellucid.checkpoints.names import TensorLocation, TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
-from pellucid.checkpoints.tensors import told_in
-from pellucid.checkpoints.weights import Stored
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, Words, short
+from pellucid.checkpoints.tensors import read_metadata_value
+from pellucid.checkpoints.weights import StoredTensor
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, MessagePart, shorten
 from pellucid.lazy import cached_property
 
-NOTE = "config"
+CONFIG_KEY = "config"
 """In the header of our own files: what the whole model is, as its config.json would say it. The format has no place for
 the names of labels."""
 
@@ -28,18 +28,18 @@ NETWORK = "network."
 """Stands before our own names in what PEFT writes of a model of `pellucid.compat`."""
 
 
-def ours_of(names: Names, theirs: str) -> dict[str, Place]:
+def locations_in(names: TensorNames, theirs: str) -> dict[str, TensorLocation]:
     """Our parameters that a tensor of an adapter stands for, and where: by a name of the family, or by our own."""
-    place = standing(names, theirs)
-    return names.ours(theirs if place is None else place.theirs)
+    place = own_location(names, theirs)
+    return names.parameters_of(theirs if place is None else place.tensor_name)
 
 
-def standing(names: Names, name: str) -> Place | None:
+def own_location(names: TensorNames, name: str) -> TensorLocation | None:
     """Where the numbers of a parameter of ours stand in the files of its family; None for any other name."""
     if not name.startswith(NETWORK):
         return None
     try:
-        return names.theirs(name.removeprefix(NETWORK), prefixed=True)
+        return names.location_of(name.removeprefix(NETWORK), prefixed=True)
     except KeyError:
         return None
 
@@ -60,38 +60,38 @@ class Adapter:
     @cached_property
     def path(self) -> Path:
         """The file with its numbers."""
-        return inside(self.folder, numbers_of(self.folder))
+        return path_inside(self.folder, weights_file_name(self.folder))
 
     @cached_property
     def family(self) -> Family:
         """That of the base."""
-        return family_in(self.base.facts, str(self.base.said_in))
+        return family_of_config(self.base.facts, str(self.base.facts_path))
 
-    def page(self, said: dict[str, Any]) -> tuple[HeadPage, Names]:
+    def head_page(self, said: dict[str, Any]) -> tuple[HeadPage, TensorNames]:
         """The page of the head that these facts name, and how the tensors of its file are called."""
         architecture = next(iter(said.get("architectures") or []), None)
         page = next((one for one in self.family.heads if one.architecture == architecture), self.family.heads[0])
-        return page, self.family.names_with(page, lambda: self.family.read(said, self.base.said_in))
+        return page, self.family.names_with(page, lambda: self.family.read(said, self.base.facts_path))
 
-    def wrong(self, *what: Words) -> CheckpointMismatchError:
+    def mismatch_error(self, *what: MessagePart) -> CheckpointMismatchError:
         """The error that says what does not fit."""
         return CheckpointMismatchError(f"{self.path}: ", *what)
 
-    def stranger(self, why: str) -> CheckpointMismatchError:
+    def other_base_error(self, why: str) -> CheckpointMismatchError:
         """The error for a base that it was not learned on."""
         return CheckpointMismatchError(f"{self.path} was made for another base than {self.base_name}: {why}")
 
 
-def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
+def adapted_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -> dict[str, Any]:
     """The facts of the base with the head that the adapter speaks of.
 
-    whole: its tensors that stand in place of the base's, by the reference's names.
+    replacements: its tensors that stand in place of the base's, by the reference's names.
     """
-    own, base = _noted(adapter.path), adapter.base.facts
+    own, base = _noted_facts(adapter.path), adapter.base.facts
     if own is not None:
-        _compare(adapter, own)
+        _check_same_base(adapter, own)
         return base | {key: own[key] for key in HEAD_KEYS if key in own}
-    base, task = base | _own_words(adapter, whole), adapter.facts.task
+    base, task = base | _vocabulary_facts(adapter, replacements), adapter.facts.task
     named = TASKS.get(task or "")
     if named is None:
         return base | ({"architectures": []} if task in TASKS else {})
@@ -99,43 +99,45 @@ def facts_of(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
         head = adapter.family.head_named(named)
         page = adapter.family.page(head)
     except InputError as error:
-        raise adapter.wrong(f"task_type is {task}, and ", error) from error
+        raise adapter.mismatch_error(f"task_type is {task}, and ", error) from error
     said = base | {"architectures": [page.architecture]}
-    _, names = adapter.page(said)
-    for name, numbers in whole.items():
-        if "head.classifier.weight" in ours_of(names, name) and head.answers == "labels":
+    _, names = adapter.head_page(said)
+    for name, numbers in replacements.items():
+        if "head.classifier.weight" in locations_in(names, name) and head.answers == "labels":
             return _with_labels(said, numbers.shape[0] if numbers.shape else 0)
     return said
 
 
-def _own_words(adapter: Adapter, whole: dict[str, Stored]) -> dict[str, Any]:
+def _vocabulary_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -> dict[str, Any]:
     """How many tokens there are, where the adapter holds a table of them: it may know more than its base."""
-    _, names = adapter.page(adapter.base.facts)
-    for name, numbers in whole.items():
-        if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in ours_of(names, name)):
+    _, names = adapter.head_page(adapter.base.facts)
+    for name, numbers in replacements.items():
+        if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in locations_in(names, name)):
             return {"vocab_size": numbers.shape[0]}
     return {}
 
 
-def _noted(path: Path) -> dict[str, Any] | None:
+def _noted_facts(path: Path) -> dict[str, Any] | None:
     """What our own files say of the whole model."""
-    own = told_in(path, NOTE) if path.suffix == ".safetensors" else None
+    own = read_metadata_value(path, CONFIG_KEY) if path.suffix == ".safetensors" else None
     if own is not None and not isinstance(own, dict):
         raise CorruptFileError(f"{path} has a note that is a {type(own).__name__}, expected an object")
     return own
 
 
-def _compare(adapter: Adapter, own: dict[str, Any]) -> None:
+def _check_same_base(adapter: Adapter, own: dict[str, Any]) -> None:
     """The facts by which the adapter was learned must be those of the base."""
     keys, standard = adapter.family.keys, adapter.family.defaults.facts()
     defaults = {"model_type": None} | {key: standard[ours] for key, ours in keys.plain.items()}
     for key, default in defaults.items():
         was, here = own.get(key), adapter.base.facts.get(key, default)
-        if was != here and None not in (was, here) and not _of_no_account(key):
-            raise adapter.stranger(f"its {key} was {short(ascii(was))}, and here it is {short(ascii(here))}")
+        if was != here and None not in (was, here) and not _may_differ(key):
+            raise adapter.other_base_error(
+                f"its {key} was {shorten(ascii(was))}, and here it is {shorten(ascii(here))}"
+            )
 
 
-def _of_no_account(key: str) -> bool:
+def _may_differ(key: str) -> bool:
     """Whether a fact may differ between an adapter and its base."""
     return key in HEAD_KEYS or "drop" in key or key.endswith("token_id") or key == "initializer_range"
 

@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.adapter import PREFIX
-from pellucid.checkpoints.adapter_facts import FILE, NUMBERS, TASKS, AdapterFacts, written
-from pellucid.checkpoints.adapter_head import HEAD_KEYS, NOTE
-from pellucid.checkpoints.folder import beside, check_target, write_tensors
+from pellucid.checkpoints.adapter_facts import FILE, TASKS, WEIGHTS_FILES, AdapterFacts, adapter_config_keys
+from pellucid.checkpoints.adapter_head import CONFIG_KEY, HEAD_KEYS
+from pellucid.checkpoints.folder import atomic_folder, check_target, write_tensors
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.names import Place, gathered
+from pellucid.checkpoints.names import TensorLocation, gather_tensors
 from pellucid.checkpoints.sentence import write_pooling
-from pellucid.errors import Argument, InputError, several
-from pellucid.files import path_of, reading
-from pellucid.models import ties
+from pellucid.errors import Argument, InputError, join_names
+from pellucid.files import file_errors, path_of
+from pellucid.models import tied_parameters
 from pellucid.text.files import write_tokenizer
 
 _OR_ALL = (", or pass ", Argument("adapter_only", False), ", by which the whole model is written")
 
 
 @dataclass(frozen=True)
-class Change:
+class LowRankUpdate:
     """What is added to the table of a linear map: scale x up @ down.
 
     down: Float[Tensor, "rank in"].  up: Float[Tensor, "out rank"].
@@ -41,7 +41,7 @@ class Change:
 
 def save_adapter(
     loaded: Loaded,
-    changes: Mapping[str, Change],
+    changes: Mapping[str, LowRankUpdate],
     whole: Iterable[str],
     name: str | os.PathLike[str],
     *,
@@ -58,12 +58,12 @@ def save_adapter(
     """
     target = path_of(name)
     check_target(target, overwrite=overwrite)
-    check_apart(target, loaded)
-    base, tables = base_name(loaded), _Tables(loaded)
-    lows, replaced = _held(tables, changes, whole)
+    check_not_base_folder(target, loaded)
+    base, tables = base_name(loaded), _FileTensors(loaded)
+    lows, replaced = _updates_and_replacements(tables, changes, whole)
     numbers: dict[str, Tensor] = {}
     for theirs, low in lows.items():
-        path = _module(theirs)
+        path = _module_path(theirs)
         numbers |= {f"{PREFIX}{path}.lora_A.weight": low.down, f"{PREFIX}{path}.lora_B.weight": low.up}
     numbers |= {f"{PREFIX}{theirs}": one for theirs, one in replaced.items()}
     if dtype is not None:
@@ -73,13 +73,15 @@ def save_adapter(
     facts = AdapterFacts(
         base=base,
         task=next((task for task, one in TASKS.items() if one == kind), None),
-        whole=tuple(sorted(tables.shortened(set(replaced)) if head else _outer(map(_module, replaced)))),
-        **_ranks({_module(theirs): low for theirs, low in lows.items()}),
+        modules_to_save=tuple(
+            sorted(tables.shorten_modules(set(replaced)) if head else _outermost(map(_module_path, replaced)))
+        ),
+        **_rank_facts({_module_path(theirs): low for theirs, low in lows.items()}),
     )
-    flipped = any(tables.flipped(theirs) for theirs in lows)
-    with beside(target) as folder:
-        write_tensors(numbers, folder / NUMBERS[0], {NOTE: json.dumps(_noted(loaded))})
-        said = written(facts, [_module(theirs) for theirs in lows], flipped=flipped)
+    flipped = any(tables.is_transposed(theirs) for theirs in lows)
+    with atomic_folder(target) as folder:
+        write_tensors(numbers, folder / WEIGHTS_FILES[0], {CONFIG_KEY: json.dumps(_config_note(loaded))})
+        said = adapter_config_keys(facts, [_module_path(theirs) for theirs in lows], transposed=flipped)
         (folder / FILE).write_text(json.dumps(said, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         if loaded.pooling is not None:  # which may have been learned with, and is not the base's then
             write_pooling(loaded.pooling, loaded.config.hidden_size, folder)
@@ -88,17 +90,17 @@ def save_adapter(
     return target
 
 
-def check_sayable(loaded: Loaded, changes: Mapping[str, Change], whole: Iterable[str]) -> None:
+def check_expressible(loaded: Loaded, changes: Mapping[str, LowRankUpdate], whole: Iterable[str]) -> None:
     """Raises InputError where `save_adapter` would refuse these, whatever their numbers are by then."""
     base_name(loaded)
-    _held(_Tables(loaded), changes, whole)
+    _updates_and_replacements(_FileTensors(loaded), changes, whole)
 
 
-def check_apart(target: Path, loaded: Loaded, needs: str = "the adapter needs to be there") -> None:
+def check_not_base_folder(target: Path, loaded: Loaded, needs: str = "the adapter needs to be there") -> None:
     """Refuses the folder of the base, whose files would go where the others come, and a base that may not be looked at
     any more.  needs: who needs its files, for what."""
     source = loaded.source
-    with reading():
+    with file_errors():
         same = source is not None and target.exists() and source.folder.exists() and target.samefile(source.folder)
     if same:
         raise InputError(f"{target} holds the base, which {needs}: choose another folder")
@@ -116,16 +118,16 @@ def base_name(loaded: Loaded) -> str:
     return source.name
 
 
-def _held(
-    tables: "_Tables", changes: Mapping[str, Change], whole: Iterable[str]
-) -> tuple[dict[str, Change], dict[str, Tensor]]:
+def _updates_and_replacements(
+    tables: "_FileTensors", changes: Mapping[str, LowRankUpdate], whole: Iterable[str]
+) -> tuple[dict[str, LowRankUpdate], dict[str, Tensor]]:
     """What is added to the tables of the file, and its tensors that are written whole: of every module of which a part
     is, all that stands in and below it, since the library takes it for its own."""
-    replaced = tables.below(whole)
-    lows = {theirs: low for theirs, low in tables.joined(changes).items() if theirs not in replaced}
+    replaced = tables.tensors_below(whole)
+    lows = {theirs: low for theirs, low in tables.join_updates(changes).items() if theirs not in replaced}
     if changes and not lows:
         raise InputError(
-            f"a module of which a part learns is written whole in the format of adapters, and of {several(changes, 2)} "
+            f"a module of which a part learns is written whole in the format of adapters, and of {join_names(changes, 2)} "
             "nothing else is left: name less in ",
             Argument("lora_beside"),
             *_OR_ALL,
@@ -133,11 +135,11 @@ def _held(
     return lows, replaced
 
 
-def _no_words(why: str) -> InputError:
+def _unsupported_error(why: str) -> InputError:
     return InputError(f"{why}, for which the format of adapters has no words: let it stay as it is", *_OR_ALL)
 
 
-class _Tables:
+class _FileTensors:
     """The tensors of the whole model by the reference's names."""
 
     def __init__(self, loaded: Loaded) -> None:
@@ -145,56 +147,58 @@ class _Tables:
         self.page = self.family.page(self.config.head)
         self.names = self.family.names_with(self.page, lambda: self.config)
 
-    def place(self, ours: str) -> Place:
+    def location(self, ours: str) -> TensorLocation:
         """Where a parameter of ours stands."""
-        return self.names.theirs(ours, prefixed=self.config.head is not None)
+        return self.names.location_of(ours, prefixed=self.config.head is not None)
 
-    def below(self, whole: Iterable[str]) -> dict[str, Tensor]:
+    def tensors_below(self, whole: Iterable[str]) -> dict[str, Tensor]:
         """Every tensor of the file in the modules of these parameters, and below them."""
-        modules = {_module(self.place(one).theirs): one for one in whole}
+        modules = {_module_path(self.location(one).tensor_name): one for one in whole}
         if "" in modules:
-            raise _no_words(f"{modules['']} stands in no module of the file")
-        twice = {name for tie in ties(self.config).items() for name in tie}
-        held: list[tuple[Place, Tensor]] = []
+            raise _unsupported_error(f"{modules['']} stands in no module of the file")
+        twice = {name for tie in tied_parameters(self.config).items() for name in tie}
+        held: list[tuple[TensorLocation, Tensor]] = []
         for ours, value in self.module.state_dict().items():
-            place = self.place(ours)
-            around = next((one for one in modules if place.theirs.startswith(f"{one}.")), None)
+            place = self.location(ours)
+            around = next((one for one in modules if place.tensor_name.startswith(f"{one}.")), None)
             if around is not None:
                 if ours in twice:
-                    raise _no_words(f"{modules[around]} is written with all of {around}, where a table serves twice")
+                    raise _unsupported_error(
+                        f"{modules[around]} is written with all of {around}, where a table serves twice"
+                    )
                 held.append((place, value))
-        found = gathered(held)
+        found = gather_tensors(held)
         return found | {twin: found[name] for name, twin in self.page.twins.items() if name in found}
 
-    def shortened(self, whole: set[str]) -> set[str]:
+    def shorten_modules(self, whole: set[str]) -> set[str]:
         """The modules of tensors that are written whole, by the first word of their path where all below it are."""
-        every = {self.place(ours).theirs for ours in self.module.state_dict()}
+        every = {self.location(ours).tensor_name for ours in self.module.state_dict()}
         others = {theirs.partition(".")[0] for theirs in every - whole}
         words = {theirs: theirs.partition(".")[0] for theirs in whole}
-        return _outer(_module(theirs) if word in others else word for theirs, word in words.items())
+        return _outermost(_module_path(theirs) if word in others else word for theirs, word in words.items())
 
-    def flipped(self, theirs: str) -> bool:
+    def is_transposed(self, theirs: str) -> bool:
         """Whether a table of the file is [in, out]."""
-        first = next(iter(self.names.ours(theirs).values()))
-        return first.move.flipped
+        first = next(iter(self.names.parameters_of(theirs).values()))
+        return first.layout.transposed
 
-    def joined(self, changes: Mapping[str, Change]) -> dict[str, Change]:
+    def join_updates(self, changes: Mapping[str, LowRankUpdate]) -> dict[str, LowRankUpdate]:
         """The changes of the file's tables. Of maps that stand in one table, A stands below A, and B beside B:
 
                  [ up_q         ]   [ down_q ]
         change = [        up_k  ] x [ down_k ]
                  [ (nothing: v) ]
         """
-        parts: dict[str, dict[str, Change]] = {}
+        parts: dict[str, dict[str, LowRankUpdate]] = {}
         for path, change in changes.items():
-            place = self.place(f"{path}.weight")
-            if not place.theirs.endswith(".weight"):
-                raise _no_words(f"{path} stands in {place.theirs}")
-            parts.setdefault(place.theirs, {})[f"{path}.weight"] = change
-        return {theirs: self._joined(theirs, part) for theirs, part in parts.items()}
+            place = self.location(f"{path}.weight")
+            if not place.tensor_name.endswith(".weight"):
+                raise _unsupported_error(f"{path} stands in {place.tensor_name}")
+            parts.setdefault(place.tensor_name, {})[f"{path}.weight"] = change
+        return {theirs: self._join_update(theirs, part) for theirs, part in parts.items()}
 
-    def _joined(self, theirs: str, parts: dict[str, Change]) -> Change:
-        names = list(self.names.ours(theirs))
+    def _join_update(self, theirs: str, parts: dict[str, LowRankUpdate]) -> LowRankUpdate:
+        names = list(self.names.parameters_of(theirs))
         if len(names) == 1:
             return parts[names[0]]
         held = [parts[name] for name in names if name in parts]
@@ -204,22 +208,22 @@ class _Tables:
                 blocks.append(parts[name].up * (parts[name].scale / scale))
             else:
                 blocks.append(held[0].up.new_zeros(self.module.get_parameter(name).shape[0], 0))
-        return Change(torch.cat([one.down for one in held]), torch.block_diag(*blocks), scale)
+        return LowRankUpdate(torch.cat([one.down for one in held]), torch.block_diag(*blocks), scale)
 
 
-def _module(theirs: str) -> str:
+def _module_path(theirs: str) -> str:
     return theirs.rpartition(".")[0]
 
 
-def _outer(modules: Iterable[str]) -> set[str]:
+def _outermost(modules: Iterable[str]) -> set[str]:
     """Those that stand below no other."""
     every = set(modules)
     return {one for one in every if not any(one.startswith(f"{other}.") for other in every)}
 
 
-def _ranks(lows: dict[str, Change]) -> dict[str, Any]:
+def _rank_facts(lows: dict[str, LowRankUpdate]) -> dict[str, Any]:
     """Rank and alpha of most modules, and those of each that differs, as `AdapterFacts` has them."""
-    said = {path: (low.down.shape[0], _whole(low.scale * low.down.shape[0])) for path, low in lows.items()}
+    said = {path: (low.down.shape[0], _as_integer(low.scale * low.down.shape[0])) for path, low in lows.items()}
     if not said:
         return {}
     (rank, alpha), _ = Counter(said.values()).most_common(1)[0]
@@ -231,12 +235,12 @@ def _ranks(lows: dict[str, Change]) -> dict[str, Any]:
     }
 
 
-def _whole(number: float) -> float:
+def _as_integer(number: float) -> float:
     """As a whole number where it is one: the format's own is."""
     return round(number) if abs(number - round(number)) < 1e-9 else number
 
 
-def _noted(loaded: Loaded) -> dict[str, Any]:
+def _config_note(loaded: Loaded) -> dict[str, Any]:
     """What the whole model is, without what changes no number of its body."""
     config = loaded.config
     return {

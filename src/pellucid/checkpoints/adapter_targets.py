@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import InputError, short
+from pellucid.errors import InputError, shorten
 
 KEYS = ("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern")
 
@@ -21,31 +21,31 @@ _ANY_LAYER = re.compile(r"\.[^.]*\.(?P<layer>\d+)\.")
 class Targets:
     """Modules by their path or, behind a dot, the end of it; what was said by an expression is left open.
 
-    named: None where all may be meant.  excluded: of those.  layers: that are meant; None for all.
-    lists: what stands before the number of a layer; () for anything, None for an expression.
+    included: None where all may be meant.  excluded: of those.  layers: that are meant; None for all.
+    layer_prefixes: what stands before the number of a layer; () for anything, None for an expression.
     """
 
-    named: frozenset[str] | None = None
+    included: frozenset[str] | None = None
     excluded: frozenset[str] = frozenset()
     layers: frozenset[int] | None = None
-    lists: tuple[str, ...] | None = ()
+    layer_prefixes: tuple[str, ...] | None = ()
 
-    def leaving_out(self, module: str) -> str | None:
+    def excluding_key(self, module: str) -> str | None:
         """The key by which a module has no adapter; None for one that may have one."""
         ends = {module[i:] for i in (0, *(dot.end() for dot in re.finditer(r"\.", module)))}
         if ends & self.excluded:
             return "exclude_modules"
-        if self.named is not None and module in self.named:
+        if self.included is not None and module in self.included:
             return None  # one that is named in full is meant in every layer
-        if self.named is not None and not ends & self.named:
+        if self.included is not None and not ends & self.included:
             return "target_modules"
-        if self.layers is None or self.lists is None or self._layer(module) in self.layers:
+        if self.layers is None or self.layer_prefixes is None or self._layer(module) in self.layers:
             return None
         return "layers_to_transform"
 
     def _layer(self, module: str) -> int | None:
         """The first number of a layer in a path."""
-        ways = [re.compile(rf"(?:^|\.){one}\.(?P<layer>\d+)\.") for one in self.lists or ()] or [_ANY_LAYER]
+        ways = [re.compile(rf"(?:^|\.){one}\.(?P<layer>\d+)\.") for one in self.layer_prefixes or ()] or [_ANY_LAYER]
         found = next((match for way in ways if (match := way.search(module))), None)
         return int(found["layer"]) if found and len(found["layer"]) < 10 else None
 
@@ -56,7 +56,7 @@ def read_targets(raw: dict[str, Any]) -> Targets:
     said = raw.get("layers_to_transform")
     layers = said if isinstance(said, list) else [] if said is None else [said]
     if not all(type(one) is int for one in layers):
-        raise InputError(f"layers_to_transform is {short(ascii(said))}, expected the numbers of layers")
+        raise InputError(f"layers_to_transform is {shorten(ascii(said))}, expected the numbers of layers")
     before = (lists,) if isinstance(lists, str) and lists else tuple(lists or ())
     return Targets(
         frozenset(named) if isinstance(named, list) else None,
@@ -71,5 +71,5 @@ def _names(raw: dict[str, Any], key: str) -> list[str] | str | None:
     if found is None or isinstance(found, str):
         return found
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise InputError(f"{key} is {short(ascii(found))}, expected a list of names, or one expression")
+        raise InputError(f"{key} is {shorten(ascii(found))}, expected a list of names, or one expression")
     return found

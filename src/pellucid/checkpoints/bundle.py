@@ -8,20 +8,20 @@ from typing import Any
 from torch import Tensor
 
 from pellucid.checkpoints.folder import write_tensors
-from pellucid.checkpoints.tensors import MOST_HEADER_BYTES, Span, note_in, spans
+from pellucid.checkpoints.tensors import MOST_HEADER_BYTES, TensorSpan, read_metadata, tensor_spans
 from pellucid.errors import InputError, NotFoundError
-from pellucid.files import cannot_write, reading, to_disk
+from pellucid.files import cannot_write, file_errors, sync_to_disk
 
 _FOR_THE_REST = 2_000_000
 """Bytes of a header that are left for the names and places of the tensors."""
 
 
-def write_bundle(tensors: dict[str, Tensor], note: dict[str, str], target: Path) -> Path:
+def write_bundle(tensors: dict[str, Tensor], metadata: dict[str, str], target: Path) -> Path:
     """Writes one file beside its place, then moves it there; what was there before is replaced whole or not at all.
 
     Raises InputError where the place cannot be written, or the note is too long for a header.
     """
-    size = sum(len(json.dumps(text)) for text in note.values())
+    size = sum(len(json.dumps(text)) for text in metadata.values())
     if size > MOST_HEADER_BYTES - _FOR_THE_REST:
         raise InputError(f"what is to be said beside the tensors in {target} takes {size:,} bytes, too many for a file")
     if target.is_dir():
@@ -29,19 +29,19 @@ def write_bundle(tensors: dict[str, Tensor], note: dict[str, str], target: Path)
     try:
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as around:
             new = Path(around) / "new"
-            write_tensors(tensors, new, note)
-            to_disk(new)
+            write_tensors(tensors, new, metadata)
+            sync_to_disk(new)
             new.replace(target)
     except OSError as error:
         raise cannot_write(target, error) from error
     return target
 
 
-def read_bundle(path: Path) -> tuple[dict[str, Span], dict[str, Any]]:
+def read_bundle(path: Path) -> tuple[dict[str, TensorSpan], dict[str, Any]]:
     """Every tensor of a file, none read yet, and the note beside them."""
-    with reading(path):
+    with file_errors(path):
         if not path.exists():
             raise NotFoundError(f"{path} does not exist")
         if path.is_dir():
             raise InputError(f"{path} is a folder, expected a file")
-        return spans(path), note_in(path)
+        return tensor_spans(path), read_metadata(path)

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from pellucid.checkpoints.location import Where, client
-from pellucid.checkpoints.model_files import SMALL, any_of, form_of, form_of_folder, wanted_of
+from pellucid.checkpoints.location import HubOptions, hub_client
+from pellucid.checkpoints.model_files import FILES_WITHOUT_WEIGHTS, any_matches, form_of, form_of_folder, wanted_files
 from pellucid.errors import InputError, NotFoundError, PellucidError
-from pellucid.files import write_whole
+from pellucid.files import write_atomically
 
 log = logging.getLogger("pellucid")
 
@@ -26,22 +26,25 @@ _ODD = (ValueError, TypeError, AttributeError, KeyError)
 
 def cached_names() -> dict[Path, str]:
     """Each folder of the hub's cache, and the name of what lies in it."""
-    return {folder: _name_of(folder) for folder in sorted(Path(client().constants.HF_HUB_CACHE).glob("models--*"))}
+    return {
+        folder: _repository_name(folder)
+        for folder in sorted(Path(hub_client().constants.HF_HUB_CACHE).glob("models--*"))
+    }
 
 
-def _name_of(repository: Path) -> str:
+def _repository_name(repository: Path) -> str:
     """The name of what lies in a folder of the hub's cache."""
     return repository.name.removeprefix("models--").replace("--", "/")
 
 
-def _repository(folder: Path) -> Path:
+def _repository_of_snapshot(folder: Path) -> Path:
     """The folder of the hub's cache that a snapshot lies in."""
     return folder.parent.parent
 
 
-def repository_of(name: str, where: Where) -> Path:
+def repository_folder(name: str, where: HubOptions) -> Path:
     """The folder of the hub's cache for what goes by a name, there or not. Raises InputError where nothing can lie."""
-    place = Path(where.cache_dir or client().constants.HF_HUB_CACHE)
+    place = Path(where.cache_dir or hub_client().constants.HF_HUB_CACHE)
     try:
         place = place.resolve()
     except (OSError, RuntimeError) as error:  # a link that leads to itself
@@ -49,10 +52,10 @@ def repository_of(name: str, where: Where) -> Path:
     return place / f"models--{name.replace('/', '--')}"
 
 
-def cached(name: str, where: Where) -> Path | None:
+def cached_snapshot(name: str, where: HubOptions) -> Path | None:
     """What the hub's cache holds of a repository, whole or not: a folder with a config, an adapter or a GGUF file; None
     where there is no such thing."""
-    hub = client()
+    hub = hub_client()
     try:
         found = Path(hub.snapshot_download(name, revision=where.revision, local_files_only=True, allow_patterns=[],
                                            cache_dir=where.cache_dir))  # fmt: skip
@@ -60,7 +63,7 @@ def cached(name: str, where: Where) -> Path | None:
     except hub.errors.LocalEntryNotFoundError:
         return None
     except (OSError, RuntimeError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
-        place = repository_of(name, where)
+        place = repository_folder(name, where)
         if where.revision is not None and (place / "refs" / where.revision).is_dir():  # others begin with its name
             return None
         raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
@@ -72,64 +75,68 @@ def check_no_repository(folder: Path) -> None:
     for repository in (folder, folder.parent):
         snapshots = repository / "snapshots"
         if repository.name.startswith("models--") and folder in (repository, snapshots) and snapshots.is_dir():
-            name = _name_of(repository)
+            name = _repository_name(repository)
             raise NotFoundError(
                 f"{folder} is no checkpoint: the hub's cache keeps those of {name} in folders of {snapshots}; give the "
                 "name, or one of these folders"
             )
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether a snapshot holds all that is wanted of its repository, each file in its size. Other tools fetch less, and
     some leave no list of what there is: then that is not known, and this is False; but a GGUF file is all that there is
     to it."""
-    listed = _listed(folder)
-    if listed is not None and wrong(folder, listed):
+    listed = _read_listing(folder)
+    if listed is not None and mismatched_model_files(folder, listed):
         return False
     if form_of_folder(folder).kind == "gguf":
         return True
-    return listed is not None and all((folder / file).exists() for file in wanted_of(listed, folder))
+    return listed is not None and all((folder / file).exists() for file in wanted_files(listed, folder))
 
 
-def wrong(folder: Path, listed: Mapping[str, int | None] | None = None) -> list[str]:
+def mismatched_model_files(folder: Path, listed: Mapping[str, int | None] | None = None) -> list[str]:
     """The files that make the model of a snapshot, and are there in another size than the hub lists.
 
     listed: the hub's files and their sizes; None for what was noted of them beside the snapshot.
     """
-    sizes: Mapping[str, int | None] = (_listed(folder) or {}) if listed is None else listed
+    sizes: Mapping[str, int | None] = (_read_listing(folder) or {}) if listed is None else listed
     there = [file for file in sizes if (folder / file).exists()]
-    model = form_of(there).model
-    ours = dict.fromkeys([*wanted_of(there), *([model] if model else ())])
-    return unlike(folder, {file: sizes[file] for file in ours})
+    model = form_of(there).gguf_file
+    ours = dict.fromkeys([*wanted_files(there), *([model] if model else ())])
+    return mismatched_files(folder, {file: sizes[file] for file in ours})
 
 
-def unlike(folder: Path, listed: Mapping[str, int | None]) -> list[str]:
+def mismatched_files(folder: Path, listed: Mapping[str, int | None]) -> list[str]:
     """Those of some files that a snapshot has in another size than is listed."""
     sizes = {file: size for file, size in listed.items() if size is not None and (folder / file).exists()}
     return [file for file, size in sizes.items() if (folder / file).stat().st_size != size]
 
 
-def lost(folder: Path) -> list[str]:
+def missing_files(folder: Path) -> list[str]:
     """The files of a repository that change what its model makes and are not in its snapshot; not the weights, which
     whoever needs them asks for."""
-    return [file for file in _listed(folder) or () if any_of([file], SMALL) and not (folder / file).exists()]
+    return [
+        file
+        for file in _read_listing(folder) or ()
+        if any_matches([file], FILES_WITHOUT_WEIGHTS) and not (folder / file).exists()
+    ]
 
 
-def is_known(folder: Path) -> bool:
+def has_listing(folder: Path) -> bool:
     """Whether somebody noted what there is beside what a snapshot holds."""
-    return _listed(folder) is not None
+    return _read_listing(folder) is not None
 
 
-def _listed(folder: Path) -> dict[str, int] | None:
+def _read_listing(folder: Path) -> dict[str, int] | None:
     """The files of a repository and their bytes, as the hub's client noted them when it fetched a snapshot; None where
     it did not."""
     if not _is_snapshot(folder):
         return None
-    hub, repository = client(), _repository(folder)
+    hub, repository = hub_client(), _repository_of_snapshot(folder)
     try:
-        if not _list_of(folder).is_file():
+        if not _listing_path(folder).is_file():
             return None
-        tree = hub.get_cached_repo_tree(_name_of(repository), revision=folder.name, cache_dir=repository.parent)
+        tree = hub.get_cached_repo_tree(_repository_name(repository), revision=folder.name, cache_dir=repository.parent)
     except (OSError, hub.errors.CachedRepoTreeNotFoundError, *_ODD):
         return None
     return {file.path: file.size for file in tree}
@@ -138,99 +145,104 @@ def _listed(folder: Path) -> dict[str, int] | None:
 # -- what brings the rest ----------------------------------------------------------------------------------------------
 
 
-def pulls(name: str, where: Where) -> str:
+def pull_command(name: str, where: HubOptions) -> str:
     """The command that brings a repository into the hub's own cache, or into another one."""
     command = f"pellucid pull --revision {where.revision} {name}" if where.revision else f"pellucid pull {name}"
-    return f"{_into(where)}{command}, with network"
+    return f"{_cache_variable(where)}{command}, with network"
 
 
-def downloads(name: str, file: str, where: Where) -> str:
+def download_command(name: str, file: str, where: HubOptions) -> str:
     """The command of the hub's own client that brings one file."""
     what = f"{name} {shlex.quote(file)}"
     command = f"hf download --revision {where.revision} {what}" if where.revision else f"hf download {what}"
-    return f"{_into(where)}{command}"
+    return f"{_cache_variable(where)}{command}"
 
 
-def _into(where: Where) -> str:
+def _cache_variable(where: HubOptions) -> str:
     """What stands before a command that fetches, for another cache than the hub's own."""
-    own, other = Path(client().constants.HF_HUB_CACHE).resolve(), where.cache_dir
+    own, other = Path(hub_client().constants.HF_HUB_CACHE).resolve(), where.cache_dir
     return "" if other is None or Path(other).resolve() == own else f"HF_HUB_CACHE={shlex.quote(os.fspath(other))} "
 
 
-def brings(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
+def fetch_advice(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
     """What brings the files that a snapshot lacks, as the end of a sentence; nothing for a folder of another kind, and
     where its repository has no such file."""
     folder = folder.absolute()
-    listed, repository = _listed(folder), _repository(folder)
-    if not _is_snapshot(folder) or (listed is not None and not any_of(listed, patterns)):
+    listed, repository = _read_listing(folder), _repository_of_snapshot(folder)
+    if not _is_snapshot(folder) or (listed is not None and not any_matches(listed, patterns)):
         return ""
-    where = Where(None if _leads_to(folder, "main") else folder.name, cache_dir=repository.parent)
-    return f"; run: {pulls(_name_of(repository), where)}"
+    where = HubOptions(None if _ref_points_to(folder, "main") else folder.name, cache_dir=repository.parent)
+    return f"; run: {pull_command(_repository_name(repository), where)}"
 
 
-def stands_for(revision: str, folder: Path, asked: int, *, first: bool = False) -> None:
+def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = False) -> None:
     """Lets a branch or a tag stand for a snapshot from now on, as the hub's client notes it. Only when all of it is
     there: until then the name leads to what was there before. Where it cannot be noted, that is said.
 
-    asked: when the hub was asked what it stands for, in nanoseconds, which becomes the time of the note. It stays where
+    requested_at: when the hub was asked what it stands for, in nanoseconds, which becomes the time of the note. It stays where
         another process has asked later, and was done before.
     first: only where it stands for nothing yet.
     """
-    ref = _repository(folder) / "refs" / revision
-    if revision == folder.name or _leads_to(folder, revision) or (first and ref.exists()):
+    ref = _repository_of_snapshot(folder) / "refs" / revision
+    if revision == folder.name or _ref_points_to(folder, revision) or (first and ref.exists()):
         return
-    if _asked_later(ref, asked):
+    if _requested_later(ref, requested_at):
         other = "another process has asked the hub later what %s of %s is: it does not lead to %s"
-        log.warning(other, revision, _name_of(_repository(folder)), folder.name)
+        log.warning(other, revision, _repository_name(_repository_of_snapshot(folder)), folder.name)
         return
 
     def note(file: IO[bytes]) -> None:
         file.write(folder.name.encode())
         file.flush()
-        os.utime(file.name, ns=(asked, asked))
+        os.utime(file.name, ns=(requested_at, requested_at))
 
     try:
         ref.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(ref, note)
+        write_atomically(ref, note)
     except (OSError, PellucidError) as error:
-        log.warning("%s of %s cannot be noted in the hub's cache: %s", revision, _name_of(_repository(folder)), error)
+        log.warning(
+            "%s of %s cannot be noted in the hub's cache: %s",
+            revision,
+            _repository_name(_repository_of_snapshot(folder)),
+            error,
+        )
 
 
-def _leads_to(folder: Path, revision: str) -> bool:
+def _ref_points_to(folder: Path, revision: str) -> bool:
     """Whether a branch or a tag stands for a snapshot."""
     try:
-        return (_repository(folder) / "refs" / revision).read_bytes() == folder.name.encode()
+        return (_repository_of_snapshot(folder) / "refs" / revision).read_bytes() == folder.name.encode()
     except OSError:  # there is none, or it cannot be read
         return False
 
 
-def _asked_later(ref: Path, asked: int) -> bool:
+def _requested_later(ref: Path, requested_at: int) -> bool:
     """Whether a name was noted by somebody who asked later; a time that is still to come tells of a wrong clock."""
     try:
-        return asked < ref.stat().st_mtime_ns <= time.time_ns()
+        return requested_at < ref.stat().st_mtime_ns <= time.time_ns()
     except OSError:  # it was never noted
         return False
 
 
-def drop_damaged_list(folder: Path) -> None:
+def drop_damaged_listing(folder: Path) -> None:
     """Takes away a list of a snapshot's files that cannot be read, so that the hub's client asks for it again."""
-    if not is_known(folder):
-        _list_of(folder).unlink(missing_ok=True)
+    if not has_listing(folder):
+        _listing_path(folder).unlink(missing_ok=True)
 
 
-def _list_of(folder: Path) -> Path:
-    return _repository(folder) / "trees" / f"{folder.name}.json"
+def _listing_path(folder: Path) -> Path:
+    return _repository_of_snapshot(folder) / "trees" / f"{folder.name}.json"
 
 
-def open_list(folder: Path) -> None:
+def share_listing(folder: Path) -> None:
     """Gives the list of a snapshot's files the rights of the snapshot: the hub's client lets nobody else read it, and
     others who share the cache would not know whether it is whole."""
     some = next((path for path in folder.iterdir() if path.is_file()), None)
     with suppress(OSError):
         if some is not None:
-            shutil.copymode(some, _list_of(folder))
+            shutil.copymode(some, _listing_path(folder))
 
 
 def _is_snapshot(folder: Path) -> bool:
-    commit, models = folder.name.isalnum(), _repository(folder).name.startswith("models--")
+    commit, models = folder.name.isalnum(), _repository_of_snapshot(folder).name.startswith("models--")
     return commit and models and folder.parent.name == "snapshots"

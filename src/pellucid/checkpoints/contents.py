@@ -7,9 +7,9 @@ from typing import Any
 from pellucid.checkpoints.facts import CODE
 from pellucid.checkpoints.generation import FILE, check_generation, legacy_generation
 from pellucid.checkpoints.gguf import open_gguf
-from pellucid.checkpoints.sentence import read_crossing, read_pooling
+from pellucid.checkpoints.sentence import read_cross_encoder, read_pooling
 from pellucid.checkpoints.source import Source
-from pellucid.checkpoints.weights import Stored, stored, there, untrained_in
+from pellucid.checkpoints.weights import StoredTensor, stored_tensors, there, untrained_in
 from pellucid.config import Config
 from pellucid.config.pooling import Pooling
 from pellucid.errors import NotFoundError
@@ -26,14 +26,14 @@ TRAINING = "training"
 class Contents(ABC):
     """What the files of a checkpoint say. Each file is read when it is first asked for, and only then.
 
-    said_in: the file with the facts, for errors.
+    facts_path: the file with the facts, for errors.
     """
 
-    said_in: Path
+    facts_path: Path
 
     facts: dict[str, Any]
     """As the reference's `config.json` says them."""
-    tensors: dict[str, Stored]
+    tensors: dict[str, StoredTensor]
     """By the reference's names; only the heads of the weight files are read."""
 
     @abstractmethod
@@ -61,26 +61,26 @@ class Contents(ABC):
         return ()
 
 
-def tokenizer_in(folder: Path, config: Config, stated: Any) -> Tokenizer | None:
-    """The tokenizer of a folder, for a model of this config.  stated: the class that its `config.json` names."""
-    said = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
-    return open_tokenizer(folder, max_length=config.longest, stated_class=stated, **said)
+def tokenizer_in(folder: Path, config: Config, stated_class: Any) -> Tokenizer | None:
+    """The tokenizer of a folder, for a model of this config.  stated_class: the class that its `config.json` names."""
+    options = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
+    return open_tokenizer(folder, max_length=config.longest, stated_class=stated_class, **options)
 
 
 def read_contents(source: Source) -> Contents:
     """The files of a checkpoint that is no adapter."""
-    return _Folder(source.folder) if source.file is None else _Gguf(source.file)
+    return _FolderContents(source.folder) if source.file is None else _GgufContents(source.file)
 
 
-class _Folder(Contents):
+class _FolderContents(Contents):
     def __init__(self, folder: Path) -> None:
-        self.folder, self.said_in = folder, folder / "config.json"
+        self.folder, self.facts_path = folder, folder / "config.json"
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        if self.said_in.is_symlink():
-            there(self.folder, self.said_in.name)
-        if not self.said_in.exists():
+        if self.facts_path.is_symlink():
+            there(self.folder, self.facts_path.name)
+        if not self.facts_path.exists():
             read_pooling(self.folder)  # which may say that the model lies in another folder
             if (self.folder / TRAINING).is_dir():
                 raise NotFoundError(
@@ -88,17 +88,17 @@ class _Folder(Contents):
                 )
             if (self.folder / "training_args.bin").is_file():
                 raise NotFoundError(
-                    f"{self.said_in} is missing: of a model of pellucid.compat, transformers' Trainer keeps a state "
+                    f"{self.facts_path} is missing: of a model of pellucid.compat, transformers' Trainer keeps a state "
                     "dict alone, which its load_state_dict reads; its save_pretrained(folder) writes a checkpoint"
                 )
-        return read_json(self.said_in) | read_crossing(self.folder)
+        return read_json(self.facts_path) | read_cross_encoder(self.folder)
 
     @cached_property
-    def tensors(self) -> dict[str, Stored]:
-        return stored(self.folder)
+    def tensors(self) -> dict[str, StoredTensor]:
+        return stored_tensors(self.folder)
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        stated = self.facts.get("tokenizer_class") if self.said_in.is_file() else None  # a tokenizer may stand alone
+        stated = self.facts.get("tokenizer_class") if self.facts_path.is_file() else None  # a tokenizer may stand alone
         return tokenizer_in(self.folder, config, stated)
 
     @property
@@ -117,14 +117,19 @@ class _Folder(Contents):
     def generation(self) -> dict[str, Any]:
         path = self.folder / FILE
         if not path.is_file():
-            return legacy_generation(self.facts, self.said_in)
+            return legacy_generation(self.facts, self.facts_path)
         return check_generation({key: value for key, value in read_json(path).items() if key not in CODE}, path)
 
 
-class _Gguf(Contents):
+class _GgufContents(Contents):
     def __init__(self, file: Path) -> None:
         opened = open_gguf(file)
-        self.said_in, self.facts, self.tensors, self._words = file, opened.raw, opened.tensors, opened.vocabulary
+        self.facts_path, self.facts, self.tensors, self._vocabulary = (
+            file,
+            opened.raw,
+            opened.tensors,
+            opened.vocabulary,
+        )
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        return None if self._words is None else build_tokenizer(self._words, max_length=config.longest)
+        return None if self._vocabulary is None else build_tokenizer(self._vocabulary, max_length=config.longest)

@@ -17,93 +17,95 @@ from typing import Any
 
 from pellucid.checkpoints.installed import Packaged
 from pellucid.errors import InputError, PellucidError, ResourceError
-from pellucid.files import cache, cannot_write, digest_of, is_own
+from pellucid.files import cache_folder, cannot_write, digest_of, is_own
 
 log = logging.getLogger("pellucid")
 
 VERSION = 1
 """Of the conversion: a folder that an older one wrote is made again."""
 
-ACCOUNT = "converted.json"
-PATIENCE = 300
+MANIFEST = "converted.json"
+LOCK_TIMEOUT = 300
 """Seconds to wait for another process that converts the same."""
 
 ROOT = 0
 """The user who can write everywhere, and often fills the cache of an image that others run."""
 
-_CLOSED = 0o755
+_OWNER_WRITES = 0o755
 """Rights by which only the owner writes."""
 
 
-def place_of(package: Packaged) -> Path:
+def converted_path(package: Packaged) -> Path:
     """The folder of a converted package, whether it is there or not."""
-    return Path(os.path.realpath(cache() / "converted")) / f"{package.short}-{(package.digest or 'any')[:12]}"
+    return (
+        Path(os.path.realpath(cache_folder() / "converted")) / f"{package.short_name}-{(package.digest or 'any')[:12]}"
+    )
 
 
-def at_hand(package: Packaged) -> bool:
+def is_available(package: Packaged) -> bool:
     """Whether it was converted, or there is where to."""
     try:
-        folder = place_of(package)
-        if _whole(folder):
+        folder = converted_path(package)
+        if _is_intact(folder):
             return True
-        _check_own(folder.parent)
+        _check_owner(folder.parent)
         with tempfile.TemporaryFile(dir=next(one for one in folder.parents if one.exists())):
             return True  # rights alone do not say it: root has them where a disk is read alone
     except (InputError, OSError):
         return False
 
 
-def converted(package: Packaged, home: Path) -> Path:
-    """The folder with the checkpoint, made from the package's files in `home` where it is not there, or broken.
+def convert_once(package: Packaged, package_folder: Path) -> Path:
+    """The folder with the checkpoint, made from the package's files in `package_folder` where it is not there, or broken.
 
     Two processes at once make it once. Raises what `convert` raises, InputError where the cache cannot be written
     or others may write there, and ResourceError where it is full.
     """
-    folder = place_of(package)
-    if _whole(folder):
+    folder = converted_path(package)
+    if _is_intact(folder):
         return folder
     from huggingface_hub.utils import WeakFileLock
 
     try:
-        folder.parent.mkdir(mode=_CLOSED, parents=True, exist_ok=True)
-        _check_own(folder.parent)
-        with WeakFileLock(folder.with_name(f"{folder.name}.lock"), timeout=PATIENCE):
-            if not _whole(folder):
-                _make(package, home, folder)
+        folder.parent.mkdir(mode=_OWNER_WRITES, parents=True, exist_ok=True)
+        _check_owner(folder.parent)
+        with WeakFileLock(folder.with_name(f"{folder.name}.lock"), timeout=LOCK_TIMEOUT):
+            if not _is_intact(folder):
+                _convert(package, package_folder, folder)
     except (InputError, ResourceError) as error:  # of which those of a missing file are the system's too
         reason = error.__cause__  # of a file of the package the cache is not to blame
-        if isinstance(reason, OSError) and not Path(reason.filename or "").is_relative_to(home):
-            raise _unwritable(error) from error
+        if isinstance(reason, OSError) and not Path(reason.filename or "").is_relative_to(package_folder):
+            raise _cache_error(error) from error
         raise
     except OSError as error:
-        raise _unwritable(cannot_write(folder, error)) from error
+        raise _cache_error(cannot_write(folder, error)) from error
     return folder
 
 
-def _make(package: Packaged, home: Path, folder: Path) -> None:
+def _convert(package: Packaged, package_folder: Path, folder: Path) -> None:
     from pellucid.checkpoints.convert import convert
 
     log.info("converting %s into %s, once", package.name, folder)
     new = folder.with_name(f".{folder.name}-new")  # nobody else is here: the lock is ours
     try:
         shutil.rmtree(new, ignore_errors=True)
-        convert(home / package.weights, new, progress=False)
+        convert(package_folder / package.weights, new, progress=False)
         files = {path.name: digest_of(path) for path in sorted(new.iterdir())}
-        (new / ACCOUNT).write_text(json.dumps({"version": VERSION, "files": files}, indent=2) + "\n", encoding="utf-8")
+        (new / MANIFEST).write_text(json.dumps({"version": VERSION, "files": files}, indent=2) + "\n", encoding="utf-8")
         for path in (new, *new.iterdir()):
-            path.chmod(path.stat().st_mode & _CLOSED)  # whatever the umask lets others write
+            path.chmod(path.stat().st_mode & _OWNER_WRITES)  # whatever the umask lets others write
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _whole(folder: Path) -> bool:
+def _is_intact(folder: Path) -> bool:
     """Whether everything that the account lists is there, bit for bit, and nobody else can have written it."""
     try:
         if not all(is_own(path.lstat(), ROOT) for path in (folder.parent, folder, *folder.iterdir())):
             return False
-        said: Any = json.loads((folder / ACCOUNT).read_text(encoding="utf-8"))
+        said: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if said["version"] != VERSION or "model.safetensors" not in said["files"]:
             return False
         return all(digest_of(folder / name) == wanted for name, wanted in said["files"].items())
@@ -111,13 +113,13 @@ def _whole(folder: Path) -> bool:
         return False
 
 
-def _check_own(folder: Path) -> None:
+def _check_owner(folder: Path) -> None:
     """Refuses a folder in which somebody else could put a model in the place of ours."""
     if folder.exists() and not is_own(folder.stat(), ROOT):
         ours = folder.stat().st_uid == os.getuid()
         wrong = f"others may write in {folder}: chmod go-w takes that from them" if ours else f"{folder} is not yours"
-        raise _unwritable(InputError(wrong))
+        raise _cache_error(InputError(wrong))
 
 
-def _unwritable(said: PellucidError) -> PellucidError:
-    return type(said)(said, "; PELLUCID_CACHE names another place for what is converted once")
+def _cache_error(error: PellucidError) -> PellucidError:
+    return type(error)(error, "; PELLUCID_CACHE names another place for what is converted once")

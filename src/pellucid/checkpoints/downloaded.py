@@ -9,20 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.location import client
+from pellucid.checkpoints.location import hub_client
 from pellucid.files import digest_of
 
 log = logging.getLogger("pellucid")
 
-_SOON = 10.0
+_SILENT_WAIT = 10.0
 """Seconds for which another process is waited for without a word."""
 
-_IDLE = 60.0
+_STALE_AFTER = 60.0
 """Seconds since the last byte of a download, after which it may be one that nobody goes on with."""
 
 
 @contextlib.contextmanager
-def one_at_a_time(name: str, repository: Path, commit: str, lacking: Iterable[Any] = ()) -> Iterator[None]:
+def commit_lock(name: str, repository: Path, commit: str, lacking: Iterable[Any] = ()) -> Iterator[None]:
     """Holds a commit of a repository in the hub's cache, as long as the block lasts, against everybody else who fetches
     it by this; who waits says so once.
 
@@ -41,10 +41,10 @@ def one_at_a_time(name: str, repository: Path, commit: str, lacking: Iterable[An
 
 @contextlib.contextmanager
 def _held(name: str, lock: Path) -> Iterator[None]:
-    held_by_one = client().utils.WeakFileLock
+    held_by_one = hub_client().utils.WeakFileLock
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(held_by_one(lock, timeout=_SOON))
+            held.enter_context(held_by_one(lock, timeout=_SILENT_WAIT))
         except TimeoutError:
             told = "another process is fetching %s: waiting until it is done; if it has stopped, end it (it holds %s)"
             log.warning(told, name, lock)
@@ -57,7 +57,7 @@ def _locks(repository: Path) -> Path:
     return repository.parent / ".locks" / repository.name
 
 
-def difference(path: Path, listed: Any) -> str | None:
+def listing_mismatch(path: Path, listed: Any) -> str | None:
     """What makes a file another one than the hub lists, as the end of a sentence; None where nothing does.
 
     listed: what the hub's client says of a file: `size`, `lfs` with its sha256 or `blob_id`, git's own sha1; each of
@@ -76,13 +76,13 @@ def difference(path: Path, listed: Any) -> str | None:
     return None if found == wanted else f"the {kind} {found[:12]}…, where the hub lists {wanted[:12]}…"
 
 
-def forget(path: Path) -> None:
+def remove_from_snapshot(path: Path) -> None:
     """Takes a file out of a snapshot, with the bytes that it leads to in the same repository: it is fetched anew."""
-    for one in _and_bytes(path):
+    for one in _with_blob(path):
         one.unlink(missing_ok=True)
 
 
-def _and_bytes(path: Path) -> list[Path]:
+def _with_blob(path: Path) -> list[Path]:
     """A file of a snapshot, and the bytes that it leads to in the same repository."""
     if ".." in path.parts:  # which a hub may have said, and which no snapshot holds
         return []
@@ -103,7 +103,7 @@ def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[None]:
     """
     moved: list[tuple[Path, Path]] = []
     try:
-        for path in (one for file, about in listed.items() for one in _in_the_way(folder, file, about)):
+        for path in (one for file, about in listed.items() for one in _conflicting_files(folder, file, about)):
             if os.path.lexists(path):
                 moved.append((path, path.with_name(f"{path.name}.aside")))
                 path.rename(moved[-1][1])
@@ -117,8 +117,8 @@ def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[None]:
         other.unlink()
 
 
-def _in_the_way(folder: Path, file: str, listed: Any) -> Iterator[Path]:
-    yield from _and_bytes(folder / file)
+def _conflicting_files(folder: Path, file: str, listed: Any) -> Iterator[Path]:
+    yield from _with_blob(folder / file)
     bytes_ = folder.parent.parent / "blobs" / _stored_as(listed)
     if listed.size is not None and bytes_.is_file() and bytes_.stat().st_size != listed.size:
         yield bytes_
@@ -129,12 +129,12 @@ def _stored_as(listed: Any) -> str:
     return str(listed.lfs.sha256 if listed.lfs is not None else listed.blob_id)
 
 
-def sweep(repository: Path) -> None:
+def remove_stale_downloads(repository: Path) -> None:
     """Takes away what downloads that were killed have left: what nobody holds, and nobody has written to for a minute,
     since there are disks on which a lock holds nothing."""
     for path in (repository / "blobs").glob("*.incomplete"):
         lock = _locks(repository) / f"{path.name.partition('.')[0]}.lock"
         with contextlib.suppress(OSError):  # somebody holds it or has taken it away, or it is somebody else's
-            if time.time() - path.stat().st_mtime > _IDLE:
-                with client().utils.WeakFileLock(lock, timeout=0.1):
+            if time.time() - path.stat().st_mtime > _STALE_AFTER:
+                with hub_client().utils.WeakFileLock(lock, timeout=0.1):
                     path.unlink()

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.generation import LEGACY
-from pellucid.checkpoints.labels import labels_of, tell_of_numbers, without_bad_labels
+from pellucid.checkpoints.generation import LEGACY_KEYS
+from pellucid.checkpoints.labels import labels_of, warn_of_label_conflict, without_bad_labels
 from pellucid.config import Config, Head
 from pellucid.config.checks import ACTIVATIONS
-from pellucid.errors import Argument, CheckpointMismatchError, InputError, blaming, near, several, short
+from pellucid.errors import Argument, CheckpointMismatchError, InputError, blaming, did_you_mean, join_names, shorten
 
 log = logging.getLogger("pellucid")
 
@@ -23,7 +23,7 @@ INERT = frozenset(
     output_attentions output_hidden_states output_past prefix problem_type return_all_scores return_dict
     sbert_ce_default_activation_function sentence_transformers sep_token_id task_specific_params tokenizer_class
     torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
-).union(LEGACY)
+).union(LEGACY_KEYS)
 """Keys that change no number of a forward pass, in any family: `is_causal` where it says what the family does."""
 
 ARITHMETIC = frozenset(
@@ -40,13 +40,13 @@ CODE = frozenset(
 )
 """Keys by which a file asks others to fetch or run code: never followed, and not written again."""
 
-SPELLINGS = {"gelu_python": "gelu", "gelu_fast": "gelu_new", "swish": "silu"}
+ACTIVATION_ALIASES = {"gelu_python": "gelu", "gelu_fast": "gelu_new", "swish": "silu"}
 """Other words for activations, of the same numbers but for the last bits."""
 
-_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+_TOKEN_ID_KEYS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 """Ids, or null where there is no such token, or a list where there are several: the config itself checks them."""
 
-_LEFT_OPEN = ("sliding_window", "num_key_value_heads")
+_NULLABLE = ("sliding_window", "num_key_value_heads")
 """Numbers that may be null also in a family whose default is a number."""
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
@@ -68,47 +68,51 @@ class Computed:
 class Keys:
     """How a family calls its facts.
 
-    same: keys whose name is also ours.
+    unrenamed: keys whose name is also ours.
     renamed: {the file's key: our name}.
     aliases: our names of renamed facts that a file may say in place of the family's own key, as the reference has it.
-    only: keys of which one value alone is understood, as {key: value}; any other value is refused.
+    fixed: keys of which one value alone is understood, as {key: value}; any other value is refused.
     inert: further keys that change no number of a forward pass in this family.
     computed: facts said in other words.
     """
 
-    same: tuple[str, ...] = ()
+    unrenamed: tuple[str, ...] = ()
     renamed: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
-    only: dict[str, Any] = field(default_factory=dict)
+    fixed: dict[str, Any] = field(default_factory=dict)
     inert: tuple[str, ...] = ()
     computed: tuple[Computed, ...] = ()
 
     @property
-    def plain(self) -> dict[str, str]:
+    def our_names(self) -> dict[str, str]:
         """{the file's key: our name} of everything that is copied as it is."""
-        return {key: key for key in self.same} | self.renamed
+        return {key: key for key in self.unrenamed} | self.renamed
 
     def read(self, raw: dict[str, Any], defaults: Config, heads: dict[str, Head | None], path: Path) -> Config:
         """The facts of a `config.json` as a `Config`; what the file leaves out is the family's default."""
-        known = {*self.plain, *self.aliases, *self.only, *(key for part in self.computed for key in part.keys)}
+        known = {*self.our_names, *self.aliases, *self.fixed, *(key for part in self.computed for key in part.keys)}
         aliases = raw.keys() & self.aliases
         theirs = {ours: key for key, ours in self.renamed.items() if key in raw or ours not in aliases}
         theirs |= {key: ours for key, ours in self.renamed.items() if key not in raw and ours in aliases}
         with blaming(path, keys=lambda name: theirs.get(name, name)):  # whoever reads of it has the file before him
-            raw = self._in_own_keys(raw, path)
-            self._refuse(raw, path)
-            _refuse_both_ways(raw, defaults, path)
+            raw = self._resolve_aliases(raw, path)
+            self._check_fixed(raw, path)
+            _refuse_bidirectional(raw, defaults, path)
             standard = defaults.facts()
-            changes = {ours: _of_kind(ours, raw[key], standard) for key, ours in self.plain.items() if key in raw}
+            changes = {
+                ours: _checked_value(ours, raw[key], standard) for key, ours in self.our_names.items() if key in raw
+            }
             for part in self.computed:
                 changes |= part.read(raw)
-            self._report({key: raw[key] for key in raw.keys() - known - set(self.inert)}, standard | changes, path)
+            self._check_unknown_keys(
+                {key: raw[key] for key in raw.keys() - known - set(self.inert)}, standard | changes, path
+            )
             kept = {key: value for key, value in raw.items() if key not in known | CODE}
-            head = _head(raw, heads)
+            head = _named_head(raw, heads)
             raw = without_bad_labels(raw, head, path)
             config = defaults.replace(**changes, head=head, labels=labels_of(raw), inert=kept)
-            check_depth(config)
-            tell_of_numbers(raw, config.labels, path)
+            check_layer_count(config)
+            warn_of_label_conflict(raw, config.labels, path)
             return config
 
     def write(self, config: Config, model_type: str, architecture: str) -> dict[str, Any]:
@@ -120,32 +124,32 @@ class Keys:
             **kept,
             "architectures": [architecture],
             "model_type": model_type,
-            **{key: facts[ours] for key, ours in self.plain.items()},
+            **{key: facts[ours] for key, ours in self.our_names.items()},
             **{key: value for part in self.computed for key, value in part.write(config).items()},
-            **self.only,
+            **self.fixed,
             **labels,
         }
 
-    def _in_own_keys(self, said: dict[str, Any], path: Path) -> dict[str, Any]:
+    def _resolve_aliases(self, facts: dict[str, Any], path: Path) -> dict[str, Any]:
         """What a file says, by the family's own keys. An alias stays beside its key where the key was not said."""
-        raw, theirs = dict(said), {ours: key for key, ours in self.renamed.items()}
-        for alias in said.keys() & self.aliases:
-            key, value = theirs[alias], said[alias]
-            if key not in said:
+        raw, theirs = dict(facts), {ours: key for key, ours in self.renamed.items()}
+        for alias in facts.keys() & self.aliases:
+            key, value = theirs[alias], facts[alias]
+            if key not in facts:
                 raw[key] = value
-            elif raw.pop(alias) != said[key]:  # the reference would follow the alias; whoever wrote the key would not
-                both = f"{key} is {short(ascii(said[key]))} and {alias}, the same fact, is {short(ascii(value))}"
+            elif raw.pop(alias) != facts[key]:  # the reference would follow the alias; whoever wrote the key would not
+                both = f"{key} is {shorten(ascii(facts[key]))} and {alias}, the same fact, is {shorten(ascii(value))}"
                 raise CheckpointMismatchError(f"{path}: {both}; correct the one that is wrong")
         return raw
 
-    def _refuse(self, raw: dict[str, Any], path: Path) -> None:
+    def _check_fixed(self, raw: dict[str, Any], path: Path) -> None:
         """Keys of which one value alone is understood."""
-        for key, value in self.only.items():
+        for key, value in self.fixed.items():
             if raw.get(key, value) != value:
-                found = short(ascii(raw[key]))
+                found = shorten(ascii(raw[key]))
                 raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
 
-    def _report(self, unknown: dict[str, Any], facts: dict[str, Any], path: Path) -> None:
+    def _check_unknown_keys(self, unknown: dict[str, Any], facts: dict[str, Any], path: Path) -> None:
         """facts: by our names, those that are left out too."""
         unread = {key: value for key, value in unknown.items() if key not in INERT}
         if packed := unread.get("quantization_config"):
@@ -154,17 +158,17 @@ class Keys:
                 f"{path}: by its quantization_config the numbers are packed by {str(how)[:40]!r}, which is not read: "
                 "take the checkpoint that is not quantized, or a .gguf file of it"
             )
-        changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _says_nothing(k, v, facts))
+        changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _changes_nothing(k, v, facts))
         if changing:
             raise CheckpointMismatchError(
-                f"{path}: {several(changing)} would change the numbers and this family does not know it"
+                f"{path}: {join_names(changing)} would change the numbers and this family does not know it"
             )
         if code := sorted(unread.keys() & CODE):
-            log.warning("%s: %s may name code; pellucid never runs it, nor writes it again", path, several(code))
-        left_alone(path, unread.keys() - ARITHMETIC - CODE)
+            log.warning("%s: %s may name code; pellucid never runs it, nor writes it again", path, join_names(code))
+        warn_of_unknown_keys(path, unread.keys() - ARITHMETIC - CODE)
 
 
-def _says_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
+def _changes_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
     """Whether a key that changes numbers says what is so without it."""
     match key:
         case "head_dim" if type(value) is int:
@@ -183,20 +187,20 @@ def _says_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
     return value in (None, False, {}, [])
 
 
-def left_alone(path: Path, keys: Iterable[str]) -> None:
+def warn_of_unknown_keys(path: Path, keys: Iterable[str]) -> None:
     """Says which keys of a file are not known."""
     if other := sorted(keys):
-        shown = several(ascii(key)[1:-1] for key in other)
+        shown = join_names(ascii(key)[1:-1] for key in other)
         log.warning("%s: these keys are not known and were left alone: %s", path, shown)
 
 
-def tell_of_states(config: Config, encoder_alone: bool, where: Path) -> None:
-    """Says where the library would make other vectors of the same files.  encoder_alone: see `Family`."""
-    if config.decoder is not None and not encoder_alone:
+def warn_of_encoder_states(config: Config, encoder_states_only: bool, where: Path) -> None:
+    """Says where the library would make other vectors of the same files.  encoder_states_only: see `Family`."""
+    if config.decoder is not None and not encoder_states_only:
         log.warning("%s: vectors are of the encoder's states here; sentence-transformers takes the decoder's", where)
 
 
-def check_depth(config: Config) -> None:
+def check_layer_count(config: Config) -> None:
     """Refuses more layers than a file may ask for."""
     for name in ("num_hidden_layers", "num_decoder_layers"):
         layers = config.facts().get(name, 1)
@@ -204,28 +208,28 @@ def check_depth(config: Config) -> None:
             raise InputError(Argument(name), f" is {layers}, expected at most {MOST_LAYERS:,}")
 
 
-def _of_kind(name: str, value: Any, standard: dict[str, Any]) -> Any:
+def _checked_value(name: str, value: Any, standard: dict[str, Any]) -> Any:
     """A value of the file, where it is of the kind of the family's own; its range is the config's own business."""
     default = standard[name]
     kinds = (int, float) if type(default) is float else (type(default),)
     if name == "pad_token_id" and value == -1 and not standard.get("skip_padding"):
         return None  # LLaMA's first files say so that there is none; where places are counted from it, it is a number
-    if name in _TOKENS or (name in _LEFT_OPEN and value is None):
+    if name in _TOKEN_ID_KEYS or (name in _NULLABLE and value is None):
         return tuple(value) if isinstance(value, list) else value
     if isinstance(value, str) and default in ACTIVATIONS:
-        value = SPELLINGS.get(value, value)
+        value = ACTIVATION_ALIASES.get(value, value)
     if default is not None and type(value) not in kinds:
-        raise InputError(Argument(name), f" is {short(ascii(value))}, expected {_KINDS[type(default)]}")
+        raise InputError(Argument(name), f" is {shorten(ascii(value))}, expected {_KINDS[type(default)]}")
     if type(value) is int and abs(value) >= 2**63:
-        raise InputError(Argument(name), f" is {short(str(value))}, expected a smaller number")
+        raise InputError(Argument(name), f" is {shorten(str(value))}, expected a smaller number")
     return value
 
 
-def _refuse_both_ways(raw: dict[str, Any], defaults: Config, path: Path) -> None:
+def _refuse_bidirectional(raw: dict[str, Any], defaults: Config, path: Path) -> None:
     """A decoder whose tokens see those behind them too, as in many models that make vectors."""
     if defaults.kind != "encoder" and not raw.get("is_causal", True):
         raise CheckpointMismatchError(
-            f"{path}: is_causal is {short(ascii(raw['is_causal']))}, by which tokens see those behind them as well; "
+            f"{path}: is_causal is {shorten(ascii(raw['is_causal']))}, by which tokens see those behind them as well; "
             f"here a token of {defaults.family} sees those before it alone, so the numbers would be others"
         )
 
@@ -234,14 +238,16 @@ def named_architecture(raw: Mapping[str, Any]) -> str | None:
     """The class that a `config.json` names; InputError where it names none and something else."""
     architectures = raw.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
-        raise InputError(f"architectures is {short(ascii(architectures))}, expected a list of names")
+        raise InputError(f"architectures is {shorten(ascii(architectures))}, expected a list of names")
     return architectures[0] if architectures else None
 
 
-def _head(raw: dict[str, Any], heads: dict[str, Head | None]) -> Head | None:
+def _named_head(raw: dict[str, Any], heads: dict[str, Head | None]) -> Head | None:
     name = named_architecture(raw)
     if name is None:
         return None
     if name not in heads:
-        log.warning("architecture %r is not known%s; its body is read without a head", name[:80], near(name, heads))
+        log.warning(
+            "architecture %r is not known%s; its body is read without a head", name[:80], did_you_mean(name, heads)
+        )
     return heads.get(name)

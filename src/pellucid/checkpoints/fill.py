@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from pellucid.blocks.packing import Bits
+from pellucid.blocks.packing import LowBitPacking
 from pellucid.blocks.rounding import scales_of
-from pellucid.blocks.twin import packed
-from pellucid.checkpoints.moves import AS_IT_IS
+from pellucid.blocks.twin import packed_copy
+from pellucid.checkpoints.moves import UNCHANGED
 from pellucid.checkpoints.plan import Plan
-from pellucid.checkpoints.weights import Stored
+from pellucid.checkpoints.weights import StoredTensor
 from pellucid.errors import Argument, CheckpointMismatchError, CorruptFileError, InputError
-from pellucid.machine import REAL, inference_mode, no_grad, release_memory, require_memory, within_memory
+from pellucid.machine import NARROWER_FLOATS, inference_mode, memory_errors, no_grad, release_memory, require_memory
 from pellucid.models import Network, assemble, count, initialise
-from pellucid.models.assemble import allocate, tie
+from pellucid.models.assemble import allocate, tie_parameters
 
 log = logging.getLogger("pellucid")
 
@@ -24,10 +24,10 @@ BITS = {"int8": 8, "int4": 4}
 """Names of kinds of number that are laid out in so many bits, and never stand in memory as real numbers."""
 
 
-@within_memory()
+@memory_errors()
 def fill(
     plan: Plan,
-    tensors: dict[str, Stored],
+    tensors: dict[str, StoredTensor],
     device: torch.device,
     dtype: torch.dtype,
     attention: str,
@@ -40,31 +40,31 @@ def fill(
     """
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
-    if plan.fresh:  # which is to learn
-        narrower = {name: bits for name, bits in narrower.items() if name in REAL}
+    if plan.newly_initialized:  # which is to learn
+        narrower = {name: bits for name, bits in narrower.items() if name in NARROWER_FLOATS}
     require_memory(count(module), dtype.itemsize * 8, device, narrower)
     allocate(module, device, dtype)
-    if plan.fresh:
+    if plan.newly_initialized:
         initialise(module, plan.config.initializer_range, seed)
     parameters = dict(module.named_parameters())
     with no_grad():
-        for ours, place in plan.placed.items():
-            parameters[ours].copy_(place.take(_read(place.theirs, tensors[place.theirs], dtype)))
+        for ours, place in plan.locations.items():
+            parameters[ours].copy_(place.extract(_read_finite(place.tensor_name, tensors[place.tensor_name], dtype)))
         for ours in plan.zeros:
             parameters[ours].zero_()
-        _check_doubled(plan, tensors, lambda ours: parameters[ours])
-    tie(module, plan.tied)
+        _check_duplicates(plan, tensors, lambda ours: parameters[ours])
+    tie_parameters(module, plan.tied)
     return module.eval()
 
 
-@within_memory()
+@memory_errors()
 @inference_mode(False)  # a caller's own setting does not matter: a derivative needs plain tensors to go through
-def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: str) -> Network:
+def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attention: str) -> Network:
     """A module whose tables have 8 or 4 bits per number; it answers, and neither learns nor is saved.
 
     Each table is read, laid out and let go of before the next one: at no time do the real numbers stand in memory.
     """
-    if plan.fresh:
+    if plan.newly_initialized:
         raise InputError("a head that is not in the file has random numbers to be learned: load it as float32")
 
     shapes: dict[str, torch.Size] = {}
@@ -74,71 +74,73 @@ def fill_packed(plan: Plan, tensors: dict[str, Stored], bits: int, attention: st
         if name in plan.zeros:
             yield torch.zeros(shapes[name], device="cpu", dtype=torch.float32)
             return
-        place = plan.placed[name]
-        if place.move is not AS_IT_IS:
-            yield place.take(_read(place.theirs, tensors[place.theirs], torch.float32))
+        place = plan.locations[name]
+        if place.layout is not UNCHANGED:
+            yield place.extract(_read_finite(place.tensor_name, tensors[place.tensor_name], torch.float32))
             return
-        for piece in tensors[place.theirs].pieces():
-            yield finite(place.theirs, piece, torch.float32)
+        for piece in tensors[place.tensor_name].pieces():
+            yield require_finite(place.tensor_name, piece, torch.float32)
 
     def grids(name: str) -> Tensor | None:
-        place = plan.placed.get(name)
-        if place is None or place.move is not AS_IT_IS or (read := tensors[place.theirs].grids) is None:
+        place = plan.locations.get(name)
+        if place is None or place.layout is not UNCHANGED or (read := tensors[place.tensor_name].grids) is None:
             return None
         release_memory()
         found = read()
-        finite(place.theirs, scales_of(found))
+        require_finite(place.tensor_name, scales_of(found))
         return found
 
-    _check_doubled(plan, tensors, lambda ours: torch.cat(list(pieces(ours))))
+    _check_duplicates(plan, tensors, lambda ours: torch.cat(list(pieces(ours))))
     release_memory()
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
     shapes.update((name, one.shape) for name, one in module.named_parameters() if name in plan.zeros)
     allocate(module, torch.device("meta"), torch.float32)  # which the twin goes by, whatever kind is the usual one here
     require_memory(count(module), bits, torch.device("cpu"))
-    twin = packed(module, Bits(bits, pieces, grids, plan.tied, reads_on=module.reads_on))
+    twin = packed_copy(
+        module, LowBitPacking(bits, pieces, grids, plan.tied, is_autoregressive=module.is_autoregressive)
+    )
     twin.bits, twin.laid_out = bits, True
     release_memory()
     return twin
 
 
-def _check_doubled(plan: Plan, tensors: dict[str, Stored], held: Callable[[str], Tensor]) -> None:
+def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of: Callable[[str], Tensor]) -> None:
     """What the file says twice must be the same, but where the reference knows which counts."""
-    for one in plan.doubled:
-        theirs, first = one.place.theirs, plan.placed[one.ours].theirs
-        other = one.place.take(finite(theirs, tensors[theirs].read()))
-        if torch.equal(held(one.ours), other.to(held(one.ours))):
+    for one in plan.duplicates:
+        theirs, first = one.location.tensor_name, plan.locations[one.parameter].tensor_name
+        other = one.location.extract(require_finite(theirs, tensors[theirs].read()))
+        if torch.equal(parameter_of(one.parameter), other.to(parameter_of(one.parameter))):
             continue
-        if not one.overruled:
-            way = f"; where both are meant, set {one.tied} to false in config.json" if one.tied else ""
+        if not one.may_differ:
+            way = f"; where both are meant, set {one.tying_fact} to false in config.json" if one.tying_fact else ""
             raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ{way}")
         log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
 
 
-def check_holds(device: torch.device) -> None:
+def check_not_meta(device: torch.device) -> None:
     """Refuses a device on which numbers would be lost."""
     if device.type == "meta":
         raise InputError("device is 'meta', which holds no numbers: pass ", Argument("device", "cpu"))
 
 
-def moved(module: Network, device: torch.device, dtype: torch.dtype) -> None:
+def move_network(module: Network, device: torch.device, dtype: torch.dtype) -> None:
     """Makes the numbers of a module another kind, on another device, in place; none where one of them does not fit."""
     if not all(parameter.is_meta for parameter in module.parameters()):
-        check_holds(device)
+        check_not_meta(device)
     elif device.type != "meta":
         raise InputError("this model stands on 'meta', which holds no numbers to move: build or load it anew")
     for name, parameter in module.named_parameters():
         if torch.finfo(dtype).max < torch.finfo(parameter.dtype).max and not parameter.is_meta:
-            finite(name, parameter.detach(), dtype)
+            require_finite(name, parameter.detach(), dtype)
     module.to(device=device, dtype=dtype)
 
 
-def _read(name: str, held: Stored, dtype: torch.dtype) -> Tensor:
-    return finite(name, held.read(), dtype)
+def _read_finite(name: str, stored: StoredTensor, dtype: torch.dtype) -> Tensor:
+    return require_finite(name, stored.read(), dtype)
 
 
-def finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def require_finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """The numbers, once it is known that none of them is NaN or infinite, and none becomes so in a narrower kind.
 
     dtype: what they become; None for what they are.

@@ -14,12 +14,12 @@ from pathlib import Path
 from torch import Tensor
 
 from pellucid.checkpoints import model_files
-from pellucid.config.checks import truth
-from pellucid.errors import Argument, InputError, PellucidError, Words
-from pellucid.files import cannot_write, reading, to_disk
-from pellucid.lock import alone
+from pellucid.config.checks import check_bool
+from pellucid.errors import Argument, InputError, MessagePart, PellucidError
+from pellucid.files import cannot_write, file_errors, sync_to_disk
+from pellucid.lock import exclusive_lock
 
-FACTS = ("config.json", "adapter_config.json")
+CONFIG_FILES = ("config.json", "adapter_config.json")
 """Without one of these a folder is no checkpoint."""
 
 
@@ -30,52 +30,56 @@ OVERWRITE = Argument("overwrite", True)
 """By which a place that holds files may be written over."""
 
 
-def check_target(target: Path, *, overwrite: bool, how: Words = ("pass ", OVERWRITE)) -> None:
+def check_target(target: Path, *, overwrite: bool, how: MessagePart = ("pass ", OVERWRITE)) -> None:
     """Refuses a place that is a file, or that holds files already and may not be written over.
 
     how: what helps, besides another folder.
     """
-    truth("overwrite", overwrite)
+    check_bool("overwrite", overwrite)
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, expected a folder to write into")
-    if held_by(target) and not overwrite:
+    if files_in(target) and not overwrite:
         raise InputError(f"{target} already holds files: choose a new folder or ", how)
-    if not overwrite and (old := left_of(target)):  # which a save that succeeds takes away
+    if not overwrite and (old := interrupted_old_files(target)):  # which a save that succeeds takes away
         raise InputError(f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", how)
 
 
-def held_by(target: Path) -> list[Path]:
+def files_in(target: Path) -> list[Path]:
     """What a folder holds, but for what saves into it keep there while they are going on, or have left.
 
     Raises InputError where it may not be read.
     """
-    with reading(target):
+    with file_errors(target):
         found = list(target.iterdir()) if target.is_dir() else []
-    return [path for path in found if path.name != _lock(target) and not _temporary(target).fullmatch(path.name)]
+    return [
+        path
+        for path in found
+        if path.name != _lock_name(target) and not _temporary_pattern(target).fullmatch(path.name)
+    ]
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
+def atomic_folder(target: Path) -> Iterator[Path]:
     """A new folder to write into, which becomes `target` at the end; where anything goes wrong, it is gone.
 
     What a folder held before stays, but for files of the same name and those that would speak for another model; these
     come back where anything goes wrong, Ctrl-C included. Of two processes that write into one folder the second is
     refused: both would leave a part of each model. What killed ones have left goes once the new files are in place.
     """
-    target = _named(target)
+    target = _resolved_target(target)
     around = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        place = place_of(target)
+        place = temporary_parent(target)
         with ExitStack() as held:
             for where in sorted({place, target} if target.is_dir() else {place}):
-                held.enter_context(_alone(target, where))  # within, too: others may have no right to one beside it
+                held.enter_context(_save_lock(target, where))  # within, too: others may have no right to one beside it
             around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
             new = around / NEW
             new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
             yield new
-            _move(new, target)
-            for left in _left(target):
+            _move_into_place(new, target)
+            for left in _interrupted_saves(target):
                 shutil.rmtree(left, ignore_errors=True)
     except OSError as error:
         raise cannot_write(target, error) from error
@@ -84,27 +88,27 @@ def beside(target: Path) -> Iterator[Path]:
             shutil.rmtree(around, ignore_errors=True)
 
 
-def _named(target: Path) -> Path:
+def _resolved_target(target: Path) -> Path:
     """A folder by the name beside which its new files lie: "." has none, and a link may lead to another disk."""
     return Path(os.path.realpath(target)) if target.name in ("", "..") or target.is_symlink() else target
 
 
-def place_of(target: Path) -> Path:
+def temporary_parent(target: Path) -> Path:
     """The folder in which the new files of a save lie until they are moved: the one that holds `target`, or `target`
     itself where it is there and the other may not be written, or is on another disk, as around a volume.
 
     It is tried. Raises InputError where `target` could not be saved into, and ResourceError where there is no room.
     """
-    target = _named(target)
-    place, wrong = target.parent, _tried(target.parent, target)
+    target = _resolved_target(target)
+    place, wrong = target.parent, _probe_error(target.parent, target)
     if wrong is not None and target.is_dir():
-        place, wrong = target, _tried(target, target)
+        place, wrong = target, _probe_error(target, target)
     if wrong is None:
         return place
-    raise cannot_make(target, place, wrong) from wrong
+    raise cannot_create_error(target, place, wrong) from wrong
 
 
-def cannot_make(target: Path, place: Path, error: OSError) -> PellucidError:
+def cannot_create_error(target: Path, place: Path, error: OSError) -> PellucidError:
     """The error of the system for a `target` for which nothing could be made in the folder `place`, as one of ours."""
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return cannot_write(target, error)
@@ -112,7 +116,7 @@ def cannot_make(target: Path, place: Path, error: OSError) -> PellucidError:
     return InputError(f"{wrong}: choose another folder, or let this user write there")
 
 
-def _tried(place: Path, target: Path) -> OSError | None:
+def _probe_error(place: Path, target: Path) -> OSError | None:
     """What hinders a folder that is made in `place` and moved into `target`, if anything does."""
     made = None
     try:
@@ -128,20 +132,24 @@ def _tried(place: Path, target: Path) -> OSError | None:
     return None
 
 
-def _lock(target: Path) -> str:
+def _lock_name(target: Path) -> str:
     """The name of the file by which one process saves at a time."""
-    return f".{_named(target).name}.lock"
+    return f".{_resolved_target(target).name}.lock"
 
 
-def _temporary(target: Path) -> re.Pattern[str]:
+def _temporary_pattern(target: Path) -> re.Pattern[str]:
     """What the folders are called in which new files lie until they are moved."""
-    return re.compile(rf"\.{re.escape(_named(target).name)}-[a-z0-9_]{{8}}")  # as `tempfile` has it, and no `NAME-else`
+    return re.compile(
+        rf"\.{re.escape(_resolved_target(target).name)}-[a-z0-9_]{{8}}"
+    )  # as `tempfile` has it, and no `NAME-else`
 
 
 @contextmanager
-def _alone(target: Path, place: Path) -> Iterator[None]:
-    lock = place / _lock(target)
-    with alone(lock, lambda: f"another process saves into {target}: wait until it is done, or choose a new folder"):
+def _save_lock(target: Path, place: Path) -> Iterator[None]:
+    lock = place / _lock_name(target)
+    with exclusive_lock(
+        lock, lambda: f"another process saves into {target}: wait until it is done, or choose a new folder"
+    ):
         try:
             yield
         finally:
@@ -149,32 +157,34 @@ def _alone(target: Path, place: Path) -> Iterator[None]:
                 lock.unlink()
 
 
-def _left(target: Path) -> list[Path]:
+def _interrupted_saves(target: Path) -> list[Path]:
     """The folders beside `target`, or within it, of saves that were broken off by force, or are going on."""
-    named = _temporary(target)
+    named = _temporary_pattern(target)
     near = (path for place in (target.parent, target) for path in place.glob(".*-*"))
     found = [path for path in near if named.fullmatch(path.name) and not path.is_symlink()]
-    return [path for path in found if path.is_dir() and set() < _names(path) <= {NEW, OLD}]
+    return [path for path in found if path.is_dir() and set() < _entry_names(path) <= {NEW, OLD}]
 
 
-def _names(folder: Path) -> set[str]:
+def _entry_names(folder: Path) -> set[str]:
     """What lies in a folder; nothing in one that may not be looked into, such as another user's."""
     with suppress(OSError):
         return {one.name for one in folder.iterdir()}
     return set()
 
 
-def left_of(target: Path) -> Path | None:
+def interrupted_old_files(target: Path) -> Path | None:
     """Where the files lie that a folder held before such a save took them out."""
     with suppress(OSError):
-        return next((path / OLD for path in _left(_named(target)) if (path / OLD).is_dir()), None)
+        return next(
+            (path / OLD for path in _interrupted_saves(_resolved_target(target)) if (path / OLD).is_dir()), None
+        )
     return None
 
 
-def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] | None = None) -> None:
+def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
     """Writes safetensors, each tensor with memory of its own: the library refuses two that share some.
 
-    note: what the header says beside the tensors.
+    metadata: what the header says beside the tensors.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -183,16 +193,16 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, note: dict[str, str] |
     rights = stat.S_IMODE(path.stat().st_mode)  # of any new file: the library's own is private
     own = {name: numbers.detach().to("cpu").clone().contiguous() for name, numbers in tensors.items()}
     try:
-        save_file(own, path, metadata={"format": "pt"} | (note or {}))
+        save_file(own, path, metadata={"format": "pt"} | (metadata or {}))
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
-    if note:
-        _in_order(path)
+    if metadata:
+        _sort_metadata(path)
     path.chmod(rights)
 
 
-def _in_order(path: Path) -> None:
+def _sort_metadata(path: Path) -> None:
     """Puts the keys of a note in order, in which the library leaves them to chance: the same is written as the same."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -202,23 +212,23 @@ def _in_order(path: Path) -> None:
         file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size))
 
 
-def _move(new: Path, target: Path) -> None:
-    named = sorted((path.relative_to(new) for path in new.rglob("*") if path.is_file()), key=_opens)
+def _move_into_place(new: Path, target: Path) -> None:
+    named = sorted((path.relative_to(new) for path in new.rglob("*") if path.is_file()), key=_is_config)
     for name in named:
-        to_disk(new / name)
+        sync_to_disk(new / name)
     if not target.exists():
         new.rename(target)
         return
     old = new.with_name(OLD)
-    leaving = _leaving(target, named)
+    leaving = _files_to_remove(target, named)
     try:
         old.mkdir()
         _move_all(leaving, target, old)
-        to_disk(target)
+        sync_to_disk(target)
         _move_all(named, new, target)
-        to_disk(target)
+        sync_to_disk(target)
     except BaseException:  # Ctrl-C as well
-        _put_back(old, target, [name for name in named if not (new / name).exists()])
+        _restore(old, target, [name for name in named if not (new / name).exists()])
         raise
     shutil.rmtree(old, ignore_errors=True)
     for folder in {name.parent for name in leaving} - {Path()}:
@@ -226,17 +236,21 @@ def _move(new: Path, target: Path) -> None:
             (target / folder).rmdir()
 
 
-def _leaving(target: Path, named: list[Path]) -> list[Path]:
+def _files_to_remove(target: Path, named: list[Path]) -> list[Path]:
     """What a folder holds that may not stay: files that are `named`, and those of the model that was there before and
     would speak for this one. The facts go first, so that what is broken off on the way does not open."""
-    below = (path for pattern in (model_files.NAMED_TEMPLATES, *model_files.VECTORS) for path in target.glob(pattern))
+    below = (
+        path
+        for pattern in (model_files.NAMED_TEMPLATES, *model_files.SENTENCE_MODULE_FILES)
+        for path in target.glob(pattern)
+    )
     there = [path.relative_to(target) for path in (*target.iterdir(), *below)]
-    leaving = {name for name in there if model_files.any_of([str(name)], model_files.SPEAKING)}
+    leaving = {name for name in there if model_files.any_matches([str(name)], model_files.MODEL_FILES)}
     leaving |= {name for name in named if os.path.lexists(target / name)}
     for name in leaving:
         if (target / name).is_dir() and not (target / name).is_symlink():
             raise IsADirectoryError(errno.EISDIR, f"{name} is a folder there, expected a file", str(target / name))
-    return sorted(leaving, key=lambda name: (not _opens(name), name))
+    return sorted(leaving, key=lambda name: (not _is_config(name), name))
 
 
 def _move_all(names: list[Path], here: Path, there: Path) -> None:
@@ -245,19 +259,19 @@ def _move_all(names: list[Path], here: Path, there: Path) -> None:
         (here / name).replace(there / name)
 
 
-def _put_back(old: Path, target: Path, moved: list[Path]) -> None:
+def _restore(old: Path, target: Path, moved: list[Path]) -> None:
     """What a folder held before, in place of what was `moved` into it; the facts come last."""
     try:
         for name in reversed(moved):
             (target / name).unlink(missing_ok=True)
         kept = [path.relative_to(old) for path in old.rglob("*") if path.is_symlink() or not path.is_dir()]
-        _move_all(sorted(kept, key=_opens), old, target)
+        _move_all(sorted(kept, key=_is_config), old, target)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         why = error.strerror or error
         raise InputError(f"{target} holds no whole model now ({why}): what it held before lies in {old}") from error
 
 
-def _opens(name: Path) -> bool:
+def _is_config(name: Path) -> bool:
     """Whether this file makes a folder one that opens."""
-    return str(name) in FACTS
+    return str(name) in CONFIG_FILES

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.model_files import GENERATION
-from pellucid.errors import CorruptFileError, short
+from pellucid.errors import CorruptFileError, shorten
 
 FILE = GENERATION
 MOST = 100_000
@@ -16,7 +16,7 @@ MOST = 100_000
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _KeyGroup:
     """Keys by name, the types that their values may have, and those of what stands in lists, however deep."""
 
     keys: str
@@ -30,72 +30,72 @@ class _Kind:
 
 
 _KINDS = (
-    _Kind(
+    _KeyGroup(
         """max_length max_new_tokens min_length min_new_tokens num_beams num_return_sequences top_k
         no_repeat_ngram_size encoder_no_repeat_ngram_size num_beam_groups""",
         (int,),
         (),
         "a whole number",
     ),
-    _Kind(
+    _KeyGroup(
         """max_time temperature top_p min_p top_h typical_p epsilon_cutoff eta_cutoff repetition_penalty
         encoder_repetition_penalty length_penalty diversity_penalty""",
         (int, float),
         (),
         "a number",
     ),
-    _Kind(
+    _KeyGroup(
         "do_sample remove_invalid_values renormalize_logits force_bos_token_to_be_generated",
         (bool,),
         (),
         "true or false",
     ),
-    _Kind("early_stopping", (bool, str), (), "true, false or 'never'"),
-    _Kind("forced_bos_token_id forced_eos_token_id", (int, list), (int,), "the id of a token, or a list of ids"),
-    _Kind(
+    _KeyGroup("early_stopping", (bool, str), (), "true, false or 'never'"),
+    _KeyGroup("forced_bos_token_id forced_eos_token_id", (int, list), (int,), "the id of a token, or a list of ids"),
+    _KeyGroup(
         "bad_words_ids suppress_tokens begin_suppress_tokens exponential_decay_length_penalty sequence_bias",
         (list,),
         (list, int, float),
         "a list of numbers",
     ),
 )
-LEGACY = frozenset(key for kind in _KINDS for key in kind.keys.split())
+LEGACY_KEYS = frozenset(key for kind in _KINDS for key in kind.keys.split())
 """Keys that say in older files, in `config.json`, how to write; they change no number of a forward pass."""
 
 _NEW = (
-    _Kind("eos_token_id decoder_start_token_id", (int, list), (int,), "the id of a token, or a list of ids"),
-    _Kind("stop_strings", (str, list), (str,), "a text, or a list of texts"),
+    _KeyGroup("eos_token_id decoder_start_token_id", (int, list), (int,), "the id of a token, or a list of ids"),
+    _KeyGroup("stop_strings", (str, list), (str,), "a text, or a list of texts"),
 )
 _EXPECTED = {key: kind for kind in (*_KINDS, *_NEW) for key in kind.keys.split()}
 
 
-def check_generation(said: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The keys that are set. Their values are of the kind that they must be; whether they are in range is seen when
     they are used. Raises CorruptFileError, which names the file and the key."""
-    found = {key: value for key, value in said.items() if value is not None}
+    found = {key: value for key, value in settings.items() if value is not None}
     for key, value in found.items():
         if len(list(islice(_entries(value), MOST + 1))) > MOST:
             raise CorruptFileError(f"{path}: {ascii(key)[1:-1][:80]} holds more than {MOST:,} entries")
         kind = _EXPECTED.get(key)
         if kind is not None and not kind.fits(value):
-            shown = type(value).__name__ if isinstance(value, list | dict) else short(ascii(value))
+            shown = type(value).__name__ if isinstance(value, list | dict) else shorten(ascii(value))
             raise CorruptFileError(f"{path}: {key} is {shown}, expected {kind.expected}")
     return found
 
 
 def legacy_generation(facts: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """What an older `config.json` says."""
-    return check_generation({key: facts[key] for key in facts if key in LEGACY}, path)
+    return check_generation({key: facts[key] for key in facts if key in LEGACY_KEYS}, path)
 
 
-def said_in(generation: Mapping[str, Any], inert: Mapping[str, Any]) -> str:
+def generation_file_name(generation: Mapping[str, Any], inert: Mapping[str, Any]) -> str:
     """The file that said this: `config.json` where all of it stands among the keys that a config keeps."""
     return "config.json" if generation.items() <= inert.items() else FILE
 
 
-def place_of(generation: Mapping[str, Any], inert: Mapping[str, Any], folder: Path | None) -> Path:
+def generation_path(generation: Mapping[str, Any], inert: Mapping[str, Any], folder: Path | None) -> Path:
     """Where that file is; its bare name for a model that came from no folder."""
-    path = (folder or Path()) / said_in(generation, inert)
+    path = (folder or Path()) / generation_file_name(generation, inert)
     if folder is None or path.exists():
         return path
     return folder / "config.json"  # beside what it says, a caller may have said something more
@@ -103,7 +103,7 @@ def place_of(generation: Mapping[str, Any], inert: Mapping[str, Any], folder: Pa
 
 def write_generation(generation: Mapping[str, Any], inert: Mapping[str, Any], folder: Path) -> None:
     """Writes `generation_config.json`, where `config.json` does not say it all."""
-    if said_in(generation, inert) == FILE:
+    if generation_file_name(generation, inert) == FILE:
         (folder / FILE).write_text(json.dumps(generation, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

@@ -12,17 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints import cache
-from pellucid.checkpoints.cache import cached_names, downloads, pulls
-from pellucid.checkpoints.downloaded import difference, forget, one_at_a_time, set_aside, sweep
+from pellucid.checkpoints.cache import cached_names, download_command, pull_command
+from pellucid.checkpoints.downloaded import (
+    commit_lock,
+    listing_mismatch,
+    remove_from_snapshot,
+    remove_stale_downloads,
+    set_aside,
+)
 from pellucid.checkpoints.hub_answers import PATIENCE, Answers, StrangeAnswerError, check_told
-from pellucid.checkpoints.installed import find, packaged
-from pellucid.checkpoints.location import Where, client
-from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_of, form_of, wanted_of
-from pellucid.errors import Argument, Blank, NotFoundError, PellucidError, ResourceError, near, several
+from pellucid.checkpoints.installed import find_package, packaged_checkpoints
+from pellucid.checkpoints.location import HubOptions, hub_client
+from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_matches, form_of, wanted_files
+from pellucid.errors import Argument, NotFoundError, PellucidError, Placeholder, ResourceError, did_you_mean, join_names
 from pellucid.files import FULL
 
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
-_TOKEN = Argument("token", Blank("TOKEN"))
+_TOKEN = Argument("token", Placeholder("TOKEN"))
 _UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
 """What the hub's client raises over an answer that is not the hub's."""
 
@@ -39,15 +45,15 @@ def is_hub_id(text: str) -> bool:
     return bool(_ID.fullmatch(text)) and "--" not in text and ".." not in text
 
 
-def download(name: str, where: Where, *, whole: bool = False, there: Path | None = None) -> Path:
+def download(name: str, where: HubOptions, *, require_weights: bool = False, snapshot: Path | None = None) -> Path:
     """Fetches what is wanted of one commit of a repository, and not yet in the cache: all of it, or an error. What the
     revision stands for is the caller's to say (`cache.stands_for`).
 
-    whole: refuse one without weights, of which a tokenizer alone may be wanted.  there: what the cache holds of it.
+    require_weights: refuse one without weights, of which a tokenizer alone may be wanted.  snapshot: what the cache holds of it.
     """
-    hub = client()
-    where.token_sent()  # what is none is refused by its sentence, not by the client's
-    with _asking(name, where.revision or "main"):
+    hub = hub_client()
+    where.resolve_token()  # what is none is refused by its sentence, not by the client's
+    with _hub_errors(name, where.revision or "main"):
         answers = Answers()
         api = hub.HfApi(token=where.token, headers=answers.headers)
         about = answers.of(lambda: api.model_info(name, revision=where.revision, timeout=PATIENCE, files_metadata=True))
@@ -55,71 +61,75 @@ def download(name: str, where: Where, *, whole: bool = False, there: Path | None
     every = {file.rfilename: file for file in about.siblings or []}
     files = list(every)
     form = form_of(files)
-    other = _as_gguf(name, form.models, where)
-    if form.kind in ("gguf", None) and form.model is None:
+    other = _gguf_advice(name, form.gguf_files, where)
+    if form.kind in ("gguf", None) and form.gguf_file is None:
         why = f"has no config.json, so it is not a checkpoint pellucid can open{other}"
         raise NotFoundError(f"{name!r} on the hub {why}")
-    if whole and form.kind == "checkpoint" and not any_of(files, WEIGHTS):
+    if require_weights and form.kind == "checkpoint" and not any_matches(files, WEIGHTS):
         why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
-        raise NotFoundError(f"{name!r} on the hub {why}{other or _renamed(files)}")
+        raise NotFoundError(f"{name!r} on the hub {why}{other or _rename_advice(files)}")
     about_it = (file for file in files if file in ABOUT)
-    wanted = {*about_it, *([form.model] if form.model else wanted_of(files, there))}
-    repository = cache.repository_of(name, where)
+    wanted = {*about_it, *([form.gguf_file] if form.gguf_file else wanted_files(files, snapshot))}
+    repository = cache.repository_folder(name, where)
     folder = repository / "snapshots" / about.sha
-    with _asking(name, about.sha, described=True):
-        cache.drop_damaged_list(folder)
-        wanted.update(cache.wrong(folder, {file: one.size for file, one in every.items()}))
+    with _hub_errors(name, about.sha, name_known=True):
+        cache.drop_damaged_listing(folder)
+        wanted.update(cache.mismatched_model_files(folder, {file: one.size for file, one in every.items()}))
         listed = {file: every[file] for file in wanted}
-        lacking = _lacking(folder, listed)
-        if lacking or not cache.is_known(folder):
+        lacking = _missing_or_mismatched(folder, listed)
+        if lacking or not cache.has_listing(folder):
             passed_over = () if lacking else (OSError,)  # the list alone is missing, and need not be written
             absent = [every[file] for file in lacking]
-            with suppress(*passed_over), one_at_a_time(name, repository, about.sha, absent):
-                _bring(name, replace(where, revision=about.sha), folder, listed)
-        sweep(repository)
+            with suppress(*passed_over), commit_lock(name, repository, about.sha, absent):
+                _fetch_missing(name, replace(where, revision=about.sha), folder, listed)
+        remove_stale_downloads(repository)
     return folder
 
 
-def _lacking(folder: Path, listed: Mapping[str, Any]) -> list[str]:
+def _missing_or_mismatched(folder: Path, listed: Mapping[str, Any]) -> list[str]:
     """The files that a snapshot has not, or has in another size than the hub lists."""
     absent = [file for file in sorted(listed) if not (folder / file).exists()]
-    return absent + cache.unlike(folder, {file: one.size for file, one in listed.items()})
+    return absent + cache.mismatched_files(folder, {file: one.size for file, one in listed.items()})
 
 
-def _bring(name: str, commit: Where, folder: Path, listed: Mapping[str, Any]) -> None:
+def _fetch_missing(name: str, commit: HubOptions, folder: Path, listed: Mapping[str, Any]) -> None:
     """Fetches what a snapshot lacks, and what it has in another size than the hub lists. What came is read once, while
     it is still in memory; what is not what the hub lists is taken away, and UnreachableError says so. What was there
     before goes once the other has come.
 
     listed: what the hub's client says of each file that is wanted.
     """
-    new = _lacking(folder, listed)
+    new = _missing_or_mismatched(folder, listed)
     with set_aside(folder, {file: listed[file] for file in new}):
         _fetch(name, commit, {file: listed[file].size for file in sorted(listed)})
-        if lacking := [file for file in _lacking(folder, listed) if file not in new or not (folder / file).exists()]:
-            raise _not_fetched(name, f"the hub did not give {several(lacking, 3)}")
-        cache.open_list(folder)
-        told = {file: why for file in new if (why := difference(folder / file, listed[file]))}
+        if lacking := [
+            file for file in _missing_or_mismatched(folder, listed) if file not in new or not (folder / file).exists()
+        ]:
+            raise _unreachable_error(name, f"the hub did not give {join_names(lacking, 3)}")
+        cache.share_listing(folder)
+        told = {file: why for file in new if (why := listing_mismatch(folder / file, listed[file]))}
         for file in told:
-            forget(folder / file)
+            remove_from_snapshot(folder / file)
         if told:
             odd = (f"{file} came with {why}, and was taken away" for file, why in list(told.items())[:3])
-            raise _not_fetched(name, "; ".join(odd))
+            raise _unreachable_error(name, "; ".join(odd))
 
 
-def _as_gguf(name: str, found: Sequence[str], where: Where) -> str:
+def _gguf_advice(name: str, found: Sequence[str], where: HubOptions) -> str:
     """What to do with the GGUF files that a repository does hold."""
     if not found:
         return ""
-    fetch = downloads(name, found[0], where)
-    return f"; it holds {several(found, 3)}: fetch one by `{fetch}`, and give its path"
+    fetch = download_command(name, found[0], where)
+    return f"; it holds {join_names(found, 3)}: fetch one by `{fetch}`, and give its path"
 
 
-def _renamed(files: Iterable[str]) -> str:
+def _rename_advice(files: Iterable[str]) -> str:
     """What to do with weights by other names."""
     found = sorted(file for file in files if file.endswith(".safetensors"))
     return (
-        f"; it holds {several(found, 3)}, which are read by those names alone: fetch and rename them" if found else ""
+        f"; it holds {join_names(found, 3)}, which are read by those names alone: fetch and rename them"
+        if found
+        else ""
     )
 
 
@@ -127,13 +137,13 @@ class _StoppedError(Exception):
     """Nobody waits any more for what is being fetched."""
 
 
-def _fetch(name: str, commit: Where, sizes: Mapping[str, int | None]) -> None:
+def _fetch(name: str, commit: HubOptions, sizes: Mapping[str, int | None]) -> None:
     """Files of a commit, by the sizes that are listed, into its snapshot, in a thread of its own: in the main one
     Ctrl-C would wait for the hub's threads, which do not hear of it, until all is fetched. They end with the next bytes
     that come, for the client's connections are closed, all of this process, as it does itself when one fails; with the
     first answer, where they ask again after that; or once the client gives up waiting for either, ten seconds later.
     """
-    hub, done, stopped = client(), Future[None](), threading.Event()
+    hub, done, stopped = hub_client(), Future[None](), threading.Event()
 
     class Bar(hub.utils.tqdm):
         def refresh(self, nolock: bool = False, lock_args: Any = None) -> bool | None:  # at a file's first answer
@@ -175,10 +185,10 @@ def _fetch(name: str, commit: Where, sizes: Mapping[str, int | None]) -> None:
             hub.close_session()
 
 
-def nowhere(name: str, why: str, where: Where) -> str:
+def not_found_message(name: str, why: str, where: HubOptions) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
-    package = find(name)
-    hint, advice = ("", package.install) if package else (near_names(name), pulls(name, where))
+    package = find_package(name)
+    hint, advice = ("", package.install_command) if package else (near_names(name), pull_command(name, where))
     run = "otherwise run" if hint else "run"
     at = f" at revision {where.revision}" if where.revision else ""
     return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache{at}, {why}; {run}: {advice}"
@@ -186,23 +196,23 @@ def nowhere(name: str, why: str, where: Where) -> str:
 
 def near_names(name: str) -> str:
     """` (did you mean a, b?)` of what is packaged and of what lies in the cache; nothing where no name is near."""
-    return near(name, _others(name))
+    return did_you_mean(name, _known_names(name))
 
 
-def _others(name: str) -> Iterator[str]:
+def _known_names(name: str) -> Iterator[str]:
     """Names of what is packaged and of what lies in the cache, where a download of `name` may have been broken off."""
-    for package in packaged():
-        yield from (package.short, package.name, *package.aliases)
+    for package in packaged_checkpoints():
+        yield from (package.short_name, package.name, *package.aliases)
     yield from (other for other in cached_names().values() if other != name)
 
 
 @contextmanager
-def _asking(name: str, revision: str, *, described: bool = False) -> Iterator[None]:
+def _hub_errors(name: str, revision: str, *, name_known: bool = False) -> Iterator[None]:
     """Turns what goes wrong on the way into one sentence.
 
-    described: the hub knows the name, since it has said what goes by it.
+    name_known: the hub knows the name, since it has said what goes by it.
     """
-    errors = client().errors
+    errors = hub_client().errors
     try:
         yield
     except PellucidError:
@@ -211,55 +221,55 @@ def _asking(name: str, revision: str, *, described: bool = False) -> Iterator[No
         advice = "accept its terms on the hub, then set HF_TOKEN or pass "
         raise NotFoundError(f"{name!r} is gated: {advice}", _TOKEN) from error
     except errors.RepositoryNotFoundError as error:
-        raise _refused(name) if described else _unknown(name) from error
+        raise _refused_error(name) if name_known else _unknown_error(name) from error
     except errors.RevisionNotFoundError as error:
         raise NotFoundError(f"{name!r} has no revision {revision!r} on the hub") from error
     except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
         offline = isinstance(error, errors.LocalEntryNotFoundError)  # for which it takes any refusal
-        raise _in_words(error.__cause__ if offline and error.__cause__ else error, name, described) from error
+        raise _translate_error(error.__cause__ if offline and error.__cause__ else error, name, name_known) from error
 
 
-def _in_words(error: BaseException, name: str, described: bool) -> PellucidError:
+def _translate_error(error: BaseException, name: str, name_known: bool) -> PellucidError:
     if isinstance(error, OSError) and error.errno in FULL:
         return ResourceError(f"{FULL[error.errno]} while fetching {name!r} into the hub's cache")
     if isinstance(error, OSError) and error.filename is not None:
         return NotFoundError(f"the hub's cache cannot be read or written: {error}")
     if isinstance(error, StrangeAnswerError):
-        return _not_fetched(name, str(error), *error.advice)
+        return _unreachable_error(name, str(error), *error.advice)
     response: Any = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
-    if status == 401 and not described and "Invalid credentials" not in str(error):  # so it answers strangers
-        return _unknown(name)
+    if status == 401 and not name_known and "Invalid credentials" not in str(error):  # so it answers strangers
+        return _unknown_error(name)
     if status in (401, 403):
-        return _refused(name)
-    if isinstance(error, client().errors.LocalTokenNotFoundError):
+        return _refused_error(name)
+    if isinstance(error, hub_client().errors.LocalTokenNotFoundError):
         return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
-    if isinstance(error, (*_UNREADABLE, client().errors.FileMetadataError)):
-        return _not_fetched(name, "what answers is not the hub")
+    if isinstance(error, (*_UNREADABLE, hub_client().errors.FileMetadataError)):
+        return _unreachable_error(name, "what answers is not the hub")
     if status is not None:  # of what was asked for the path alone, since a link that was signed is a secret
-        return _not_fetched(name, f"the hub answered {status} to {response.url.path[:200]}", "try again later")
-    return _not_fetched(name, f"the hub could not be reached ({_short(error)})")
+        return _unreachable_error(name, f"the hub answered {status} to {response.url.path[:200]}", "try again later")
+    return _unreachable_error(name, f"the hub could not be reached ({_first_line(error)})")
 
 
-def _refused(name: str) -> NotFoundError:
+def _refused_error(name: str) -> NotFoundError:
     return NotFoundError(f"the hub refused {name!r}: check HF_TOKEN, or pass ", _TOKEN)
 
 
-def _not_fetched(name: str, reason: str, advice: str = "try again with network") -> UnreachableError:
-    if package := find(name):
-        advice = f"otherwise run: {package.install}"
+def _unreachable_error(name: str, reason: str, advice: str = "try again with network") -> UnreachableError:
+    if package := find_package(name):
+        advice = f"otherwise run: {package.install_command}"
     error = UnreachableError(f"{name!r} was not fetched: {reason}; {advice}")
     error.reason = reason
     return error
 
 
-def _unknown(name: str) -> NotFoundError:
-    package = find(name)
-    hint, advice = ("", f"; run: {package.install}") if package else (near_names(name), "")
+def _unknown_error(name: str) -> NotFoundError:
+    package = find_package(name)
+    hint, advice = ("", f"; run: {package.install_command}") if package else (near_names(name), "")
     check = "check the name (owner/model), or set HF_TOKEN if it is private"
     return NotFoundError(f"the hub does not know {name!r}{hint}: {check}{advice}")
 
 
-def _short(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     first = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
     return re.sub("Bearer .*", "Bearer …", first)

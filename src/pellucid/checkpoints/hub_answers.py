@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from pellucid.checkpoints.location import client
-from pellucid.errors import short
+from pellucid.checkpoints.location import hub_client
+from pellucid.errors import shorten
 
 PATIENCE = 10
 """Seconds that the hub may take for its first answer, and for the next bytes of what it tells."""
@@ -67,7 +67,7 @@ def check_told(about: Any) -> None:
             len(part.encode(errors="replace")) > _LETTERS for part in name.split("/")
         ):
             raise StrangeAnswerError(
-                f"the hub lists a file of {len(name):,} letters ({short(name, 40)!r}), which no disk holds",
+                f"the hub lists a file of {len(name):,} letters ({shorten(name, 40)!r}), which no disk holds",
                 "tell its owner",
             )
         _check_plain("lists", file.blob_id, *([] if file.lfs is None else [file.lfs.sha256]))
@@ -77,7 +77,7 @@ def _check_plain(how: str, *digests: str | None) -> None:
     for digest in digests:
         if digest is not None and not _PLAIN.fullmatch(digest):
             raise StrangeAnswerError(
-                f"the hub {how} {short(digest, 40)!r} as a digest, which is none", "use another hub"
+                f"the hub {how} {shorten(digest, 40)!r} as a digest, which is none", "use another hub"
             )
 
 
@@ -112,7 +112,7 @@ class Answers:
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        session = client().get_session()
+        session = hub_client().get_session()
         ours = {"request": self._ask, "response": self._hear}
         with _HOOKS:  # new lists, since another thread may be walking along the old ones
             session.event_hooks = {kind: [*session.event_hooks[kind], hook] for kind, hook in ours.items()}
@@ -128,7 +128,7 @@ class Answers:
         of what is packed nobody knows the size."""
         if request.headers.get(_MARK) != self.headers[_MARK]:
             return
-        tells = request.url.path.startswith(f"{urlsplit(client().constants.ENDPOINT).path.rstrip('/')}/api/")
+        tells = request.url.path.startswith(f"{urlsplit(hub_client().constants.ENDPOINT).path.rstrip('/')}/api/")
         request.headers[_MARK] = self._telling if tells else self._giving
         request.headers["Accept-Encoding"] = "identity"
         if tells:
@@ -147,7 +147,7 @@ class Answers:
             _check_plain("gives", None if etag is None else etag.lstrip("W/").strip('"'), xet)
             self._check_commit(headers.get("X-Repo-Commit"))
         elif (packed := headers.get("Content-Encoding", "identity").lower()) != "identity":
-            raise StrangeAnswerError(f"the hub packs its answer ({short(packed, 20)}), where it was not to")
+            raise StrangeAnswerError(f"the hub packs its answer ({shorten(packed, 20)}), where it was not to")
         if kind == self._giving:
             self._bound_file(response)
         else:
@@ -155,7 +155,7 @@ class Answers:
 
     def _check_commit(self, commit: Any) -> None:
         if self._commit is not None and commit not in (None, self._commit):
-            why = f"the hub answers of the commit {short(str(commit), 40)!r}, where {self._commit} was asked for"
+            why = f"the hub answers of the commit {shorten(str(commit), 40)!r}, where {self._commit} was asked for"
             raise StrangeAnswerError(why, "use another hub")
 
     def _bound_file(self, response: Any) -> None:
@@ -174,13 +174,13 @@ class Answers:
         length = headers.get("Content-Length", "")
         if size is None:
             if not length.isdecimal():
-                raise StrangeAnswerError(f"the hub does not say how large {short(file)} is")
+                raise StrangeAnswerError(f"the hub does not say how large {shorten(file)} is")
             return
         begun = (
             re.match(r"bytes=(\d{1,20})-", request.headers.get("Range", "")) if response.status_code == 206 else None
         )
         most = size - int(begun[1]) if begun else size
-        name = short(file) if file in self._sizes else "a file"
+        name = shorten(file) if file in self._sizes else "a file"
         more = StrangeAnswerError(f"{name} came with more bytes, where the hub lists {size:,}, and was taken away")
         if length.isdecimal() and len(length) < 20 and int(length) > most:
             raise more

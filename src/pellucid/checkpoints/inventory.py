@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pellucid.checkpoints import installed
-from pellucid.checkpoints.adapter_facts import numbers_of, read_adapter_facts
-from pellucid.checkpoints.cache import cached_names, lost, wrong
-from pellucid.checkpoints.converted import at_hand
+from pellucid.checkpoints.adapter_facts import read_adapter_facts, weights_file_name
+from pellucid.checkpoints.cache import cached_names, mismatched_model_files, missing_files
+from pellucid.checkpoints.converted import is_available
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.links import inside, refuse_links_of_folder
-from pellucid.checkpoints.location import Where
+from pellucid.checkpoints.links import path_inside, refuse_links_of_folder
+from pellucid.checkpoints.location import HubOptions
 from pellucid.checkpoints.model_files import form_of_folder, missing_weights
-from pellucid.checkpoints.source import lying
-from pellucid.errors import NotFoundError, PellucidError, UnsafeFileError, several, short
+from pellucid.checkpoints.source import find_local
+from pellucid.errors import NotFoundError, PellucidError, UnsafeFileError, join_names, shorten
 from pellucid.files import read_json
 
 
@@ -34,23 +34,23 @@ class Entry:
 
 def inventory() -> list[Entry]:
     """Everything that is installed, and everything in the hub's cache."""
-    return [*(_package(p) for p in installed.packaged()), *_cached()]
+    return [*(_package_entry(p) for p in installed.packaged_checkpoints()), *_cached_entries()]
 
 
-def _package(package: installed.Packaged) -> Entry:
+def _package_entry(package: installed.Packaged) -> Entry:
     folder = package.path()
     if folder is None:
         state = "not installed"
-    elif not (package.foreign and (folder / package.weights).is_file()):
+    elif not (package.needs_conversion and (folder / package.weights).is_file()):
         state = _state(folder)
     else:
         lacks = "needs a cache that you can write, and nobody else: PELLUCID_CACHE names one"
-        state = "ready" if at_hand(package) else lacks
-    notice = package.notice if folder else f"install it with: {package.install}"
+        state = "ready" if is_available(package) else lacks
+    notice = package.notice if folder else f"install it with: {package.install_command}"
     return Entry(package.name, "package", state, _size(folder), package.licence, notice, folder)
 
 
-def _cached() -> list[Entry]:
+def _cached_entries() -> list[Entry]:
     entries = []
     for repository, name in cached_names().items():
         for snapshot in sorted((repository / "snapshots").glob("*")):
@@ -67,11 +67,11 @@ def _state(folder: Path) -> str:
         refuse_links_of_folder(folder)
     except UnsafeFileError:
         return "holds links that lead outside of it"
-    if odd := wrong(folder):
-        return f"incomplete: another size than on the hub: {several(odd)}"
+    if odd := mismatched_model_files(folder):
+        return f"incomplete: another size than on the hub: {join_names(odd)}"
     form = form_of_folder(folder)
     if form.kind == "gguf":
-        return "ready" if form.model else "holds several .gguf files: open one by its path"
+        return "ready" if form.gguf_file else "holds several .gguf files: open one by its path"
     if form.adapter and form.kind != "checkpoint":
         return _state_of_adapter(folder)
     try:
@@ -79,25 +79,27 @@ def _state(folder: Path) -> str:
     except (OSError, PellucidError):
         return "incomplete: no readable config.json"
     try:
-        if missing := missing_weights(folder) or several(lost(folder)):
+        if missing := missing_weights(folder) or join_names(missing_files(folder)):
             return f"incomplete: no {missing}"
     except PellucidError:
         return "incomplete: no readable index of the weights"
-    return "ready" if isinstance(kind, str) and kind in families() else f"family {short(ascii(kind))} is not known yet"
+    return (
+        "ready" if isinstance(kind, str) and kind in families() else f"family {shorten(ascii(kind))} is not known yet"
+    )
 
 
 def _state_of_adapter(folder: Path) -> str:
     """It is as ready as its base."""
     try:
         facts = read_adapter_facts(folder)
-        numbers_of(folder)
+        weights_file_name(folder)
     except NotFoundError:
         return "incomplete: no weights"
     except PellucidError:
         return "incomplete: no readable adapter_config.json"
     needs = f"needs its base {facts.base}"
     try:
-        base = lying(facts.base, Where(facts.revision))
+        base = find_local(facts.base, HubOptions(facts.revision))
     except (PellucidError, OSError):  # a folder that is closed
         return needs
     if base is None:
@@ -115,7 +117,7 @@ def _size(folder: Path | None) -> int:
 def _licence(folder: Path) -> str:
     """What the card's first lines say; the card is only read, never trusted."""
     try:
-        with inside(folder, "README.md").open(encoding="utf-8", errors="replace") as card:
+        with path_inside(folder, "README.md").open(encoding="utf-8", errors="replace") as card:
             lines = [card.readline(1_000) for _ in range(60)]
     except (OSError, UnsafeFileError):
         return "unknown"

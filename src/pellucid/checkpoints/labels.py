@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config import Head
-from pellucid.config.checks import count
-from pellucid.errors import InputError, several, short
+from pellucid.config.checks import check_count
+from pellucid.errors import InputError, join_names, shorten
 
 log = logging.getLogger("pellucid")
 
@@ -23,9 +23,9 @@ def without_bad_labels(raw: dict[str, Any], head: Head | None, path: Path) -> di
     named = raw.get("id2label")
     if named is None or (head is not None and head.answers == "labels"):
         return raw
-    if _counts_up(named) and 0 < len(named) == len(set(map(str, named.values()))):
+    if _is_numbered(named) and 0 < len(named) == len(set(map(str, named.values()))):
         return raw
-    wrong = f"{short(ascii(named))}, expected names for the numbers from 0, no two alike"
+    wrong = f"{shorten(ascii(named))}, expected names for the numbers from 0, no two alike"
     log.warning(
         "%s: id2label is %s; it is left alone, and a head with labels calls them LABEL_0 and so on", path, wrong
     )
@@ -37,7 +37,7 @@ def without_labels(raw: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key not in ("id2label", "label2id")}
 
 
-def _counts_up(named: Any) -> bool:
+def _is_numbered(named: Any) -> bool:
     return isinstance(named, dict) and sorted(named) == sorted(str(i) for i in range(len(named)))
 
 
@@ -46,14 +46,14 @@ def labels_of(raw: dict[str, Any]) -> tuple[str, ...]:
     named = raw.get("id2label")
     if named is None:
         number = raw.get("num_labels", 2)
-        count("num_labels", number, most=MOST_LABELS)
+        check_count("num_labels", number, most=MOST_LABELS)
         return tuple(f"LABEL_{i}" for i in range(number))
-    if not _counts_up(named):
-        raise InputError(f"id2label is {short(ascii(named))}, expected names for the numbers from 0")
+    if not _is_numbered(named):
+        raise InputError(f"id2label is {shorten(ascii(named))}, expected names for the numbers from 0")
     return tuple(str(named[str(i)]) for i in range(len(named)))
 
 
-def tell_of_numbers(raw: dict[str, Any], labels: tuple[str, ...], path: Path) -> None:
+def warn_of_label_conflict(raw: dict[str, Any], labels: tuple[str, ...], path: Path) -> None:
     """Says where a file gives a label two numbers; the reference's zero-shot classification would follow the other."""
     numbers = raw.get("label2id")
     if raw.get("id2label") is None or not isinstance(numbers, dict):
@@ -63,5 +63,5 @@ def tell_of_numbers(raw: dict[str, Any], labels: tuple[str, ...], path: Path) ->
     told = {name: one for name, one in told.items() if name in held or not _UNNAMED.fullmatch(name)}
     other = [name for name in {**held, **told} if held.get(name) != told.get(name)]
     if told and other:
-        shown = several(map(ascii, other))
+        shown = join_names(map(ascii, other))
         log.warning("%s: id2label and label2id disagree about %s; id2label is followed: correct the other", path, shown)

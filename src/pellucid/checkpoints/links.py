@@ -7,11 +7,11 @@ from pathlib import Path
 from pellucid.checkpoints.model_files import NAMED_TEMPLATES
 from pellucid.errors import UnsafeFileError
 
-READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
+READ_SUFFIXES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
 """How the files of a checkpoint end that are ever opened."""
 
 
-def inside(folder: Path, name: object) -> Path:
+def path_inside(folder: Path, name: object) -> Path:
     """A file of the checkpoint by its plain name; one that leads outside the folder is refused.
 
     The hub's cache holds links into the `blobs` of the same repository; those, and no others, may be followed.
@@ -20,7 +20,7 @@ def inside(folder: Path, name: object) -> Path:
         raise UnsafeFileError(
             f"{folder} names a file {str(name)[:80]!r}, expected a plain file name in the same folder"
         )
-    return link_inside(folder, folder / name)
+    return check_link(folder, folder / name)
 
 
 def refuse_links_of_folder(folder: Path) -> None:
@@ -28,24 +28,24 @@ def refuse_links_of_folder(folder: Path) -> None:
     for the modules of sentence-transformers have theirs."""
     for path in folder.glob("*"):
         below = path / "config.json"
-        if path.is_symlink() and path.suffix in READ:
-            link_inside(folder, path)
+        if path.is_symlink() and path.suffix in READ_SUFFIXES:
+            check_link(folder, path)
         elif below.is_symlink() and not path.is_symlink():
-            link_inside(folder, below)
+            check_link(folder, below)
     for path in folder.glob(NAMED_TEMPLATES):
-        link_inside(folder, path)
+        check_link(folder, path)
 
 
-def link_inside(folder: Path, path: Path) -> Path:
+def check_link(folder: Path, path: Path) -> Path:
     """The path of a file of a checkpoint; refused where it is a link out of the folder, as `inside` says."""
     real, root = Path(os.path.realpath(path)), folder.resolve()  # resolve() fails at links in a circle
-    blobs = _blobs(root)
+    blobs = _blobs_folder(root)
     if real.is_relative_to(root) or (blobs is not None and real.is_relative_to(blobs)):
         return path
     raise UnsafeFileError(f"{path} is a link to {real}, outside the checkpoint; copy the file in if it belongs there")
 
 
-def _blobs(root: Path) -> Path | None:
+def _blobs_folder(root: Path) -> Path | None:
     """Where the files of a snapshot in the hub's cache lie, or of a folder below one; None for any other folder."""
     holder = next((one.parent.parent for one in (root, *root.parents) if one.parent.name == "snapshots"), None)
     if holder is None or not (root.parent.parent == holder or holder.name.startswith("models--")):

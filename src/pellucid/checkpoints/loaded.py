@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from pellucid.blocks.hooks import standing
-from pellucid.blocks.quantized import packed
+from pellucid.blocks.hooks import storage_version
+from pellucid.blocks.quantized import low_bit_tensors
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.source import Source
 from pellucid.config import Config
-from pellucid.config.checks import plain_number, truth
+from pellucid.config.checks import check_bool, plain_number
 from pellucid.config.pooling import Pooling
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, InputError, Placeholder
 from pellucid.models import Network
 from pellucid.text import Tokenizer
 
@@ -47,15 +47,15 @@ class Loaded:
 
     def __post_init__(self) -> None:
         if not self.written:
-            object.__setattr__(self, "written", stands(self.module))
-            object.__setattr__(self, "drawn", _drawn(self.module) if self.untrained else ())
+            object.__setattr__(self, "written", storage_versions(self.module))
+            object.__setattr__(self, "drawn", _parameter_samples(self.module) if self.untrained else ())
 
-    def switch(self, mode: object) -> None:
+    def set_training(self, mode: object) -> None:
         """Training or evaluation, as somebody says. Raises InputError for what is neither true nor false."""
-        truth("mode", mode := plain_number(mode))
-        (self.module.real("training") if mode else self.module).train(bool(mode))
+        check_bool("mode", mode := plain_number(mode))
+        (self.module.require_float("training") if mode else self.module).train(bool(mode))
 
-    def facts(self, **changes: Any) -> bytes:
+    def config_bytes(self, **changes: Any) -> bytes:
         """What `config.json` would say of it, always in the same order, for digests; but for the kind of its numbers,
         which only a saved one tells. changes: of its config."""
         said = self.family.write(self.config.replace(**changes))
@@ -68,66 +68,70 @@ class Loaded:
         return self.source.name if self.source else "this model"
 
     @property
-    def random(self) -> tuple[str, ...]:
+    def untrained_body(self) -> tuple[str, ...]:
         """The untrained parts that a vector depends on: a head and a pooler do not count."""
         return tuple(part for part in self.untrained if not part.startswith(("head", "pooler")))
 
     @property
-    def still_random(self) -> tuple[str, ...]:
+    def still_untrained(self) -> tuple[str, ...]:
         """The untrained parts of which no number was written since: a loop of one's own does not say what it learns. Of
         what was moved or copied each number is as it was. "all" ends with the first that is written."""
         names = [name for name, _ in self.module.named_parameters()]
-        before, now = zip(self.written, self.drawn), zip(stands(self.module), _drawn(self.module))
-        changed = [f"{name}." for name, one, other in zip(names, before, now) if _learned(one, other)]
+        before, now = zip(self.written, self.drawn), zip(storage_versions(self.module), _parameter_samples(self.module))
+        changed = [f"{name}." for name, one, other in zip(names, before, now) if _was_changed(one, other)]
         kept = (part for part in self.untrained if not (changed and part == "all"))
         return tuple(part for part in kept if not any(name.startswith(f"{part}.") for name in changed))
 
     @property
-    def words(self) -> Tokenizer:
+    def required_tokenizer(self) -> Tokenizer:
         """The tokenizer. Raises InputError where there is none."""
         if self.tokenizer is None:
             raise InputError(
                 f"{self.name} came without a tokenizer, so it cannot read a text: put tokenizer.json into its folder, "
                 "or pass ",
-                Argument("tokenizer", Blank("TOKENIZER")),
+                Argument("tokenizer", Placeholder("TOKENIZER")),
                 " to pellucid.build; model(ids) alone reads ids",
             )
         return self.tokenizer
 
     @property
-    def target_words(self) -> Tokenizer:
+    def required_target_tokenizer(self) -> Tokenizer:
         """The tokenizer of what is written: `target_tokenizer`, where there is one. Raises InputError as `words`."""
-        return self.target_tokenizer or self.words
+        return self.target_tokenizer or self.required_tokenizer
 
     @property
-    def numbers_texts(self) -> bool:
+    def uses_token_types(self) -> bool:
         """Whether the model is told which text of a pair a token is of; a tokenizer's files may list no such input."""
         return self.tokenizer is None or self.tokenizer.token_types
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """How many tokens of a text are read at once, by what the tokenizer and the model say; None where neither
         says anything."""
-        return self.most(self.tokenizer.model_max_length if self.tokenizer else None)
+        return self.capped_length(self.tokenizer.model_max_length if self.tokenizer else None)
 
-    def most(self, asked: int | None) -> int | None:
+    def capped_length(self, requested: int | None) -> int | None:
         """So many tokens at once, and no more than the model was made for, whatever its tokenizer says."""
-        return min((most for most in (asked, self.config.longest) if most), default=None)
+        return min((most for most in (requested, self.config.longest) if most), default=None)
 
-    def most_pooled(self, asked: int | None = None) -> int | None:
+    def pooling_length(self, requested: int | None = None) -> int | None:
         """Tokens that the vector of a text is made of: what was asked for, else what the pooling says, and no more than
         are read at once. What a pooling says stands in the place of the tokenizer's length, as in the reference."""
         own = self.pooling.max_length if self.pooling else None
-        return self.most(asked or own) if own else min((most for most in (asked, self.longest) if most), default=None)
+        return (
+            self.capped_length(requested or own)
+            if own
+            else min((most for most in (requested, self.max_length) if most), default=None)
+        )
 
     @property
-    def padding(self) -> int:
+    def padding_id(self) -> int:
         """The token that stands where a row has ended: by which the model knows it, else the tokenizer's, else 0."""
         own, words = self.config.pad_token_id, self.tokenizer
         return own if own is not None else (words.pad_token_id if words else None) or 0
 
 
-def _learned(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+def _was_changed(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
     """Whether a parameter was written: by PyTorch's count, or where that was passed by, as `.data` does, by a number.
 
     Each: (where it stands, how often it was written), (its kind, one of its numbers).
@@ -136,13 +140,13 @@ def _learned(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
     return writes > then or (kind == other_kind and number != other)
 
 
-def _drawn(module: Network) -> tuple[tuple[torch.dtype, float], ...]:
+def _parameter_samples(module: Network) -> tuple[tuple[torch.dtype, float], ...]:
     """The kind of each parameter, and the number in its middle."""
     flat = [one.detach().flatten() for one in module.parameters()]
     return tuple((one.dtype, float(one[len(one) // 2]) if len(one) and not one.is_meta else 0.0) for one in flat)
 
 
-def stands(module: Network) -> tuple[tuple[int, int], ...]:
+def storage_versions(module: Network) -> tuple[tuple[int, int], ...]:
     """Where the numbers of a module stand, and how often each was written: the same as long as nobody changes them."""
-    numbers = (*module.parameters(), *packed(module).values())
-    return tuple(map(standing, numbers))
+    numbers = (*module.parameters(), *low_bit_tensors(module).values())
+    return tuple(map(storage_version, numbers))

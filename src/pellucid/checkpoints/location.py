@@ -5,14 +5,14 @@ import re
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from pellucid.config.checks import truth
+from pellucid.config.checks import check_bool
 from pellucid.errors import InputError
 from pellucid.files import path_of
 
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 
 
-def client() -> ModuleType:
+def hub_client() -> ModuleType:
     """The package huggingface_hub, which is imported late."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it is asked for the model and told nothing
     import huggingface_hub.constants
@@ -22,7 +22,7 @@ def client() -> ModuleType:
 
 
 @dataclass(frozen=True)
-class Where:
+class HubOptions:
     """Where a checkpoint is looked for that is no path. Raises InputError for what cannot be; it never shows the token.
 
     revision: a branch, tag or commit on the hub.
@@ -37,9 +37,9 @@ class Where:
     cache_dir: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        truth("local_files_only", self.local_files_only)
+        check_bool("local_files_only", self.local_files_only)
         object.__setattr__(self, "cache_dir", None if self.cache_dir is None else path_of(self.cache_dir))
-        object.__setattr__(self, "token", _clean(self.token))
+        object.__setattr__(self, "token", _checked_token(self.token))
 
     def check_revision(self) -> None:
         """Refuses what is no revision, where the hub is asked for it: a path has none, whatever a file says."""
@@ -50,20 +50,20 @@ class Where:
     @property
     def offline(self) -> bool:
         """Whether a caller or the environment forbids the hub."""
-        return self.local_files_only or bool(client().constants.HF_HUB_OFFLINE)
+        return self.local_files_only or bool(hub_client().constants.HF_HUB_OFFLINE)
 
-    def token_sent(self) -> str | bool | None:
+    def resolve_token(self) -> str | bool | None:
         """The token that the hub's client sends: the given one, or what it finds. Raises InputError for what cannot be
         one."""
         if self.token is not None and self.token is not True:
             return self.token
         try:
-            return _clean(client().get_token())
+            return _checked_token(hub_client().get_token())
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the stored token of the hub cannot be read ({error}): run `hf auth login`") from error
 
 
-def _clean(token: str | bool | None) -> str | bool | None:
+def _checked_token(token: str | bool | None) -> str | bool | None:
     """A token without the line break that a file ends with."""
     if token is None or isinstance(token, bool):  # True is the one that was stored, False none
         return token
@@ -75,5 +75,5 @@ def _clean(token: str | bool | None) -> str | bool | None:
     return word
 
 
-USUAL = Where()
+DEFAULT_OPTIONS = HubOptions()
 """What is newest on the hub, or stands for it in its own cache."""

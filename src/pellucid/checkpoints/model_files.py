@@ -7,36 +7,58 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from pellucid.errors import PellucidError, several
+from pellucid.errors import PellucidError, join_names
 from pellucid.files import read_json
 
 CONFIG, SENTENCE = "config.json", "config_sentence_transformers.json"
-FACTS = (CONFIG, "modules.json", "sentence_*_config.json", SENTENCE)
-WORDS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
-OTHER_WORDS = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
-WRITTEN_WORDS = "target_tokenizer.json"
-NUMBERS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+CONFIG_FILES = (CONFIG, "modules.json", "sentence_*_config.json", SENTENCE)
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+)
+OTHER_TOKENIZER_FILES = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+TARGET_TOKENIZER = "target_tokenizer.json"
+SAFETENSORS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
-WEIGHTS = tuple(name for name in NUMBERS + PICKLED if not name.endswith(".json"))
+WEIGHTS = tuple(name for name in SAFETENSORS + PICKLED if not name.endswith(".json"))
 """Without the indexes of their shards."""
 
 MODULES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-VECTORS = ("[0-9]_Pooling/config.json", "[0-9]_Normalize/config.json", "[0-9]_Dense/*")
+SENTENCE_MODULE_FILES = ("[0-9]_Pooling/config.json", "[0-9]_Normalize/config.json", "[0-9]_Dense/*")
 NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
 GENERATION = "generation_config.json"
-WRITING = (GENERATION, "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
-ABOUT = ("README.md", *WRITING)
-ADAPTER_FACTS = "adapter_config.json"
-ADAPTER_NUMBERS, ADAPTER_PICKLED = "adapter_model.safetensors", "adapter_model.bin"
+GENERATION_FILES = (GENERATION, "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
+ABOUT = ("README.md", *GENERATION_FILES)
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_SAFETENSORS, ADAPTER_PICKLED = "adapter_model.safetensors", "adapter_model.bin"
 """What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
 
-SPEAKING = (
-    *(*FACTS, *VECTORS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *NUMBERS, *PICKLED),
-    *(ADAPTER_FACTS, ADAPTER_NUMBERS, ADAPTER_PICKLED),
+MODEL_FILES = (
+    *(
+        *CONFIG_FILES,
+        *SENTENCE_MODULE_FILES,
+        *TOKENIZER_FILES,
+        *OTHER_TOKENIZER_FILES,
+        TARGET_TOKENIZER,
+        *GENERATION_FILES,
+        *SAFETENSORS,
+        *PICKLED,
+    ),
+    *(ADAPTER_CONFIG, ADAPTER_SAFETENSORS, ADAPTER_PICKLED),
 )
 """Files that say what the model is: where one is saved over another, none of the older may stay."""
 
-SMALL = (*FACTS, *WORDS, *OTHER_WORDS, WRITTEN_WORDS, *WRITING, *MODULES)
+FILES_WITHOUT_WEIGHTS = (
+    *CONFIG_FILES,
+    *TOKENIZER_FILES,
+    *OTHER_TOKENIZER_FILES,
+    TARGET_TOKENIZER,
+    *GENERATION_FILES,
+    *MODULES,
+)
 """What a checkpoint is but for its numbers."""
 
 _BESIDE_MODELS = re.compile(r"(?i).*mmproj.*|(?!.*[-_.](?:i?q\d|b?f\d\d)).*imatrix.*")
@@ -50,25 +72,25 @@ class Form:
 
     kind: what they are opened as; None where they cannot be.
     adapter: whether one says here what it is: without its numbers too, or in a checkpoint.
-    models: the files of GGUF, but for what lies beside models.
+    gguf_files: the files of GGUF, but for what lies beside models.
     """
 
     kind: Literal["checkpoint", "adapter", "gguf"] | None
     adapter: bool
-    models: tuple[str, ...]
+    gguf_files: tuple[str, ...]
 
     @property
-    def model(self) -> str | None:
+    def gguf_file(self) -> str | None:
         """The one file that is the whole model, where it is that."""
-        one = self.kind == "gguf" and len(self.models) == 1 and not _IN_PART.fullmatch(self.models[0])
-        return self.models[0] if one else None
+        one = self.kind == "gguf" and len(self.gguf_files) == 1 and not _IN_PART.fullmatch(self.gguf_files[0])
+        return self.gguf_files[0] if one else None
 
 
 def form_of(names: Collection[str]) -> Form:
     """What files of these names are, in a folder or on the hub."""
-    adapter, packed = ADAPTER_FACTS in names, sorted(name for name in names if name.lower().endswith(".gguf"))
+    adapter, packed = ADAPTER_CONFIG in names, sorted(name for name in names if name.lower().endswith(".gguf"))
     models = tuple(name for name in packed if not _BESIDE_MODELS.fullmatch(name))
-    whole = adapter and (ADAPTER_NUMBERS in names or ADAPTER_PICKLED in names)
+    whole = adapter and (ADAPTER_SAFETENSORS in names or ADAPTER_PICKLED in names)
     kind = "checkpoint" if CONFIG in names else "adapter" if whole else "gguf" if models else None
     return Form(kind, adapter, models)
 
@@ -78,21 +100,21 @@ def form_of_folder(folder: Path) -> Form:
     return form_of([path.name for path in folder.iterdir() if path.exists()])
 
 
-def any_of(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
+def any_matches(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
     """Whether one of the names fits one of the patterns."""
     return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
-def wanted_of(files: Iterable[str], there: Path | None = None) -> list[str]:
-    """Those files of a repository that make its model. there: a snapshot; weights that it has are not wanted in another
+def wanted_files(files: Iterable[str], snapshot: Path | None = None) -> list[str]:
+    """Those files of a repository that make its model. snapshot: a snapshot; weights that it has are not wanted in another
     form."""
     files = list(files)
-    patterns = [*SMALL, ADAPTER_FACTS]
-    if there is None or lacks_weights(there):
-        patterns += [*NUMBERS, *(() if any_of(files, NUMBERS) else PICKLED)]
-    pickled = ADAPTER_NUMBERS not in files or (there is not None and (there / ADAPTER_PICKLED).exists())
-    patterns.append(ADAPTER_PICKLED if pickled else ADAPTER_NUMBERS)
-    return [file for file in files if any_of([file], tuple(patterns))]
+    patterns = [*FILES_WITHOUT_WEIGHTS, ADAPTER_CONFIG]
+    if snapshot is None or lacks_weights(snapshot):
+        patterns += [*SAFETENSORS, *(() if any_matches(files, SAFETENSORS) else PICKLED)]
+    pickled = ADAPTER_SAFETENSORS not in files or (snapshot is not None and (snapshot / ADAPTER_PICKLED).exists())
+    patterns.append(ADAPTER_PICKLED if pickled else ADAPTER_SAFETENSORS)
+    return [file for file in files if any_matches([file], tuple(patterns))]
 
 
 def missing_weights(folder: Path) -> str:
@@ -100,12 +122,12 @@ def missing_weights(folder: Path) -> str:
     that leads nowhere is a file that is missing."""
     names = {path.name for path in folder.iterdir()}
     there = {name for name in names if (folder / name).exists()}
-    for one, _, index in (NUMBERS, PICKLED):
+    for one, _, index in (SAFETENSORS, PICKLED):
         if one in names:
             return "" if one in there else one
         if index in names:
-            return several(sorted(_shards(folder / index) - there)) if index in there else index
-    return next((index for _, shards, index in (NUMBERS, PICKLED) if any_of(names, (shards,))), "weights")
+            return join_names(sorted(_shards(folder / index) - there)) if index in there else index
+    return next((index for _, shards, index in (SAFETENSORS, PICKLED) if any_matches(names, (shards,))), "weights")
 
 
 def _shards(index: Path) -> set[str]:

@@ -8,7 +8,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 
 
-def held(model: Any, what: str = "model", **how: Any) -> Loaded:
+def resolve_model(model: Any, what: str = "model", **how: Any) -> Loaded:
     """The model that somebody gave: one that is loaded, or a name or folder, which is opened.
 
     what: the option, for the sentence about anything else.  how: to open it, see `open_checkpoint`.

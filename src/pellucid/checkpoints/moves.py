@@ -13,59 +13,59 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Move:
+class Layout:
     """A way there and the way back.
 
-    take: (the file's tensor, which part, of how many) -> ours; give: all our parts -> the file's tensor.
-    shape: (the shape of one of ours, how many parts) -> the file's shape. (PyTorch could tell it from tensors without
+    from_file: (the file's tensor, which part, of how many) -> ours; to_file: all our parts -> the file's tensor.
+    file_shape: (the shape of one of ours, how many parts) -> the file's shape. (PyTorch could tell it from tensors without
     memory, and loads three seconds of symbolic algebra to join them.)
-    flipped: the file's table is [in, out].
+    transposed: the file's table is [in, out].
     """
 
-    take: Callable[[Tensor, int, int], Tensor]
-    give: Callable[[Sequence[Tensor]], Tensor]
-    shape: Callable[[Shape, int], Shape]
-    flipped: bool = False
+    from_file: Callable[[Tensor, int, int], Tensor]
+    to_file: Callable[[Sequence[Tensor]], Tensor]
+    file_shape: Callable[[Shape, int], Shape]
+    transposed: bool = False
 
 
-def _below(parts: Sequence[Tensor]) -> Tensor:
+def _stack_rows(parts: Sequence[Tensor]) -> Tensor:
     """Tables or biases one below the other."""
     import torch
 
     return torch.cat(list(parts))
 
 
-def _flipped(x: Tensor) -> Tensor:
+def _transpose(x: Tensor) -> Tensor:
     """A table the other way round; a bias has no other way."""
     return x.T if x.dim() == 2 else x
 
 
-def _longer(shape: Shape, parts: int) -> Shape:
+def _stacked_shape(shape: Shape, parts: int) -> Shape:
     return (shape[0] * parts, *shape[1:])
 
 
-AS_IT_IS = Move(lambda x, part, parts: x, lambda ours: ours[0], lambda shape, parts: shape)
+UNCHANGED = Layout(lambda x, part, parts: x, lambda ours: ours[0], lambda shape, parts: shape)
 
-TRANSPOSED = Move(
-    lambda x, part, parts: _flipped(x),
-    lambda ours: _flipped(ours[0]),
+TRANSPOSED = Layout(
+    lambda x, part, parts: _transpose(x),
+    lambda ours: _transpose(ours[0]),
     lambda shape, parts: shape[::-1],
-    flipped=True,
+    transposed=True,
 )
 """GPT-2 keeps its tables as [in, out]."""
 
-JOINED = Move(lambda x, part, parts: x.chunk(parts)[part], _below, _longer)
+JOINED = Layout(lambda x, part, parts: x.chunk(parts)[part], _stack_rows, _stacked_shape)
 """Several maps of one input as one table, one below the other."""
 
-JOINED_TRANSPOSED = Move(
-    lambda x, part, parts: _flipped(x).chunk(parts)[part],
-    lambda ours: _flipped(_below(ours)),
-    lambda shape, parts: _longer(shape, parts)[::-1],
-    flipped=True,
+JOINED_TRANSPOSED = Layout(
+    lambda x, part, parts: _transpose(x).chunk(parts)[part],
+    lambda ours: _transpose(_stack_rows(ours)),
+    lambda shape, parts: _stacked_shape(shape, parts)[::-1],
+    transposed=True,
 )
 """Both at once: the table is [in, all outs]."""
 
-ONE_ROW = Move(
+ONE_ROW = Layout(
     lambda x, part, parts: x[0] if x.shape[:1] == (1,) else x,
     lambda ours: ours[0][None],
     lambda shape, parts: (1, *shape),

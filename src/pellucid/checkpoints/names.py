@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pellucid.checkpoints.moves import AS_IT_IS, Move
+from pellucid.checkpoints.moves import UNCHANGED, Layout
 from pellucid.lazy import cached_property
 
 if TYPE_CHECKING:  # a page of facts is read without torch
@@ -28,21 +28,21 @@ Rows = tuple[Row, ...]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the numbers of one of our parameters stand: part `part` of `parts` of the tensor `theirs`."""
+class TensorLocation:
+    """Where the numbers of one of our parameters stand: part `part` of `parts` of the tensor `tensor_name`."""
 
-    theirs: str
-    move: Move = AS_IT_IS
+    tensor_name: str
+    layout: Layout = UNCHANGED
     part: int = 0
     parts: int = 1
 
-    def take(self, numbers: Tensor) -> Tensor:
+    def extract(self, numbers: Tensor) -> Tensor:
         """Our numbers out of the file's."""
-        return self.move.take(numbers, self.part, self.parts)
+        return self.layout.from_file(numbers, self.part, self.parts)
 
 
 @dataclass(frozen=True)
-class Names:
+class TensorNames:
     """How a family calls its tensors.
 
     body: (reference, ours[, move]), module by module.  head: the same of one head, whose names have no prefix.
@@ -60,19 +60,19 @@ class Names:
     copies: dict[str, str] = field(default_factory=dict)
     head: Rows = ()
 
-    def ours(self, theirs: str) -> dict[str, Place]:
+    def parameters_of(self, theirs: str) -> dict[str, TensorLocation]:
         """Our parameters that a tensor of a file fills, and how; empty where no row speaks of it."""
         stem, _, last = theirs.rpartition(".")
         known = f"{stem}.{self.renamed.get(last, last)}" if stem else theirs
-        found = _forward(known.removeprefix(self.prefix), self._body) or _forward(known, self._head)
-        return {ours: replace(place, theirs=theirs) for ours, place in found.items()}
+        found = _parameters_in(known.removeprefix(self.prefix), self._body) or _parameters_in(known, self._head)
+        return {ours: replace(place, tensor_name=theirs) for ours, place in found.items()}
 
-    def theirs(self, ours: str, *, prefixed: bool) -> Place:
+    def location_of(self, ours: str, *, prefixed: bool) -> TensorLocation:
         """Where one of our parameters stands in the reference's file."""
-        body = _back(ours, self._body)
+        body = _location_in(ours, self._body)
         if body is not None:
-            return replace(body, theirs=(self.prefix if prefixed else "") + body.theirs)
-        found = _back(ours, self._head)
+            return replace(body, tensor_name=(self.prefix if prefixed else "") + body.tensor_name)
+        found = _location_in(ours, self._head)
         if found is None:
             raise KeyError(ours)
         return found
@@ -80,68 +80,68 @@ class Names:
     def drop_reason(self, theirs: str) -> str | None:
         """Why this tensor of a file is not needed, or None where it is."""
         bare = theirs.removeprefix(self.prefix)
-        return next((self.dropped[pattern] for pattern, _, _ in _spellings(bare) if pattern in self.dropped), None)
+        return next((self.dropped[pattern] for pattern, _, _ in _name_patterns(bare) if pattern in self.dropped), None)
 
     @cached_property
-    def _body(self) -> _Table:
-        return _table(self.body)
+    def _body(self) -> _NameTable:
+        return _name_table(self.body)
 
     @cached_property
-    def _head(self) -> _Table:
-        return _table(self.head)
+    def _head(self) -> _NameTable:
+        return _name_table(self.head)
 
 
-def under(theirs: str, ours: str, rows: Rows) -> Rows:
+def with_prefixes(theirs: str, ours: str, rows: Rows) -> Rows:
     """Rows of a part, with what stands before it on both sides."""
     return tuple((f"{theirs}{row[0]}", f"{ours}{row[1]}", *row[2:]) for row in rows)
 
 
 @dataclass(frozen=True)
-class _Table:
+class _NameTable:
     """Places as the rows have them, with `{i}`: by our names for each left side, and by each name of a right side; of
     several alike the first counts."""
 
-    forward: dict[str, dict[str, Place]]
-    back: dict[str, Place]
+    forward: dict[str, dict[str, TensorLocation]]
+    back: dict[str, TensorLocation]
 
 
 @functools.cache
-def _table(rows: Rows) -> _Table:
-    table = _Table({}, {})
+def _name_table(rows: Rows) -> _NameTable:
+    table = _NameTable({}, {})
     for left, right, *rest in rows:
-        names, move = (right,) if isinstance(right, str) else right, rest[0] if rest else AS_IT_IS
-        places = {name: Place(left, move, part, len(names)) for part, name in enumerate(names)}
+        names, move = (right,) if isinstance(right, str) else right, rest[0] if rest else UNCHANGED
+        places = {name: TensorLocation(left, move, part, len(names)) for part, name in enumerate(names)}
         table.forward.setdefault(left, places)
         for name, place in places.items():
             table.back.setdefault(name, place)
     return table
 
 
-def gathered(held: Iterable[tuple[Place, Tensor]]) -> dict[str, Tensor]:
+def gather_tensors(parameters: Iterable[tuple[TensorLocation, Tensor]]) -> dict[str, Tensor]:
     """The tensors of a file by their names there, out of numbers of ours and the places where they stand."""
     groups: dict[str, dict[int, Tensor]] = {}
-    moves: dict[str, Move] = {}
-    for place, numbers in held:
-        groups.setdefault(place.theirs, {})[place.part] = numbers
-        moves[place.theirs] = place.move
-    return {theirs: moves[theirs].give([parts[i] for i in sorted(parts)]) for theirs, parts in groups.items()}
+    moves: dict[str, Layout] = {}
+    for place, numbers in parameters:
+        groups.setdefault(place.tensor_name, {})[place.part] = numbers
+        moves[place.tensor_name] = place.layout
+    return {theirs: moves[theirs].to_file([parts[i] for i in sorted(parts)]) for theirs, parts in groups.items()}
 
 
-def _forward(theirs: str, table: _Table) -> dict[str, Place]:
-    for pattern, number, last in _spellings(theirs):
+def _parameters_in(theirs: str, table: _NameTable) -> dict[str, TensorLocation]:
+    for pattern, number, last in _name_patterns(theirs):
         if (places := table.forward.get(pattern)) is not None:
             return {name.replace("{i}", number) + last: place for name, place in places.items()}
     return {}
 
 
-def _back(ours: str, table: _Table) -> Place | None:
-    for pattern, number, last in _spellings(ours):
+def _location_in(ours: str, table: _NameTable) -> TensorLocation | None:
+    for pattern, number, last in _name_patterns(ours):
         if (place := table.back.get(pattern)) is not None:
-            return replace(place, theirs=place.theirs.replace("{i}", number) + last)
+            return replace(place, tensor_name=place.tensor_name.replace("{i}", number) + last)
     return None
 
 
-def _spellings(name: str) -> Iterator[tuple[str, str, str]]:
+def _name_patterns(name: str) -> Iterator[tuple[str, str, str]]:
     """What a row may call this tensor, each with the number of the layer and the last word that it leaves out.
 
     The whole name goes before the module that holds it, and a name as it stands before one with `{i}` for a number.

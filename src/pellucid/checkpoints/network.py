@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 from pellucid.blocks.hooks import has_own_forward, is_hooked
-from pellucid.blocks.quantized import packed
+from pellucid.blocks.quantized import low_bit_tensors
 from pellucid.checkpoints.load import open_checkpoint
-from pellucid.checkpoints.loaded import Loaded, stands
+from pellucid.checkpoints.loaded import Loaded, storage_versions
 from pellucid.checkpoints.source import Source
-from pellucid.checkpoints.unchanged import replaced
-from pellucid.errors import InputError, several
-from pellucid.models import Network, assemble, ties
+from pellucid.checkpoints.unchanged import changed_files
+from pellucid.errors import InputError, join_names
+from pellucid.models import Network, assemble, tied_parameters
 
-_OF_PYTORCH, _WAYS = vars(nn.Module()).keys(), ("explicit", "pad_token_id")
+_MODULE_ATTRIBUTES, _METHOD_ATTRIBUTES = vars(nn.Module()).keys(), ("explicit", "pad_token_id")
 """What says nothing of what comes out: what every module has, by which way attention is computed, and what a config may
 be told of later."""
 
@@ -27,40 +27,40 @@ _QUIET = {nn.Dropout.forward, nn.Identity.forward}
 """Passes that are one where a model answers: dropout may be taken out."""
 
 
-def check_network(loaded: Loaded, done: str) -> None:
+def check_network(loaded: Loaded, action: str) -> None:
     """Refuses a network that is no longer the one that its config describes: nobody could open its files, and what
-    learns in its place would be another. done: what cannot be done with it."""
-    if wrong := _unlike_config(loaded):
-        raise InputError(f"this model cannot be {done}: {wrong}")
+    learns in its place would be another. action: what cannot be done with it."""
+    if wrong := _config_mismatch(loaded):
+        raise InputError(f"this model cannot be {action}: {wrong}")
 
 
-def _unlike_config(loaded: Loaded) -> str | None:
+def _config_mismatch(loaded: Loaded) -> str | None:
     """What of a network its config does not describe, and what to do; None where nothing is so."""
     with torch.device("meta"):
-        as_said = assemble(loaded.config)
-    held, described = loaded.module.state_dict(), as_said.state_dict()
+        expected = assemble(loaded.config)
+    held, described = loaded.module.state_dict(), expected.state_dict()
     odd = [name for name in {**held, **described} if name not in held or name not in described]
     odd += [name for name in held if name in described and held[name].shape != described[name].shape]
     if odd:
-        changed = f"its parts were changed, and {several(sorted(odd), 2)} no longer fit its config"
+        changed = f"its parts were changed, and {join_names(sorted(odd), 2)} no longer fit its config"
         return f"{changed}; put them back, or merge what was hung on them"
-    if fact := _changed(loaded.module, as_said):
+    if fact := _changed_fact(loaded.module, expected):
         return f"{fact} is not what its config says, and would be lost; put it back"
-    if other := _otherwise(loaded.module, as_said):
+    if other := _changed_computation(loaded.module, expected):
         return f"{other[0]}, which would be lost; {other[1]}"
-    for name, source in ties(loaded.config).items():
+    for name, source in tied_parameters(loaded.config).items():
         if name in held and not torch.equal(held[name], held[source]):
             return f"{name} and {source} are one table by its config, and their numbers differ"
     return None
 
 
-def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) -> str | None:
+def files_mismatch(loaded: Loaded, is_relevant: Callable[[Path], bool], opened: str) -> str | None:
     """What makes the states of a model others than those of what is loaded from its files, as a sentence; None where
     nothing does.
 
-    counts: which of its files do.  opened: what is opened with them later, as "an index".
+    is_relevant: which of its files do.  opened: what is opened with them later, as "an index".
     """
-    for path in filter(counts, replaced(loaded.source) if loaded.source else ()):
+    for path in filter(is_relevant, changed_files(loaded.source) if loaded.source else ()):
         return f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
     if hooked := next((path or "the model" for path, part in loaded.module.named_modules() if is_hooked(part)), None):
         return (
@@ -68,16 +68,16 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
             "which for a forward is `del part.forward`"
         )
     with torch.device("meta"):  # nothing is dropped where a model answers
-        as_said = assemble(loaded.config.replace(head=None))
-    if fact := _changed(loaded.module, as_said, nn.Dropout):
+        expected = assemble(loaded.config.replace(head=None))
+    if fact := _changed_fact(loaded.module, expected, nn.Dropout):
         return (
             f"{fact} of {loaded.name} is not what its config says, and {opened} is opened with what its files say: put "
             "it back"
         )
-    if not loaded.module.bits and (other := _otherwise(loaded.module, as_said)):
+    if not loaded.module.bits and (other := _changed_computation(loaded.module, expected)):
         return f"{other[0]}, and {opened} is opened with what its files say: {other[1]}"
     source, module = loaded.source, loaded.module
-    if source is None or stands(module) == loaded.written or _as_in_files(module, source):
+    if source is None or storage_versions(module) == loaded.written or _matches_files(module, source):
         return None
     advice = "load it again" if module.bits else "save the model, and use what is loaded from there"
     return (
@@ -86,32 +86,35 @@ def unlike_files(loaded: Loaded, counts: Callable[[Path], bool], opened: str) ->
     )
 
 
-def _as_in_files(module: Network, source: Source) -> bool:
+def _matches_files(module: Network, source: Source) -> bool:
     """Whether a module that was copied, moved or written to still has the numbers of its files."""
     kinds: list[str | torch.dtype | None] = [f"int{module.bits}" if module.bits else None]
     if module.dtype == torch.float64 and not module.bits:  # widened, or read so
         kinds.append(torch.float64)
-    return any(_agree(module, open_checkpoint(source, head=None, dtype=kind, narrower={}).module) for kind in kinds)
+    return any(
+        _have_equal_weights(module, open_checkpoint(source, head=None, dtype=kind, narrower={}).module)
+        for kind in kinds
+    )
 
 
-def _agree(module: Network, there: Network) -> bool:
+def _have_equal_weights(module: Network, there: Network) -> bool:
     """Whether both have the same numbers, but for those of a head and a pooler."""
-    own, theirs = (one.state_dict() | packed(one) for one in (module, there))
+    own, theirs = (one.state_dict() | low_bit_tensors(one) for one in (module, there))
     names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
     return names <= own.keys() & theirs.keys() and all(torch.equal(own[n], theirs[n].to(own[n])) for n in names)
 
 
-def _changed(module: nn.Module, as_said: nn.Module, *but: type[nn.Module]) -> str | None:
+def _changed_fact(module: nn.Module, expected: nn.Module, *but: type[nn.Module]) -> str | None:
     """The first scale or function of a part that is another than its config says, as "scale of layers.0.attention"."""
-    parts = {path: part for path, part in as_said.named_modules() if not isinstance(part, but)}
-    pairs = ((path, _differs(part, parts[path])) for path, part in module.named_modules() if path in parts)
+    parts = {path: part for path, part in expected.named_modules() if not isinstance(part, but)}
+    pairs = ((path, _differing_fact(part, parts[path])) for path, part in module.named_modules() if path in parts)
     return next((f"{fact} of {path}" if path else fact for path, fact in pairs if fact), None)
 
 
-def _otherwise(module: nn.Module, as_said: nn.Module) -> tuple[str, str] | None:
+def _changed_computation(module: nn.Module, expected: nn.Module) -> tuple[str, str] | None:
     """The first part that computes otherwise than the one that its config describes, in words, and what to do: it has a
     `forward` of its own, or is of a kind that has another. None where none does."""
-    parts = dict(as_said.named_modules())
+    parts = dict(expected.named_modules())
     for path, part in module.named_modules(remove_duplicate=False):
         if path not in parts:
             continue
@@ -125,8 +128,10 @@ def _otherwise(module: nn.Module, as_said: nn.Module) -> tuple[str, str] | None:
     return None
 
 
-def _differs(part: nn.Module, said: nn.Module) -> str | None:
+def _differing_fact(part: nn.Module, expected: nn.Module) -> str | None:
     """The first fact of a part, a scale or a function, that is another than the config says."""
-    own = {name: fact for name, fact in vars(said).items() if name not in (*_OF_PYTORCH, *_WAYS)}
+    own = {
+        name: fact for name, fact in vars(expected).items() if name not in (*_MODULE_ATTRIBUTES, *_METHOD_ATTRIBUTES)
+    }
     facts = {name: fact for name, fact in own.items() if type(fact) in _KINDS or name in _FACTS}
     return next((name for name, fact in facts.items() if getattr(part, name, fact) != fact), None)

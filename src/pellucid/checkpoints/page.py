@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.facts import Keys
-from pellucid.checkpoints.names import Names, Rows
+from pellucid.checkpoints.names import Rows, TensorNames
 from pellucid.config import HEADS, Config, Dropout, Head, head_named
 from pellucid.errors import InputError, PellucidError
 
-_IDLE = {"initializer_range", "bos_token_id", *(part.name for part in fields(Dropout))}
+_TRAINING_FACTS = {"initializer_range", "bos_token_id", *(part.name for part in fields(Dropout))}
 """Facts that no number of an evaluating pass comes from; who writes from a first token has a key for it."""
 
 
@@ -21,8 +21,8 @@ class HeadPage:
     twins: names of tensors, each with the one that the reference computes with where a file holds both; of tables that
         are not tied it writes both, and misses either.
     zeros: our names of tensors that are zeros where a file does not hold them.
-    joined: whether the table of this head is that of the tokens where a file holds none, whatever it says.
-    apart: whether a file of such facts that holds the table of this head beside that of the tokens has two, though it
+    tied_if_absent: whether the table of this head is that of the tokens where a file holds none, whatever it says.
+    untied_if_present: whether a file of such facts that holds the table of this head beside that of the tokens has two, though it
         says that they are one.
     """
 
@@ -33,8 +33,8 @@ class HeadPage:
     """Before the body's names in files of this head, where it is not the family's."""
     twins: dict[str, str] = field(default_factory=dict)
     zeros: tuple[str, ...] = ()
-    joined: bool = False
-    apart: Callable[[Config], bool] = lambda config: False
+    tied_if_absent: bool = False
+    untied_if_present: Callable[[Config], bool] = lambda config: False
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ class Family:
     defaults: the reference's default facts.
     keys, names: the two-way tables; the names may depend on the facts.
     heads: the model without a head first.
-    told_languages: of a translation it is told both languages in words before the text (T5), or the one to write by a
+    prompts_with_languages: of a translation it is told both languages in words before the text (T5), or the one to write by a
         token there.
-    encoder_alone: of its encoder-decoders sentence-transformers reads the encoder alone, as everything does here.
-    ours: `transformers` has no such architecture, and does not open its files.
+    encoder_states_only: of its encoder-decoders sentence-transformers reads the encoder alone, as everything does here.
+    is_native: `transformers` has no such architecture, and does not open its files.
     """
 
     defaults: Config
     keys: Keys
-    names: Names | Callable[[Config], Names]
+    names: TensorNames | Callable[[Config], TensorNames]
     heads: tuple[HeadPage, ...]
-    told_languages: bool = False
-    encoder_alone: bool = False
-    ours: bool = False
+    prompts_with_languages: bool = False
+    encoder_states_only: bool = False
+    is_native: bool = False
 
     @property
     def model_type(self) -> str:
@@ -71,7 +71,7 @@ class Family:
         """`Config` to `config.json`."""
         return self.keys.write(config, self.model_type, self.page(config.head).architecture)
 
-    def check_sayable(self, config: Config) -> None:
+    def check_expressible(self, config: Config) -> None:
         """Raises InputError where `config.json` has no words for a fact, so that it would be read as another one."""
         said = self.write(config.replace(inert={}))
         try:
@@ -80,7 +80,7 @@ class Family:
             raise InputError("this model cannot be saved: ", error) from error
         told["pooler"] = told["pooler"] and config.pooler  # that there is none is seen by the tensors
         for name, value in config.facts().items():
-            if name not in _IDLE and (name not in told or told[name] != value):
+            if name not in _TRAINING_FACTS and (name not in told or told[name] != value):
                 raise InputError(
                     f"this model cannot be saved: its {name} is {value!r}, and a config.json of {self.model_type} "
                     f"would be read as {told.get(name)!r}"
@@ -93,9 +93,9 @@ class Family:
                 return page.head
         return head_named(name)
 
-    def names_with(self, page: HeadPage, config: Callable[[], Config]) -> Names:
+    def names_with(self, page: HeadPage, config: Callable[[], Config]) -> TensorNames:
         """How the tensors of a file with this head are called.  config: asked only where the names depend on facts."""
-        names = self.names if isinstance(self.names, Names) else self.names(config())
+        names = self.names if isinstance(self.names, TensorNames) else self.names(config())
         return replace(names, head=page.rows, prefix=names.prefix if page.prefix is None else page.prefix)
 
     def page(self, head: Head | None) -> HeadPage:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.tensors import check_name
-from pellucid.checkpoints.unpickled import Storage, Strided, read_words
+from pellucid.checkpoints.unpickled import Storage, StridedTensor, read_pickle
 from pellucid.errors import CorruptFileError, UnsafeFileError
 from pellucid.files import check_regular
-from pellucid.machine import within_memory
+from pellucid.machine import memory_errors
 
-OLDEST = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first pickle of a file that is no zip, byte for byte."""
 
 _MOST_ENTRIES = 100_000
@@ -30,7 +30,7 @@ _MOST_SHARED = 8
 """How often the numbers of a storage may be read, for each name may become memory of its own. The table of words of an
 encoder-decoder has four names."""
 
-Bytes = Callable[[Storage], Tensor]
+StorageReader = Callable[[Storage], Tensor]
 """The bytes of a storage: UInt8[Tensor, "bytes"]"""
 
 
@@ -38,9 +38,9 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
     """Every tensor of a `.bin` file by name."""
     check_regular(path)
     with path.open("rb") as file:
-        first = file.read(len(OLDEST))
-        if first == OLDEST:
-            return _oldest(path, file)
+        first = file.read(len(LEGACY_MAGIC))
+        if first == LEGACY_MAGIC:
+            return _read_legacy(path, file)
     if not first.startswith(b"PK\x03\x04"):
         raise UnsafeFileError(
             f"{path} is no zip file: damaged, or a bare pickle, which is never opened; save it again with a newer "
@@ -48,7 +48,7 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
         )
     try:
         with zipfile.ZipFile(path) as archive:
-            return _entries(path, archive)
+            return _read_zip(path, archive)
     except (zipfile.BadZipFile, OSError, RuntimeError, EOFError, ValueError) as error:  # RuntimeError: encrypted
         raise CorruptFileError(f"{path} is a damaged zip file ({str(error)[:120]}): fetch it again") from error
 
@@ -56,9 +56,9 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
 # -- a zip -------------------------------------------------------------------------------------------------------------
 
 
-def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
+def _read_zip(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
     entries = archive.infolist()
-    if not _plain(entries, path.stat().st_size):
+    if not _is_uncompressed(entries, path.stat().st_size):
         raise UnsafeFileError(f"{path} holds compressed or overlapping entries, which PyTorch never writes; not opened")
     if any(".." in e.filename or e.filename.startswith(("/", "\\")) for e in entries):
         raise UnsafeFileError(f"{path} holds an entry that leads outside of it; not opened")
@@ -77,20 +77,22 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
             f"{path} is a damaged PyTorch file: its byteorder is {ascii(said)[2:-1][:60]!r}, expected 'little' or 'big'"
         )
 
-    def held(storage: Storage) -> Tensor:
+    def read_storage(storage: Storage) -> Tensor:
         entry = named.get(f"{root}data/{storage.key}")
         if entry is None:
             raise CorruptFileError(f"{path} is a damaged PyTorch file: it lacks the numbers {storage.key[:80]!a}")
         _check_claim(path, storage, entry.file_size)
         with archive.open(entry) as file:
-            return _bytes(path, file, entry.file_size)
+            return _read_bytes(path, file, entry.file_size)
 
-    return _filled(
-        _checked(path, read_words(path, io.BytesIO(archive.read(main[0])))), held, turned=said != sys.byteorder.encode()
+    return _fill_tensors(
+        _checked_tensors(path, read_pickle(path, io.BytesIO(archive.read(main[0])))),
+        read_storage,
+        byteswapped=said != sys.byteorder.encode(),
     )
 
 
-def _plain(entries: list[zipfile.ZipInfo], size: int) -> bool:
+def _is_uncompressed(entries: list[zipfile.ZipInfo], size: int) -> bool:
     """Whether every entry is stored as it is, once, in a place of its own, as PyTorch writes them."""
     named = {entry.filename for entry in entries}
     stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
@@ -100,10 +102,10 @@ def _plain(entries: list[zipfile.ZipInfo], size: int) -> bool:
 # -- before there were zips --------------------------------------------------------------------------------------------
 
 
-def _oldest(path: Path, file: BinaryIO) -> dict[str, Tensor]:
+def _read_legacy(path: Path, file: BinaryIO) -> dict[str, Tensor]:
     """Four pickles: the version, the machine that wrote it, the tensors, the keys of the storages in their order."""
-    _, _, found, keys = (read_words(path, file) for _ in range(4))
-    tensors = _checked(path, found)
+    _, _, found, keys = (read_pickle(path, file) for _ in range(4))
+    tensors = _checked_tensors(path, found)
     storages = {one.storage.key: one.storage for one in tensors.values()}
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or set(keys) != set(storages):
         raise CorruptFileError(f"{path} is a damaged PyTorch file: it does not say which numbers follow")
@@ -118,11 +120,11 @@ def _oldest(path: Path, file: BinaryIO) -> dict[str, Tensor]:
         places[key] = file.tell()
         file.seek(storages[key].bytes, 1)
 
-    def held(storage: Storage) -> Tensor:
+    def read_storage(storage: Storage) -> Tensor:
         file.seek(places[storage.key])
-        return _bytes(path, file, storage.bytes)
+        return _read_bytes(path, file, storage.bytes)
 
-    return _filled(tensors, held, turned=sys.byteorder != "little")
+    return _fill_tensors(tensors, read_storage, byteswapped=sys.byteorder != "little")
 
 
 # -- both --------------------------------------------------------------------------------------------------------------
@@ -133,9 +135,9 @@ def _check_claim(path: Path, storage: Storage, size: int) -> None:
         raise CorruptFileError(f"{path} claims {storage.bytes:,} bytes of numbers where it has {size:,}: it is damaged")
 
 
-def _bytes(path: Path, file: Any, size: int) -> Tensor:
+def _read_bytes(path: Path, file: Any, size: int) -> Tensor:
     """The next bytes of a file, to their end: UInt8[Tensor, "size"]"""
-    with within_memory():
+    with memory_errors():
         found = torch.empty(size, dtype=torch.uint8, device="cpu")
     memory, at = found.numpy().data, 0
     while at < size:
@@ -146,7 +148,7 @@ def _bytes(path: Path, file: Any, size: int) -> Tensor:
     return found
 
 
-def _checked(path: Path, found: Any) -> dict[str, Strided]:
+def _checked_tensors(path: Path, found: Any) -> dict[str, StridedTensor]:
     """The tensors by name, once it is sure that there is nothing else."""
     if isinstance(found, dict) and set(found) == {"state_dict"}:
         found = found["state_dict"]
@@ -156,11 +158,11 @@ def _checked(path: Path, found: Any) -> dict[str, Strided]:
     reads: Counter[str] = Counter()
     for name, value in found.items():
         check_name(path, name)
-        if not isinstance(value, Strided):
+        if not isinstance(value, StridedTensor):
             raise CorruptFileError(f"{path}: {name!r} is a {_kind(value)}, expected a tensor")
         if storages.setdefault(value.storage.key, value.storage) != value.storage:
             raise CorruptFileError(f"{path}: {name!r} and another tensor say two things of the numbers that they share")
-        _check_inside(path, name, value)
+        _check_bounds(path, name, value)
         reads[value.storage.key] += math.prod(value.shape)
         if reads[value.storage.key] > _MOST_SHARED * value.storage.count:
             raise UnsafeFileError(
@@ -170,33 +172,37 @@ def _checked(path: Path, found: Any) -> dict[str, Strided]:
     return found
 
 
-def _filled(tensors: dict[str, Strided], held: Bytes, turned: bool) -> dict[str, Tensor]:
-    """The tensors with their numbers, each storage read once.  turned: its bytes stand in the other order."""
+def _fill_tensors(
+    tensors: dict[str, StridedTensor], read_storage: StorageReader, byteswapped: bool
+) -> dict[str, Tensor]:
+    """The tensors with their numbers, each storage read once.  byteswapped: its bytes stand in the other order."""
     numbers: dict[str, Tensor] = {}
     for one in tensors.values():
         if one.storage.key not in numbers:
-            numbers[one.storage.key] = _turned(held(one.storage), one.storage.dtype.itemsize if turned else 1)
-    return {name: _placed(one, numbers[one.storage.key]) for name, one in tensors.items()}
+            numbers[one.storage.key] = _swap_bytes(
+                read_storage(one.storage), one.storage.dtype.itemsize if byteswapped else 1
+            )
+    return {name: _strided_view(one, numbers[one.storage.key]) for name, one in tensors.items()}
 
 
-def _check_inside(path: Path, name: str, one: Strided) -> None:
+def _check_bounds(path: Path, name: str, one: StridedTensor) -> None:
     """Refuses a tensor that reaches beyond its storage, or is larger than it."""
     if (count := math.prod(one.shape)) > one.storage.count:
         raise UnsafeFileError(f"{path}: {name!r} claims {min(count, 10**15):,} numbers and stores fewer")
-    last = one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.steps))
+    last = one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.strides))
     if count and last >= one.storage.count:
         raise CorruptFileError(f"{path}: {name!r} reaches beyond the numbers that are stored for it")
 
 
-def _turned(raw: Tensor, width: int) -> Tensor:
+def _swap_bytes(raw: Tensor, width: int) -> Tensor:
     return raw if width == 1 else raw.view(-1, width).flip(1).flatten()
 
 
-def _placed(one: Strided, raw: Tensor) -> Tensor:
+def _strided_view(one: StridedTensor, raw: Tensor) -> Tensor:
     if not math.prod(one.shape):
         return torch.empty(one.shape, dtype=one.storage.dtype, device="cpu")
-    return raw[: one.storage.bytes].view(one.storage.dtype).as_strided(one.shape, one.steps, one.offset)
+    return raw[: one.storage.bytes].view(one.storage.dtype).as_strided(one.shape, one.strides, one.offset)
 
 
 def _kind(value: Any) -> str:
-    return "Tensor" if isinstance(value, Strided) else type(value).__name__
+    return "Tensor" if isinstance(value, StridedTensor) else type(value).__name__

@@ -4,54 +4,54 @@ from typing import Any
 
 from pellucid.checkpoints.facts import Computed
 from pellucid.config import Config, LinearScaling, Llama3Scaling, Rotary
-from pellucid.config.checks import count, within
-from pellucid.errors import InputError, blaming, several
+from pellucid.config.checks import check_count, check_range
+from pellucid.errors import InputError, blaming, join_names
 
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 _LENGTH = "original_max_position_embeddings"
 _KNOWN = {"type", "rope_type", "rope_theta", *_LLAMA3}
 
 
-def _read(raw: dict[str, Any]) -> dict[str, Any]:
+def _read_rope(raw: dict[str, Any]) -> dict[str, Any]:
     key = "rope_scaling" if raw.get("rope_scaling") else "rope_parameters"  # of both the reference takes the older
     said = {} if raw.get(key) is None else raw[key]
     if not isinstance(said, dict):
         raise InputError(f"{key} is {str(said)[:60]!r}, expected an object")
     if raw.get(_LENGTH) is not None:
-        count(_LENGTH, raw[_LENGTH])
+        check_count(_LENGTH, raw[_LENGTH])
     beside = {_LENGTH: raw[_LENGTH]} if _LENGTH in raw else {}  # of both the reference takes the one outside
     usual = {_LENGTH: raw["max_position_embeddings"]} if "max_position_embeddings" in raw else {}
     with blaming(key, InputError):
-        changes: dict[str, Any] = {"rope_scaling": _scaling(usual | said | beside)}
+        changes: dict[str, Any] = {"rope_scaling": _rope_scaling(usual | said | beside)}
     whole = {"partial_rotary_factor"} if said.get("partial_rotary_factor") == 1 else set()
     if strange := said.keys() - _KNOWN - whole:  # a share of a head that is turned, speeds for each kind of layer
-        raise InputError(f"{key} holds {several(map(ascii, sorted(strange)), 3)}, which would change the numbers")
+        raise InputError(f"{key} holds {join_names(map(ascii, sorted(strange)), 3)}, which would change the numbers")
     theta = said.get("rope_theta", raw.get("rope_theta"))
     if theta is None:
         return changes
-    within("rope_theta", theta, above=0.0, most=1e12)
+    check_range("rope_theta", theta, above=0.0, most=1e12)
     return changes | {"rope_theta": float(theta)}
 
 
-def _scaling(said: dict[str, Any]) -> Llama3Scaling | LinearScaling | None:
-    match said.get("rope_type", said.get("type", "default")):
+def _rope_scaling(settings: dict[str, Any]) -> Llama3Scaling | LinearScaling | None:
+    match settings.get("rope_type", settings.get("type", "default")):
         case "default":
             return None
         case "linear":
-            return LinearScaling(**_settings(said, ("factor",)))
+            return LinearScaling(**_settings(settings, ("factor",)))
         case "llama3":
-            return Llama3Scaling(**_settings(said, _LLAMA3))
+            return Llama3Scaling(**_settings(settings, _LLAMA3))
         case other:
             raise InputError(f"rope_type is {str(other)[:60]!r}, expected default, linear or llama3")
 
 
-def _settings(said: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    if missing := [name for name in names if name not in said]:
-        raise InputError(f"it lacks {several(missing)}, which its rope_type needs")
-    return {name: said[name] for name in names}
+def _settings(settings: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    if missing := [name for name in names if name not in settings]:
+        raise InputError(f"it lacks {join_names(missing)}, which its rope_type needs")
+    return {name: settings[name] for name in names}
 
 
-def _write(config: Config) -> dict[str, Any]:
+def _write_rope(config: Config) -> dict[str, Any]:
     rotary = config.attention_position
     if not isinstance(rotary, Rotary):
         return {}
@@ -65,4 +65,4 @@ def _write(config: Config) -> dict[str, Any]:
     return {"rope_theta": rotary.rope_theta, "rope_scaling": said}
 
 
-ROPE = Computed(("rope_theta", "rope_scaling", "rope_parameters", _LENGTH), _read, _write)
+ROPE = Computed(("rope_theta", "rope_scaling", "rope_parameters", _LENGTH), _read_rope, _write_rope)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pellucid.checkpoints.facts import tell_of_states
-from pellucid.checkpoints.folder import beside, check_target, write_tensors
+from pellucid.checkpoints.facts import warn_of_encoder_states
+from pellucid.checkpoints.folder import atomic_folder, check_target, write_tensors
 from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.names import Names, gathered
+from pellucid.checkpoints.names import TensorNames, gather_tensors
 from pellucid.checkpoints.network import check_network
 from pellucid.checkpoints.sentence import write_pooling
 from pellucid.checkpoints.weights import UNTRAINED
 from pellucid.errors import InputError
 from pellucid.files import path_of
-from pellucid.models import ties
+from pellucid.models import tied_parameters
 from pellucid.text.files import write_target_tokenizer, write_tokenizer
 
 
@@ -32,12 +32,12 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
             "was made from"
         )
     if loaded.pooling is not None:
-        tell_of_states(loaded.config, loaded.family.encoder_alone, target)
-    loaded.module.real("saving")
-    loaded.family.check_sayable(loaded.config)
+        warn_of_encoder_states(loaded.config, loaded.family.encoder_states_only, target)
+    loaded.module.require_float("saving")
+    loaded.family.check_expressible(loaded.config)
     check_network(loaded, "saved")
     check_target(target, overwrite=overwrite)
-    with beside(target) as folder:
+    with atomic_folder(target) as folder:
         _write(loaded, folder)
     return target
 
@@ -52,7 +52,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
         copies = {f"{before}{copy}": f"{before}{name}" for copy, name in names.copies.items()}
         copies |= {twin: name for name, twin in page.twins.items() if name in tensors}
         tensors |= {copy: tensors[name] for copy, name in copies.items()}
-    random = loaded.still_random
+    random = loaded.still_untrained
     note = {UNTRAINED: json.dumps(random)} if random else None
     write_tensors(tensors, folder / "model.safetensors", note)
     facts = family.write(config)
@@ -67,11 +67,11 @@ def _write(loaded: Loaded, folder: Path) -> None:
         write_pooling(loaded.pooling, config.hidden_size, folder)
 
 
-def _tensors(loaded: Loaded, names: Names) -> dict[str, Tensor]:
+def _tensors(loaded: Loaded, names: TensorNames) -> dict[str, Tensor]:
     """Every tensor of the file by the reference's name; what is one table under two names comes once."""
-    module, same = loaded.module, ties(loaded.config)
-    return gathered(
-        (names.theirs(ours, prefixed=loaded.config.head is not None), value)
+    module, same = loaded.module, tied_parameters(loaded.config)
+    return gather_tensors(
+        (names.location_of(ours, prefixed=loaded.config.head is not None), value)
         for ours, value in module.state_dict().items()
         if ours not in same or module.get_parameter(same[ours]) is not module.get_parameter(ours)
     )

@@ -5,22 +5,22 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.facts import left_alone
-from pellucid.checkpoints.links import inside
+from pellucid.checkpoints.facts import warn_of_unknown_keys
+from pellucid.checkpoints.links import path_inside
 from pellucid.checkpoints.model_files import SENTENCE
-from pellucid.config.checks import choice, count, truth
+from pellucid.config.checks import check_bool, check_choice, check_count
 from pellucid.config.pooling import MODES, SIMILARITIES, Pooling
 from pellucid.errors import (
     CheckpointMismatchError,
     CorruptFileError,
     UnsafeFileError,
     blaming,
-    several,
-    short,
-    visible,
+    escape_unprintable,
+    join_names,
+    shorten,
 )
-from pellucid.files import read_any, read_json
-from pellucid.text.cut import whole_characters
+from pellucid.files import read_json, read_json_value
+from pellucid.text.cut import replace_surrogates
 
 log = logging.getLogger("pellucid")
 
@@ -34,8 +34,8 @@ _FLAGS = {
 }
 """The keys by which older files name the ways to make one vector of many."""
 
-STATED = SENTENCE
-READ = [
+SENTENCE_CONFIG = SENTENCE
+TRANSFORMER_CONFIGS = [
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
@@ -44,10 +44,10 @@ READ = [
 SETTINGS = "config_args config_kwargs model_args model_kwargs tokenizer_args processor_kwargs processing_kwargs".split()
 """Under these keys a file of `READ` changes what the other files of the checkpoint say, in older and newer words."""
 
-IDLE = ("trust_remote_code", "attn_implementation", "use_safetensors", "low_cpu_mem_usage", "use_cache")
+INERT_SETTINGS = ("trust_remote_code", "attn_implementation", "use_safetensors", "low_cpu_mem_usage", "use_cache")
 """Settings among them that change no vector; the first is not followed by the reference either."""
 
-ORDER = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+MODULE_ORDERS = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 """The modules that one after another make a vector."""
 
 _IDLE_STATED = ("__version__", "model_type")
@@ -59,39 +59,44 @@ def read_pooling(folder: Path) -> Pooling | None:
     if not path.is_file():
         return None
     modules = _modules(path)
-    kinds = [_kind(path, module) for module in modules]
-    crosses = kinds == ORDER[0][:1] and _is_cross_encoder(folder)
-    if not crosses and kinds not in ORDER:
-        found = several(map(visible, kinds), 9) or "none"
+    kinds = [_module_type(path, module) for module in modules]
+    crosses = kinds == MODULE_ORDERS[0][:1] and _is_cross_encoder(folder)
+    if not crosses and kinds not in MODULE_ORDERS:
+        found = join_names(map(escape_unprintable, kinds), 9) or "none"
         raise CheckpointMismatchError(
             f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
         )
-    if place := _place(modules[0]):
+    if place := _module_path(modules[0]):
         raise CheckpointMismatchError(
-            f"{path} says that the Transformer lies in {short(repr(place))}, and it is read beside modules.json alone: "
+            f"{path} says that the Transformer lies in {shorten(repr(place))}, and it is read beside modules.json alone: "
             "move the files of that folder there, and set that path to the empty text"
         )
     if crosses:
         return None
     try:
-        place = inside(folder, _place(modules[1]))
+        place = path_inside(folder, _module_path(modules[1]))
     except UnsafeFileError as error:
         raise UnsafeFileError(f"{path}: path of the module Pooling: {error}") from error
-    pooled = _pooled(place / "config.json")
-    return Pooling(normalize="Normalize" in kinds, **pooled, **_read(folder), **_stated(folder / STATED))
+    pooled = _read_pooling_module(place / "config.json")
+    return Pooling(
+        normalize="Normalize" in kinds,
+        **pooled,
+        **_read_transformer_module(folder),
+        **_read_sentence_config(folder / SENTENCE_CONFIG),
+    )
 
 
-def read_crossing(folder: Path) -> dict[str, Any]:
+def read_cross_encoder(folder: Path) -> dict[str, Any]:
     """What the files beside `config.json` say of a cross-encoder, by the keys of that file; nothing of other folders.
 
     Since its sixth version the library writes them so. Raises CheckpointMismatchError for what is not followed.
     """
     if not ((folder / "modules.json").is_file() and _is_cross_encoder(folder)):
         return {}
-    path = folder / STATED
-    found = _witness(path, ("activation_fn", "default_prompt_name", *_IDLE_STATED))
+    path = folder / SENTENCE_CONFIG
+    found = _read_known_keys(path, ("activation_fn", "default_prompt_name", *_IDLE_STATED))
     _prompts(path, found)
-    read = _read(folder, "sequence-classification", "logits")
+    read = _read_transformer_module(folder, "sequence-classification", "logits")
     if read.get("max_length") or read.get("do_lower_case"):
         raise CheckpointMismatchError(
             f"{folder}: max_seq_length and do_lower_case of a cross-encoder are not followed where they stand: "
@@ -102,13 +107,13 @@ def read_crossing(folder: Path) -> dict[str, Any]:
 
 def _is_cross_encoder(folder: Path) -> bool:
     """Whether the files say so, and that the head of labels is what answers."""
-    found = read_json(folder / STATED) if (folder / STATED).is_file() else {}
-    reading = _reading(folder)
+    found = read_json(folder / SENTENCE_CONFIG) if (folder / SENTENCE_CONFIG).is_file() else {}
+    reading = _transformer_config_path(folder)
     task = read_json(reading).get("transformer_task") if reading else None
     return found.get("model_type") == "CrossEncoder" and task in (None, "sequence-classification")
 
 
-def _place(module: dict[str, Any]) -> Any:
+def _module_path(module: dict[str, Any]) -> Any:
     """Where a module lies, as others write it too: `1_Pooling/`, and `.` for the folder itself."""
     said = module.get("path")
     place = said.removesuffix("/") or said if isinstance(said, str) else said
@@ -117,7 +122,7 @@ def _place(module: dict[str, Any]) -> Any:
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
     """The same folder layout, which sentence-transformers opens.  hidden: numbers of a hidden state."""
-    kinds = ORDER[1] if pooling.normalize else ORDER[0]
+    kinds = MODULE_ORDERS[1] if pooling.normalize else MODULE_ORDERS[0]
     paths = ["", "1_Pooling", "2_Normalize"]
     modules = [
         {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{kind}"}
@@ -133,18 +138,20 @@ def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
     (folder / "1_Pooling").mkdir()
     _write(folder / "1_Pooling" / "config.json", pooled)
     _write(folder / "modules.json", modules)
-    _write(folder / STATED, stated)
-    _write(folder / READ[0], {"max_seq_length": pooling.max_length, "do_lower_case": pooling.do_lower_case})
+    _write(folder / SENTENCE_CONFIG, stated)
+    _write(
+        folder / TRANSFORMER_CONFIGS[0], {"max_seq_length": pooling.max_length, "do_lower_case": pooling.do_lower_case}
+    )
 
 
 def _modules(path: Path) -> list[dict[str, Any]]:
-    found = read_any(path)
+    found = read_json_value(path)
     if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
         raise CorruptFileError(f"{path} is damaged, expected a list of modules")
     return found
 
 
-def _kind(path: Path, module: dict[str, Any]) -> str:
+def _module_type(path: Path, module: dict[str, Any]) -> str:
     """The last word of a module's type; refused where it is code of others."""
     named = str(module.get("type"))[:100]
     if not named.startswith("sentence_transformers."):
@@ -152,16 +159,16 @@ def _kind(path: Path, module: dict[str, Any]) -> str:
     return named.rpartition(".")[2]
 
 
-def _pooled(path: Path) -> dict[str, Any]:
+def _read_pooling_module(path: Path) -> dict[str, Any]:
     """The module `Pooling`."""
     sizes = ("embedding_dimension", "word_embedding_dimension")
-    found = _witness(path, (*_FLAGS.values(), "pooling_mode", "include_prompt", *sizes))
+    found = _read_known_keys(path, (*_FLAGS.values(), "pooling_mode", "include_prompt", *sizes))
     include = found.get("include_prompt", True)
     hidden = next((found[name] for name in sizes if found.get(name) is not None), None)
     with blaming(path):
-        truth("include_prompt", include)
+        check_bool("include_prompt", include)
         if hidden is not None:
-            count("word_embedding_dimension", hidden)
+            check_count("word_embedding_dimension", hidden)
     if not include:
         log.warning("%s: include_prompt is false; here a prompt before a text is part of its vector", path)
     return {"modes": _modes(path, found), "include_prompt": include, "hidden": hidden}
@@ -172,33 +179,35 @@ def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
     if stated is None:
         with blaming(path):
             for key in _FLAGS.values():
-                truth(key, False if found.get(key) is None else found[key])
+                check_bool(key, False if found.get(key) is None else found[key])
         return tuple(mode for mode, key in _FLAGS.items() if found.get(key)) or ("mean",)
     modes = tuple(str(name).removesuffix("_tokens") for name in (stated if isinstance(stated, list) else [stated]))
     if not modes or not set(modes) <= set(MODES):
-        raise CorruptFileError(f"{path}: pooling_mode is {short(repr(stated))}, expected one of {', '.join(MODES)}")
+        raise CorruptFileError(f"{path}: pooling_mode is {shorten(repr(stated))}, expected one of {', '.join(MODES)}")
     return modes
 
 
-def _reading(folder: Path) -> Path | None:
+def _transformer_config_path(folder: Path) -> Path | None:
     """The file that says how texts are read."""
-    return next((folder / name for name in READ if (folder / name).is_file()), None)
+    return next((folder / name for name in TRANSFORMER_CONFIGS if (folder / name).is_file()), None)
 
 
-def _read(folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state") -> dict[str, Any]:
+def _read_transformer_module(
+    folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state"
+) -> dict[str, Any]:
     """How the module `Transformer` reads a text.  task, output: the only ones that it may name, of a text."""
-    path = _reading(folder)
+    path = _transformer_config_path(folder)
     if path is None:
         return {}
     inert = ("transformer_task", "module_output_name", "unpad_inputs")
-    found = _witness(path, ("max_seq_length", "do_lower_case", "modality_config", *SETTINGS, *inert))
+    found = _read_known_keys(path, ("max_seq_length", "do_lower_case", "modality_config", *SETTINGS, *inert))
     _refuse_settings(path, found)
-    _refuse_ways(path, found, task, output)
+    _refuse_other_inputs(path, found, task, output)
     length, lower = found.get("max_seq_length"), found.get("do_lower_case", False)
     with blaming(path):
         if length is not None:
-            count("max_seq_length", length)
-        truth("do_lower_case", lower)
+            check_count("max_seq_length", length)
+        check_bool("do_lower_case", lower)
     return {"max_length": length, "do_lower_case": lower}
 
 
@@ -207,60 +216,62 @@ def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
     for key in SETTINGS:
         said = found.get(key) or {}
         if not isinstance(said, dict):
-            raise CorruptFileError(f"{path}: {key} is {short(repr(said))}, expected an object")
-        if changing := sorted(said.keys() - {*IDLE, "dtype", "torch_dtype"}):
+            raise CorruptFileError(f"{path}: {key} is {shorten(repr(said))}, expected an object")
+        if changing := sorted(said.keys() - {*INERT_SETTINGS, "dtype", "torch_dtype"}):
             raise CheckpointMismatchError(
-                f"{path}: {key} sets {several(map(ascii, changing), 3)}, which is not followed here and may change the "
+                f"{path}: {key} sets {join_names(map(ascii, changing), 3)}, which is not followed here and may change the "
                 "vectors: write it into the file that it is about, and take it out here"
             )
-        left_alone(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in said))
+        warn_of_unknown_keys(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in said))
 
 
-def _refuse_ways(path: Path, found: dict[str, Any], task: str, output: str) -> None:
+def _refuse_other_inputs(path: Path, found: dict[str, Any], task: str, output: str) -> None:
     """Other ways to an answer: another task, and, since the sixth version, the tokenizer's chat template."""
     said, ways = found.get("transformer_task"), found.get("modality_config") or {}
     if said not in (None, task):
-        raise CheckpointMismatchError(f"{path}: transformer_task is {short(repr(said))}, expected {task!r} here")
+        raise CheckpointMismatchError(f"{path}: transformer_task is {shorten(repr(said))}, expected {task!r} here")
     plain = {"method": "forward", "method_output_name": output}
     if not isinstance(ways, dict) or "message" in ways or ways.get("text", plain) != plain:
         here = f"a text is read without a chat template, for its {output}"
-        wrong = f"{path}: modality_config is {short(repr(ways), 200)}, and here {here}"
+        wrong = f"{path}: modality_config is {shorten(repr(ways), 200)}, and here {here}"
         raise CheckpointMismatchError(f"{wrong}: take it out, if the model was trained on texts as they are")
 
 
-def _stated(path: Path) -> dict[str, Any]:
+def _read_sentence_config(path: Path) -> dict[str, Any]:
     """What is said of the whole."""
     if not path.is_file():
         return {}
-    found = _witness(path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *_IDLE_STATED))
+    found = _read_known_keys(
+        path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *_IDLE_STATED)
+    )
     similarity, size = found.get("similarity_fn_name"), found.get("truncate_dim")
     with blaming(path):
         if similarity is not None:
-            choice("similarity_fn_name", similarity, SIMILARITIES)
+            check_choice("similarity_fn_name", similarity, SIMILARITIES)
         if size is not None:
-            count("truncate_dim", size)
+            check_count("truncate_dim", size)
     return {"similarity": similarity or "cosine", "truncate_dim": size, "prompts": _prompts(path, found)}
 
 
 def _prompts(path: Path, found: dict[str, Any]) -> dict[str, str]:
     prompts = found.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise CorruptFileError(f"{path}: prompts is {short(repr(prompts))}, expected texts by name")
+        raise CorruptFileError(f"{path}: prompts is {shorten(repr(prompts))}, expected texts by name")
     usual = found.get("default_prompt_name")
     if usual is not None and (not isinstance(usual, str) or usual not in prompts or prompts[usual]):
         raise CheckpointMismatchError(
-            f"{path}: default_prompt_name is {short(repr(usual))}, a prompt before every text, and nothing is put "
+            f"{path}: default_prompt_name is {shorten(repr(usual))}, a prompt before every text, and nothing is put "
             "before texts here: set it to null, and write the prompt before the texts that need it"
         )
     return {name: text or "" for name, text in prompts.items()}
 
 
-def _witness(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
+def _read_known_keys(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
     """A file whose keys are read or change no vector; others that say something are named out loud."""
     found = read_json(path)
-    left_alone(path, [key for key, value in found.items() if key not in known and value])
+    warn_of_unknown_keys(path, [key for key, value in found.items() if key not in known and value])
     return found
 
 
 def _write(path: Path, value: Any) -> None:
-    path.write_text(whole_characters(json.dumps(value, indent=2, ensure_ascii=False)) + "\n", encoding="utf-8")
+    path.write_text(replace_surrogates(json.dumps(value, indent=2, ensure_ascii=False)) + "\n", encoding="utf-8")

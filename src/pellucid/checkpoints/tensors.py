@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import CorruptFileError, UnsafeFileError
-from pellucid.files import check_regular, once
+from pellucid.files import check_regular, unique_keys
 
 MOST_HEADER_BYTES = 10_000_000
 MOST_DIMENSIONS = 8
@@ -40,7 +40,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TensorSpan:
     """A tensor in a file: where its numbers lie and what they are."""
 
     path: Path
@@ -73,17 +73,17 @@ def check_name(path: Path, name: str) -> None:
         raise UnsafeFileError(f"{path}: {name[:80]!r} is no name for a tensor")
 
 
-def spans(path: Path) -> dict[str, Span]:
+def tensor_spans(path: Path) -> dict[str, TensorSpan]:
     """Every tensor of a `.safetensors` file by name, after its header has been checked from end to end."""
     check_regular(path)
     size = path.stat().st_size
     header, body = _header(path, size)
-    found = {name: _span(path, name, entry, body) for name, entry in header.items() if name != "__metadata__"}
-    _cover(path, found, body, size)
+    found = {name: _parse_entry(path, name, entry, body) for name, entry in header.items() if name != "__metadata__"}
+    _check_coverage(path, found, body, size)
     return found
 
 
-def note_in(path: Path) -> dict[str, Any]:
+def read_metadata(path: Path) -> dict[str, Any]:
     """What the header of a `.safetensors` file says beside its tensors; nothing where it says nothing."""
     header, _ = _header(path, path.stat().st_size)
     note = header.get("__metadata__", {})
@@ -92,11 +92,11 @@ def note_in(path: Path) -> dict[str, Any]:
     return note
 
 
-def told_in(path: Path, key: str, default: Any = None) -> Any:
+def read_metadata_value(path: Path, key: str, default: Any = None) -> Any:
     """What that note says under a key, whose value is JSON; `default` where it says nothing."""
-    note = note_in(path)
+    note = read_metadata(path)
     try:
-        return json.loads(note[key], object_pairs_hook=once) if key in note else default
+        return json.loads(note[key], object_pairs_hook=unique_keys) if key in note else default
     except (TypeError, ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} has a damaged note in its header: {str(error)[:120]}") from error
 
@@ -110,11 +110,11 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
             )
         length = int.from_bytes(first[:8], "little")
         if length > min(MOST_HEADER_BYTES, size - 8):
-            raise CorruptFileError(f"{path} {_looks_like(first, size, length)}")
+            raise CorruptFileError(f"{path} {_describe_other_file(first, size, length)}")
         file.seek(8)
         raw = file.read(length)
     try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=once)
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:  # bytes that are no text are a ValueError
         raise CorruptFileError(f"{path} has a damaged header: {str(error)[:120]}") from error
     if not isinstance(header, dict):
@@ -122,7 +122,7 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-def _looks_like(first: bytes, size: int, length: int) -> str:
+def _describe_other_file(first: bytes, size: int, length: int) -> str:
     """What a file that is no safetensors file may be."""
     if first.startswith(b"version https://git-lfs"):
         want = re.search(rb"size (\d+)", first)
@@ -137,7 +137,7 @@ def _looks_like(first: bytes, size: int, length: int) -> str:
     return f"is no safetensors file, or cut short: its header claims {length:,} bytes and the file has {size:,}"
 
 
-def _span(path: Path, name: str, entry: Any, body: int) -> Span:
+def _parse_entry(path: Path, name: str, entry: Any, body: int) -> TensorSpan:
     def wrong(what: str) -> CorruptFileError:
         return CorruptFileError(f"{path}: tensor {name[:80]!r} {what}")
 
@@ -147,18 +147,18 @@ def _span(path: Path, name: str, entry: Any, body: int) -> Span:
     if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
         raise wrong(f"has dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(DTYPES)}")
     shape, offsets = entry["shape"], entry["data_offsets"]
-    if not _naturals(shape) or len(shape) > MOST_DIMENSIONS:
+    if not _are_naturals(shape) or len(shape) > MOST_DIMENSIONS:
         raise wrong(f"has shape {str(shape)[:60]}, expected at most {MOST_DIMENSIONS} whole numbers")
-    if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+    if not _are_naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise wrong(f"has data_offsets {str(offsets)[:60]}, expected a beginning and an end")
     dtype = DTYPES[entry["dtype"]]
     want, have = math.prod(shape) * dtype.itemsize, offsets[1] - offsets[0]
     if want != have:
         raise wrong(f"of shape {shape} takes {want:,} bytes, its data_offsets give it {have:,}")
-    return Span(path, dtype, tuple(shape), body + offsets[0], have)
+    return TensorSpan(path, dtype, tuple(shape), body + offsets[0], have)
 
 
-def _cover(path: Path, found: dict[str, Span], body: int, size: int) -> None:
+def _check_coverage(path: Path, found: dict[str, TensorSpan], body: int, size: int) -> None:
     """The tensors must cover the rest of the file without gap or overlap: nothing else may hide in it."""
     place = body
     for name, span in sorted(found.items(), key=lambda item: (item[1].start, item[1].bytes)):
@@ -175,5 +175,5 @@ def _cover(path: Path, found: dict[str, Span], body: int, size: int) -> None:
         raise CorruptFileError(f"{path} has {size - place:,} bytes after its last tensor that belong to nothing")
 
 
-def _naturals(value: Any) -> bool:
+def _are_naturals(value: Any) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < MOST_NUMBER for n in value)

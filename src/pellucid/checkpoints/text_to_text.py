@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from pellucid.checkpoints.facts import SPELLINGS, Computed
+from pellucid.checkpoints.facts import ACTIVATION_ALIASES, Computed
 from pellucid.config import Config, Gated, Plain
-from pellucid.config.checks import ACTIVATIONS, count, truth
-from pellucid.errors import InputError, short
+from pellucid.config.checks import ACTIVATIONS, check_bool, check_count
+from pellucid.errors import InputError, shorten
 
 _GATED = "gated-"
-_PLAIN = {name: name for name in ACTIVATIONS} | SPELLINGS
+_PLAIN = {name: name for name in ACTIVATIONS} | ACTIVATION_ALIASES
 _BEHIND_A_GATE = {_GATED + name: one for name, one in _PLAIN.items() if name != "gelu"}
 _ACTIVATIONS = {"gated-gelu": "gelu_new"} | _PLAIN | _BEHIND_A_GATE
 """What stands behind each word of the file, as the reference reads it; what is written comes first."""
@@ -18,8 +18,8 @@ def _read_feed_forward(raw: dict[str, Any]) -> dict[str, Any]:
     said, width = raw.get("feed_forward_proj", "relu"), raw.get("d_ff", 2048)
     if not isinstance(said, str) or said not in _ACTIVATIONS:
         known = f"expected one of {', '.join(_PLAIN)}, or {_GATED!r} before one"
-        raise InputError(f"feed_forward_proj is {short(repr(said))}, {known}")
-    count("d_ff", width)
+        raise InputError(f"feed_forward_proj is {shorten(repr(said))}, {known}")
+    check_count("d_ff", width)
     for key, meant in (("dense_act_fn", _ACTIVATIONS[said]), ("is_gated_act", said.startswith(_GATED))):
         other = raw.get(key, meant)
         if (_PLAIN.get(other, other) if isinstance(other, str) else other) != meant:  # the reference would follow it
@@ -41,8 +41,8 @@ def _read_sides(raw: dict[str, Any]) -> dict[str, Any]:
     scaled = raw.get("scale_decoder_outputs", raw.get("tie_word_embeddings", True))
     if layers is None:  # which the reference decides before it reads the other word for num_layers
         layers = 6 if "num_hidden_layers" in raw else raw.get("num_layers", 6)
-    count("num_heads", heads)
-    truth("scale_decoder_outputs", scaled)
+    check_count("num_heads", heads)
+    check_bool("scale_decoder_outputs", scaled)
     return {
         "num_decoder_layers": layers,
         "decoder_attention_heads": heads,

@@ -6,16 +6,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pellucid.checkpoints.folder import FACTS, left_of
-from pellucid.checkpoints.links import READ
-from pellucid.checkpoints.location import USUAL, Where
-from pellucid.checkpoints.source import Mark, Source, locate
+from pellucid.checkpoints.folder import CONFIG_FILES, interrupted_old_files
+from pellucid.checkpoints.links import READ_SUFFIXES
+from pellucid.checkpoints.location import DEFAULT_OPTIONS, HubOptions
+from pellucid.checkpoints.source import FileStamp, Source, locate
 from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
-from pellucid.files import name_of, reading
+from pellucid.files import file_errors, path_text
 
 
 @contextmanager
-def located(name: str | os.PathLike[str] | Source, where: Where = USUAL) -> Iterator[Source]:
+def unchanged_source(name: str | os.PathLike[str] | Source, where: HubOptions = DEFAULT_OPTIONS) -> Iterator[Source]:
     """Where a checkpoint was found. Its files are opened one after the other, and each tensor by itself, so that
     another process may put others in their place between two of them: what was read then is of no one model.
 
@@ -23,54 +23,56 @@ def located(name: str | os.PathLike[str] | Source, where: Where = USUAL) -> Iter
     """
     source = None
     try:
-        with reading():
-            yield (source := marked(name if isinstance(name, Source) else locate(name, where)))
+        with file_errors():
+            yield (source := with_stamps(name if isinstance(name, Source) else locate(name, where)))
     except (PellucidError, OSError) as error:
-        _same(source, error)
+        _check_unchanged(source, error)
         if source is not None:
-            _moved(source.folder, error)
+            _check_interrupted_save(source.folder, error)
         elif isinstance(name, str | os.PathLike):
-            _moved(Path(name_of(name)), error)
+            _check_interrupted_save(Path(path_text(name)), error)
         raise
-    _same(source)
+    _check_unchanged(source)
 
 
-def marked(source: Source) -> Source:
+def with_stamps(source: Source) -> Source:
     """A checkpoint whose files are as they are now, and those of a base that was marked before as they were then."""
-    return replace(source, marks=_marks(source) | (source.base.marks if source.base else {}))
+    return replace(source, file_stamps=_file_stamps(source) | (source.base.file_stamps if source.base else {}))
 
 
-def replaced(source: Source) -> list[Path]:
+def changed_files(source: Source) -> list[Path]:
     """The files of a checkpoint that are others than when it was marked."""
-    after = _marks(source)
-    return [path for path in {**source.marks, **after} if source.marks.get(path) != after.get(path)]
+    after = _file_stamps(source)
+    return [path for path in {**source.file_stamps, **after} if source.file_stamps.get(path) != after.get(path)]
 
 
-def _same(source: Source | None, reason: Exception | None = None) -> None:
-    for path in [] if source is None else replaced(source):
+def _check_unchanged(source: Source | None, reason: Exception | None = None) -> None:
+    for path in [] if source is None else changed_files(source):
         raise CorruptFileError(f"{path} was replaced while it was read: load it again") from reason
 
 
-def _moved(folder: Path, reason: Exception) -> None:
+def _check_interrupted_save(folder: Path, reason: Exception) -> None:
     """Says where the files of a folder are that a save has taken out and put no others in place of."""
-    if not any(os.path.lexists(folder / name) for name in FACTS) and (old := left_of(folder)):
+    if not any(os.path.lexists(folder / name) for name in CONFIG_FILES) and (old := interrupted_old_files(folder)):
         said = (
             f"{folder} holds no whole model: a save into it was broken off, or is going on; wait for it, or move the "
         )
         raise NotFoundError(f"{said}files in {old} back") from reason
 
 
-def _marks(source: Source) -> dict[Path, Mark]:
+def _file_stamps(source: Source) -> dict[Path, FileStamp]:
     """The files of a checkpoint, and of the base of an adapter, as they are now."""
-    found: dict[Path, Mark] = {}
+    found: dict[Path, FileStamp] = {}
     for one in (source, source.base):
         with suppress(OSError):  # whoever reads it says why
             paths = () if one is None else (one.file,) if one.kind == "file" else tuple(one.folder.iterdir())
-            found |= {path: mark for path in paths if path and path.suffix in READ and (mark := _mark(path))}
+            found |= {
+                path: mark for path in paths if path and path.suffix in READ_SUFFIXES and (mark := _file_stamp(path))
+            }
     return found
 
 
-def _mark(path: Path) -> Mark | None:
+def _file_stamp(path: Path) -> FileStamp | None:
     """None for a link that leads nowhere, and for what has gone."""
     with suppress(OSError):
         held = path.stat()

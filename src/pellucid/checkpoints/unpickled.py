@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 import torch
 
 from pellucid.checkpoints.tensors import MOST_DIMENSIONS
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, UnsafeFileError, short
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, UnsafeFileError, shorten
 
-_MOST_WORDS = 2_000_000
+_MAX_OPCODES = 2_000_000
 _LONGEST_NAME = 1_000
 _KINDS = {
     "Double": torch.float64,
@@ -29,7 +29,7 @@ _KINDS = {
     "Bool": torch.bool,
 }
 _STORAGES = {f"torch {kind}Storage": dtype for kind, dtype in _KINDS.items()}
-_UNREAD = {
+_UNSUPPORTED = {
     "torch._utils _rebuild_tensor_v3": "numbers of a newer kind, such as floats of 8 bits",
     "torch._utils _rebuild_sparse_tensor": "sparse tensors",
     "torch._utils _rebuild_qtensor": "quantized tensors",
@@ -58,23 +58,23 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class Strided:
+class StridedTensor:
     """A tensor: some of the numbers of a storage, from the place `offset` on."""
 
     storage: Storage
     offset: int
     shape: tuple[int, ...]
-    steps: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
+class _Global:
     """What a pickle would look up."""
 
     text: str
 
 
-class _Rest:
+class _BoundedFile:
     """A file of which no more is asked than it holds: a read sets aside as much memory as is asked for."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -92,32 +92,32 @@ class _Rest:
         return line
 
 
-def read_words(path: Path, file: BinaryIO) -> Any:
+def read_pickle(path: Path, file: BinaryIO) -> Any:
     """One pickle of a file of tensors; the file stands behind it then.
 
     Raises UnsafeFileError where it says anything else than tensors, CheckpointMismatchError for those of other kinds.
     """
     stack: list[Any] = []
-    aside: list[list[Any]] = []  # what stands before each mark
-    rest: Any = _Rest(file)
-    kept: dict[Any, Any] = {}  # to say it again
+    outer_stacks: list[list[Any]] = []  # what stands before each mark
+    rest: Any = _BoundedFile(file)
+    memo: dict[Any, Any] = {}  # to say it again
     try:
         for count, (code, argument, _) in enumerate(pickletools.genops(rest)):
-            if count > _MOST_WORDS:
+            if count > _MAX_OPCODES:
                 raise _unsafe(path, "too many words")
             match code.name:
                 case "MARK":
-                    aside.append(stack)
+                    outer_stacks.append(stack)
                     stack = []
                 case "TUPLE" | "APPENDS" | "SETITEMS":
-                    items, stack = stack, aside.pop()
-                    _gather(path, code.name, items, stack)
+                    items, stack = stack, outer_stacks.pop()
+                    _collect_items(path, code.name, items, stack)
                 case "BINPUT" | "LONG_BINPUT":
-                    kept[argument] = stack[-1]
+                    memo[argument] = stack[-1]
                 case "BINGET" | "LONG_BINGET":
-                    stack.append(kept[argument])
+                    stack.append(memo[argument])
                 case _:
-                    _follow(path, code.name, argument, stack)
+                    _execute_opcode(path, code.name, argument, stack)
         return stack[-1]
     except (ValueError, EOFError, OverflowError, LookupError, AttributeError, TypeError) as error:
         raise CorruptFileError(f"{path} is a damaged PyTorch file: {ascii(str(error))[1:-1][:120]}") from error
@@ -131,9 +131,9 @@ def _unsafe(path: Path, what: str) -> UnsafeFileError:
     )
 
 
-def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
+def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) -> None:
     """What one word does to the stack of values."""
-    match word:
+    match opcode:
         case "PROTO" if argument != 2:
             raise CheckpointMismatchError(
                 f"{path} is written in pickle protocol {argument}, expected 2: save it again by torch.save's default"
@@ -141,49 +141,49 @@ def _follow(path: Path, word: str, argument: Any, stack: list[Any]) -> None:
         case "PROTO" | "STOP":
             pass
         case "NONE" | "NEWTRUE" | "NEWFALSE":
-            stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[word])
+            stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[opcode])
         case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT" | "BINUNICODE":
             stack.append(argument)
         case "GLOBAL" if argument in _STORAGES or argument in (_ORDERED, _TENSOR, _PARAMETER):
-            stack.append(_Name(argument))
+            stack.append(_Global(argument))
         case "EMPTY_DICT" | "EMPTY_LIST" | "EMPTY_TUPLE":
-            stack.append({"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}[word]())
+            stack.append({"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}[opcode]())
         case "TUPLE1" | "TUPLE2" | "TUPLE3":
-            size = int(word[-1])
+            size = int(opcode[-1])
             stack[-size:] = [tuple(stack[-size:])]
         case "APPEND":
-            _gather(path, word, [stack.pop()], stack)
+            _collect_items(path, opcode, [stack.pop()], stack)
         case "SETITEM":
-            _gather(path, word, [stack.pop(-2), stack.pop()], stack)
+            _collect_items(path, opcode, [stack.pop(-2), stack.pop()], stack)
         case "BUILD":  # what an OrderedDict knows beside its items
             stack.pop()
         case "BINPERSID":
             stack[-1] = _storage(path, stack[-1])
         case "REDUCE":
             given = stack.pop()
-            stack[-1] = _made(path, stack[-1], given)
-        case "GLOBAL" if argument in _UNREAD:
+            stack[-1] = _reduce(path, stack[-1], given)
+        case "GLOBAL" if argument in _UNSUPPORTED:
             raise CheckpointMismatchError(
-                f"{path} holds {_UNREAD[argument]}, expected real numbers of 16, 32 or 64 bits: save it anew as such"
+                f"{path} holds {_UNSUPPORTED[argument]}, expected real numbers of 16, 32 or 64 bits: save it anew as such"
             )
         case _:
-            raise _unsafe(path, short(ascii(argument)) if word == "GLOBAL" else f"the word {word}")
+            raise _unsafe(path, shorten(ascii(argument)) if opcode == "GLOBAL" else f"the word {opcode}")
 
 
-def _gather(path: Path, word: str, items: list[Any], stack: list[Any]) -> None:
+def _collect_items(path: Path, opcode: str, items: list[Any], stack: list[Any]) -> None:
     """Items become a tuple, or stand in the list or dict before them."""
-    if word == "TUPLE":
+    if opcode == "TUPLE":
         stack.append(tuple(items))
-    elif word.startswith("APPEND"):
+    elif opcode.startswith("APPEND"):
         stack[-1].extend(items)
     else:
         names = items[::2]
-        if not all(_hashes_well(name) for name in names):
+        if not all(_is_safe_key(name) for name in names):
             raise _unsafe(path, "items whose names are no texts")
         stack[-1].update(zip(names, items[1::2]))
 
 
-def _hashes_well(name: Any) -> bool:
+def _is_safe_key(name: Any) -> bool:
     """The hash of a tuple of tuples of ... may never end; large numbers can be chosen to have the same one."""
     return isinstance(name, str) or (isinstance(name, int) and abs(name) < 2**31)
 
@@ -191,18 +191,18 @@ def _hashes_well(name: Any) -> bool:
 def _storage(path: Path, said: Any) -> Storage:
     """Both layouts name a storage by its kind, key, device and count; the older one may name a part of another."""
     match said:
-        case ("storage", _Name(kind), str(key), str(), int(count), *rest) if rest in ([], [None]):
+        case ("storage", _Global(kind), str(key), str(), int(count), *rest) if rest in ([], [None]):
             if kind in _STORAGES and count >= 0:
                 return Storage(_STORAGES[kind], key, count)
     raise _unsafe(path, "a storage in an unknown form")
 
 
-def _made(path: Path, what: Any, given: Any) -> Any:
+def _reduce(path: Path, what: Any, arguments: Any) -> Any:
     """What calling a name would make."""
-    match what, given:
-        case _Name(text), () if text == _ORDERED:
+    match what, arguments:
+        case _Global(text), () if text == _ORDERED:
             return {}
-        case _Name(text), (Storage() as storage, int(offset), tuple(shape), tuple(steps), *more) if text == _TENSOR:
+        case _Global(text), (Storage() as storage, int(offset), tuple(shape), tuple(steps), *more) if text == _TENSOR:
             if more[2:] not in ([], [None], [{}]):  # what says that the stored numbers are still to be negated
                 raise _unsafe(path, "numbers that are computed from those that are stored")
             if len(shape) > MOST_DIMENSIONS:  # asked here: a long one that is kept costs a file five bytes each time
@@ -210,7 +210,7 @@ def _made(path: Path, what: Any, given: Any) -> Any:
                     f"{path}: a tensor has {len(shape):,} dimensions, expected at most {MOST_DIMENSIONS}"
                 )
             if len(shape) == len(steps) and all(type(n) is int and n >= 0 for n in (offset, *shape, *steps)):
-                return Strided(storage, offset, shape, steps)
-        case _Name(text), (Strided() as tensor, *_) if text == _PARAMETER:
+                return StridedTensor(storage, offset, shape, steps)
+        case _Global(text), (StridedTensor() as tensor, *_) if text == _PARAMETER:
             return tensor
     raise _unsafe(path, "a call in an unknown form")

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks.rounding import BLOCK
-from pellucid.checkpoints.cache import brings
-from pellucid.checkpoints.links import inside
-from pellucid.checkpoints.model_files import NUMBERS, PICKLED, WEIGHTS, form_of_folder
+from pellucid.checkpoints.cache import fetch_advice
+from pellucid.checkpoints.links import path_inside
+from pellucid.checkpoints.model_files import PICKLED, SAFETENSORS, WEIGHTS, form_of_folder
 from pellucid.checkpoints.pickled import read_pickled
-from pellucid.checkpoints.tensors import check_name, spans, told_in
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, several
+from pellucid.checkpoints.tensors import check_name, read_metadata_value, tensor_spans
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, UnsafeFileError, join_names
 from pellucid.files import read_json
 
 UNTRAINED = "pellucid.untrained"
@@ -25,7 +25,7 @@ _NUMBERS_AT_ONCE = 2**17
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """A tensor that has not been read yet.
 
     rows: reads the rows from one to another; None where only all go at once.
@@ -49,22 +49,22 @@ class Stored:
             yield self.rows(start, min(start + step, self.shape[0]))
 
 
-def stored(folder: Path) -> dict[str, Stored]:
+def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
-    for name, _, index in (NUMBERS, PICKLED):
+    for name, _, index in (SAFETENSORS, PICKLED):
         if os.path.lexists(folder / name):
-            return one_file(there(folder, name))
+            return tensors_in_file(there(folder, name))
         if os.path.lexists(folder / index):
-            return _shards(folder, there(folder, index), Path(name).suffix)
-    for _, shards, index in (NUMBERS, PICKLED):
+            return _sharded_tensors(folder, there(folder, index), Path(name).suffix)
+    for _, shards, index in (SAFETENSORS, PICKLED):
         if found := sorted(path.name for path in folder.glob(shards)):
-            advice = brings(folder, (index,)) or ": fetch it too"
-            raise NotFoundError(f"{folder} holds {several(found, 3)} without {index}, which places them{advice}")
-    if packed := form_of_folder(folder).models:
+            advice = fetch_advice(folder, (index,)) or ": fetch it too"
+            raise NotFoundError(f"{folder} holds {join_names(found, 3)} without {index}, which places them{advice}")
+    if packed := form_of_folder(folder).gguf_files:
         raise NotFoundError(f"{folder} holds a config.json and no weights but {packed[0]}: give its path")
     others = sorted(path.name for path in folder.glob("*.safetensors*"))
-    advice = f"; it holds {several(others)}, which are read by those names alone: rename them" if others else ""
-    advice = advice or brings(folder, WEIGHTS)
+    advice = f"; it holds {join_names(others)}, which are read by those names alone: rename them" if others else ""
+    advice = advice or fetch_advice(folder, WEIGHTS)
     raise NotFoundError(
         f"{folder} holds no weights: expected model.safetensors, its shards, or pytorch_model.bin{advice}"
     )
@@ -73,10 +73,10 @@ def stored(folder: Path) -> dict[str, Stored]:
 def untrained_in(folder: Path) -> tuple[str, ...]:
     """The parts whose numbers are random by the weights' own word, as `Loaded.untrained` names them: a tool that trains
     them and writes them anew leaves the note out."""
-    if not os.path.lexists(folder / NUMBERS[0]):
+    if not os.path.lexists(folder / SAFETENSORS[0]):
         return ()
-    path = there(folder, NUMBERS[0])
-    parts = told_in(path, UNTRAINED, [])
+    path = there(folder, SAFETENSORS[0])
+    parts = read_metadata_value(path, UNTRAINED, [])
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise CorruptFileError(f"{path} has a damaged note in its header: {UNTRAINED} is no list of names")
     return tuple(parts)
@@ -84,24 +84,27 @@ def untrained_in(folder: Path) -> tuple[str, ...]:
 
 def there(folder: Path, name: str) -> Path:
     """A file that lies in a folder. Raises NotFoundError for a link that leads nowhere."""
-    path = inside(folder, name)
+    path = path_inside(folder, name)
     if not path.exists():
-        raise NotFoundError(f"{path} is a link to a file that is gone{brings(folder, (name,))}")
+        raise NotFoundError(f"{path} is a link to a file that is gone{fetch_advice(folder, (name,))}")
     return path
 
 
-def one_file(path: Path) -> dict[str, Stored]:
+def tensors_in_file(path: Path) -> dict[str, StoredTensor]:
     """Every tensor of one file, of safetensors or of PyTorch as its name ends."""
     if path.suffix == ".safetensors":
-        return {name: Stored(span.dtype, span.shape, span.read, span.rows) for name, span in spans(path).items()}
-    return {name: _held(tensor) for name, tensor in read_pickled(path).items()}
+        return {
+            name: StoredTensor(span.dtype, span.shape, span.read, span.rows)
+            for name, span in tensor_spans(path).items()
+        }
+    return {name: _in_memory(tensor) for name, tensor in read_pickled(path).items()}
 
 
-def _held(tensor: Tensor) -> Stored:
-    return Stored(tensor.dtype, tuple(tensor.shape), lambda: tensor)
+def _in_memory(tensor: Tensor) -> StoredTensor:
+    return StoredTensor(tensor.dtype, tuple(tensor.shape), lambda: tensor)
 
 
-def _shards(folder: Path, index: Path, ending: str) -> dict[str, Stored]:
+def _sharded_tensors(folder: Path, index: Path, ending: str) -> dict[str, StoredTensor]:
     table = read_json(index).get("weight_map")
     if not table or not isinstance(table, Mapping) or not all(isinstance(shard, str) for shard in table.values()):
         raise CorruptFileError(f"{index} has no weight_map of names and files")
@@ -111,20 +114,22 @@ def _shards(folder: Path, index: Path, ending: str) -> dict[str, Stored]:
     for shard in shards:
         if not shard.endswith(ending):
             raise UnsafeFileError(f"{index} names {shard[:80]!r}, expected files ending in {ending}")
-    paths = {shard: inside(folder, shard) for shard in shards}
+    paths = {shard: path_inside(folder, shard) for shard in shards}
     missing = [shard for shard, path in paths.items() if not path.exists()]
     if missing:
         here = len(shards) - len(missing)
-        told = f"{folder}: {here} of {len(shards)} files of the weights are here; missing {several(missing)}"
-        raise NotFoundError(told + brings(folder, WEIGHTS))
-    found: dict[str, Stored] = {}
+        told = f"{folder}: {here} of {len(shards)} files of the weights are here; missing {join_names(missing)}"
+        raise NotFoundError(told + fetch_advice(folder, WEIGHTS))
+    found: dict[str, StoredTensor] = {}
     for shard, path in paths.items():
-        held = one_file(path)
+        held = tensors_in_file(path)
         strange = [name for name in held if table.get(name) != shard]
         if strange:
-            raise CheckpointMismatchError(f"{path} holds {several(strange)}, which {index.name} does not place there")
+            raise CheckpointMismatchError(
+                f"{path} holds {join_names(strange)}, which {index.name} does not place there"
+            )
         found |= held
     absent = [name for name in table if name not in found]
     if absent:
-        raise CheckpointMismatchError(f"{index} lists {several(absent)}, which no file holds")
+        raise CheckpointMismatchError(f"{index} lists {join_names(absent)}, which no file holds")
     return found

@@ -8,8 +8,8 @@ import sys
 import rich_click as click
 
 from pellucid import __version__
-from pellucid.cli.options import Once
-from pellucid.cli.output import Clean
+from pellucid.cli.options import SingleUseGroup
+from pellucid.cli.output import CleanFormatter
 
 COMMANDS = {
     "look": "Draw the attention of a text as a page.",
@@ -32,7 +32,7 @@ COMMANDS = {
 """Every sub-command, and the first line of its help; each lives in a file of its name."""
 
 
-class Lazy(Once):
+class LazyGroup(SingleUseGroup):
     """A group that imports a sub-command when it is called, and not before: not for its help either."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -47,12 +47,12 @@ class Lazy(Once):
         lines: dict[str, click.Command] = {
             name: click.RichCommand(name=name, help=line) for name, line in COMMANDS.items()
         }
-        listed = Lazy(name=self.name, commands=lines, params=self.params, help=self.help)
+        listed = LazyGroup(name=self.name, commands=lines, params=self.params, help=self.help)
         names = {"info_name": ctx.info_name, "help_option_names": ctx.help_option_names}
         click.RichGroup.format_help(listed, click.RichContext(listed, parent=ctx.parent, **names), formatter)
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pellucid")
 @click.option("--quiet", "-q", is_flag=True, help="Only answers and errors.")
 @click.option("--debug", is_flag=True, help="Show what happens, and tracebacks.")
@@ -68,7 +68,7 @@ def app(quiet: bool, debug: bool) -> None:
     """
     level = logging.DEBUG if debug else logging.ERROR if quiet else logging.WARNING
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Clean("%(message)s"))
+    handler.setFormatter(CleanFormatter("%(message)s"))
     logging.basicConfig(level=level if debug else logging.WARNING, handlers=[handler])
     logging.getLogger("pellucid").setLevel(level)
     logging.getLogger("huggingface_hub").propagate = False  # it writes what it says itself

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from click import get_current_context
 
-from pellucid.cli.generation_options import asked, opened, put, writing_options
-from pellucid.cli.options import as_typed
+from pellucid.cli.generation_options import load_generator, print_text, requested_options, writing_options
+from pellucid.cli.options import message_as_typed
 from pellucid.cli.output import clean, say
-from pellucid.cli.reading import TEXT, one_text, standard_line
+from pellucid.cli.reading import TEXT, read_stdin_line, text_or_stdin
 from pellucid.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
       pellucid chat --system "Answer in one word." --temperature 0.7
       cat questions.txt | pellucid chat
     """
-    options = asked(given)
-    text = None if message is None else one_text(message, "MESSAGE", "answer")
-    writer = opened(model, dtype)
+    options = requested_options(given)
+    text = None if message is None else text_or_stdin(message, "MESSAGE", "answer")
+    writer = load_generator(model, dtype)
     start: Turns = [] if system is None else [{"role": "system", "content": system}]
     if text is not None:
-        _answer(writer, _fitting(writer, [*start, {"role": "user", "content": text}], options), options)
+        _answer(writer, _fit_to_context(writer, [*start, {"role": "user", "content": text}], options), options)
     else:
         _talk(writer, start, options)
 
@@ -57,7 +57,7 @@ def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> Non
     at_terminal, turns, told = sys.stdin.isatty(), start, False
     if at_terminal:
         say("/reset forgets what was said, /exit or Ctrl-D leaves")
-    for line in _lines():
+    for line in _input_lines():
         if line == "/exit":
             return
         if line == "/reset":
@@ -67,26 +67,26 @@ def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> Non
         elif line:
             whole = [*turns, {"role": "user", "content": line}]
             try:
-                fits = _fitting(model, whole, options)
+                fits = _fit_to_context(model, whole, options)
                 if len(fits) < len(whole) and not told:
                     oldest = "the oldest of what was said no longer fits, and is left out from here on"
                     say(f"{oldest}; /reset forgets it all")
                     told = True
-                answer = _answer(model, fits, options, stops=at_terminal)
+                answer = _answer(model, fits, options, interruptible=at_terminal)
             except InputError as error:
                 if not at_terminal:
                     raise
-                said = as_typed(error, get_current_context())
+                said = message_as_typed(error, get_current_context())
                 click.echo(clean(f"pellucid: {said}", err=True), err=True)
             else:
                 turns = [*fits, {"role": "assistant", "content": answer}]
 
 
-def _fitting(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> Turns:
+def _fit_to_context(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> Turns:
     """A conversation without its oldest turns, where the model could not read all of it and then write as many tokens
     as were asked for, or half of what it reads. Raises InputError where its last message alone is too long."""
     from pellucid.generation.checkpoint_settings import settings_of
-    from pellucid.tasks.text_generation import shorter
+    from pellucid.tasks.text_generation import without_oldest_turn
 
     longest, words, kept = model.config.longest, model.tokenizer, turns
     if longest is None or words is None:
@@ -96,7 +96,7 @@ def _fitting(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> 
         size = len(words.apply_chat_template(kept, tokenize=True, parse_special_tokens=False))
         if size <= longest - min(new, longest // 2):
             return kept
-        if not (less := shorter(kept)):
+        if not (less := without_oldest_turn(kept)):
             break
         kept = less
     if size > longest:
@@ -106,44 +106,44 @@ def _fitting(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> 
     return kept
 
 
-def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, stops: bool = False) -> str:
-    """Writes an answer on stdout while it arises; with `stops`, Ctrl-C ends it where it is."""
+def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, interruptible: bool = False) -> str:
+    """Writes an answer on stdout while it arises; with `interruptible`, Ctrl-C ends it where it is."""
     parts: list[str] = []
     try:
         for piece in model.stream(turns, **options):
             parts.append(piece.text)
-            put(piece.text)
+            print_text(piece.text)
     except KeyboardInterrupt:
-        if not stops:
+        if not interruptible:
             raise
     finally:
         if parts:
-            put("", end=True)
+            print_text("", end=True)
     return "".join(parts)
 
 
-def _lines() -> Iterator[str]:
+def _input_lines() -> Iterator[str]:
     """What somebody types, or what comes from a pipe, line by line."""
     number = 0
-    while (line := _line(number)) is not None:
+    while (line := _next_line(number)) is not None:
         number += 1
         yield line.strip()
 
 
-def _line(number: int) -> str | None:
+def _next_line(number: int) -> str | None:
     """The next line; at a terminal, one that is no text is said to be so, and asked for again."""
     while sys.stdin.isatty():
         try:
-            return _typed(number)
+            return _typed_line(number)
         except UnicodeDecodeError as error:
             byte = error.object[error.start]
             say(f"what was typed is not {error.encoding} text (byte 0x{byte:02x}): type it again")
         except InputError as error:
             say(f"{error}, or type it again")
-    return standard_line(number)
+    return read_stdin_line(number)
 
 
-def _typed(number: int) -> str | None:
+def _typed_line(number: int) -> str | None:
     if sys.stdout.isatty():
         with contextlib.suppress(ImportError):  # not everywhere
             importlib.import_module("readline")  # lines can be edited
@@ -152,4 +152,4 @@ def _typed(number: int) -> str | None:
         except EOFError:
             return None
     click.echo("> ", nl=False, err=True)
-    return standard_line(number)
+    return read_stdin_line(number)

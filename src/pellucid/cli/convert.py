@@ -4,13 +4,13 @@ from pathlib import Path
 
 import rich_click as click
 
-from pellucid.cli.options import Place
-from pellucid.cli.output import progress, say
+from pellucid.cli.options import NonEmptyPath
+from pellucid.cli.output import progress_option, say
 
 
 @click.command("convert")
 @click.argument("source")
-@click.option("--output", "-o", required=True, metavar="DIR", type=Place(), help="The new folder.")
+@click.option("--output", "-o", required=True, metavar="DIR", type=NonEmptyPath(), help="The new folder.")
 @click.option("--heads", type=click.IntRange(min=1), metavar="N", help="Heads of attention, where no file says it.")
 @click.option("--overwrite", is_flag=True, help="Write over a folder that already holds files.")
 def command(source: str, output: Path, heads: int | None, overwrite: bool) -> None:
@@ -29,7 +29,7 @@ def command(source: str, output: Path, heads: int | None, overwrite: bool) -> No
     """
     from pellucid.checkpoints.convert import convert
 
-    done = convert(source, output, heads=heads, overwrite=overwrite, progress=progress())
+    done = convert(source, output, heads=heads, overwrite=overwrite, progress=progress_option())
     size = (done.folder / "model.safetensors").stat().st_size
     say(f"{done.tensors} tensors, {done.numbers / 1e6:.2f} million numbers, {size / 1e6:.1f} MB")
     click.echo(done.folder)

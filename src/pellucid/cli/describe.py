@@ -2,7 +2,7 @@
 
 import rich_click as click
 
-from pellucid.cli.output import json_of, table
+from pellucid.cli.output import print_table, to_json
 
 
 @click.command("describe")
@@ -23,8 +23,8 @@ def command(model: str, as_json: bool) -> None:
 
     facts = describe(pellucid.load(model).loaded)
     if as_json:
-        click.echo(json_of(facts, indent=2, default=str))
+        click.echo(to_json(facts, indent=2, default=str))
         return
     for i, (title, part) in enumerate(facts.items()):
         click.echo(("\n" if i else "") + title)
-        table([(f"  {name}", str(value)) for name, value in part.items()])
+        print_table([(f"  {name}", str(value)) for name, value in part.items()])

@@ -4,7 +4,7 @@ from typing import Any
 
 import rich_click as click
 
-from pellucid.cli.output import json_of, say, table
+from pellucid.cli.output import print_table, say, to_json
 
 
 @click.command("diff")
@@ -29,10 +29,10 @@ def command(left: str, right: str, everything: bool, as_json: bool) -> None:
     rows = [axis for axis in axes if everything or axis.differs]
     if as_json:
         found = [{"name": a.name, "left": a.left, "right": a.right, "differs": a.differs} for a in rows]
-        click.echo(json_of(found, indent=2, default=str))
+        click.echo(to_json(found, indent=2, default=str))
         return
     if rows:
-        table([("", left, right), *((axis.name, _cell(axis.left), _cell(axis.right)) for axis in rows)])
+        print_table([("", left, right), *((axis.name, _cell(axis.left), _cell(axis.right)) for axis in rows)])
     same = sum(not axis.differs for axis in axes)
     say(f"{len(axes) - same} axes differ, {same} agree")
 

@@ -3,102 +3,104 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pellucid.cli.output import clean, colour_of, console, in_line, plain_table
+from pellucid.cli.output import clean, console, on_one_line, plain_table, score_colour
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
     from rich.text import Text
 
-    from pellucid.tasks.answer import Answer, Answers, Method, Reason
+    from pellucid.tasks.answer import Answer, AnswerAttribution, Answers, Method
 
-TELLING = 8
+MAX_ATTRIBUTIONS = 8
 """Tokens whose share in an answer is written out as numbers."""
-LIMITS: "dict[Method, str]" = {
+METHOD_LIMITS: "dict[Method, str]" = {
     "integrated gradients": "each token alone, not how they work together",
     "gradient x input": "the slope at this text alone, little where the answer is sure",
 }
 """What the ways to share out an answer do not show."""
 
-NUMBERS = 6
+MAX_NUMBERS = 6
 """Numbers of a vector that are shown."""
 
 
-def shown(answer: "Answer | Answers", item: str, several: bool, ranked: bool) -> "Iterator[Table | Text]":
+def answer_renderables(
+    answer: "Answer | Answers", item: str, several: bool, show_all: bool
+) -> "Iterator[Table | Text]":
     """What to draw for an answer.
 
     item: the text that it answers, on one line.  several: whether it stands among answers to other texts.
-    ranked: show all that was possible, and not the best alone.
+    show_all: show all that was possible, and not the best alone.
     """
     title = [_line((item, "bold"))] if several else []
     if isinstance(answer, list):
-        rows = _rows_of(answer)
+        rows = _item_rows(answer)
         yield from title
         yield _table(rows) if rows else _line(("nothing found", "dim"))
     elif "labels" in answer:  # of one's own
         yield from title
-        yield _table([[(label, ""), _share(score)] for label, score in zip(answer["labels"], answer["scores"])])
-    elif "label" in answer and not ranked:
+        yield _table([[(label, ""), _percent_cell(score)] for label, score in zip(answer["labels"], answer["scores"])])
+    elif "label" in answer and not show_all:
         beside = [(item, "dim")] if several else []
-        yield _table([[(answer["label"], "bold"), _score(answer), *beside]])
+        yield _table([[(answer["label"], "bold"), _score_cell(answer), *beside]])
     elif "score" in answer:
         yield from title
-        yield _table([_possible(one) for one in _every(answer, ranked)])
+        yield _table([_answer_row(one) for one in _shown_answers(answer, show_all)])
     else:  # texts that were written
-        for one in _every(answer, ranked):
+        for one in _shown_answers(answer, show_all):
             for written in one.values():
-                yield _line((written if isinstance(written, str) else _last_said(written), ""))
+                yield _line((written if isinstance(written, str) else _last_message(written), ""))
     for one in [answer, *(answer if isinstance(answer, list) else [])]:
-        why: Reason | None = getattr(one, "why", None)
+        why: AnswerAttribution | None = getattr(one, "why", None)
         if why is not None:
-            yield from _why(why)
+            yield from _attribution_lines(why)
 
 
-def _every(answer: "Answer", ranked: bool) -> "Sequence[Answer]":
+def _shown_answers(answer: "Answer", show_all: bool) -> "Sequence[Answer]":
     """All that was possible, or the best alone."""
-    return answer.all or [answer] if ranked else [answer]
+    return answer.all or [answer] if show_all else [answer]
 
 
-def _possible(answer: "Answer") -> list[tuple[str, str]]:
+def _answer_row(answer: "Answer") -> list[tuple[str, str]]:
     """One line of a task that answers with a score."""
     if "label" in answer:
-        return [(answer["label"], ""), _score(answer)]
+        return [(answer["label"], ""), _score_cell(answer)]
     if "answer" in answer:
-        return [(answer["answer"] or "(no answer)", "bold"), _share(answer["score"]), _place(answer)]
+        return [(answer["answer"] or "(no answer)", "bold"), _percent_cell(answer["score"]), _span_cell(answer)]
     return [(f"{answer['score']:.4f}", "bold")]
 
 
-def _rows_of(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
+def _item_rows(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
     """Entities, words for a mask, ranked documents, or vectors."""
     rows = []
     for i, one in enumerate(answers):
         if not isinstance(one, dict):
-            more = f"and {len(one) - NUMBERS} more" if len(one) > NUMBERS else ""
-            rows.append([(str(i), "dim"), (" ".join(f"{x:+.4f}" for x in one[:NUMBERS]), ""), (more, "dim")])
+            more = f"and {len(one) - MAX_NUMBERS} more" if len(one) > MAX_NUMBERS else ""
+            rows.append([(str(i), "dim"), (" ".join(f"{x:+.4f}" for x in one[:MAX_NUMBERS]), ""), (more, "dim")])
         elif "token_str" in one:
-            rows.append([(one["token_str"], "bold"), _share(one["score"]), (one["sequence"], "dim")])
+            rows.append([(one["token_str"], "bold"), _percent_cell(one["score"]), (one["sequence"], "dim")])
         elif "corpus_id" in one:
             rows.append([(str(one["corpus_id"]), "dim"), (f"{one['score']:.4f}", "bold"), (one["text"], "")])
         else:
             kind = one.get("entity_group", one.get("entity", ""))
-            rows.append([(kind, "bold"), (one["word"], ""), _share(one["score"]), _place(one)])
+            rows.append([(kind, "bold"), (one["word"], ""), _percent_cell(one["score"]), _span_cell(one)])
     return rows
 
 
-def _place(one: Any) -> tuple[str, str]:
+def _span_cell(one: Any) -> tuple[str, str]:
     """Characters from and to."""
     return ("" if one.get("start") is None else f"{one['start']}-{one['end']}", "dim")
 
 
-def _score(answer: "Answer") -> tuple[str, str]:
+def _score_cell(answer: "Answer") -> tuple[str, str]:
     """A probability as a percent; what is none, as of a regression, as it is."""
-    return (f"{answer['score']:.4f}", "") if answer.raw else _share(answer["score"])
+    return (f"{answer['score']:.4f}", "") if answer.raw else _percent_cell(answer["score"])
 
 
-def _share(score: float) -> tuple[str, str]:
-    return f"{score:.1%}", colour_of(score)
+def _percent_cell(score: float) -> tuple[str, str]:
+    return f"{score:.1%}", score_colour(score)
 
 
-def _last_said(conversation: Any) -> str:
+def _last_message(conversation: Any) -> str:
     return str(conversation[-1]["content"]) if conversation else ""
 
 
@@ -117,19 +119,23 @@ def _line(*parts: tuple[str, str]) -> "Text":
     return Text.assemble(*((clean(text), style) for text, style in parts))
 
 
-def _why(why: "Reason") -> "Iterator[Text]":
+def _attribution_lines(attribution: "AnswerAttribution") -> "Iterator[Text]":
     """The tokens, shaded where there are colours, and the most telling ones with sign and number."""
-    most = max((abs(score) for score in why.scores), default=0.0) or 1.0
-    tokens = list(map(in_line, why.tokens))
-    yield _line(("why: ", "bold"), (f"{why.said}  ({why.method}: {LIMITS[why.method]})", "dim"))
+    most = max((abs(score) for score in attribution.scores), default=0.0) or 1.0
+    tokens = list(map(on_one_line, attribution.tokens))
+    yield _line(
+        ("why: ", "bold"), (f"{attribution.said}  ({attribution.method}: {METHOD_LIMITS[attribution.method]})", "dim")
+    )
     paper = console()
     if paper.is_terminal and not paper.no_color:
-        yield _line(*(part for token, score in zip(tokens, why.scores) for part in _shaded(token, score / most)))
-    order = sorted(range(len(tokens)), key=lambda i: -abs(why.scores[i]))[:TELLING]
-    yield _line(("   ".join(f"{tokens[i]} {why.scores[i]:+.2g}" for i in order), ""))
+        yield _line(
+            *(part for token, score in zip(tokens, attribution.scores) for part in _shaded_token(token, score / most))
+        )
+    order = sorted(range(len(tokens)), key=lambda i: -abs(attribution.scores[i]))[:MAX_ATTRIBUTIONS]
+    yield _line(("   ".join(f"{tokens[i]} {attribution.scores[i]:+.2g}" for i in order), ""))
 
 
-def _shaded(token: str, share: float) -> list[tuple[str, str]]:
+def _shaded_token(token: str, share: float) -> list[tuple[str, str]]:
     """A token on green where it speaks for the answer, on red where against; deeper, the stronger. share: -1 to 1."""
     deep = round(40 + 150 * abs(share))
     colour = f"white on rgb(0,{deep},0)" if share > 0 else f"white on rgb({deep},0,0)"

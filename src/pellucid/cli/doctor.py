@@ -5,7 +5,7 @@ import platform
 
 import rich_click as click
 
-from pellucid.cli.output import json_of, table
+from pellucid.cli.output import print_table, to_json
 
 PACKAGES = (
     "pellucid torch tokenizers safetensors huggingface-hub numpy transformers numba pyelftools faiss-cpu rapidfuzz "
@@ -26,7 +26,7 @@ def command(as_json: bool) -> None:
       pellucid doctor --json
     """
     from pellucid.checkpoints.inventory import inventory
-    from pellucid.machine import choose_device, fastest_dtype, features, free_memory
+    from pellucid.machine import choose_device, fastest_dtype, free_memory, processor_features
     from pellucid.streams import use_threads
 
     free, devices = free_memory(), dict.fromkeys(map(choose_device, ("cpu", "auto")))
@@ -34,7 +34,7 @@ def command(as_json: bool) -> None:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         **{name: _version(name) for name in PACKAGES},
-        "processor": ", ".join(features()) or "no vector features known",
+        "processor": ", ".join(processor_features()) or "no vector features known",
         **{f"fast dtype on {one.type}": str(fastest_dtype(one)).removeprefix("torch.") for one in devices},
         "threads": str(use_threads()),
         "compiled steps": _compiled_steps(),
@@ -42,9 +42,9 @@ def command(as_json: bool) -> None:
         "models ready": ", ".join(e.name for e in inventory() if e.state == "ready") or "none (see: pellucid models)",
     }
     if as_json:
-        click.echo(json_of(found, indent=2))
+        click.echo(to_json(found, indent=2))
     else:
-        table(list(found.items()))
+        print_table(list(found.items()))
 
 
 def _compiled_steps() -> str:

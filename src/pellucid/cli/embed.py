@@ -5,18 +5,18 @@ from typing import IO, TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.bars import bar
-from pellucid.cli.options import Place
-from pellucid.cli.output import check_place, json_of, progress, say
-from pellucid.cli.reading import TEXT, among, placed, texts_in
+from pellucid.bars import progress_bar
+from pellucid.cli.options import NonEmptyPath
+from pellucid.cli.output import check_output_path, progress_option, say, to_json
+from pellucid.cli.reading import TEXT, read_texts, typed_location, with_locations
 from pellucid.errors import counted
-from pellucid.files import target_of, write_whole
+from pellucid.files import target_of, write_atomically
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
     import numpy as np
 
-AT_ONCE = 1_024
+CHUNK_SIZE = 1_024
 """Texts whose vectors are written together: whoever reads them need not wait for the last."""
 
 
@@ -25,7 +25,7 @@ AT_ONCE = 1_024
 @click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
 @click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
-@click.option("--output", "-o", type=Place(dir_okay=False), help="Write the vectors as .npy.")
+@click.option("--output", "-o", type=NonEmptyPath(dir_okay=False), help="Write the vectors as .npy.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per text, with the text and its vector.")
 @click.option(
     "--dtype",
@@ -61,33 +61,33 @@ def command(
     import numpy as np
 
     import pellucid
-    from pellucid.tasks.embed import embed, in_pieces
+    from pellucid.tasks.embed import embed, embed_in_chunks
 
     how: dict[str, Any] = {"dtype": dtype, "pooling": pooling, "normalize": normalize}
-    shown = progress()
-    check_place("--output", output, ".npy", reads=texts)
+    shown = progress_option()
+    check_output_path("--output", output, ".npy", inputs=texts)
     if output is not None and as_json:
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
-    given, where = texts_in(texts, column, encoding)
-    where = where or among(len(given))
+    given, where = read_texts(texts, column, encoding)
+    where = where or typed_location(len(given))
     loaded = pellucid.load(model).loaded
     if loaded.pooling is None and pooling is None:
         say(f"{loaded.name} says no way to make vectors of texts: the mean of its states (--pooling, --normalize)")
     if output is not None:
-        with placed(where):
+        with with_locations(where):
             vectors = np.ascontiguousarray(embed(loaded, given, **how, progress=shown))
-        write_whole(target_of(output), lambda file: _write(vectors, file))
+        write_atomically(target_of(output), lambda file: _write_npy(vectors, file))
         say(f"{counted(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
         click.echo(output)
         return
-    with placed(where), bar("embedding", total=len(given), unit=" texts", shown=shown) as line:
-        pieces = in_pieces(loaded, given, AT_ONCE, **how, progress=line.update)
+    with with_locations(where), progress_bar("embedding", total=len(given), unit=" texts", shown=shown) as line:
+        pieces = embed_in_chunks(loaded, given, CHUNK_SIZE, **how, progress=line.update)
         for text, vector in zip(given, (vector for piece in pieces for vector in piece.tolist())):
             said = {"text": text, "vector": vector}
-            click.echo(json_of(said) if as_json else " ".join(f"{x:.7g}" for x in vector))
+            click.echo(to_json(said) if as_json else " ".join(f"{x:.7g}" for x in vector))
 
 
-def _write(vectors: "np.ndarray", file: IO[bytes]) -> None:
+def _write_npy(vectors: "np.ndarray", file: IO[bytes]) -> None:
     """As `.npy`; the library itself writes past Python, and does not say that the disk is full."""
     from numpy.lib import format as npy
 

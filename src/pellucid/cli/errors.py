@@ -8,10 +8,10 @@ import sys
 import rich_click as click
 from click.exceptions import Exit
 
-from pellucid.cli.options import as_typed, running
-from pellucid.cli.output import clean, end_output
+from pellucid.cli.options import message_as_typed, running_context
+from pellucid.cli.output import clean, discard_output
 from pellucid.cli.signals import INTERRUPTED
-from pellucid.errors import InParts, PellucidError, lacks_memory, near, was_interrupted
+from pellucid.errors import PellucidError, StructuredError, did_you_mean, is_out_of_memory, was_interrupted
 from pellucid.files import FULL
 
 OK, FAILED, USAGE, NO_ROOM = 0, 1, 2, 6
@@ -29,61 +29,63 @@ def run(app: click.Command) -> int:
         code = app.main(standalone_mode=False)  # what `ctx.exit(code)` said, or what the command returned
         sys.stdout.flush()  # what cannot be written is told here, and not by Python as it ends
     except click.UsageError as error:
-        return _usage(error, app)
+        return _usage_error(error, app)
     except Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
-        return _say(_sentence(stop, app) or _sentence(stop.__context__, app) or "interrupted", INTERRUPTED)
+        return _print_error(
+            _error_message(stop, app) or _error_message(stop.__context__, app) or "interrupted", INTERRUPTED
+        )
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # click has noticed it first, and was to end with 1
             return OK
         raise
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
-        end_output()
+        discard_output()
         return OK
     except PellucidError as error:
-        _debug()
-        return _say(_sentence(error, app), error.exit_code)
+        _log_traceback()
+        return _print_error(_error_message(error, app), error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
-        _debug()
-        return _unforeseen(error)
+        _log_traceback()
+        return _unexpected_error(error)
     return code if isinstance(code, int) else OK
 
 
-def _unforeseen(error: Exception) -> int:
+def _unexpected_error(error: Exception) -> int:
     """A full disk behind stdout, memory that PyTorch did not get, and Ctrl-C that became another error, in words of
     their own; and what nobody has thought of."""
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
-        end_output()
-        return _say(f"{FULL[error.errno]} where the answer is written", NO_ROOM)
-    if lacks_memory(error):
-        return _say(NO_MEMORY, NO_ROOM)
+        discard_output()
+        return _print_error(f"{FULL[error.errno]} where the answer is written", NO_ROOM)
+    if is_out_of_memory(error):
+        return _print_error(NO_MEMORY, NO_ROOM)
     if was_interrupted(error):
-        return _say("interrupted", INTERRUPTED)
-    return _say(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
+        return _print_error("interrupted", INTERRUPTED)
+    return _print_error(f"this should not happen: {type(error).__name__}: {error}; --debug shows where", FAILED)
 
 
-def _sentence(error: BaseException | None, app: click.Command) -> str:
-    return as_typed(error, running(app)) if isinstance(error, InParts) else str(error or "")
+def _error_message(error: BaseException | None, app: click.Command) -> str:
+    return message_as_typed(error, running_context(app)) if isinstance(error, StructuredError) else str(error or "")
 
 
-def _usage(error: click.UsageError, app: click.Command) -> int:
+def _usage_error(error: click.UsageError, app: click.Command) -> int:
     # an option without its value is told without the command that it was typed for
-    command = error.ctx.command_path if error.ctx else f"pellucid {running(app).command_path}".rstrip()
+    command = error.ctx.command_path if error.ctx else f"pellucid {running_context(app).command_path}".rstrip()
     names = (
         error.ctx.command.list_commands(error.ctx) if error.ctx and isinstance(error.ctx.command, click.Group) else []
     )
     message = error.format_message().rstrip(".")
     word = message.partition("'")[2].rpartition("'")[0]
-    return _say(f"{message}{near(word, names)}; see {command} --help", USAGE)
+    return _print_error(f"{message}{did_you_mean(word, names)}; see {command} --help", USAGE)
 
 
-def _say(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # the code is told also where nobody can read the sentence
         print(f"pellucid: {clean(message, err=True)}", file=sys.stderr)  # noqa: T201
     return code
 
 
-def _debug() -> None:
+def _log_traceback() -> None:
     if logging.getLogger("pellucid").isEnabledFor(logging.DEBUG):
         logging.getLogger("pellucid").exception("where it happened:")

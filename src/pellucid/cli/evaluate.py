@@ -4,12 +4,12 @@ from typing import Any
 
 import rich_click as click
 
-from pellucid.cli.options import Others
-from pellucid.cli.output import draw, json_of, say
+from pellucid.cli.options import NameValueOption
+from pellucid.cli.output import print_rich, say, to_json
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
-from pellucid.cli.task_items import more, pairs
-from pellucid.cli.task_options import learned_task, options_of_learning
+from pellucid.cli.task_items import parse_settings, split_name_values
+from pellucid.cli.task_options import objective_option_names, training_task
 from pellucid.training.names import OBJECTIVES
 
 AUTO = "auto"
@@ -40,10 +40,10 @@ Examples:
     "--set",
     "-s",
     "settings",
-    cls=Others,
+    cls=NameValueOption,
     type=TEXT,
-    names=options_of_learning,
-    apart={"task": "TASK", "data": "DATA"},
+    names=objective_option_names,
+    typed_elsewhere={"task": "TASK", "data": "DATA"},
     help="Any option of the task (docs/training.md); a name unlike any lists them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -57,18 +57,20 @@ def command(
     as_json: bool,
 ) -> None:
     """Scores, and shows them."""
-    name = None if task == AUTO else learned_task(task)
-    from pellucid.training.arguments import Spoken
-    from pellucid.training.log import finite
+    name = None if task == AUTO else training_task(task)
+    from pellucid.training.arguments import CommandLineText
+    from pellucid.training.log import replace_non_finite
 
-    options: dict[str, Any] = {option: Spoken(value.lstrip()) for option, value in more("--set", settings, ()).items()}
-    renamed = pairs("--column", columns, "COLUMN")
+    options: dict[str, Any] = {
+        option: CommandLineText(value.lstrip()) for option, value in parse_settings("--set", settings, ()).items()
+    }
+    renamed = split_name_values("--column", columns, "COLUMN")
     import pellucid
 
     rows: Any = data[0] if len(data) == 1 else data
     found = pellucid.evaluate(model, rows, name, columns=renamed, encoding=encoding, **options)
     if as_json:
-        click.echo(json_of(finite(found)))
+        click.echo(to_json(replace_non_finite(found)))
         return
-    draw(scores_table(found, {}))
+    print_rich(scores_table(found, {}))
     say(f"{model} on {' and '.join(data)}")

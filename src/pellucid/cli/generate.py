@@ -4,9 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.generation_options import as_data, asked, opened, put, show_tokens, writing_options
-from pellucid.cli.output import json_of, progress, say_empty
-from pellucid.cli.reading import TEXT, Where, among, file_in, placed, standard_text, texts_in
+from pellucid.cli.generation_options import (
+    load_generator,
+    print_text,
+    requested_options,
+    show_tokens,
+    to_json_fields,
+    writing_options,
+)
+from pellucid.cli.output import progress_option, report_empty, to_json
+from pellucid.cli.reading import TEXT, LocationOf, file_argument, read_stdin, read_texts, typed_location, with_locations
 from pellucid.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,17 +22,17 @@ if TYPE_CHECKING:
 RUNNERS_UP = 3
 
 
-class WithWhy(click.RichCommand):
+class WhyCommand(click.RichCommand):
     """A command whose `--why` takes a number, or none: what follows it is the prompt unless it is one."""
 
     def make_parser(self, ctx: click.Context) -> Any:
         parser = super().make_parser(ctx)
         plain = parser.parse_args
-        parser.parse_args = lambda args: plain(_in_full(args))  # whoever reads the line, reads it so
+        parser.parse_args = lambda args: plain(_expand_why(args))  # whoever reads the line, reads it so
         return parser
 
 
-@click.command("generate", cls=WithWhy)
+@click.command("generate", cls=WhyCommand)
 @click.argument("prompts", type=TEXT, nargs=-1, required=True, metavar="PROMPT... | FILE | -")
 @writing_options
 @click.option("--beams", "num_beams", type=int, metavar="N", help="Beam search with N beams.")
@@ -64,65 +71,69 @@ def command(
     texts, where = _prompts(prompts, column, encoding)
     if stream and len(texts) != 1:
         raise click.UsageError(f"--stream shows one text while it is written, and there are {len(texts)} prompts")
-    options = asked(given)
-    writer = opened(model, dtype)
+    options = requested_options(given)
+    writer = load_generator(model, dtype)
     if where is not None:
         empty = [number for number, text in enumerate(texts, 1) if not text.strip()]
-        say_empty(len(empty), next(iter(empty), 0), len(texts))
-    with placed(where or among(len(texts), "prompt")):
+        report_empty(len(empty), next(iter(empty), 0), len(texts))
+    with with_locations(where or typed_location(len(texts), "prompt")):
         if stream:
-            _stream(writer, texts[0], why, as_json, options)
+            _show_stream(writer, texts[0], why, as_json, options)
         elif why is None and not as_json:
-            for text in writer.generate(texts, progress=progress(), **options):
-                put(text, end=True)
+            for text in writer.generate(texts, progress=progress_option(), **options):
+                print_text(text, end=True)
         else:
-            _complete(writer, texts, why, as_json, options)
+            _show_completions(writer, texts, why, as_json, options)
 
 
-def _stream(model: "pellucid.Model", prompt: str, why: int | None, as_json: bool, options: dict[str, Any]) -> None:
+def _show_stream(model: "pellucid.Model", prompt: str, why: int | None, as_json: bool, options: dict[str, Any]) -> None:
     rows = []
     try:
-        for piece in model.stream(prompt, alternatives=_alternatives(why), **options):
+        for piece in model.stream(prompt, alternatives=_alternative_count(why), **options):
             rows.append((piece.token, piece.id, piece.log_probability, piece.alternatives))
-            put(json_of(as_data(piece)) if as_json else piece.text, end=as_json)
+            print_text(to_json(to_json_fields(piece)) if as_json else piece.text, end=as_json)
     finally:
         if rows and not as_json:
-            put("", end=True)  # also where it was broken off: what is said then begins a line
+            print_text("", end=True)  # also where it was broken off: what is said then begins a line
     if why is not None and not as_json:
-        _table(model, rows, why)
+        _show_token_table(model, rows, why)
 
 
-def _complete(model: "pellucid.Model", prompts: list[str], why: int | None, as_json: bool, options: Any) -> None:
+def _show_completions(
+    model: "pellucid.Model", prompts: list[str], why: int | None, as_json: bool, options: Any
+) -> None:
     from pellucid.generation.texts import completions
 
-    found = completions(model.loaded, prompts, alternatives=_alternatives(why), progress=progress(), **options)
+    found = completions(
+        model.loaded, prompts, alternatives=_alternative_count(why), progress=progress_option(), **options
+    )
     for prompt, one in zip(prompts, found):
-        put(json_of({"prompt": prompt} | as_data(one)) if as_json else one.text, end=True)
+        print_text(to_json({"prompt": prompt} | to_json_fields(one)) if as_json else one.text, end=True)
         if not as_json:
             rows = zip(one.tokens, one.ids, one.log_probabilities, one.alternatives)
-            _table(model, list(rows), why or 0)
+            _show_token_table(model, list(rows), why or 0)
 
 
-def _table(model: "pellucid.Model", rows: list[Any], why: int) -> None:
-    from pellucid.text.spelling import written
+def _show_token_table(model: "pellucid.Model", rows: list[Any], why: int) -> None:
+    from pellucid.text.spelling import token_text
 
-    words = model.loaded.target_words
+    tokenizer = model.loaded.required_target_tokenizer
 
     def spell(token: str, i: int) -> str:
         """A token in quotes, so that spaces are seen; one that is no whole character by its bytes."""
-        text = words.decode([i])
-        return repr(text) if text and "\ufffd" not in text else written(token, words.by_bytes)
+        text = tokenizer.decode([i])
+        return repr(text) if text and "\ufffd" not in text else token_text(token, tokenizer.by_bytes)
 
     click.echo()
     show_tokens(rows, why, spell)
 
 
-def _alternatives(why: int | None) -> int:
+def _alternative_count(why: int | None) -> int:
     """The chosen token may be one of the likeliest, and is not shown among the others."""
     return 0 if why is None else why + 1
 
 
-def _in_full(args: list[str]) -> list[str]:
+def _expand_why(args: list[str]) -> list[str]:
     options = args[: args.index("--")] if "--" in args else args
     places = [i for i, arg in enumerate(options) if arg == "--why" and not _is_number(args[i + 1 : i + 2])]
     return [f"--why={RUNNERS_UP}" if i in places else arg for i, arg in enumerate(args)]
@@ -132,11 +143,11 @@ def _is_number(following: list[str]) -> bool:
     return following != [] and following[0].isdigit()
 
 
-def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], Where | None]:
+def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], LocationOf | None]:
     """Standard input is one prompt. Raises InputError for an empty one."""
     if arguments != ("-",):
-        return texts_in(arguments, column, encoding)
-    file_in(arguments, column)  # refuses what is said of a file
-    if not (text := standard_text()).strip():
+        return read_texts(arguments, column, encoding)
+    file_argument(arguments, column)  # refuses what is said of a file
+    if not (text := read_stdin()).strip():
         raise InputError("standard input is empty: there is nothing to go on from")
     return [text], None

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.options import together
-from pellucid.cli.output import clean, colour_of, draw, plain_table
+from pellucid.cli.options import combined_options
+from pellucid.cli.output import clean, plain_table, print_rich, score_colour
 from pellucid.cli.reading import TEXT
-from pellucid.errors import Argument, Blank, InputError
+from pellucid.errors import Argument, InputError, Placeholder
 from pellucid.tasks.names import SMALL
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
     import pellucid
     from pellucid.generation import Alternative, Completion, Piece
 
-HOTTEST = 1000
+MAX_TEMPERATURE = 1000
 """The highest temperature."""
 
-writing_options = together(
+writing_options = combined_options(
     click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
     click.option(
         "--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: the model's, or 256]"
@@ -42,25 +42,25 @@ writing_options = together(
 """The options of a command that writes."""
 
 
-def opened(model: str, dtype: str) -> "pellucid.Model":
+def load_generator(model: str, dtype: str) -> "pellucid.Model":
     """The model that is to write. Raises InputError for one that cannot."""
     import pellucid
 
     found = pellucid.load(model, dtype=dtype)
     if not found.config.writes:
         kind = f"{model} is of kind {found.config.kind!r} and cannot write: name a text-generation model by "
-        raise InputError(kind, Argument("model", Blank("NAME")))
+        raise InputError(kind, Argument("model", Placeholder("NAME")))
     return found
 
 
-def asked(given: Mapping[str, Any]) -> dict[str, Any]:
+def requested_options(typed: Mapping[str, Any]) -> dict[str, Any]:
     """What was asked for, by the library's names: a sampling option means to sample, and temperature 0 not to."""
     from pellucid.generation.settings import SAMPLING
 
-    found = {name: value for name, value in given.items() if value not in (None, ())}
+    found = {name: value for name, value in typed.items() if value not in (None, ())}
     temperature = found.get("temperature", 1.0)
-    if not temperature <= HOTTEST:  # nan, which `FloatRange` lets through, is not below it either
-        said = f"{temperature} is not a number from 0 to {HOTTEST}; 0 takes the likeliest token"
+    if not temperature <= MAX_TEMPERATURE:  # nan, which `FloatRange` lets through, is not below it either
+        said = f"{temperature} is not a number from 0 to {MAX_TEMPERATURE}; 0 takes the likeliest token"
         raise click.BadParameter(said, param_hint="'--temperature' / '-t'")
     greedy = temperature == 0
     if greedy:
@@ -72,14 +72,14 @@ def asked(given: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"do_sample": bool(drawing)} if greedy or drawing else {})
 
 
-def put(text: str, *, end: bool = False) -> None:
+def print_text(text: str, *, end: bool = False) -> None:
     """Characters of an answer on stdout; at a terminal without those that would steer it. end: of the line, too."""
     click.echo(clean(text), nl=end)
 
 
-def as_data(one: "Completion | Piece") -> dict[str, Any]:
+def to_json_fields(one: "Completion | Piece") -> dict[str, Any]:
     """A completion, or a piece of one, as JSON has it."""
-    return {name: _plain(value) for name, value in vars(one).items() if name != "sequences"}
+    return {name: _json_value(value) for name, value in vars(one).items() if name != "sequences"}
 
 
 def show_tokens(
@@ -96,18 +96,20 @@ def show_tokens(
         table.add_column(name if most or name != "instead" else "", justify=side, no_wrap=name != "instead")
     for token, i, number, likely in tokens:
         others = [one for one in likely if one.id != i][:most]
-        instead = "   ".join(f"{spell(one.token, one.id)} {_share(one.log_probability)}" for one in others)
-        table.add_row(Text(spell(token, i)), Text(_share(number), colour_of(math.exp(number))), Text(instead, "dim"))
-    draw(table)
+        instead = "   ".join(f"{spell(one.token, one.id)} {_percent(one.log_probability)}" for one in others)
+        table.add_row(
+            Text(spell(token, i)), Text(_percent(number), score_colour(math.exp(number))), Text(instead, "dim")
+        )
+    print_rich(table)
 
 
-def _share(log_probability: float) -> str:
+def _percent(log_probability: float) -> str:
     share = math.exp(log_probability)
     return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Named tuples as objects, others as lists."""
     if hasattr(value, "_asdict"):
         return value._asdict()
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_json_value(one) for one in value] if isinstance(value, tuple) else value

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.index_evaluate import command as evaluate
-from pellucid.cli.options import Once, Place, first_typed, together
-from pellucid.cli.output import json_of, progress, say, table, tell_more
-from pellucid.cli.reading import TEXT, placed
+from pellucid.cli.options import NonEmptyPath, SingleUseGroup, combined_options, first_typed
+from pellucid.cli.output import enable_info_log, print_table, progress_option, say, to_json
+from pellucid.cli.reading import TEXT, with_locations
 from pellucid.errors import counted
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
     from pellucid.search import Index
 
-FOLDER = click.argument("index", type=Place(file_okay=False), metavar="INDEX")
-reading = together(
+INDEX_ARGUMENT = click.argument("index", type=NonEmptyPath(file_okay=False), metavar="INDEX")
+corpus_options = combined_options(
     click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl file with the texts."),
     click.option("--id-column", metavar="NAME", help="The column with the ids; by default rows are numbered."),
     click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of the files."),
@@ -24,10 +24,10 @@ reading = together(
 )
 """The options of a command that reads a corpus."""
 
-OF_AN_INDEX = "The model that should have made it; by default the one that it names."
+MODEL_HELP = "The model that should have made it; by default the one that it names."
 
 
-@click.group("index", cls=Once)
+@click.group("index", cls=SingleUseGroup)
 def command() -> None:
     """Make texts searchable, and keep them so.
 
@@ -43,8 +43,8 @@ def command() -> None:
 
 @command.command("build")
 @click.argument("sources", nargs=-1, required=True, metavar="FILE...")
-@click.option("--output", "-o", required=True, type=Place(file_okay=False), help="The new folder.")
-@reading
+@click.option("--output", "-o", required=True, type=NonEmptyPath(file_okay=False), help="The new folder.")
+@corpus_options
 @click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option(
     "--metric",
@@ -111,19 +111,19 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
 
     if how["kind"] == "flat" and (option := first_typed("M", "efConstruction", "efSearch")):
         raise click.UsageError(f"{option} is of a graph, and --kind flat builds none: leave one of them out")
-    how |= {"dtype": None if dtype == "float32" else dtype, "progress": progress()}
-    tell_more()
-    with placed(_counted):
+    how |= {"dtype": None if dtype == "float32" else dtype, "progress": progress_option()}
+    enable_info_log()
+    with with_locations(_text_location):
         pellucid.Index.build(model, _source(sources), output, **how)
     click.echo(output)
 
 
 @command.command("add")
-@FOLDER
+@INDEX_ARGUMENT
 @click.argument("sources", nargs=-1, required=True, metavar="FILE...")
-@reading
+@corpus_options
 @click.option("--update", is_flag=True, help="Replace texts with the same id.")
-@click.option("--model", "-m", help=OF_AN_INDEX)
+@click.option("--model", "-m", help=MODEL_HELP)
 def add(
     index: Path, sources: tuple[str, ...], column: str | None, id_column: str | None, model: str | None, **how: Any
 ) -> None:
@@ -138,14 +138,14 @@ def add(
 
     how |= {name: value for name, value in (("column", column), ("id_column", id_column)) if value is not None}
     held = pellucid.Index.open(index, model=model)
-    tell_more()
-    with placed(_counted):
-        more = held.add(_source(sources), progress=progress(), **how)
-    say(f"{'+' if more >= 0 else ''}{counted(more, 'row')}; {_settled(held)}")
+    enable_info_log()
+    with with_locations(_text_location):
+        more = held.add(_source(sources), progress=progress_option(), **how)
+    say(f"{'+' if more >= 0 else ''}{counted(more, 'row')}; {_index_summary(held)}")
 
 
 @command.command("delete")
-@FOLDER
+@INDEX_ARGUMENT
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option(
     "--where",
@@ -166,11 +166,11 @@ def delete(index: Path, ids: tuple[str, ...], where: tuple[str, ...]) -> None:
 
     held = pellucid.Index.open(index)
     gone = held.delete(list(ids) or None, where=list(where) or None)
-    say(f"{counted(gone, 'row')} deleted; {_settled(held)}")
+    say(f"{counted(gone, 'row')} deleted; {_index_summary(held)}")
 
 
 @command.command("info")
-@FOLDER
+@INDEX_ARGUMENT
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def info(index: Path, as_json: bool) -> None:
     """Show what INDEX holds, who made its vectors, and how neighbours are found.
@@ -183,7 +183,7 @@ def info(index: Path, as_json: bool) -> None:
 
     found = pellucid.Index.open(index).info()
     if as_json:
-        click.echo(json_of(found, indent=2))
+        click.echo(to_json(found, indent=2))
         return
     flat = {name: value for name, value in found.items() if not isinstance(value, dict | list)}
     for part in ("encoder", "settings", "corpus"):
@@ -192,13 +192,13 @@ def info(index: Path, as_json: bool) -> None:
             each = {f"{name} of {key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
             flat |= {name: one for name, one in each.items() if one not in (None, "", [])}
     plain = {name: ", ".join(value) if isinstance(value, tuple) else str(value) for name, value in flat.items()}
-    table([(name, value[:100]) for name, value in plain.items()])
+    print_table([(name, value[:100]) for name, value in plain.items()])
     for segment in found["segments"]:
         click.echo(f"segment  {counted(segment['rows'], 'row')}, {segment['deleted']:,} deleted, {segment['kind']}")
 
 
 @command.command("compact")
-@FOLDER
+@INDEX_ARGUMENT
 def compact(index: Path) -> None:
     """Write INDEX anew as one segment, without what was deleted.
 
@@ -209,13 +209,13 @@ def compact(index: Path) -> None:
     import pellucid
 
     held = pellucid.Index.open(index)
-    held.compact(progress=progress())
-    say(_settled(held))
+    held.compact(progress=progress_option())
+    say(_index_summary(held))
 
 
 @command.command("verify")
-@FOLDER
-@click.option("--model", "-m", help=OF_AN_INDEX)
+@INDEX_ARGUMENT
+@click.option("--model", "-m", help=MODEL_HELP)
 def verify(index: Path, model: str | None) -> None:
     """Check every file of INDEX by its digest, and that its model still makes the same vectors.
 
@@ -238,12 +238,12 @@ def _source(sources: tuple[str, ...]) -> Any:
     return sources[0] if len(sources) == 1 else [Path(one) for one in sources]
 
 
-def _counted(number: int) -> str:
+def _text_location(number: int) -> str:
     """A text by what it is in all that was read, from 1."""
     return f"text {number + 1}"
 
 
-def _settled(index: "Index") -> str:
+def _index_summary(index: "Index") -> str:
     settings = index.manifest.settings
     graph = f"a graph with M {settings.M}, efConstruction {settings.efConstruction}, efSearch {settings.efSearch}"
     walked = any(segment.kind == "hnsw" for segment in index.manifest.segments)

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.options import Place, first_typed
-from pellucid.cli.output import check_place, clean, draw, in_line, json_of, plain_table, say
-from pellucid.cli.reading import placed, table_of
-from pellucid.errors import InputError, counted, short
+from pellucid.cli.options import NonEmptyPath, first_typed
+from pellucid.cli.output import check_output_path, clean, on_one_line, plain_table, print_rich, say, to_json
+from pellucid.cli.reading import open_table, with_locations
+from pellucid.errors import InputError, counted, shorten
 
 if TYPE_CHECKING:
     from pellucid.search.curve import Curve
     from pellucid.search.evaluate import Evaluation
 
-SHOWN = 10
+MAX_MISSES = 10
 """Queries that went wrong, of which so many are shown."""
 
-OF_QUERIES = ("grade_column", "by", "mode", "unlisted", "encoding")
+QUERY_OPTIONS = ("grade_column", "by", "mode", "unlisted", "encoding")
 """Options from which nothing follows without queries that somebody has answered."""
 
-_FILE = Place(dir_okay=False)
+_FILE = NonEmptyPath(dir_okay=False)
 
 
 @click.command("evaluate")
-@click.argument("index", type=Place(file_okay=False), metavar="INDEX")
+@click.argument("index", type=NonEmptyPath(file_okay=False), metavar="INDEX")
 @click.argument("queries", type=_FILE, required=False, metavar="[QUERIES]")
 @click.option("--query-column", "-q", metavar="NAME", help="The column of QUERIES with the queries.")
 @click.option("--id-column", "-i", metavar="NAME", help="The column of QUERIES with the right id of each.")
@@ -68,21 +68,21 @@ def command(
     """
     import pellucid
 
-    _check(queries, plot, ks, how)
+    _check_options(queries, plot, ks, how)
     held = pellucid.Index.open(index)
     depths = ks or (1, 5, 10)
     judged = curve = drawn = None
-    labelled = None if queries is None else _labelled(queries, how)
+    labelled = None if queries is None else _read_labelled(queries, how)
     if labelled is not None:
         given = {name: how[name] for name in ("by", "unlisted", "mode")}
-        with placed(labelled.place):
+        with with_locations(labelled.location_of):
             judged = held.evaluate(list(labelled.answers), list(labelled.answers.values()), depths, **given)
     if labelled is None or plot is not None:
         curve = held.curve(None if labelled is None else list(labelled.answers), k=max(depths))
         if plot is not None:  # before anybody can stop reading
             drawn = curve.png(plot, theme) if plot.suffix.lower() == ".png" else curve.svg(plot, theme)
     if as_json:
-        click.echo(json_of({name: one.data() for name, one in (("labelled", judged), ("curve", curve)) if one}))
+        click.echo(to_json({name: one.data() for name, one in (("labelled", judged), ("curve", curve)) if one}))
     else:
         if judged is not None:
             _show_evaluation(judged)
@@ -92,16 +92,16 @@ def command(
         say(f"recall against time: {drawn}")
 
 
-def _check(queries: Path | None, plot: Path | None, ks: tuple[int, ...], how: dict[str, Any]) -> None:
+def _check_options(queries: Path | None, plot: Path | None, ks: tuple[int, ...], how: dict[str, Any]) -> None:
     """What cannot be is told before a model is read."""
-    from pellucid.text.lines import no_file
+    from pellucid.text.lines import missing_file_error
 
     for name in ("query_column", "id_column"):
         if (queries is None) != (how[name] is None):
             option = name.replace("_", "-")
             said = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
             raise click.UsageError(said)
-    if queries is None and (option := first_typed(*OF_QUERIES)):
+    if queries is None and (option := first_typed(*QUERY_OPTIONS)):
         raise click.UsageError(f"{option} is of QUERIES, a table, and none was given")
     if plot is None and first_typed("theme"):
         raise click.UsageError("--theme is of --plot, which was not given")
@@ -111,62 +111,62 @@ def _check(queries: Path | None, plot: Path | None, ks: tuple[int, ...], how: di
             f"{where}: so many neighbours are searched for, and -k was given several times; give one"
         )
     if queries is not None and not queries.is_file():
-        raise no_file(queries)
-    check_place("--plot", plot, ".svg", ".png")
+        raise missing_file_error(queries)
+    check_output_path("--plot", plot, ".svg", ".png")
 
 
 @dataclass(frozen=True)
-class _Labelled:
+class _LabelledQueries:
     """Each query of a table with its right ids, and how right each is; and the line where it stands first."""
 
     path: Path
     answers: dict[str, dict[Any, float]] = field(default_factory=dict)
     lines: list[int] = field(default_factory=list)
 
-    def place(self, number: int) -> str:
+    def location_of(self, number: int) -> str:
         return f"{self.path}, line {self.lines[number]}"
 
 
-def _labelled(path: Path, how: dict[str, Any]) -> _Labelled:
-    found, table = _Labelled(path), table_of(path, how["encoding"])
+def _read_labelled(path: Path, how: dict[str, Any]) -> _LabelledQueries:
+    found, table = _LabelledQueries(path), open_table(path, how["encoding"])
     first: dict[tuple[str, Any], int] = {}
     asked = (how["query_column"], how["id_column"], how["grade_column"])
     query_column, *others = (name for name in asked if name is not None)
     read = table.texts(query_column, *others, numbers={*others} - {query_column})
     for query, right, *grade in read:
-        line = table.given[-1]
-        told = _grade(grade[0], f"{path}, line {line}") if grade else 1.0
+        line = table.text_lines[-1]
+        told = _parse_grade(grade[0], f"{path}, line {line}") if grade else 1.0
         if query not in found.answers:
             found.lines.append(line)
         before = found.answers.setdefault(query, {}).setdefault(right, told)
         if told != before:
-            both = f"{short(repr(right))} is graded {before:g} and {told:g} for {short(repr(query))}"
+            both = f"{shorten(repr(right))} is graded {before:g} and {told:g} for {shorten(repr(query))}"
             raise InputError(f"{path}, lines {first[query, right]} and {line}: {both}: leave one of them out")
         first.setdefault((query, right), line)
     return found
 
 
-def _grade(value: Any, place: str) -> float:
+def _parse_grade(value: Any, location: str) -> float:
     with contextlib.suppress(ValueError, OverflowError):
         if 0 <= (told := float(value)) <= 1e30:
             return told
-    raise InputError(f"{place}: the grade is {short(repr(value))}, expected a number from 0 to 1e30")
+    raise InputError(f"{location}: the grade is {shorten(repr(value))}, expected a number from 0 to 1e30")
 
 
 def _show_evaluation(judged: "Evaluation") -> None:
     from rich.text import Text
 
     rows = [(k, judged.recall[k], judged.mrr[k], judged.ndcg[k]) for k in judged.recall]
-    draw(_table(("k", "recall", "MRR", "nDCG"), rows))
+    print_rich(_table(("k", "recall", "MRR", "nDCG"), rows))
     left_out = f", {judged.unlisted:,} left out" if judged.unlisted else ""
     each = 1000 * judged.seconds / judged.queries
     asked = counted(judged.queries, "query", "queries")
     say(f"{asked}, {each:.1f} ms each{left_out}; {len(judged.misses):,} went wrong")
-    for miss in judged.misses[:SHOWN]:
+    for miss in judged.misses[:MAX_MISSES]:
         place = "was not found" if miss.place is None else f"came as number {miss.place}"
         first = "nothing was" if miss.instead is None else f"first was {miss.instead}"
         told = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, {first}"
-        draw(Text(f"  {clean(in_line(told))}"))
+        print_rich(Text(f"  {clean(on_one_line(told))}"))
 
 
 def _show_curve(curve: "Curve") -> None:
@@ -174,7 +174,7 @@ def _show_curve(curve: "Curve") -> None:
         ("every row" if p.efSearch is None else p.efSearch, p.recall, p.milliseconds, round(p.queries_per_second))
         for p in curve.points
     ]
-    draw(_table(("efSearch", f"recall@{curve.k}", "milliseconds", "queries per second"), rows))
+    print_rich(_table(("efSearch", f"recall@{curve.k}", "milliseconds", "queries per second"), rows))
     used = "every row is compared" if curve.used is None else f"efSearch is {curve.used}"
     say(f"{counted(curve.rows, 'row')}, {counted(curve.queries, 'query', 'queries')}; in this index {used}")
 

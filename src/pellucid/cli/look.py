@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.options import Place
-from pellucid.cli.output import check_place, progress, say
-from pellucid.cli.reading import BESIDE, TEXT, one_text
-from pellucid.errors import Argument, Blank, InputError, counted
-from pellucid.files import MOST_NAME, write_whole
+from pellucid.cli.options import NonEmptyPath
+from pellucid.cli.output import check_output_path, progress_option, say
+from pellucid.cli.reading import NEVER_FILE, TEXT, text_or_stdin
+from pellucid.errors import Argument, InputError, Placeholder, counted
+from pellucid.files import MOST_NAME, write_atomically
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from pellucid.view import View
 
 VIEWS = ("heads", "matrix", "grid", "neuron", "lens")
-BROAD = 25_000_000
+LARGE_PAGE_BYTES = 25_000_000
 """Bytes of a page, above which a browser is quicker with a server."""
 
-_FILE = Place(dir_okay=False)
+_FILE = NonEmptyPath(dir_okay=False)
 
 
 @click.command("look")
 @click.argument("text", type=TEXT)
-@click.option("--pair", type=BESIDE, metavar="TEXT", help="A second text; the model reads both together.")
+@click.option("--pair", type=NEVER_FILE, metavar="TEXT", help="A second text; the model reads both together.")
 @click.option(
     "--target",
-    type=BESIDE,
+    type=NEVER_FILE,
     metavar="TEXT",
     help="What the decoder of an encoder-decoder reads; by default TEXT itself.",
 )
@@ -78,33 +78,33 @@ def command(
       pellucid look - -m SmolLM2-135M-Instruct --serve --open < long.txt
     """
     import pellucid
-    from pellucid.view.picture import DRAWN
+    from pellucid.view.picture import DRAWABLE_VIEWS
 
     drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
-    _check_way(serve, port, output, drawings, open_browser, given["view"], given["lens"])
+    _check_options(serve, port, output, drawings, open_browser, given["view"], given["lens"])
     started = time.perf_counter()
     if Path(text).suffix and os.path.isfile(text):  # noqa: PTH113 - a text may be longer than any name
         say(f"read as text; `pellucid look - < {text}` reads the file of this name")
-    text = one_text(text, "TEXT", "look at")
+    text = text_or_stdin(text, "TEXT", "look at")
     loaded = pellucid.load(model)
-    _check_shown(loaded, given["layer"], given["head"])
+    _check_layer_and_heads(loaded, given["layer"], given["head"])
     if given["lens"] or given["view"] == "lens":
         _check_lens(loaded)
-    view, cut = _seen(loaded, text, serve, given)
+    view, cut = _record_view(loaded, text, serve, given)
     if cut and given["max_length"] is not None:
         say(f"the text was cut, {cut} more tokens did not fit into --max-length")
-    _say_links(view)
+    _print_links(view)
     if serve:
         return _serve(view, port, open_browser)
     asked = [(kind, path) for kind, path in drawings.items() if path is not None]
-    first = given["view"] if given["view"] in DRAWN else None
+    first = given["view"] if given["view"] in DRAWABLE_VIEWS else None
     written = [getattr(view, kind)(path, view=first) for kind, path in asked]
     page = None
     if output is not None or not asked:
-        page = view.save(output) if output else _saved_beside_others(view, text)
+        page = view.save(output) if output else _save_as_new(view, text)
         size = page.stat().st_size
         say(f"{size / 1e6:.1f} MB, {time.perf_counter() - started:.1f} s")
-        if size > BROAD:
+        if size > LARGE_PAGE_BYTES:
             say("--serve opens a page of this size at once, --precision int16 and --max-length make it smaller")
         written.append(page)
     for path in written:  # all of them, before anybody can stop reading
@@ -114,7 +114,7 @@ def command(
     return None
 
 
-def _check_way(
+def _check_options(
     serve: bool,
     port: int,
     output: Path | None,
@@ -124,7 +124,7 @@ def _check_way(
     lens: bool,
 ) -> None:
     """What contradicts itself is told before a model is read."""
-    from pellucid.view.picture import DRAWN
+    from pellucid.view.picture import DRAWABLE_VIEWS
 
     drawn = any(drawings.values())
     if serve and (output is not None or drawn):
@@ -141,15 +141,15 @@ def _check_way(
                 raise click.UsageError(
                     f"{option} is for a page: leave it out, or say with --output where the page goes"
                 )
-        if view not in (None, *DRAWN):
-            known = " and ".join(DRAWN)
+        if view not in (None, *DRAWABLE_VIEWS):
+            known = " and ".join(DRAWABLE_VIEWS)
             raise click.UsageError(f"--view {view} is for a page: of the views, {known} can be drawn into a file")
-    check_place("--output", output, ".html")
+    check_output_path("--output", output, ".html")
     for kind, path in drawings.items():
-        check_place(f"--{kind}", path, f".{kind}")
+        check_output_path(f"--{kind}", path, f".{kind}")
 
 
-def _check_shown(model: "pellucid.Model", layer: int, heads: tuple[int, ...]) -> None:
+def _check_layer_and_heads(model: "pellucid.Model", layer: int, heads: tuple[int, ...]) -> None:
     """Refuses a layer and heads that no attention of the model has, before it reads anything."""
     config, side = model.config, model.config.decoder
     layers = max(config.num_hidden_layers, side.num_decoder_layers if side else 0)
@@ -164,11 +164,11 @@ def _check_lens(model: "pellucid.Model") -> None:
     """Refuses a model that says no words, before it reads any."""
     head = model.config.head
     if head is None or head.answers != "vocabulary":
-        other = Argument("model", Blank("NAME"))
+        other = Argument("model", Placeholder("NAME"))
         raise InputError("the lens needs a model that says words, and this one has no such head: name one by ", other)
 
 
-def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]) -> tuple["View", int]:
+def _record_view(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]) -> tuple["View", int]:
     """The text, read by the model; and how many of its tokens were cut off."""
     import pellucid
     from pellucid.trace.long_text import is_long, record_long
@@ -177,7 +177,7 @@ def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]
     read = {"target": given["target"], "max_length": given["max_length"]}
     also = ("*embeddings.output", "*layers.*.residual.post") if given["lens"] or given["view"] == "lens" else ()
     if given["precision"] != "compact" and (serve or is_long(model.loaded, text, given["pair"], **read)):
-        trace = record_long(model.loaded, text, given["pair"], also=also, progress=progress(), **read)
+        trace = record_long(model.loaded, text, given["pair"], also=also, progress=progress_option(), **read)
     else:
         keep = [*kept_names(model.config, "view"), *(kept_names(model.config, also) if also else ())]
         trace = model.trace(text, given["pair"], keep=keep, **read)
@@ -188,11 +188,11 @@ def _seen(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]
     return pellucid.view(trace, layer=given["layer"], heads=heads, **how), trace.cut
 
 
-def _say_links(view: "View") -> None:
+def _print_links(view: "View") -> None:
     """The strongest links of the head that is shown first."""
-    from pellucid.view.notebook import table_of
+    from pellucid.view.notebook import link_table
 
-    for line in table_of(view.data, 5).splitlines():
+    for line in link_table(view.data, 5).splitlines():
         say(line)
     say(counted(len(view.data.manifest["sequences"][0]["tokens"]), "token"))
 
@@ -209,7 +209,7 @@ def _serve(view: "View", port: int, open_browser: bool) -> None:
     serve_page(page, view.data.blocks, port, ready=ready, open_browser=open_browser)
 
 
-def _saved_beside_others(view: "View", text: str) -> Path:
+def _save_as_new(view: "View", text: str) -> Path:
     """Saves under a name by the first words of a text, by which nothing goes here: no other page is written over, also
     where two are made at once."""
     page, stem = view.html().encode("utf-8"), _stem(text)
@@ -217,7 +217,7 @@ def _saved_beside_others(view: "View", text: str) -> Path:
     while True:
         path = next(name for name in names if not os.path.lexists(name))
         with contextlib.suppress(FileExistsError):
-            return write_whole(path, lambda file: file.write(page), new=True)
+            return write_atomically(path, lambda file: file.write(page), must_be_new=True)
 
 
 def _stem(text: str) -> str:

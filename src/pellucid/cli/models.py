@@ -4,7 +4,7 @@ import dataclasses
 
 import rich_click as click
 
-from pellucid.cli.output import json_of, say, table
+from pellucid.cli.output import print_table, say, to_json
 
 
 @click.command("models")
@@ -23,11 +23,11 @@ def command(as_json: bool) -> None:
 
     found = inventory()
     if as_json:
-        click.echo(json_of([dataclasses.asdict(entry) for entry in found], indent=2, default=str))
+        click.echo(to_json([dataclasses.asdict(entry) for entry in found], indent=2, default=str))
         return
     if found:
         rows = [(e.name, e.kind, f"{e.bytes / 1e6:.0f} MB" if e.bytes else "-", e.state, e.licence) for e in found]
-        table([("name", "kind", "size", "state", "licence"), *rows])
+        print_table([("name", "kind", "size", "state", "licence"), *rows])
     for entry in found:
         if entry.notice:
             say(f"{entry.name}: {entry.notice}")

@@ -10,31 +10,31 @@ from typing import Any
 import rich_click as click
 from click.core import ParameterSource
 
-from pellucid.errors import Argument, InParts
+from pellucid.errors import Argument, StructuredError
 
 
-class Others(click.Option):
+class NameValueOption(click.Option):
     """The option for whatever has none of its own: NAME=VALUE, once for each.
 
     names: asked for what may stand before the sign of equality, once an error speaks of it; `click`'s
         current context then is that of the command.
-    apart: arguments of the library that are typed otherwise and have no option of their name, each as it is typed.
+    typed_elsewhere: arguments of the library that are typed otherwise and have no option of their name, each as it is typed.
     """
 
     def __init__(
-        self, *declared: Any, names: Callable[[], Collection[str]], apart: Mapping[str, str], **how: Any
+        self, *declared: Any, names: Callable[[], Collection[str]], typed_elsewhere: Mapping[str, str], **how: Any
     ) -> None:
         super().__init__(*declared, multiple=True, metavar="NAME=VALUE", **how)
-        self.names, self.apart = names, apart
+        self.names, self.typed_elsewhere = names, typed_elsewhere
 
-    def elsewhere(self, name: str, command: click.Command) -> str | None:
+    def own_spelling(self, name: str, command: click.Command) -> str | None:
         """How a name is typed that this option does not take, such as "--overwrite"; None for any other name."""
-        option = _by_name(command).get(name)
-        own = self.apart.get(name) if option is None else _spelled(option)
+        option = _options_by_name(command).get(name)
+        own = self.typed_elsewhere.get(name) if option is None else _option_spelling(option)
         return own if own is not None and name not in self.names() else None
 
 
-def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def combined_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Several options as one, for the commands that share them."""
 
     def add(command: Any) -> Any:
@@ -45,7 +45,7 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-class Place(click.Path):
+class NonEmptyPath(click.Path):
     """A path that was typed; an empty one, which Python takes for the folder that it is in, is none. That it may not be
     read is told by who reads it."""
 
@@ -54,13 +54,15 @@ class Place(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "" and param is not None:
-            called = _spelled(param) if isinstance(param, click.Option) else param.human_readable_name.strip("[]")
+            called = (
+                _option_spelling(param) if isinstance(param, click.Option) else param.human_readable_name.strip("[]")
+            )
             kind = "folder" if self.dir_okay else "file"
             raise click.UsageError(f"{called} is empty, expected the name of a {kind}", ctx)
         return super().convert(value, param, ctx)
 
 
-class Once(click.RichGroup):
+class SingleUseGroup(click.RichGroup):
     """A group whose commands refuse an option that is said twice and takes one value."""
 
     def resolve_command(
@@ -72,7 +74,7 @@ class Once(click.RichGroup):
             _, _, order = command.make_parser(inner).parse_args(list(rest))
             for one in order:
                 if isinstance(one, click.Option) and not one.multiple and order.count(one) > 1:
-                    said = " or ".join((*_long(one.opts), *one.secondary_opts))
+                    said = " or ".join((*_long_spellings(one.opts), *one.secondary_opts))
                     raise click.UsageError(f"{said} is said twice: say it once", inner)
         return name, command, rest
 
@@ -86,21 +88,22 @@ def first_typed(*names: str) -> str | None:
     if context is None:
         return None
     typed = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    return _spelled(_by_name(context.command)[typed[0]]) if typed else None
+    return _option_spelling(_options_by_name(context.command)[typed[0]]) if typed else None
 
 
-def as_typed(error: InParts, context: click.Context) -> str:
+def message_as_typed(error: StructuredError, context: click.Context) -> str:
     """The sentence of an error, with each argument that is an option of the running command as it is typed.
 
     What the command has no option for is left.
     """
     with context:
         return "".join(
-            _typed(part, context.command) if isinstance(part, Argument) else str(part) for part in error.parts
+            _argument_as_typed(part, context.command) if isinstance(part, Argument) else str(part)
+            for part in error.parts
         )
 
 
-def running(app: click.Command) -> click.Context:
+def running_context(app: click.Command) -> click.Context:
     """The command whose words were typed, however deep it stands among groups, with the values of its parameters."""
     context = click.Context(app)
     for i, word in enumerate(sys.argv[1:], 2):
@@ -109,55 +112,57 @@ def running(app: click.Command) -> click.Context:
     return context
 
 
-def _typed(argument: Argument, command: click.Command) -> str:
+def _argument_as_typed(argument: Argument, command: click.Command) -> str:
     name, value = argument.name, argument.value
-    options = _by_name(command)
+    options = _options_by_name(command)
     option = options.get(name)
     if option is None:
-        return str(argument) if value is ... else _among_others(argument, options.values())
+        return str(argument) if value is ... else _as_name_value(argument, options.values())
     if value is ...:
-        return _spelled(option)
+        return _option_spelling(option)
     if isinstance(option.type, click.Choice) and isinstance(value, str) and value not in option.type.choices:
         return str(argument)  # Python takes more: here it would be refused
     if not option.is_flag:
-        return " ".join(f"{_spelled(option)} {shlex.quote(one)}" for one in _words(value, several=option.multiple))
+        return " ".join(
+            f"{_option_spelling(option)} {shlex.quote(one)}" for one in _shell_words(value, repeated=option.multiple)
+        )
     if value == (True if option.is_bool_flag else option.flag_value):
         return option.opts[0]
     return next(iter(option.secondary_opts), str(argument))
 
 
-def _by_name(command: click.Command) -> dict[str, click.Option]:
+def _options_by_name(command: click.Command) -> dict[str, click.Option]:
     """The options of a command, each by its spellings and by the library's name for it, which goes before."""
     options = [one for one in command.params if isinstance(one, click.Option)]
     spelled = {opt.lstrip("-").replace("-", "_"): one for one in options for opt in one.opts}
     return spelled | {one.name: one for one in options if one.name}
 
 
-def _spelled(option: click.Option) -> str:
+def _option_spelling(option: click.Option) -> str:
     """An option as it was typed, where that is a word; else by its first spelling."""
     typed = {word.partition("=")[0] for word in sys.argv[1:]}
-    return next((one for one in _long(option.opts) if one in typed), option.opts[0])
+    return next((one for one in _long_spellings(option.opts) if one in typed), option.opts[0])
 
 
-def _long(opts: Collection[str]) -> list[str]:
+def _long_spellings(opts: Collection[str]) -> list[str]:
     return [one for one in opts if one.startswith("--")] or list(opts)
 
 
-def _among_others(argument: Argument, options: Collection[click.Option]) -> str:
+def _as_name_value(argument: Argument, options: Collection[click.Option]) -> str:
     """As the option for others says it, where there is one and it knows the name."""
     for option in options:
-        if isinstance(option, Others) and argument.name in option.names():
-            return f"{option.opts[0]} {shlex.quote(f'{argument.name}={_word(argument.value)}')}"
+        if isinstance(option, NameValueOption) and argument.name in option.names():
+            return f"{option.opts[0]} {shlex.quote(f'{argument.name}={_shell_word(argument.value)}')}"
     return str(argument)
 
 
-def _words(value: Any, *, several: bool) -> list[str]:
-    """A value as a shell takes it: a list is `a,b`, or the option is said `several` times."""
+def _shell_words(value: Any, *, repeated: bool) -> list[str]:
+    """A value as a shell takes it: a list is `a,b`, or the option is said `repeated` times."""
     if isinstance(value, Mapping):
-        return [f"{key}={_word(one)}" for key, one in value.items()]
-    words = [_word(one) for one in value] if isinstance(value, list | tuple) else [_word(value)]
-    return words if several else [",".join(words)]
+        return [f"{key}={_shell_word(one)}" for key, one in value.items()]
+    words = [_shell_word(one) for one in value] if isinstance(value, list | tuple) else [_shell_word(value)]
+    return words if repeated else [",".join(words)]
 
 
-def _word(value: Any) -> str:
+def _shell_word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

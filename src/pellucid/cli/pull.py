@@ -19,10 +19,10 @@ def command(name: str, revision: str | None, token: str | None) -> None:
       pellucid pull sentence-transformers/all-MiniLM-L6-v2
       pellucid pull google-bert/bert-base-uncased --revision main
     """
-    from pellucid.checkpoints.location import Where
+    from pellucid.checkpoints.location import HubOptions
     from pellucid.checkpoints.source import pull
 
-    source = pull(name, Where(revision, token))
+    source = pull(name, HubOptions(revision, token))
     if source.kind == "package":
         say(f"{source.name} is installed as a package; there is nothing to fetch")
     click.echo(source.folder)

@@ -12,53 +12,53 @@ import rich_click as click
 
 from pellucid.cli.options import first_typed
 from pellucid.cli.output import say
-from pellucid.errors import InputError, Item, several
+from pellucid.errors import InputError, Item, join_names
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
 
 
-class Text(click.ParamType):
+class TextType(click.ParamType):
     """A text that was typed. Bytes that are none in the encoding of the system reach Python as halves of surrogates.
 
-    beside: it is read beside others, and no file stands in its place; said of what looks like one.
+    warns_of_files: it is read beside others, and no file stands in its place; said of what looks like one.
     """
 
     name = "text"
 
-    def __init__(self, *, beside: bool = False) -> None:
-        self.beside = beside
+    def __init__(self, *, warns_of_files: bool = False) -> None:
+        self.warns_of_files = warns_of_files
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if (byte := _NO_TEXT.search(value)) is not None and not os.path.lexists(value):
-            shown = _NO_TEXT.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20])
+        if (byte := _SURROGATES.search(value)) is not None and not os.path.lexists(value):
+            shown = _SURROGATES.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20])
             number, encoding = ord(byte[0]) - 0xDC00, sys.getfilesystemencoding()
             raise InputError(f"{shown!r} is not {encoding} text (byte 0x{number:02x}): convert it first")
         silent = ctx is not None and ctx.resilient_parsing  # where it was said before
-        if self.beside and not silent and (os.path.isfile(value) or _may_be_a_path(value)):  # noqa: PTH113
+        if self.warns_of_files and not silent and (os.path.isfile(value) or _may_be_a_path(value)):  # noqa: PTH113
             say(f"read as text, and not as the name of a file: {value}")
         return value
 
 
-TEXT = Text()
-BESIDE = Text(beside=True)
+TEXT = TextType()
+NEVER_FILE = TextType(warns_of_files=True)
 
-_NO_TEXT = re.compile("[\udc80-\udcff]")
+_SURROGATES = re.compile("[\udc80-\udcff]")
 
 
-def file_in(arguments: tuple[str, ...], column: str | None) -> Path | None:
+def file_argument(arguments: tuple[str, ...], column: str | None) -> Path | None:
     """The file that is meant by the arguments: one that is there and has a suffix, or any where a column is asked for.
 
     Raises NotFoundError for what is called as a file and is not there, InputError for a folder and for one file among
     several, none of which is meant as a text, and UsageError for the encoding of no file.
     """
-    found = _meant(arguments, column)
+    found = _find_file(arguments, column)
     if found is None and first_typed("encoding"):
         raise click.UsageError("--encoding is of a FILE, and none was given: name the file, or leave it out")
     return found
 
 
-def _meant(arguments: tuple[str, ...], column: str | None) -> Path | None:
+def _find_file(arguments: tuple[str, ...], column: str | None) -> Path | None:
     if arguments == ("-",) or (column is not None and len(arguments) != 1):
         if column is not None:
             raise click.UsageError("columns are those of one FILE, and no such file was given")
@@ -69,16 +69,16 @@ def _meant(arguments: tuple[str, ...], column: str | None) -> Path | None:
     texts = [one for one in dict.fromkeys(arguments) if one not in files]
     bare = [one for one in texts if os.path.isfile(one)]  # noqa: PTH113
     if bare:
-        say(f"read as text, though a file is called so: {several(bare)}; its lines: on standard input (-)")
+        say(f"read as text, though a file is called so: {join_names(bare)}; its lines: on standard input (-)")
     if odd := [one for one in texts if one not in bare and _may_be_a_path(one)]:
-        say(f"read as text, for there is no such file: {several(odd)}")
+        say(f"read as text, for there is no such file: {join_names(odd)}")
     return Path(files[0]) if files else None
 
 
 def _is_file(argument: str, *, sure: bool) -> bool:
     """Whether an argument is the name of a file.  sure: it can be nothing else."""
     from pellucid.text.lines import size_and_time
-    from pellucid.text.rows import OBJECTS, PLAIN, TABLES
+    from pellucid.text.rows import JSON_LINES_SUFFIXES, PLAIN, TABLE_SUFFIXES
 
     suffix = Path(argument).suffix
     if os.path.isdir(argument):  # noqa: PTH112 - a text may be longer than any name, and for such Path raises
@@ -89,7 +89,7 @@ def _is_file(argument: str, *, sure: bool) -> bool:
         raise InputError(
             f"{argument!r} is a pipe or a device, expected a file: give what it holds on standard input (-)"
         )
-    if sure or (_may_be_a_name(argument) and suffix.lower() in (*TABLES, *OBJECTS, *PLAIN)):
+    if sure or (_may_be_a_name(argument) and suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES, *PLAIN)):
         size_and_time(Path(argument))  # says that there is none, or why it cannot be read
     return False
 
@@ -105,7 +105,7 @@ def _may_be_a_path(text: str) -> bool:
     return rooted or _may_be_a_name(text)
 
 
-def table_of(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> "Rows":
+def open_table(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> "Rows":
     """A file as rows; what stands between its fields is told where it is not what the suffix promises."""
     from pellucid.text.rows import DELIMITERS, read_rows
 
@@ -115,53 +115,53 @@ def table_of(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> 
     return rows
 
 
-Where = Callable[[int], str]
+LocationOf = Callable[[int], str]
 """The line of an item, by the item's number."""
 
 
-def texts_in(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], Where | None]:
+def read_texts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], LocationOf | None]:
     """The texts that were meant, in their order, and where they stand; None where that is nowhere but among arguments.
 
     Raises InputError where a file or standard input holds none.
     """
-    texts, where, _ = texts_of(file_in(arguments, column), arguments, column, encoding)
+    texts, where, _ = texts_of(file_argument(arguments, column), arguments, column, encoding)
     return list(texts), where
 
 
 def texts_of(
     path: Path | None, arguments: tuple[str, ...], column: str | None, encoding: str, *, skip_bad: bool = False
-) -> tuple[Iterable[str], Where | None, "Rows | None"]:
+) -> tuple[Iterable[str], LocationOf | None, "Rows | None"]:
     """The same, those of standard input and of a file read while they are asked for; and the rows of a file.
 
     path: the file that is meant, if one is.
     """
-    from pellucid.text.rows import LINE
+    from pellucid.text.rows import PLAIN_COLUMN
 
     if path is None:
-        return (standard_texts(), standard_place, None) if arguments == ("-",) else (list(arguments), None, None)
-    check_lines(path, column)
-    rows = table_of(path, encoding, skip_bad=skip_bad)
-    return rows.column(LINE if column is None else column), rows.place, rows
+        return (stdin_texts(), stdin_location, None) if arguments == ("-",) else (list(arguments), None, None)
+    check_text_file(path, column)
+    rows = open_table(path, encoding, skip_bad=skip_bad)
+    return rows.column(PLAIN_COLUMN if column is None else column), rows.location, rows
 
 
-def among(many: int, what: str = "text") -> Where:
+def typed_location(many: int, what: str = "text") -> LocationOf:
     """How an item is called that was typed, one of so many."""
     return lambda number: f"{what} {number + 1} of {many}" if many > 1 else f"the {what}"
 
 
 @contextlib.contextmanager
-def placed(where: Where | None) -> Iterator[None]:
+def with_locations(location_of: LocationOf | None) -> Iterator[None]:
     """An error that names an item names its line instead, where it stands in one."""
     try:
         yield
     except InputError as error:
-        if where is None or not any(isinstance(part, Item) for part in error.parts):
+        if location_of is None or not any(isinstance(part, Item) for part in error.parts):
             raise
-        said = (where(part.number) if isinstance(part, Item) else part for part in error.parts)
+        said = (location_of(part.number) if isinstance(part, Item) else part for part in error.parts)
         raise type(error)(*said) from error
 
 
-def check_lines(path: Path, column: str | None) -> None:
+def check_text_file(path: Path, column: str | None) -> None:
     """Refuses a file whose lines are no texts: a table without a column, and JSON that is not one object a line."""
     from pellucid.text.rows import check_column
 
@@ -172,17 +172,17 @@ def check_lines(path: Path, column: str | None) -> None:
         )
 
 
-def standard_lines() -> Iterator[str]:
+def stdin_lines() -> Iterator[str]:
     """The lines of standard input, without their ends."""
     number = 0
-    while (line := standard_line(number)) is not None:
+    while (line := read_stdin_line(number)) is not None:
         number += 1
         yield line.rstrip("\r\n")
 
 
-def standard_texts() -> Iterator[str]:
+def stdin_texts() -> Iterator[str]:
     """The same, each a text. Raises InputError where there is none: what should have written them may have failed."""
-    found = standard_lines()
+    found = stdin_lines()
     first = next(found, None)
     if first is None:
         raise InputError("standard input holds no texts: one stands in each line")
@@ -190,12 +190,12 @@ def standard_texts() -> Iterator[str]:
     yield from found
 
 
-def standard_place(number: int) -> str:
+def stdin_location(number: int) -> str:
     """Where such a text stands."""
     return f"standard input, line {number + 1}"
 
 
-def standard_line(number: int) -> str | None:
+def read_stdin_line(number: int) -> str | None:
     """The next line of standard input, with its end; None where there is none. A byte order mark at the start is no
     text, as in a file.
 
@@ -213,17 +213,17 @@ def standard_line(number: int) -> str | None:
     return (line if number else line.removeprefix("\ufeff")) or None
 
 
-def standard_text() -> str:
+def read_stdin() -> str:
     """All of standard input, as one text."""
-    return "\n".join(standard_lines())
+    return "\n".join(stdin_lines())
 
 
-def one_text(typed: str, called: str, purpose: str) -> str:
+def text_or_stdin(typed: str, argument_name: str, purpose: str) -> str:
     """A text that was typed, or all of standard input for `-`. Raises InputError for an empty one.
 
-    called: what the command calls it.  purpose: what is done with it, such as "look at".
+    argument_name: what the command calls it.  purpose: what is done with it, such as "look at".
     """
-    given_as, text = ("standard input", standard_text().strip()) if typed == "-" else (called, typed)
+    given_as, text = ("standard input", read_stdin().strip()) if typed == "-" else (argument_name, typed)
     if not text.strip():
         raise InputError(f"{given_as} is empty: there is nothing to {purpose}")
     return text

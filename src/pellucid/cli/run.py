@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.display import shown
-from pellucid.cli.options import Others, Place
-from pellucid.cli.output import check_place, draw, json_of, progress, say, say_empty, table
-from pellucid.cli.reading import BESIDE, TEXT, among, placed, standard_place
-from pellucid.cli.task_items import Questions, more, said
-from pellucid.cli.task_options import options_of_answering
+from pellucid.cli.display import answer_renderables
+from pellucid.cli.options import NameValueOption, NonEmptyPath
+from pellucid.cli.output import check_output_path, print_rich, print_table, progress_option, report_empty, say, to_json
+from pellucid.cli.reading import NEVER_FILE, TEXT, stdin_location, typed_location, with_locations
+from pellucid.cli.task_items import TypedItems, item_line, parse_settings
+from pellucid.cli.task_options import task_option_names
 from pellucid.errors import InputError, counted
-from pellucid.files import target_of, write_whole
-from pellucid.tasks.names import TASKS, Name, named
+from pellucid.files import target_of, write_atomically
+from pellucid.tasks.names import TASKS, TaskInfo, find_task
 from pellucid.training.names import OBJECTIVES
 
 if TYPE_CHECKING:
     from pellucid.pipeline import Pipeline
     from pellucid.tasks.answer import Answer, Answers
 
-LISTED: list[tuple[str, ...]] = [(one.name, one.says) for one in TASKS]
+TASK_ROWS: list[tuple[str, ...]] = [(one.name, one.summary) for one in TASKS]
 """Each task, and a line about it."""
 
-ALSO = ", ".join(f"{alias} for {one.name}" for one in TASKS for alias in one.aliases)
+TASK_ALIASES = ", ".join(f"{alias} for {one.name}" for one in TASKS for alias in one.aliases)
 
-_TASKS = "\n".join(f"  {name:<24} {says}" for name, says in LISTED)
+_TASKS = "\n".join(f"  {name:<24} {says}" for name, says in TASK_ROWS)
 
 HELP = f"""Ask a model a question.
 
@@ -41,7 +41,7 @@ column of a table.
 Tasks:
 {_TASKS}
 
-One may also say {ALSO}.
+One may also say {TASK_ALIASES}.
 
 \b
 Examples:
@@ -61,10 +61,20 @@ Examples:
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
 @click.option("--pair-column", "--context-column", metavar="NAME", help="The column with the second of each pair.")
 @click.option(
-    "--pair", "--context", "second", type=BESIDE, metavar="TEXT", help="The second of a pair, the same for all texts."
+    "--pair",
+    "--context",
+    "second",
+    type=NEVER_FILE,
+    metavar="TEXT",
+    help="The second of a pair, the same for all texts.",
 )
 @click.option(
-    "--question", "--query", "first", type=BESIDE, metavar="TEXT", help="The question about all texts, or the query."
+    "--question",
+    "--query",
+    "first",
+    type=NEVER_FILE,
+    metavar="TEXT",
+    help="The question about all texts, or the query.",
 )
 @click.option(
     "--labels", "candidate_labels", type=TEXT, metavar="A,B,...", help="Your own labels, for zero-shot-classification."
@@ -91,10 +101,10 @@ Examples:
     "-O",
     "--option",
     "more",
-    cls=Others,
+    cls=NameValueOption,
     type=TEXT,
-    names=options_of_answering,
-    apart={"task": "TASK", "items": "TEXT", "progress": "pellucid --quiet run"},
+    names=task_option_names,
+    typed_elsewhere={"task": "TASK", "items": "TEXT", "progress": "pellucid --quiet run"},
     help="Any other option of the task.",
 )
 @click.option(
@@ -114,75 +124,78 @@ Examples:
     metavar="NAME",
     help="Load the model as float32, bfloat16, float16, int8, int4, ...; auto, the fastest that is safe here.",
 )
-@click.option("--output", "-o", type=Place(dir_okay=False), help="Write JSON lines to a file.")
+@click.option("--output", "-o", type=NonEmptyPath(dir_okay=False), help="Write JSON lines to a file.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")
 def command(task: str | None, model: str | None, dtype: str, as_json: bool, output: Path | None, **given: Any) -> None:
     """Asks, and shows what is answered; what a person reads of it is `HELP`."""
     if task is None:
-        table(LISTED)
+        print_table(TASK_ROWS)
         return
-    name, options = _known(task), _options(given)
-    if given["top_k"] is not None and "do_sample" in name.task().options():
+    name, options = _find_task(task), _task_options(given)
+    if given["top_k"] is not None and "do_sample" in name.task_class().options():
         beams = options.get("num_beams")
         if "do_sample" not in options and isinstance(beams, int) and beams > 1:
             raise click.UsageError(f"--top-k samples, and -O num_beams={beams} does not: leave one of them out")
         options.setdefault("do_sample", True)  # as `generate --top-k` means to sample
     import pellucid
 
-    questions = Questions(**{field.name: given[field.name] for field in fields(Questions) if field.name in given})
-    items = questions.items(task, name.task().inputs)
-    check_place("--output", output, reads=questions.texts)
-    if given["stride"] is not None and (given["long"] or name.task().long) != "windows":
+    questions = TypedItems(**{field.name: given[field.name] for field in fields(TypedItems) if field.name in given})
+    items = questions.items(task, name.task_class().inputs)
+    check_output_path("--output", output, inputs=questions.texts)
+    if given["stride"] is not None and (given["long"] or name.task_class().long) != "windows":
         raise click.UsageError("--stride is for texts that are read in stretches: add --long windows, or leave it out")
     pipe = pellucid.pipeline(task, model, dtype=dtype)
     for_people = output is None and not as_json
     asked, kept = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
     shows = sys.stdout.isatty() and output is None
-    options["progress"] = False if shows else progress()
+    options["progress"] = False if shows else progress_option()
     # whoever types a line wants to see it answered
     typed = questions.texts == ("-",) and sys.stdin.isatty() and not isinstance(items, list)
-    answers = _counted(_one_by_one(pipe, asked, options) if typed else pipe.many(asked, **options))
-    where = questions.where or (among(len(items), questions.called) if isinstance(items, list) else None)
-    with placed(where):
+    answers = _report_unread(_one_by_one(pipe, asked, options) if typed else pipe.many(asked, **options))
+    where = questions.location_of or (
+        typed_location(len(items), questions.item_noun) if isinstance(items, list) else None
+    )
+    with with_locations(where):
         if output is not None:
-            write_whole(
-                target_of(output), lambda file: file.writelines(_data(answer).encode() + b"\n" for answer in answers)
+            write_atomically(
+                target_of(output),
+                lambda file: file.writelines(_answer_json(answer).encode() + b"\n" for answer in answers),
             )
             click.echo(output)
         elif as_json:
             for answer in answers:
-                click.echo(_data(answer))
+                click.echo(_answer_json(answer))
         else:
             several = not isinstance(items, list) or len(items) > 1
             ranked = given["top_k"] is not None or "num_return_sequences" in options
             for answer, item in zip(answers, kept):
-                draw(*shown(answer, said(item), several, ranked))
-    questions.tell_skipped()
+                print_rich(*answer_renderables(answer, item_line(item), several, ranked))
+    questions.report_skipped()
 
 
-def _known(task: str) -> Name:
+def _find_task(task: str) -> TaskInfo:
     """The task of this name; for a wrong one, all of them are listed."""
     try:
-        return named(task)[0]
+        return find_task(task)[0]
     except InputError as error:
-        for name, says in LISTED:
+        for name, says in TASK_ROWS:
             say(f"{name:<24}  {says}")
         meant = next((one.task for one in OBJECTIVES if task in (one.name, *one.aliases)), "")
         known = f"unknown task {task!r} (did you mean {meant}?)" if meant else str(error.parts[0])  # all stand above
         raise click.UsageError(known) from error
 
 
-def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+def _task_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the task, by its own names."""
     found = {name: given[name] for name in ("top_k", "long", "stride", "max_length") if given[name] is not None}
     if (labels := given["candidate_labels"]) is not None:
         found["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
     if given["explain"]:
         found["explain"] = True
-    return found | {name: _value(value) for name, value in more("-O", given["more"], found).items()}
+    return found | {name: _parse_value(value) for name, value in parse_settings("-O", given["more"], found).items()}
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """JSON where it is some, else the text itself."""
     try:
         return json.loads(text)
@@ -190,25 +203,25 @@ def _value(text: str) -> Any:
         return text
 
 
-def _data(answer: "Answer | Answers") -> str:
-    return json_of(answer.whole())
+def _answer_json(answer: "Answer | Answers") -> str:
+    return to_json(answer.whole())
 
 
 def _one_by_one(pipe: "Pipeline", items: Iterable[Any], options: dict[str, Any]) -> "Iterator[Answer | Answers]":
     """The answer to each line of standard input before the next is read."""
     for number, item in enumerate(items):
-        place = standard_place(number)
-        with placed(lambda _, place=place: place):
+        place = stdin_location(number)
+        with with_locations(lambda _, place=place: place):
             yield from pipe.many([item], **options)
 
 
-def _counted(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answers]":
+def _report_unread(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answers]":
     """The same answers; at the end a line about how many texts were not read whole, and of how many nothing was."""
     texts = tokens = number = empty = first = 0
     for number, answer in enumerate(answers, 1):
         texts, tokens = texts + bool(answer.read.cut), tokens + answer.read.cut
         empty, first = empty + answer.read.empty, first or answer.read.empty * number
         yield answer
-    say_empty(empty, first, number)
+    report_empty(empty, first, number)
     if texts:
         say(f"not read: {counted(tokens, 'token')} (texts that were cut: {texts:,})")

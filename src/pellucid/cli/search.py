@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.options import Place
-from pellucid.cli.output import check_place, clean, console, draw, json_of, plain_table, say
-from pellucid.cli.reading import TEXT, among, placed, standard_place, standard_texts
-from pellucid.errors import short
+from pellucid.cli.options import NonEmptyPath
+from pellucid.cli.output import check_output_path, clean, console, plain_table, print_rich, say, to_json
+from pellucid.cli.reading import TEXT, stdin_location, stdin_texts, typed_location, with_locations
+from pellucid.errors import shorten
 
 if TYPE_CHECKING:  # a person who asks for help waits for neither
     from rich.table import Table
@@ -21,11 +21,11 @@ if TYPE_CHECKING:  # a person who asks for help waits for neither
 LONGEST = 200
 """Letters of a text, or of what else is known of it, that are shown where nobody's window says how many fit."""
 
-_FILE = Place(dir_okay=False)
+_FILE = NonEmptyPath(dir_okay=False)
 
 
 @click.command("search")
-@click.argument("index", type=Place(file_okay=False))
+@click.argument("index", type=NonEmptyPath(file_okay=False))
 @click.argument("queries", type=TEXT, nargs=-1, required=True, metavar="QUERY... | -")
 @click.option("-k", "k", type=int, default=5, show_default=True, help="How many texts to return.")
 @click.option(
@@ -75,11 +75,11 @@ def command(
 
     if output is not None and not why:
         raise click.UsageError("--output is the page of --why, which was not given")
-    check_place("--output", output, ".html")
+    check_output_path("--output", output, ".html")
     typed = queries == ("-",)
-    asked = list(standard_texts() if typed else queries)
+    asked = list(stdin_texts() if typed else queries)
     held = pellucid.Index.open(index, model=model)
-    with placed(standard_place if typed else among(len(asked), "query")):
+    with with_locations(stdin_location if typed else typed_location(len(asked), "query")):
         found = held.search(asked, **how | {"where": list(how["where"]) or None})
     reasons = [[held.why(hits.corrected or hits.query, hit) for hit in hits] if why else [] for hits in found]
     page = None
@@ -87,14 +87,14 @@ def command(
         page = pages[0].beside(*pages[1:]).save(output)  # before anybody can stop reading
     for hits, matches in zip(found, reasons, strict=True):
         if as_json:
-            click.echo(json_of(_whole(hits, matches)))
+            click.echo(to_json(_hits_json(hits, matches)))
         else:
-            _show(hits, matches, several=len(asked) > 1)
+            _show_hits(hits, matches, several=len(asked) > 1)
     if output is not None:
         say(f"which words matched: {page}" if page else f"{output} was not written: no text was found to show")
 
 
-def _whole(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
+def _hits_json(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
     """A query and its hits, as JSON takes them."""
     said: dict[str, Any] = {"query": hits.query}
     if hits.corrected is not None:
@@ -105,7 +105,7 @@ def _whole(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
     return said | {"hits": found}
 
 
-def _show(hits: "Hits", matches: "list[Match]", several: bool) -> None:
+def _show_hits(hits: "Hits", matches: "list[Match]", several: bool) -> None:
     """A query and its hits, for a person."""
     from rich.text import Text
 
@@ -114,9 +114,9 @@ def _show(hits: "Hits", matches: "list[Match]", several: bool) -> None:
     if not hits:
         say(f"nothing was found for {hits.query}")
         return
-    draw(*([Text(clean(hits.query), "bold")] if several else []), _table(hits))
+    print_rich(*([Text(clean(hits.query), "bold")] if several else []), _table(hits))
     for hit, match in zip(hits, matches):
-        draw(Text(""), *_reason(hit, match))
+        print_rich(Text(""), *_match_lines(hit, match))
 
 
 def _table(hits: "Hits") -> "Table":
@@ -127,7 +127,7 @@ def _table(hits: "Hits") -> "Table":
         return Text(clean(text), style, no_wrap=True, overflow="ellipsis")
 
     table = plain_table()
-    other = [_other(hit) for hit in hits]
+    other = [_metadata_text(hit) for hit in hits]
     table.add_column("score", no_wrap=True, min_width=5)
     table.add_column("id", no_wrap=True, overflow="ellipsis", min_width=min(12, max(len(hit["id"]) for hit in hits)))
     table.add_column("text", min_width=12)
@@ -139,7 +139,7 @@ def _table(hits: "Hits") -> "Table":
     return table
 
 
-def _reason(hit: "Hit", match: "Match") -> "Iterator[Text]":
+def _match_lines(hit: "Hit", match: "Match") -> "Iterator[Text]":
     """The words of a text, shaded where there are colours, and what each word of the query is most like."""
     from rich.text import Text
 
@@ -147,23 +147,23 @@ def _reason(hit: "Hit", match: "Match") -> "Iterator[Text]":
     paper = console()
     if paper.is_terminal and not paper.no_color:
         yield Text.assemble(
-            *(part for word, row in zip(match.text, match.similarity.T) for part in _shaded(word, row.max()))
+            *(part for word, row in zip(match.text, match.similarity.T) for part in _shaded_word(word, row.max()))
         )
     for mine, theirs, like in match.pairs():
         yield Text.assemble(f"  {like:+.3f}  ", clean(mine), (" is like ", "dim"), clean(theirs))
 
 
-def _shaded(word: str, like: float) -> list[tuple[str, str]]:
+def _shaded_word(word: str, like: float) -> list[tuple[str, str]]:
     """A word on the brown of the page; deeper, the more it is like a word of the query."""
     colour = f"white on rgb({round(40 + 140 * like)},{round(30 + 60 * like)},0)" if like > 0.3 else ""
     return [(clean(word), colour), (" ", "")]
 
 
-def _other(hit: "Hit") -> str:
+def _metadata_text(hit: "Hit") -> str:
     """The other columns in few words."""
     return _short(", ".join(str(value) for value in hit["metadata"].values() if value not in ("", None, hit["id"])))
 
 
 def _short(text: str) -> str:
     """A text on one line."""
-    return short(" ".join(text[: 8 * LONGEST].split()), LONGEST)
+    return shorten(" ".join(text[: 8 * LONGEST].split()), LONGEST)

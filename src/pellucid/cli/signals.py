@@ -12,11 +12,11 @@ from types import FrameType
 INTERRUPTED = 130
 """The code of a command that Ctrl-C has ended, as shells have it: 128, and the number of the signal."""
 
-PATIENCE = 5.0
+CLEANUP_SECONDS = 5.0
 """Seconds that clearing away may take."""
 
 
-def end_in_order() -> None:
+def handle_termination() -> None:
     """Whoever ends a command by SIGTERM or SIGHUP finds no half-written file: each is taken away, as after Ctrl-C. Then
     it ends by that very signal; a second one ends it at once."""
     asked: list[int] = []
@@ -24,10 +24,10 @@ def end_in_order() -> None:
     def leave(number: int, where: FrameType | None) -> None:
         for one in heard:
             signal.signal(one, signal.SIG_DFL)
-        if _imports(where):
+        if _is_importing(where):
             os.kill(os.getpid(), number)
         asked.append(number)
-        at_the_latest(PATIENCE, os.kill, os.getpid(), number)
+        end_after(CLEANUP_SECONDS, os.kill, os.getpid(), number)
         sys.exit(128 + number)
 
     def end() -> None:
@@ -43,7 +43,7 @@ def end_in_order() -> None:
     atexit.register(end)  # the first that is registered is the last that is done
 
 
-def _imports(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     """Whether a library is being imported there. What is raised within may abort the process with a page of words, or
     be taken for another error."""
     while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -51,7 +51,7 @@ def _imports(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def at_the_latest(seconds: float, end: Callable[..., object], *how: int) -> None:
+def end_after(seconds: float, end: Callable[..., object], *how: int) -> None:
     """Ends the process if it is still there then: Python waits for threads of other libraries, which hear nothing."""
     timer = threading.Timer(seconds, end, how)
     timer.daemon = True

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.options import Others, first_typed
+from pellucid.cli.options import NameValueOption, first_typed
 from pellucid.cli.output import say
-from pellucid.cli.reading import Where, file_in, standard_text, table_of, texts_of
-from pellucid.errors import short
+from pellucid.cli.reading import LocationOf, file_argument, open_table, read_stdin, texts_of
+from pellucid.errors import shorten
 
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
 
-MOST_SAID = 100
+MAX_ITEM_LETTERS = 100
 """Characters of an item that are shown above its answer."""
 
-SKIPPED = 6
+MAX_SKIPPED_ROWS = 6
 """Rows that were left out and are listed; the others are counted."""
 
 _ROWS, _SECOND, _THREE = "what is read whole has no rows", "both say the second", "a pair has two texts"
 _NO_FILE = "both texts are given, and no FILE is read"
 
-APART = (
+CONFLICTS = (
     (("whole", "column"), _ROWS),
     (("whole", "pair_column"), _ROWS),
     (("whole", "skip_bad_rows"), _ROWS),
@@ -38,11 +38,11 @@ APART = (
 
 
 @dataclass
-class Questions:
+class TypedItems:
     """What a person typed.
 
     texts: the arguments.  column, pair_column: of a table.  first, second: of each pair, the same for all texts.
-    called: what one of them is.  where: where the items stand, once they are asked for.
+    item_noun: what one of them is.  location_of: where the items stand, once they are asked for.
     """
 
     texts: tuple[str, ...]
@@ -54,33 +54,33 @@ class Questions:
     encoding: str
     skip_bad_rows: bool
     rows: "Rows | None" = None
-    called: str = "text"
-    where: Where | None = None
+    item_noun: str = "text"
+    location_of: LocationOf | None = None
 
     def items(self, task: str, names: tuple[str, ...]) -> Iterable[Any]:
         """The items, as the task takes them by `names`; those of a file are read while they are asked for."""
         ranked = names[1:] == ("documents",)
         if ranked and (self.second is not None or self.pair_column is not None):
             raise click.UsageError(f"{task} takes a query and documents: leave out --pair and --pair-column")
-        self._check_together()
+        self._check_compatible()
         paired = self.first is not None or self.second is not None or self.pair_column is not None
         if paired and len(names) < 2:
             raise click.UsageError(f"{task} takes one text at a time: leave out --pair, --question and their kin")
         if ranked:
-            return self._ranked(task, names)
+            return self._ranking_items(task, names)
         if not self.texts:
             if self.first is None or self.second is None:
                 raise click.UsageError(
                     f"{task} was given no text: write one behind it, a FILE, or - for standard input"
                 )
-            self.called = "pair"
+            self.item_noun = "pair"
             return [{names[0]: self.first, names[1]: self.second}]
         if len(names) > 1 and not paired and names[1] != "text_pair":
             missing = "--question TEXT or --context TEXT" if names[0] == "question" else "the second by --pair TEXT"
             raise click.UsageError(f"{task} takes {names[0]} and {names[1]}: add {missing}")
-        path = file_in(self.texts, self.pair_column if self.column is None else self.column)
+        path = file_argument(self.texts, self.pair_column if self.column is None else self.column)
         if path is not None and self.pair_column is not None:
-            return self._pairs(path, names)
+            return self._pair_items(path, names)
         given = self._texts(path)
         if not paired:
             return given
@@ -89,8 +89,8 @@ class Questions:
         pairs = ({beside: one, other: text} for text in given)
         return list(pairs) if isinstance(given, list) else pairs
 
-    def _check_together(self) -> None:
-        for names, why in APART:
+    def _check_compatible(self) -> None:
+        for names, why in CONFLICTS:
             said = [self._typed(name) for name in names]
             if all(said):
                 raise click.UsageError(f"{' and '.join(filter(None, said))} do not go together: {why}")
@@ -101,18 +101,18 @@ class Questions:
             return "TEXT" if self.texts else None
         return first_typed(name)
 
-    def _ranked(self, task: str, names: tuple[str, ...]) -> list[Any]:
+    def _ranking_items(self, task: str, names: tuple[str, ...]) -> list[Any]:
         """One query, and all texts as its documents."""
         if self.first is None:
             raise click.UsageError(f"{task} needs to know what is asked: add --query TEXT")
-        documents = list(self._texts(file_in(self.texts, self.column)))
-        self.where, self.called = None, "query"  # they are one item
+        documents = list(self._texts(file_argument(self.texts, self.column)))
+        self.location_of, self.item_noun = None, "query"  # they are one item
         return [{names[0]: self.first, names[1]: documents}]
 
-    def _pairs(self, path: Path, names: tuple[str, ...]) -> Iterable[Any]:
+    def _pair_items(self, path: Path, names: tuple[str, ...]) -> Iterable[Any]:
         """Two columns, or one beside a text that is the same in each row."""
-        rows = self.rows = table_of(path, self.encoding, skip_bad=self.skip_bad_rows)
-        self.where = rows.place
+        rows = self.rows = open_table(path, self.encoding, skip_bad=self.skip_bad_rows)
+        self.location_of = rows.location
         assert self.pair_column is not None
         if self.column is None and self.first is None:
             raise click.UsageError("--pair-column names the second of each pair: add --column for the first")
@@ -125,7 +125,7 @@ class Questions:
             return [self._whole(path)]
         if self.skip_bad_rows and path is None:
             raise click.UsageError("--skip-bad-rows is for the rows of a FILE, and none was given")
-        texts, self.where, self.rows = texts_of(
+        texts, self.location_of, self.rows = texts_of(
             path, self.texts, self.column, self.encoding, skip_bad=self.skip_bad_rows
         )
         return texts
@@ -135,61 +135,61 @@ class Questions:
         from pellucid.text.lines import lines
 
         if path is not None:
-            self.where = lambda number: str(path)
+            self.location_of = lambda number: str(path)
             return "".join(lines(path, self.encoding)).rstrip("\r\n")
         if self.texts != ("-",):
             raise click.UsageError("--whole is for a FILE or standard input, and neither was given")
-        return standard_text()
+        return read_stdin()
 
-    def tell_skipped(self) -> None:
+    def report_skipped(self) -> None:
         """A line about the rows that were left out."""
         skipped = self.rows.skipped if self.rows is not None else []
         if skipped:
-            more = f"; and {len(skipped) - SKIPPED} more" if len(skipped) > SKIPPED else ""
-            say(f"rows left out: {len(skipped)} ({'; '.join(skipped[:SKIPPED])}{more})")
+            more = f"; and {len(skipped) - MAX_SKIPPED_ROWS} more" if len(skipped) > MAX_SKIPPED_ROWS else ""
+            say(f"rows left out: {len(skipped)} ({'; '.join(skipped[:MAX_SKIPPED_ROWS])}{more})")
 
 
-def more(option: str, settings: Iterable[str], said: Collection[str]) -> dict[str, str]:
-    """What was said by an option that takes any setting, by its name. said: names that were said otherwise already."""
+def parse_settings(option: str, settings: Iterable[str], taken_names: Collection[str]) -> dict[str, str]:
+    """What was said by an option that takes any setting, by its name. taken_names: names that were said otherwise already."""
     found: dict[str, str] = {}
     for one in settings:
-        name = pair(option, one)[0].replace("-", "_")
-        if (own := _own(option, name)) is not None:
+        name = split_name_value(option, one)[0].replace("-", "_")
+        if (own := _own_spelling(option, name)) is not None:
             raise click.UsageError(f"{name} is not said by {option}: write {own}")
-        if name in found or name in said:
+        if name in found or name in taken_names:
             raise click.UsageError(f"{name} is said twice, the second time by {option} {one}: say it once")
         found[name] = one.partition("=")[2]
     return found
 
 
-def _own(option: str, name: str) -> str | None:
+def _own_spelling(option: str, name: str) -> str | None:
     """How a name is typed that the running command takes by another of its options."""
     context = click.get_current_context(silent=True)
     params = context.command.params if context else ()
-    found = [one for one in params if isinstance(one, Others) and option in one.opts]
-    return found[0].elsewhere(name, context.command) if context and found else None
+    found = [one for one in params if isinstance(one, NameValueOption) and option in one.opts]
+    return found[0].own_spelling(name, context.command) if context and found else None
 
 
-def pair(option: str, text: str, called: str = "VALUE") -> tuple[str, str]:
-    """What stands before and behind the sign of equality, without spaces around it.  called: what stands behind it."""
+def split_name_value(option: str, text: str, placeholder: str = "VALUE") -> tuple[str, str]:
+    """What stands before and behind the sign of equality, without spaces around it.  placeholder: what stands behind it."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
-        raise click.UsageError(f"{option} {text} says no {called.lower()}: write {option} NAME={called}")
+        raise click.UsageError(f"{option} {text} says no {placeholder.lower()}: write {option} NAME={placeholder}")
     return name.strip(), value.strip()
 
 
-def pairs(option: str, texts: Iterable[str], called: str = "VALUE") -> dict[str, str]:
+def split_name_values(option: str, texts: Iterable[str], placeholder: str = "VALUE") -> dict[str, str]:
     """The same of several, by what stands before the sign, which says each once."""
     found: dict[str, str] = {}
-    for name, value in (pair(option, one, called) for one in texts):
+    for name, value in (split_name_value(option, one, placeholder) for one in texts):
         if name in found:
             raise click.UsageError(f"{option} {name} is said twice, as {found[name]} and as {value}: say it once")
         found[name] = value
     return found
 
 
-def said(item: Any) -> str:
+def item_line(item: Any) -> str:
     """An item on one line: of a pair both, of a query with documents the query."""
     parts = [part for part in item.values() if isinstance(part, str)] if isinstance(item, dict) else [item]
     text = " | ".join(" ".join(part.split()) for part in parts)
-    return short(text, MOST_SAID)
+    return shorten(text, MAX_ITEM_LETTERS)

@@ -10,42 +10,42 @@ from pellucid.tasks import names as answering
 from pellucid.training import names as learning
 
 
-def options_of_answering() -> set[str]:
+def task_option_names() -> set[str]:
     """The options of the task that was typed; of every one where none was."""
     try:
-        tasks = [answering.named(_typed("task"))[0]]
+        tasks = [answering.find_task(_typed_argument("task"))[0]]
     except InputError:
         tasks = [*answering.TASKS]
-    return {option for one in tasks for option in one.task().options()}
+    return {option for one in tasks for option in one.task_class().options()}
 
 
-def options_of_learning() -> set[str]:
+def objective_option_names() -> set[str]:
     """As `options_of_answering`, for tasks that are learned."""
     from pellucid.training.arguments import options_of
 
     try:
-        tasks = [learning.named(_typed("task") or _typed("given"))]
+        tasks = [learning.objective_named(_typed_argument("task") or _typed_argument("given"))]
     except InputError:
         tasks = [*learning.OBJECTIVES]
     return {option for one in tasks for option in options_of(one)}
 
 
-def settings_of_training() -> set[str]:
+def training_setting_names() -> set[str]:
     """The settings that every training has."""
     from pellucid.training.settings import Settings
 
     return {field.name for field in fields(Settings)}
 
 
-def learned_task(word: str) -> str:
+def training_task(word: str) -> str:
     """A task that is learned, by the name that was typed; near ones are told of another."""
     try:
-        return learning.named(word).name
+        return learning.objective_named(word).name
     except InputError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _typed(name: str) -> str:
+def _typed_argument(name: str) -> str:
     """What was typed for an argument of the running command, of several the first; nothing where nothing was."""
     context = click.get_current_context(silent=True)
     value: Any = context.params.get(name) if context else None

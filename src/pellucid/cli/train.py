@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.cli.options import Others, Place
-from pellucid.cli.output import draw, json_of, progress, quiet, say, tell_more
+from pellucid.cli.options import NameValueOption, NonEmptyPath
+from pellucid.cli.output import enable_info_log, is_quiet, print_rich, progress_option, say, to_json
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
-from pellucid.cli.task_items import more, pairs
-from pellucid.cli.task_options import learned_task, options_of_learning, settings_of_training
+from pellucid.cli.task_items import parse_settings, split_name_values
+from pellucid.cli.task_options import objective_option_names, training_setting_names, training_task
 from pellucid.errors import counted
 from pellucid.training.names import OBJECTIVES
 
@@ -56,7 +56,7 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
 @click.command("train", help=HELP)
 @click.argument("given", nargs=-1, metavar="TASK DATA...")
 @click.option("--model", "-m", help="What learns: a folder, hub id or installed model.")
-@click.option("--output", "-o", required=True, type=Place(file_okay=False), help="A folder to write.")
+@click.option("--output", "-o", required=True, type=NonEmptyPath(file_okay=False), help="A folder to write.")
 @click.option("--validation", metavar="FILE|SHARE", help="Held-out rows, or the share of DATA that is.  [default: 0.1]")
 @click.option(
     "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
@@ -79,16 +79,16 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
     "--set",
     "-s",
     "more",
-    cls=Others,
+    cls=NameValueOption,
     type=TEXT,
-    names=lambda: settings_of_training() | options_of_learning(),
-    apart={"task": "TASK", "data": "DATA", "out": "--output", "progress": "pellucid --quiet train"},
+    names=lambda: training_setting_names() | objective_option_names(),
+    typed_elsewhere={"task": "TASK", "data": "DATA", "out": "--output", "progress": "pellucid --quiet train"},
     help="Any setting, or option of the task (docs/training.md); a name unlike any lists them.",
 )
 @click.option(
     "--from-scratch", is_flag=True, help="Take the architecture and tokenizer of --model, with new random weights."
 )
-@click.option("--recipe", type=Place(dir_okay=False), help="A .toml that says all this.")
+@click.option("--recipe", type=NonEmptyPath(dir_okay=False), help="A .toml that says all this.")
 @click.option("--resume", is_flag=True, help="Go on where this training was broken off; begin where there is none.")
 @click.option("--overwrite", is_flag=True, help="Begin anew in a folder that holds files.")
 @click.option("--json", "as_json", is_flag=True, help="The scores, and what led to them, as JSON.")
@@ -107,33 +107,33 @@ def command(
     **settings: Any,
 ) -> None:
     """Trains, and shows how it went; what a person reads of it is `HELP`."""
-    task, data = _given(given, recipe, model)
+    task, data = _task_and_data(given, recipe, model)
     said = _settings(settings)
     import pellucid
 
-    _tell_more()
+    _enable_info_log()
     better = pellucid.train(
         model, data, task,
-        out=output, validation=_share(validation), columns=pairs("--column", columns, "COLUMN"),
+        out=output, validation=_share_or_file(validation), columns=split_name_values("--column", columns, "COLUMN"),
         encoding=encoding, recipe=recipe, from_scratch=from_scratch, resume=resume, overwrite=overwrite,
-        progress=progress() if _first() else False, **said,
+        progress=progress_option() if _is_first_process() else False, **said,
     )  # fmt: skip
-    if not _first():
+    if not _is_first_process():
         return
     if as_json:
-        click.echo(json_of(better.report.data()))
+        click.echo(to_json(better.report.data()))
         return
-    _show(better.report)
+    _show_report(better.report)
     click.echo(output)
 
 
-def _given(given: tuple[str, ...], recipe: Path | None, model: str | None) -> tuple[str | None, Any]:
+def _task_and_data(given: tuple[str, ...], recipe: Path | None, model: str | None) -> tuple[str | None, Any]:
     """The task and the data; with a recipe either may be missing."""
     task, rest = (given[0], given[1:]) if given else (None, ())
     tasks = {name for one in OBJECTIVES for name in (one.name, *one.aliases)}
     if recipe is not None and len(given) == 1 and given[0] not in tasks:
         task, rest = None, given
-    task = None if task is None else learned_task(task)
+    task = None if task is None else training_task(task)
     for missing, what in ((task, "TASK"), (rest, "DATA"), (model, "--model")):
         if not missing and recipe is None:
             raise click.UsageError(
@@ -142,7 +142,7 @@ def _given(given: tuple[str, ...], recipe: Path | None, model: str | None) -> tu
     return task, None if not rest else rest[0] if len(rest) == 1 else rest
 
 
-def _share(validation: str | None) -> float | str | None:
+def _share_or_file(validation: str | None) -> float | str | None:
     """A share where a number stands, else a file."""
     if validation is None:
         return None
@@ -154,33 +154,33 @@ def _share(validation: str | None) -> float | str | None:
 
 def _settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings and options by their names, each as it was typed."""
-    from pellucid.training.arguments import Spoken
+    from pellucid.training.arguments import CommandLineText
 
     found = {name: settings[name] for name in (*_COMMON, "precision", "teacher") if settings[name] is not None}
-    found |= more("--set", settings["more"], found)
-    return {name: Spoken(value.lstrip()) for name, value in found.items()}
+    found |= parse_settings("--set", settings["more"], found)
+    return {name: CommandLineText(value.lstrip()) for name, value in found.items()}
 
 
-def _show(report: "Report") -> None:
+def _show_report(report: "Report") -> None:
     """The scores beside those that were to be beaten, on stderr."""
-    if quiet():
+    if is_quiet():
         return
     if report.scores:
-        draw(scores_table(report.scores, {"before": report.before, "baseline": report.simplest}), err=True)
+        print_rich(scores_table(report.scores, {"before": report.before, "baseline": report.simplest}), err=True)
         if report.simplest:
             say("baseline: the commonest label, the mean, or no answer, for every row; - where it has no such score")
     best = f"; the numbers of step {report.best_step:,} were the best and are kept" if report.best_step else ""
     say(f"{counted(report.steps, 'step')} in {report.seconds:,.1f} s{best}")
 
 
-def _first() -> bool:
+def _is_first_process() -> bool:
     """Whether this process speaks: of those that `torchrun` starts, the first."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def _tell_more() -> None:
+def _enable_info_log() -> None:
     """Lets the library say what it will do; `--quiet` silences it, and of several processes all but the first."""
-    if _first():
-        tell_more()
+    if _is_first_process():
+        enable_info_log()
     else:
         logging.getLogger("pellucid").setLevel(logging.ERROR)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from pellucid.bars import bar
+from pellucid.bars import progress_bar
 from pellucid.cli.errors import FAILED
-from pellucid.cli.output import json_of, progress, say_to_all
+from pellucid.cli.output import print_result, progress_option, to_json
 from pellucid.cli.reading import TEXT
 
 if TYPE_CHECKING:  # a person who asks for help does not wait for torch
@@ -46,23 +46,23 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
     from pellucid.tasks.verify import TEXTS, verify
 
     checks = []
-    with bar("", shown=progress(), bar_format="{desc} ({elapsed})") as line:
+    with progress_bar("", shown=progress_option(), bar_format="{desc} ({elapsed})") as line:
         how: dict[str, Any] = {"texts": texts or TEXTS, "tokens": tokens, "dtype": dtype}
         for check in verify(checkpoint, **how, begin=line.set_description_str):
             checks.append(check)
             if not as_json:
                 line.clear()
-                say_to_all(_line(check))
+                print_result(_check_line(check))
     holds = all(check.holds is not False for check in checks)
     if as_json:
-        say_to_all(json_of(_report(checkpoint, dtype, holds, checks), indent=2))
+        print_result(to_json(_report(checkpoint, dtype, holds, checks), indent=2))
     else:
-        say_to_all(f"\n{_verdict(checkpoint, dtype, checks)}")
+        print_result(f"\n{_verdict(checkpoint, dtype, checks)}")
     if not holds:
         raise SystemExit(FAILED)
 
 
-def _line(check: "Check") -> str:
+def _check_line(check: "Check") -> str:
     """One check as a line: mark, name, measured and allowed difference, first place that differs, note."""
     parts = [f"{MARKS[check.holds]:5}  {check.name:31}"]
     if check.difference is not None and check.tolerance is not None:

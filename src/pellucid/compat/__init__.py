@@ -30,7 +30,7 @@ from pellucid.compat.batch import BatchEncoding as BatchEncoding
 from pellucid.compat.config import AutoConfig as AutoConfig
 from pellucid.compat.config import PretrainedConfig as PretrainedConfig
 from pellucid.compat.generation_config import GenerationConfig as GenerationConfig
-from pellucid.compat.missing_names import imported_by_name
+from pellucid.compat.missing_names import is_from_import
 from pellucid.compat.output import ModelOutput as ModelOutput
 from pellucid.compat.pipeline import pipeline as pipeline
 from pellucid.compat.tokenizer import AutoTokenizer as AutoTokenizer
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
     try:
-        return auto.named(name)
+        return auto.find_class(name)
     except AttributeError as error:
-        kind = ImportError if imported_by_name() else AttributeError
+        kind = ImportError if is_from_import() else AttributeError
         raise kind(str(error), name=name) from None

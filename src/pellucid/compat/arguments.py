@@ -11,20 +11,20 @@ from typing import Any
 
 import torch
 
-from pellucid.checkpoints.location import Where
-from pellucid.config.checks import is_word
-from pellucid.errors import InputError, near
+from pellucid.checkpoints.location import HubOptions
+from pellucid.config.checks import is_one_of
+from pellucid.errors import InputError, did_you_mean
 from pellucid.files import cannot_write, path_of
 
 log = logging.getLogger("pellucid")
 
-PLACE = tuple(field.name for field in fields(Where))
+HUB_ARGUMENTS = tuple(field.name for field in fields(HubOptions))
 """Arguments that say where a checkpoint lies."""
 
-Unfollowed = Mapping[str, str | None]
+UnsupportedArguments = Mapping[str, str | None]
 """Arguments that are not followed: what to do where one asks for something; None where no value changes an answer."""
 
-_OPENING: Unfollowed = {
+_LOAD_ARGUMENTS: UnsupportedArguments = {
     **dict.fromkeys(
         """use_fast low_cpu_mem_usage resume_download use_safetensors weights_only add_pooling_layer proxies max_memory
         offload_folder offload_state_dict trust_remote_code""".split()
@@ -39,44 +39,44 @@ _OPENING: Unfollowed = {
     ),
 }
 
-_SAVING: Unfollowed = {
+_SAVE_ARGUMENTS: UnsupportedArguments = {
     **dict.fromkeys("max_shard_size save_function token legacy_format save_peft_format save_original_format".split()),
     **dict.fromkeys(("variant", "filename_prefix"), "files have one name each here: leave it out"),
     "state_dict": "what the model holds is written: load_state_dict(...) first, and leave it out",
     "push_to_hub": "the hub's own command `hf upload NAME FOLDER` sends what was written: leave it out",
 }
 
-_SEVERAL = ("balanced", "balanced_low_0", "sequential")
+_MULTI_DEVICE_MAPS = ("balanced", "balanced_low_0", "sequential")
 """Ways of laying a model over several devices; here it stands on the fastest."""
 
 
-def accepted(said: dict[str, Any], known: Collection[str] | None, what: str) -> dict[str, Any]:
+def accepted_arguments(arguments: dict[str, Any], known: Collection[str] | None, what: str) -> dict[str, Any]:
     """The arguments that mean something when `what` is opened; InputError for one that is not known.
 
     known: their names; None where the caller checks them himself.
     """
-    for name in said:
-        if known is not None and name not in known and name not in _OPENING:
-            raise InputError(f"there is no argument {name!r} to open {what}{near(name, known)}")
-    warn_of_code(said)
-    return followed(said, _OPENING)
+    for name in arguments:
+        if known is not None and name not in known and name not in _LOAD_ARGUMENTS:
+            raise InputError(f"there is no argument {name!r} to open {what}{did_you_mean(name, known)}")
+    warn_of_remote_code(arguments)
+    return without_unsupported(arguments, _LOAD_ARGUMENTS)
 
 
-def where_of(said: dict[str, Any]) -> Where:
+def pop_hub_options(arguments: dict[str, Any]) -> HubOptions:
     """Where a checkpoint lies, taken out of the arguments."""
-    return Where(**{key: said.pop(key) for key in PLACE if key in said})
+    return HubOptions(**{key: arguments.pop(key) for key in HUB_ARGUMENTS if key in arguments})
 
 
-def saving(said: Mapping[str, Any]) -> None:
+def check_save_arguments(arguments: Mapping[str, Any]) -> None:
     """Checks what is said beside the folder that is written to; InputError for what is not followed here."""
-    for name in said:
-        if name not in _SAVING:
-            raise InputError(f"there is no argument {name!r} to save by{near(name, _SAVING)}")
-    followed(said, _SAVING)
+    for name in arguments:
+        if name not in _SAVE_ARGUMENTS:
+            raise InputError(f"there is no argument {name!r} to save by{did_you_mean(name, _SAVE_ARGUMENTS)}")
+    without_unsupported(arguments, _SAVE_ARGUMENTS)
 
 
 @contextmanager
-def writing_into(folder: str | os.PathLike[str]) -> Iterator[Path]:
+def output_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder to write into, made where it is missing; the system's errors are ours."""
     place = path_of(folder)
     try:
@@ -86,27 +86,27 @@ def writing_into(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise cannot_write(place, error) from error
 
 
-def followed(said: Mapping[str, Any], unfollowed: Unfollowed) -> dict[str, Any]:
+def without_unsupported(arguments: Mapping[str, Any], unsupported: UnsupportedArguments) -> dict[str, Any]:
     """What was said without what is not followed; InputError for the first of these that asks for something."""
-    for name, value in said.items():
+    for name, value in arguments.items():
         nothing = value is None or value is False or (isinstance(value, str | list) and not value)
-        if unfollowed.get(name) is not None and not nothing:
+        if unsupported.get(name) is not None and not nothing:
             short = " ".join(reprlib.repr(value).split())
-            raise InputError(f"{name} is {short}, which is not understood here: {unfollowed[name]}")
-    return {name: value for name, value in said.items() if name not in unfollowed}
+            raise InputError(f"{name} is {short}, which is not understood here: {unsupported[name]}")
+    return {name: value for name, value in arguments.items() if name not in unsupported}
 
 
-def warn_of_code(said: Mapping[str, Any]) -> None:
+def warn_of_remote_code(arguments: Mapping[str, Any]) -> None:
     """Says that `trust_remote_code` is not followed."""
-    if said.get("trust_remote_code"):
+    if arguments.get("trust_remote_code"):
         log.warning("trust_remote_code=True: pellucid runs no code of a checkpoint, and opens what it knows itself")
 
 
-def placed(name: str, said: Any, usual: str) -> str | torch.device:
+def resolve_device(name: str, said: Any, default: str) -> str | torch.device:
     """The device that a `device` or `device_map` of the reference's means.
 
     said: a device, a number (that of a GPU, or a negative one for the processor), a map of parts to one of these; None
-        is `usual`.
+        is `default`.
     Raises InputError for a map that names several, or none.
     """
     if isinstance(said, Mapping):
@@ -116,17 +116,17 @@ def placed(name: str, said: Any, usual: str) -> str | torch.device:
         (said,) = places
     if type(said) is int:
         return "cpu" if said < 0 else f"cuda:{said}"
-    return usual if said is None else "auto" if is_word(said, *_SEVERAL) else said
+    return default if said is None else "auto" if is_one_of(said, *_MULTI_DEVICE_MAPS) else said
 
 
-def lacking(what: str, name: str, known: Iterable[str], elsewhere: str) -> AttributeError:
+def missing_attribute_error(what: str, name: str, known: Iterable[str], elsewhere: str) -> AttributeError:
     """Says that `what` has no attribute `name`.  elsewhere: the end of the sentence, where others may be found."""
     if name == "push_to_hub":
         elsewhere = ": save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it"
-    return AttributeError(f"{what} has no {name!r}{near(name, known)}{elsewhere}")
+    return AttributeError(f"{what} has no {name!r}{did_you_mean(name, known)}{elsewhere}")
 
 
-def of_no_architecture(kind: type) -> InputError:
+def no_architecture_error(kind: type) -> InputError:
     """Says that a class of models, such as the one of all of them, is that of no architecture."""
     return InputError(
         f"{kind.__name__} is of no architecture: derive from the class of one, such as BertModel, or hold what "

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.config.checks import among
+from pellucid.config.checks import check_one_of
 from pellucid.view import View, view
-from pellucid.view.given_weights import Given
+from pellucid.view.given_weights import GivenWeights
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Page:
     data: str
 
     def _repr_html_(self) -> str:
-        from pellucid.view.notebook import frame_of
+        from pellucid.view.notebook import iframe_html
 
-        return frame_of(self.data)
+        return iframe_html(self.data)
 
 
 def head_view(
@@ -50,7 +50,7 @@ def head_view(
 
     Raises InputError for what does not fit together, in one sentence.
     """
-    given = {name: value for name, value in locals().items() if name in Given.__dataclass_fields__}
+    given = {name: value for name, value in locals().items() if name in GivenWeights.__dataclass_fields__}
     shown = {"layer": layer, "heads": heads, "include_layers": include_layers, "show": "heads"}
     return answer(_page(given, prettify_tokens, shown), html_action)
 
@@ -75,20 +75,20 @@ def model_view(
     display_mode: "dark" or "light".  include_heads: the heads that are on at first; all are on the page, under their
     own numbers.  All else as in `head_view`.
     """
-    given = {name: value for name, value in locals().items() if name in Given.__dataclass_fields__}
+    given = {name: value for name, value in locals().items() if name in GivenWeights.__dataclass_fields__}
     shown = {"heads": include_heads, "include_layers": include_layers, "show": "grid", "theme": theme(display_mode)}
     return answer(_page(given, prettify_tokens, shown), html_action)
 
 
 def answer(page: View, html_action: str) -> View | Page:
     """A view, or its HTML."""
-    among("html_action", html_action, ("view", "return"))
+    check_one_of("html_action", html_action, ("view", "return"))
     return page if html_action == "view" else Page(page.html())
 
 
 def theme(display_mode: str) -> str:
     """The colours of a page."""
-    among("display_mode", display_mode, ("dark", "light"))
+    check_one_of("display_mode", display_mode, ("dark", "light"))
     return display_mode
 
 

@@ -20,72 +20,72 @@ from torch import Tensor
 
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import open_checkpoint, read_config
-from pellucid.compat.arguments import accepted, placed, where_of
-from pellucid.compat.config import MARKS, PretrainedConfig, called, config_class
-from pellucid.compat.missing_names import unknown
+from pellucid.compat.arguments import accepted_arguments, pop_hub_options, resolve_device
+from pellucid.compat.config import COMMON_KEYS, PretrainedConfig, config_class, config_class_name
+from pellucid.compat.missing_names import missing_name_message
 from pellucid.compat.model import PreTrainedModel
-from pellucid.compat.subclasses import derived, of_its_own
+from pellucid.compat.subclasses import build_subclass, init_keywords
 from pellucid.compat.tokenizer import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
-from pellucid.config.checks import among, count, is_word, plain_number
-from pellucid.errors import InputError, several
-from pellucid.files import name_of
+from pellucid.config.checks import check_count, check_one_of, is_one_of, plain_number
+from pellucid.errors import InputError, join_names
+from pellucid.files import path_text
 from pellucid.model import Model
 
 log = logging.getLogger("pellucid")
 
 _KERNELS = {None: "fused", "sdpa": "fused", "flash_attention_2": "fused", "eager": "explicit"}
-_OPENING = ("dtype", "torch_dtype", "device_map", "attn_implementation", "config")
+_MODEL_ARGUMENTS = ("dtype", "torch_dtype", "device_map", "attn_implementation", "config")
 
 
-def opened(
+def open_model(
     name: str | os.PathLike[str],
     head: str | None,
     said: dict[str, Any],
     kind: type[PreTrainedModel] | None = None,
-    given: tuple[Any, ...] = (),
+    init_arguments: tuple[Any, ...] = (),
 ) -> PreTrainedModel:
     """A checkpoint as the model of the reference that has this head; one that the file lacks gets random numbers.
 
-    kind: its class; None for the one of its architecture.  given: what the `__init__` of a derived class is told.
+    kind: its class; None for the one of its architecture.  init_arguments: what the `__init__` of a derived class is told.
     """
     pooling = {key: said[key] for key in ("add_pooling_layer",) if key in said}
-    said = accepted(said, None, "a model")
-    where = where_of(said)
-    own = {key: said.pop(key) for key in _OPENING if key in said}
+    said = accepted_arguments(said, None, "a model")
+    where = pop_hub_options(said)
+    own = {key: said.pop(key) for key in _MODEL_ARGUMENTS if key in said}
     config = own.get("config")
     if not (whole := config is not None):
-        config = PretrainedConfig.of(read_config(name, where), name_of(name))
+        config = PretrainedConfig.of(read_config(name, where), path_text(name))
     elif not isinstance(config, PretrainedConfig):
         raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
     config = copy.deepcopy(config)  # what is said here, and what the model learns of its labels, is the model's own
     if kind is not None and config.family is not kind.family:
         raise InputError(f"{name} is a {config.model_type}, not a {kind.family.model_type}: open it with an Auto class")
-    told = of_its_own(kind, config, said | pooling, whole) if kind is not None else {}
-    keys = set() if whole else {*config.to_dict(), *MARKS}  # what both hear of
+    told = init_keywords(kind, config, said | pooling, whole) if kind is not None else {}
+    keys = set() if whole else {*config.to_dict(), *COMMON_KEYS}  # what both hear of
     for key, value in said.items():
         if key not in told or key in keys:
-            config.change(key, value)
+            config.set_fact(key, value)
     kernel = own.get("attn_implementation")
-    if not is_word(kernel, "flash_attention_2"):  # which is taken, and not offered
-        among("attn_implementation", kernel, (None, "sdpa", "eager"))
+    if not is_one_of(kernel, "flash_attention_2"):  # which is taken, and not offered
+        check_one_of("attn_implementation", kernel, (None, "sdpa", "eager"))
     dtype = own.get("dtype", own.get("torch_dtype"))
     loaded = open_checkpoint(
         name,
-        device=placed("device_map", own.get("device_map"), "cpu"),
-        dtype="checkpoint" if is_word(dtype, "auto") else dtype,
+        device=resolve_device("device_map", own.get("device_map"), "cpu"),
+        dtype="checkpoint" if is_one_of(dtype, "auto") else dtype,
         head=head,
         attention=_KERNELS[kernel],
-        config=config.read(),
+        config=config.to_config(),
         where=where,
     )
     if loaded.untrained:
-        parts = "" if "all" in loaded.untrained else f" for its {several(loaded.untrained, 3)}"
+        parts = "" if "all" in loaded.untrained else f" for its {join_names(loaded.untrained, 3)}"
         log.warning("%s holds no trained numbers%s: they are random, and it is to be trained first", name, parts)
-    kind = kind or architecture(loaded.family.page(loaded.config.head).architecture)
-    if kind.__init__ is PreTrainedModel.__init__ and not given:
-        return kind.around(Model(loaded), config)
-    return derived(kind, config, loaded, given, told)
+    kind = kind or architecture_class(loaded.family.page(loaded.config.head).architecture)
+    if kind.__init__ is PreTrainedModel.__init__ and not init_arguments:
+        return kind.from_model(Model(loaded), config)
+    return build_subclass(kind, config, loaded, init_arguments, told)
 
 
 class AutoModel:
@@ -103,13 +103,13 @@ class AutoModel:
             `output_attentions=True`, `hidden_dropout_prob=0.0`.
         Raises InputError for any other argument, and what `pellucid.load` raises.
         """
-        return opened(name, cls.head, said)
+        return open_model(name, cls.head, said)
 
     @classmethod
     def from_config(cls, config: PretrainedConfig) -> PreTrainedModel:
         """A model with random numbers."""
         page = config.family.page(config.family.head_named(cls.head) if cls.head else None)
-        return architecture(page.architecture)(config)
+        return architecture_class(page.architecture)(config)
 
 
 class AutoModelForSequenceClassification(AutoModel):
@@ -148,7 +148,7 @@ class AutoModelForSeq2SeqLM(AutoModel):
     head = "sequence-to-sequence-lm"
 
 
-class ReadingModel(PreTrainedModel):
+class QuestionAnsweringModel(PreTrainedModel):
     """One whose labels are where answers start and end: by these names the reference's Trainer knows labels."""
 
     def forward(
@@ -180,11 +180,13 @@ PretrainedConfig head_view model_view neuron_view pipeline set_seed""".split()
 
 
 @functools.cache
-def architecture(name: str) -> type[PreTrainedModel]:
+def architecture_class(name: str) -> type[PreTrainedModel]:
     """The class of the models that the reference calls so, such as "BertForMaskedLM"."""
     pages = {page.architecture: (family, page) for family in families().values() for page in family.heads}
     if name not in pages:
-        raise AttributeError(unknown(name, [*pages, *map(called, families().values()), *_NAMES]))
+        raise AttributeError(
+            missing_name_message(name, [*pages, *map(config_class_name, families().values()), *_NAMES])
+        )
     family, page = pages[name]
     if (read := family.page(page.head)) is not page:
         instead = f"of whose heads not all are read: take {read.architecture}"
@@ -201,37 +203,37 @@ def architecture(name: str) -> type[PreTrainedModel]:
         the files, and what these do not hold keeps those that it was made with. With `config` handed over, `**` of that
         `__init__` takes the facts, too.
         """
-        return opened(checkpoint, head, said, cls, given)
+        return open_model(checkpoint, head, said, cls, given)
 
     about = {"__module__": __name__, "__doc__": f"A {name}.", "from_pretrained": classmethod(from_pretrained)}
-    kind = ReadingModel if isinstance(page.head, QuestionAnswering) else PreTrainedModel
+    kind = QuestionAnsweringModel if isinstance(page.head, QuestionAnswering) else PreTrainedModel
     loss = "ForCausalLM" if isinstance(page.head, CausalLM) else None
     return type(name, (kind,), about | {"family": family, "head": page.head, "loss_type": loss})
 
 
 def set_seed(seed: int) -> None:
     """Sets the global sources of random numbers: Python's, NumPy's and torch's."""
-    count("seed", seed := plain_number(seed), most=2**32 - 1, least=0)  # NumPy's takes no other
+    check_count("seed", seed := plain_number(seed), most=2**32 - 1, least=0)  # NumPy's takes no other
     random.seed(seed)
     numpy.random.seed(seed)
     torch.manual_seed(seed)
 
 
-def named(name: str) -> Any:
+def find_class(name: str) -> Any:
     """What the reference calls so by an architecture: a class of models or of configs, or the tokenizer.
 
     Raises AttributeError, with what to do, for a name that none has.
     """
-    if name.endswith("Config") and name in map(called, families().values()):
+    if name.endswith("Config") and name in map(config_class_name, families().values()):
         return config_class(name)
     plain = name.removesuffix("Fast").removesuffix("Tokenizer")
-    if plain != name and f"{plain}Config" in map(called, families().values()):
+    if plain != name and f"{plain}Config" in map(config_class_name, families().values()):
         return AutoTokenizer
-    return architecture(name)
+    return architecture_class(name)
 
 
 def __getattr__(name: str) -> Any:
     """The classes above by name, which is how pickle finds them."""
     if name.startswith("_"):
         raise AttributeError(name)
-    return named(name)
+    return find_class(name)

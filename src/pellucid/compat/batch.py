@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from pellucid.config.checks import among
-from pellucid.errors import Argument, InputError, near
+from pellucid.config.checks import check_one_of
+from pellucid.errors import Argument, InputError, did_you_mean
 from pellucid.text import Batch
-from pellucid.text.batch import KINDS, check_equally_long, listed
-from pellucid.text.cut import cuts_second
+from pellucid.text.batch import RETURN_TENSORS, check_equally_long, text_list
+from pellucid.text.cut import truncates_second
 
 Features = dict[str, list[Any]]
 """Columns by name, each with one entry per text."""
@@ -25,9 +25,11 @@ _COLUMNS: dict[str, tuple[str, Any, Any]] = {
 }
 """Every column: the option that asks for it, how it is read off a row, and what `padded` fills it up with."""
 
-_PADDED = {name: nothing for name, (_, _, nothing) in _COLUMNS.items() if nothing is not None or name == "input_ids"}
+_PADDING_VALUES = {
+    name: nothing for name, (_, _, nothing) in _COLUMNS.items() if nothing is not None or name == "input_ids"
+}
 
-COLUMNS = {option: name for name, (option, _, _) in _COLUMNS.items() if option}
+COLUMN_OPTIONS = {option: name for name, (option, _, _) in _COLUMNS.items() if option}
 """The columns by the options that ask for them."""
 
 
@@ -69,29 +71,29 @@ class BatchEncoding(Batch):
 
     def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> "Span | None":
         """The characters of a token; of the first text where one number is given."""
-        row, token = self._place(batch_or_token_index, token_index)
+        row, token = self._row_and_index(batch_or_token_index, token_index)
         return _span(row.token_to_chars(token))
 
     def token_to_word(self, batch_or_token_index: int, token_index: int | None = None) -> int | None:
         """The number of the word that a token is part of; of the first text where one number is given."""
-        row, token = self._place(batch_or_token_index, token_index)
+        row, token = self._row_and_index(batch_or_token_index, token_index)
         return row.token_to_word(token)
 
     def word_to_tokens(
         self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
     ) -> "Span | None":
         """The tokens of a word; of the first text where one number is given."""
-        row, word = self._place(batch_or_word_index, word_index)
+        row, word = self._row_and_index(batch_or_word_index, word_index)
         return _span(row.word_to_tokens(word, sequence_index))
 
     def char_to_token(
         self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
     ) -> int | None:
         """The number of the token that holds a character; of the first text where one number is given."""
-        row, char = self._place(batch_or_char_index, char_index)
+        row, char = self._row_and_index(batch_or_char_index, char_index)
         return row.char_to_token(char, sequence_index)
 
-    def _place(self, first: int, second: int | None) -> tuple[Any, int]:
+    def _row_and_index(self, first: int, second: int | None) -> tuple[Any, int]:
         """The row, and the number in it, that one or two numbers mean."""
         return (self._row(0), first) if second is None else (self._row(first), second)
 
@@ -126,49 +128,51 @@ def _span(found: Any) -> Span | None:
     return Span(*(found[1] if isinstance(found[1], tuple) else found))
 
 
-def columns(rows: Sequence[Any], asked: Mapping[str, Any], token_types: bool, others: Sequence[str] = ()) -> Features:
+def build_columns(
+    rows: Sequence[Any], requested: Mapping[str, Any], token_types: bool, others: Sequence[str] = ()
+) -> Features:
     """The columns of rows, as far as they were asked for, or are usual.
 
     others: options of the call that ask for no column, one of which may have been meant by a misspelt one.
     """
-    for option in asked:
-        if option not in COLUMNS:
-            raise InputError(f"a tokenizer has no option {option!r}{near(option, [*COLUMNS, *others])}")
+    for option in requested:
+        if option not in COLUMN_OPTIONS:
+            raise InputError(f"a tokenizer has no option {option!r}{did_you_mean(option, [*COLUMN_OPTIONS, *others])}")
     usual = {"input_ids": True, "token_type_ids": token_types, "attention_mask": True}
-    said = {COLUMNS[option]: value for option, value in asked.items() if value is not None}
+    said = {COLUMN_OPTIONS[option]: value for option, value in requested.items() if value is not None}
     wanted = [name for name in _COLUMNS if said.get(name, usual.get(name, False))]
     return {name: [_COLUMNS[name][1](row) for row in rows] for name in wanted}
 
 
-def padded(features: Features, width: int, left: bool, pad: int | None) -> None:
+def pad_columns(features: Features, width: int, left: bool, pad: int | None) -> None:
     """Makes the rows of ids and masks equally long, in place; labels and all else stay, as in the reference."""
-    for name in _PADDED.keys() & features.keys():
-        column, nothing = features[name], pad if name == "input_ids" else _PADDED[name]
+    for name in _PADDING_VALUES.keys() & features.keys():
+        column, nothing = features[name], pad if name == "input_ids" else _PADDING_VALUES[name]
         for i, row in enumerate(column):
             if isinstance(row, list):
                 gap = [nothing] * (width - len(row))
                 column[i] = gap + row if left else row + gap
 
 
-def batched(features: Features, kind: str | None, single: bool, rows: Sequence[Any] = ()) -> BatchEncoding:
+def build_batch(features: Features, kind: str | None, single: bool, rows: Sequence[Any] = ()) -> BatchEncoding:
     """Columns as a batch.  kind: "pt", "np", or None for lists.  single: one text, whose lists stand by themselves."""
-    among("return_tensors", kind, KINDS)
+    check_one_of("return_tensors", kind, RETURN_TENSORS)
     if kind is None:
         if single:
             features = {n: column[0] if isinstance(column[0], list) else column for n, column in features.items()}
         return BatchEncoding.with_rows(features, rows)
     for name, column in features.items():
         lists = [row for row in column if isinstance(row, list)]
-        if name in _PADDED:
+        if name in _PADDING_VALUES:
             check_equally_long(lists, ", and ", Argument("truncation", True))
         elif len({len(row) for row in lists}) > 1:
             raise InputError(
                 f"{name} of unequal length make no tensor, and only ids and masks are padded: do it before"
             )
-    return BatchEncoding.with_rows({name: _whole(column, kind) for name, column in features.items()}, rows)
+    return BatchEncoding.with_rows({name: _to_tensor(column, kind) for name, column in features.items()}, rows)
 
 
-def _whole(column: Any, kind: str) -> Any:
+def _to_tensor(column: Any, kind: str) -> Any:
     """A column as one tensor or array; an empty one holds whole numbers, as any other of ids would."""
     if kind == "pt":
         tensor = torch.tensor(column, device="cpu")
@@ -177,9 +181,9 @@ def _whole(column: Any, kind: str) -> Any:
     return array if array.size else array.astype(numpy.int64)
 
 
-def plain(ids: Any) -> Any:
+def to_lists(ids: Any) -> Any:
     """Tensors, arrays, tuples and ranges as lists or numbers."""
-    return ids.tolist() if hasattr(ids, "tolist") else [*map(plain, ids)] if isinstance(ids, tuple | range) else ids
+    return ids.tolist() if hasattr(ids, "tolist") else [*map(to_lists, ids)] if isinstance(ids, tuple | range) else ids
 
 
 def without_empty_pair(item: Any) -> Any:
@@ -189,12 +193,12 @@ def without_empty_pair(item: Any) -> Any:
     return item[0] if isinstance(item, tuple) and item[1:] == ("",) else item
 
 
-def are_words(text: Any) -> bool:
+def is_word_list(text: Any) -> bool:
     """Whether this is the words of one text."""
     return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
 
 
-def conversations(given: Any) -> tuple[bool, list[Any]]:
+def list_conversations(given: Any) -> tuple[bool, list[Any]]:
     """Whether several conversations were given, and all of them; InputError, with its number, for what is none."""
     many = isinstance(given, list | tuple) and bool(given) and isinstance(given[0], list | tuple)
     every = list(given) if many else [given]
@@ -206,17 +210,19 @@ def conversations(given: Any) -> tuple[bool, list[Any]]:
     return many, every
 
 
-def sides(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
+def texts_and_pairs(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
     """First and second texts; a list of pairs is understood as well."""
     firsts = [text] if isinstance(text, str) else text
     if not isinstance(firsts, list | tuple):
         raise InputError(f"the tokenizer was given {type(text).__name__}, expected a text or a list of texts")
     if pair is None and firsts and all(isinstance(one, list | tuple) and len(one) == 2 for one in firsts):
         return [one[0] for one in firsts], [one[1] for one in firsts]
-    return list(firsts), None if pair is None else listed("text_pair", pair)
+    return list(firsts), None if pair is None else text_list("text_pair", pair)
 
 
-def stretches(first: Any, second: Any, room: int, strategy: str, stride: int, direction: str) -> list[tuple[Any, Any]]:
+def overflow_windows(
+    first: Any, second: Any, room: int, strategy: str, stride: int, direction: str
+) -> list[tuple[Any, Any]]:
     """A text, or a pair, in stretches of which each fits into `room` tokens and shares `stride` with the one before.
 
     direction: "right" begins with a text's first tokens, "left" with its last.
@@ -226,7 +232,7 @@ def stretches(first: Any, second: Any, room: int, strategy: str, stride: int, di
         return [(first, second)]
     if second is not None and strategy == "longest_first":
         raise InputError("of a pair one text is read in stretches: say which, truncation='only_second' or 'only_first'")
-    side = int(cuts_second(strategy, second))
+    side = int(truncates_second(strategy, second))
     size = room - sizes[1 - side]
     if not 0 <= stride < size:
         raise InputError(f"stride is {stride}, and a stretch has room for {size} tokens: it must be less")

@@ -12,17 +12,17 @@ from pellucid.checkpoints.facts import ARITHMETIC, INERT
 from pellucid.checkpoints.families import families, family_of
 from pellucid.checkpoints.load import read_config
 from pellucid.checkpoints.page import Family
-from pellucid.compat.arguments import where_of, writing_into
+from pellucid.compat.arguments import output_folder, pop_hub_options
 from pellucid.config import Config, Head
-from pellucid.config.checks import count
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, near, short
-from pellucid.files import name_of, write_whole
+from pellucid.config.checks import check_count
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, did_you_mean, shorten
+from pellucid.files import path_text, write_atomically
 
-MARKS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
+COMMON_KEYS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
 """What a config says of calls, of losses and of labels beside the keys of its family."""
 
 
-_ELSEWHERE = {
+_ALTERNATIVES = {
     "to_diff_dict": "to_dict() gives every key",
     "to_json_file": "save_pretrained(folder) writes config.json, and to_json_string() gives its text",
     "update_from_string": "update({name: value}) sets facts",
@@ -45,40 +45,47 @@ class PretrainedConfig:
     is_encoder_decoder: bool
 
     def __init__(self, **facts: Any) -> None:
-        self._take(self.family.defaults, facts)
-        self._derive(facts)
+        self._set_facts(self.family.defaults, facts)
+        self._set_derived_facts(facts)
 
     @staticmethod
     def of(config: Config, name: str = "", **changes: Any) -> "PretrainedConfig":
         """A config of ours as the reference writes it, with some facts changed."""
-        kind = config_class(called(family_of(config.family, "config")))
+        kind = config_class(config_class_name(family_of(config.family, "config")))
         found = kind.__new__(kind)
-        found._take(config, changes | {"name_or_path": name})
+        found._set_facts(config, changes | {"name_or_path": name})
         return found
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "PretrainedConfig":
         """The config of a checkpoint, with some facts changed: `from_pretrained("bert-base-uncased", num_labels=3)`."""
-        return PretrainedConfig.of(read_config(name, where_of(said)), name_of(name), **said)
+        return PretrainedConfig.of(read_config(name, pop_hub_options(said)), path_text(name), **said)
 
-    def read(self, head: Head | None = None) -> Config:
+    def to_config(self, head: Head | None = None) -> Config:
         """The same as ours, with this head."""
         facts = self.to_dict()
         try:
-            found = self._read(facts)
+            found = self._parse_facts(facts)
         except CorruptFileError as error:  # no file says it: a person has set it
             raise InputError(error) from error
-        known = self._known
+        known = self._known_keys
         others = {key: value for key, value in facts.items() if key not in known}  # told of when they were read
         return found.replace(head=head, inert=found.inert | others)
 
     @property
-    def _known(self) -> set[str]:
+    def _known_keys(self) -> set[str]:
         keys = self.family.keys
-        return {*keys.plain, *keys.only, *keys.inert, *INERT, *ARITHMETIC, *(k for p in keys.computed for k in p.keys)}
+        return {
+            *keys.our_names,
+            *keys.fixed,
+            *keys.inert,
+            *INERT,
+            *ARITHMETIC,
+            *(k for p in keys.computed for k in p.keys),
+        }
 
-    def _read(self, facts: Mapping[str, Any]) -> Config:
-        known = self._known
+    def _parse_facts(self, facts: Mapping[str, Any]) -> Config:
+        known = self._known_keys
         return self.family.read({k: v for k, v in facts.items() if k in known}, Path(type(self).__name__))
 
     @property
@@ -87,7 +94,7 @@ class PretrainedConfig:
 
     @num_labels.setter
     def num_labels(self, number: int) -> None:
-        count("num_labels", number, most=1_000_000)
+        check_count("num_labels", number, most=1_000_000)
         if number != len(self.id2label):
             self.id2label = {i: f"LABEL_{i}" for i in range(number)}
 
@@ -103,46 +110,50 @@ class PretrainedConfig:
     def update(self, config_dict: Mapping[str, Any]) -> None:
         """Sets facts by their names; InputError for one that this family does not know."""
         for key, value in config_dict.items():
-            self.change(key, value)
+            self.set_fact(key, value)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes `config.json` into a folder, which is made where it is missing; InputError where it cannot be."""
         content = json.dumps(self.to_dict(), indent=2) + "\n"
-        with writing_into(folder) as there:
-            write_whole(there / "config.json", lambda file: file.write(content.encode()))
+        with output_folder(folder) as there:
+            write_atomically(there / "config.json", lambda file: file.write(content.encode()))
 
-    def _take(self, config: Config, changes: dict[str, Any]) -> None:
+    def _set_facts(self, config: Config, changes: dict[str, Any]) -> None:
         for key, value in self.family.write(config).items():
             setattr(self, key, value)
         for key, value in changes.items():
-            self.change(key, value)
+            self.set_fact(key, value)
 
-    def _derive(self, said: Mapping[str, Any]) -> None:
+    def _set_derived_facts(self, facts: Mapping[str, Any]) -> None:
         """Facts that follow from what was said, as from a file that says nothing else: of T5 the decoder's layers."""
         try:
-            found = self.family.write(self._read(said))
+            found = self.family.write(self._parse_facts(facts))
         except (CorruptFileError, CheckpointMismatchError):  # which are told of where a model is made of it
             return
-        derived = {key for part in self.family.keys.computed for key in part.keys if key not in said}
+        derived = {key for part in self.family.keys.computed for key in part.keys if key not in facts}
         for key in derived & found.keys():  # some are read and never written
             setattr(self, key, found[key])
 
     @property
-    def settable(self) -> set[str]:
+    def settable_names(self) -> set[str]:
         """The names of its facts, the reference's and ours."""
-        return {*self.to_dict(), *self.family.keys.plain.values(), *MARKS, *INERT, "name_or_path"}
+        return {*self.to_dict(), *self.family.keys.our_names.values(), *COMMON_KEYS, *INERT, "name_or_path"}
 
-    def change(self, key: str, value: Any) -> None:
+    def set_fact(self, key: str, value: Any) -> None:
         """Sets a fact; InputError for one that this family does not know."""
-        if key not in (known := self.settable):
-            raise InputError(f"there is no argument and no fact {key!r} of a {type(self).__name__}{near(key, known)}")
+        if key not in (known := self.settable_names):
+            raise InputError(
+                f"there is no argument and no fact {key!r} of a {type(self).__name__}{did_you_mean(key, known)}"
+            )
         setattr(self, key, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         theirs = {ours: key for key, ours in self.family.keys.renamed.items()}
         if name == "id2label":
             if not isinstance(value, Mapping) or not all(isinstance(i, int) or str(i).isdigit() for i in value):
-                raise InputError(f"id2label is {short(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}")
+                raise InputError(
+                    f"id2label is {shorten(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}"
+                )
             value = {int(i): label for i, label in value.items()}
             vars(self)["label2id"] = {label: i for i, label in value.items()}
         object.__setattr__(self, theirs.get(name, name), value)
@@ -150,9 +161,9 @@ class PretrainedConfig:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "id2label":  # asked by copy and pickle before anything stands here
             raise AttributeError(f"this {type(self).__name__} has no {name!r}")
-        if name in _ELSEWHERE:
-            raise AttributeError(f"this {type(self).__name__} has no {name!r}: {_ELSEWHERE[name]}")
-        return getattr(self.read(), name)
+        if name in _ALTERNATIVES:
+            raise AttributeError(f"this {type(self).__name__} has no {name!r}: {_ALTERNATIVES[name]}")
+        return getattr(self.to_config(), name)
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
         """This one: a model of texts alone has no other; decoder, encoder: as in the reference, which one is meant."""
@@ -170,10 +181,10 @@ class AutoConfig:
     @classmethod
     def for_model(cls, model_type: str, **facts: Any) -> PretrainedConfig:
         """The defaults of a family, with some facts changed: `for_model("gpt2", n_layer=2)`."""
-        return config_class(called(family_of(model_type, "for_model")))(**facts)
+        return config_class(config_class_name(family_of(model_type, "for_model")))(**facts)
 
 
-def called(family: Family) -> str:
+def config_class_name(family: Family) -> str:
     """The reference's name for the configs of a family."""
     return f"{family.heads[0].architecture.removesuffix('Model')}Config"
 
@@ -181,9 +192,9 @@ def called(family: Family) -> str:
 @functools.cache
 def config_class(name: str) -> type[PretrainedConfig]:
     """The class of a family's configs by the reference's name for it, such as "BertConfig"."""
-    named = {called(family): family for family in families().values()}
+    named = {config_class_name(family): family for family in families().values()}
     if name not in named:
-        raise AttributeError(f"pellucid.compat has no {name!r}{near(name, named)}")
+        raise AttributeError(f"pellucid.compat has no {name!r}{did_you_mean(name, named)}")
     pair = named[name].defaults.kind == "encoder-decoder"
     about = {
         "family": named[name],

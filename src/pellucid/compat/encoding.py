@@ -5,27 +5,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pellucid.compat.arguments import Unfollowed, followed
+from pellucid.compat.arguments import UnsupportedArguments, without_unsupported
 from pellucid.compat.batch import (
-    COLUMNS,
+    COLUMN_OPTIONS,
     BatchEncoding,
     Features,
-    are_words,
-    batched,
-    columns,
-    padded,
-    sides,
-    stretches,
+    build_batch,
+    build_columns,
+    is_word_list,
+    overflow_windows,
+    pad_columns,
+    texts_and_pairs,
 )
-from pellucid.config.checks import among, count, plain_number, truth
+from pellucid.config.checks import check_bool, check_count, check_one_of, plain_number
 from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer
-from pellucid.text.batch import PADDINGS, listed
-from pellucid.text.cut import cut_pair
+from pellucid.text.batch import PADDINGS, text_list
+from pellucid.text.cut import truncate_pair
 
-_UNFOLLOWED: Unfollowed = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
+_UNSUPPORTED: UnsupportedArguments = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
 
-_CUTS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
+_TRUNCATIONS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,43 +48,45 @@ class Request:
     columns: Mapping[str, bool | None]
 
     def __post_init__(self) -> None:
-        among("truncation", self.truncation, _CUTS)
-        truth("add_special_tokens", self.add_special_tokens)
+        check_one_of("truncation", self.truncation, _TRUNCATIONS)
+        check_bool("add_special_tokens", self.add_special_tokens)
         flags = {name: getattr(self, name) for name in ("return_overflowing_tokens", "is_split_into_words")}
-        for name, value in (flags | {one: self.columns[one] for one in self.columns if one in COLUMNS}).items():
+        for name, value in (flags | {one: self.columns[one] for one in self.columns if one in COLUMN_OPTIONS}).items():
             if value is not None:
-                truth(name, value)
+                check_bool(name, value)
         for name in ("max_length", "stride"):
             if (value := getattr(self, name)) is not None:
-                count(name, plain_number(value), least=0)
+                check_count(name, plain_number(value), least=0)
 
 
-def encoded(tokenizer: Tokenizer, text: Any, pair: Any, asked: Request) -> BatchEncoding:
+def encode_batch(tokenizer: Tokenizer, text: Any, pair: Any, request: Request) -> BatchEncoding:
     """Texts, or pairs of texts, as the batch that was asked for."""
-    single = isinstance(text, str) or (asked.is_split_into_words and are_words(text))
+    single = isinstance(text, str) or (request.is_split_into_words and is_word_list(text))
     if single and isinstance(pair, str | list | tuple) and not pair:  # to the reference it is none; in a list it is one
         pair = None
-    rows, owners = _rows(tokenizer, _raw(tokenizer, text, pair, single, asked), asked)
-    width = _width(tokenizer, [len(row.ids) for row in rows], asked.padding, asked.max_length, asked.pad_to_multiple_of)
-    side = check_side("padding_side", asked.padding_side)
+    rows, owners = _truncated_rows(tokenizer, _raw_encodings(tokenizer, text, pair, single, request), request)
+    width = _padded_width(
+        tokenizer, [len(row.ids) for row in rows], request.padding, request.max_length, request.pad_to_multiple_of
+    )
+    side = check_side("padding_side", request.padding_side)
     for row in rows if width else ():  # what a batch says of its tokens counts padding too
         row.pad(width, direction=side, pad_id=tokenizer.pad_token_id or 0, pad_token=tokenizer.pad_token or "")
-    others = [one.name for one in fields(asked) if one.name != "columns"]
-    features = columns(rows, followed(asked.columns, _UNFOLLOWED), tokenizer.token_types, others)
-    if asked.return_overflowing_tokens:
+    others = [one.name for one in fields(request) if one.name != "columns"]
+    features = build_columns(rows, without_unsupported(request.columns, _UNSUPPORTED), tokenizer.token_types, others)
+    if request.return_overflowing_tokens:
         features["overflow_to_sample_mapping"] = owners
-    return batched(features, asked.return_tensors, single and not asked.return_overflowing_tokens, rows)
+    return build_batch(features, request.return_tensors, single and not request.return_overflowing_tokens, rows)
 
 
 def pad(
     tokenizer: Tokenizer, features: Features, padding: bool | str, length: int | None, multiple: int | None, side: str
 ) -> None:
     """Makes the rows of every column equally long, in place.  length: with "max_length", else the tokenizer's own."""
-    width = _width(tokenizer, [len(row) for row in features["input_ids"]], padding, length, multiple)
-    padded(features, width, check_side("padding_side", side) == "left", tokenizer.pad_token_id)
+    width = _padded_width(tokenizer, [len(row) for row in features["input_ids"]], padding, length, multiple)
+    pad_columns(features, width, check_side("padding_side", side) == "left", tokenizer.pad_token_id)
 
 
-def _width(
+def _padded_width(
     tokenizer: Tokenizer, lengths: list[int], padding: bool | str, length: int | None, multiple: int | None
 ) -> int:
     """How long rows of these lengths become; 0 where nothing is padded.
@@ -94,10 +96,10 @@ def _width(
     multiple: lengths are multiples of it.
     """
     if length is not None:
-        count("max_length", plain_number(length), least=0)
+        check_count("max_length", plain_number(length), least=0)
     if multiple is not None:
-        count("pad_to_multiple_of", plain_number(multiple))
-    among("padding", padding, PADDINGS)
+        check_count("pad_to_multiple_of", plain_number(multiple))
+    check_one_of("padding", padding, PADDINGS)
     if padding in (False, "do_not_pad"):
         return 0
     most = length or tokenizer.model_max_length or 0
@@ -110,19 +112,23 @@ def _width(
 
 def check_side(name: str, value: Any) -> str:
     """A side of a text; InputError for anything else."""
-    among(name, value, ("left", "right"))
+    check_one_of(name, value, ("left", "right"))
     return value
 
 
-def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Request) -> Iterable[tuple[Any, Any]]:
+def _raw_encodings(
+    tokenizer: Tokenizer, text: Any, pair: Any, single: bool, request: Request
+) -> Iterable[tuple[Any, Any]]:
     """Each text, or pair, without special tokens around it."""
-    if asked.is_split_into_words:
-        firsts = tokenizer.raw_words([text] if single else text or [])
-        seconds = None if pair is None else tokenizer.raw_words([pair] if single else listed("text_pair", pair))
+    if request.is_split_into_words:
+        firsts = tokenizer.encode_raw_words([text] if single else text or [])
+        seconds = (
+            None if pair is None else tokenizer.encode_raw_words([pair] if single else text_list("text_pair", pair))
+        )
     else:
-        texts, others = sides(text, pair)
-        firsts = tokenizer.raw(texts, True, "text")
-        seconds = None if others is None else tokenizer.raw(others, True, "second text")
+        texts, others = texts_and_pairs(text, pair)
+        firsts = tokenizer.encode_raw(texts, True, "text")
+        seconds = None if others is None else tokenizer.encode_raw(others, True, "second text")
     if seconds is None:
         return zip(firsts, itertools.repeat(None))
     if len(firsts) != len(seconds):
@@ -132,26 +138,28 @@ def _raw(tokenizer: Tokenizer, text: Any, pair: Any, single: bool, asked: Reques
     return zip(firsts, seconds)
 
 
-def _rows(tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], asked: Request) -> tuple[list[Any], list[int]]:
+def _truncated_rows(
+    tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], request: Request
+) -> tuple[list[Any], list[int]]:
     """Rows that fit, with their special tokens, and the number of the text that each is of."""
-    said, most, special = asked.truncation, asked.max_length, asked.add_special_tokens
-    cut = most is not None and asked.padding is False if said is None else said
+    said, most, special = request.truncation, request.max_length, request.add_special_tokens
+    cut = most is not None and request.padding is False if said is None else said
     limit = None if cut in (False, "do_not_truncate") else most or tokenizer.model_max_length
     strategy, side = cut if isinstance(cut, str) else "longest_first", tokenizer.truncation_side
     rows, owners = [], []
     for i, (first, second) in enumerate(raw):
         added = tokenizer.added_tokens(pair=second is not None) if special else 0
         parts = [(first, second)]
-        if asked.return_overflowing_tokens and limit is not None:
-            parts = stretches(first, second, limit - added, strategy, asked.stride, side)
+        if request.return_overflowing_tokens and limit is not None:
+            parts = overflow_windows(first, second, limit - added, strategy, request.stride, side)
         else:
-            cut_pair(first, second, limit, added, strategy, side)
-        rows += [_sided(tokenizer.finish(*part, special), second is None) for part in parts]
+            truncate_pair(first, second, limit, added, strategy, side)
+        rows += [_with_sequence_id(tokenizer.post_process(*part, special), second is None) for part in parts]
         owners += [i] * len(parts)
     return rows, owners
 
 
-def _sided(row: Any, single: bool) -> Any:
+def _with_sequence_id(row: Any, single: bool) -> Any:
     """A row that knows which of its tokens are of a text: where nothing stands around a text its processor does not
     say, and the padding that follows would count as text."""
     if single and not any(row.special_tokens_mask):

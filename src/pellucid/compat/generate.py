@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.compat.arguments import followed
-from pellucid.compat.generation_config import UNFOLLOWED
+from pellucid.compat.arguments import without_unsupported
+from pellucid.compat.generation_config import UNSUPPORTED
 from pellucid.config import Config
-from pellucid.config.checks import token
+from pellucid.config.checks import check_token_id
 from pellucid.config.positions import Learned, Sinusoidal
-from pellucid.errors import InputError, counted, several, short
-from pellucid.generation.beam import search
-from pellucid.generation.checkpoint_settings import settings_of, started
-from pellucid.generation.loop import Step, room, write
-from pellucid.generation.settings import SAMPLING, Settings, check_kinds
+from pellucid.errors import InputError, counted, join_names, shorten
+from pellucid.generation.beam import beam_search
+from pellucid.generation.checkpoint_settings import required_start_token, settings_of
+from pellucid.generation.loop import Step, token_budget, write
+from pellucid.generation.settings import SAMPLING, Settings, check_types
 from pellucid.models import check_ids
 
 log = logging.getLogger("pellucid")
@@ -26,11 +26,11 @@ log = logging.getLogger("pellucid")
 DEFAULT_LENGTH, REFERENCE_TOP_K = 20, 50
 """New tokens where nobody says how many, and among how many the reference draws the next one."""
 
-TORCH = torch.default_generator
+TORCH_GENERATOR = torch.default_generator
 """Where seeds come from that a call does not give: `torch.manual_seed` decides, as it does in the reference."""
 
 
-def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, options: dict[str, Any]) -> Tensor:
+def generate_ids(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, options: dict[str, Any]) -> Tensor:
     """Prompts with what the model writes behind them; of an encoder-decoder what its decoder wrote, the start token
     first.
 
@@ -40,48 +40,48 @@ def written(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, op
         A rule that counts or compares tokens sees a row's own, where the reference's sees its padding too.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
     """
-    streamer, asked = options.pop("streamer", None), followed(options, UNFOLLOWED)
+    streamer, asked = options.pop("streamer", None), without_unsupported(options, UNSUPPORTED)
     _check_streamer(streamer)
-    check_kinds(asked)  # some of them decide what else is heard
-    loaded = replace(loaded, generation=_said(loaded.generation, options))
-    pad = _listed(asked.pop("pad_token_id", None))
-    end = _listed(asked.pop("eos_token_id", loaded.generation.get("eos_token_id")))
+    check_types(asked)  # some of them decide what else is heard
+    loaded = replace(loaded, generation=_checkpoint_settings(loaded.generation, options))
+    pad = _as_list(asked.pop("pad_token_id", None))
+    end = _as_list(asked.pop("eos_token_id", loaded.generation.get("eos_token_id")))
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
-    loaded = _begun_by(loaded, asked)
+    loaded = _with_start_token(loaded, asked)
     asked, ends = {name: value for name, value in asked.items() if value is not None}, loaded.config.end_tokens
     pad = next((i for i in (pad, loaded.generation.get("pad_token_id"), *ends) if i is not None), None)
-    mask = _mask(input_ids, pad, ends) if attention_mask is None else _for_all(attention_mask, input_ids)
+    mask = _default_mask(input_ids, pad, ends) if attention_mask is None else _expand_mask(attention_mask, input_ids)
     check_ids(loaded.module.embeddings, input_ids, mask)
-    prompts = _prompts(loaded, input_ids, mask)
+    prompts = _prompt_ids(loaded, input_ids, mask)
     settings = _settings(loaded, asked, input_ids.shape[1], prompts)
     if settings.num_beams > 1:
         if streamer is not None:
             raise InputError("a streamer was given with num_beams, and beams are certain only at the end: leave it out")
         pad = pad or next(iter(ends), 0)  # a search of the reference's takes a padding token of 0 for none
-        texts = _searched(loaded, prompts, settings)
+        texts = _beam_search(loaded, prompts, settings)
     else:
-        texts = _followed(loaded, prompts, settings, input_ids, streamer)
+        texts = _generate_tokens(loaded, prompts, settings, input_ids, streamer)
     copies = settings.num_return_sequences
-    before = _begun(loaded, input_ids.repeat_interleave(copies, dim=0))
+    before = _initial_ids(loaded, input_ids.repeat_interleave(copies, dim=0))
     rows = [[*first, *text] for first, text in zip(before, texts)]
     longest = max(map(len, rows), default=0)
     return torch.tensor([row + [pad or 0] * (longest - len(row)) for row in rows], device=input_ids.device)
 
 
-def _said(said: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _checkpoint_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """What the checkpoint says, without what a call takes back; and whence is drawn where nobody says so."""
-    drawn = options.get("do_sample", said.get("do_sample")) and "top_k" not in options
-    kept = {name: value for name, value in said.items() if options.get(name, value) is not None}
+    drawn = options.get("do_sample", generation.get("do_sample")) and "top_k" not in options
+    kept = {name: value for name, value in generation.items() if options.get(name, value) is not None}
     return {"top_k": REFERENCE_TOP_K, **kept} if drawn else kept
 
 
-def _prompts(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
+def _prompt_ids(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
     """The tokens that count, row by row."""
     kept = [keep.nonzero().flatten().tolist() for keep in mask]
     padding_counts = loaded.config.kind == "encoder-decoder" and isinstance(
         loaded.config.position, Learned | Sinusoidal
     )
-    if loaded.config.kind != "decoder" and (row := _gap(mask)) is not None:
+    if loaded.config.kind != "decoder" and (row := _row_with_gap(mask)) is not None:
         raise InputError(f"attention_mask leaves out tokens within row {row}, and an encoder here reads a whole text")
     for i, places in enumerate(kept):
         if padding_counts and places and places[0]:
@@ -96,55 +96,55 @@ def check_mask(config: Config, mask: Any) -> None:
     if config.kind != "decoder" or mask is None:
         return
     given = torch.as_tensor(mask, device="cpu")
-    if given.dim() == 2 and (row := _gap(given)) is not None:
+    if given.dim() == 2 and (row := _row_with_gap(given)) is not None:
         raise InputError(f"attention_mask leaves out tokens within row {row}: take them out of input_ids")
 
 
-def _gap(mask: Tensor) -> int | None:
+def _row_with_gap(mask: Tensor) -> int | None:
     """The first row of a mask that leaves out a token between others; None where none does."""
     kept = mask.bool()
     first, last = kept.cummax(dim=-1).values, kept.flip(-1).cummax(dim=-1).values.flip(-1)
     return next(iter((~kept & first & last).any(dim=-1).nonzero().flatten().tolist()), None)
 
 
-def _settings(loaded: Loaded, asked: dict[str, Any], width: int, prompts: Sequence[Sequence[int]]) -> Settings:
+def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Sequence[Sequence[int]]) -> Settings:
     """How to write.  width: how many tokens stand there, padding among them."""
     said = loaded.generation
-    lengths = asked.pop("max_new_tokens", None), asked.pop("max_length", None)
+    lengths = requested.pop("max_new_tokens", None), requested.pop("max_length", None)
     told = any(one is not None for one in (*lengths, said.get("max_new_tokens"), said.get("max_length")))
     before = width if loaded.config.kind == "decoder" else 1
-    asked["max_new_tokens"] = new = _length(*lengths, loaded, before)
-    least = asked.get("min_length", said.get("min_length"))
-    if isinstance(least, int) and all(one.get("min_new_tokens") is None for one in (asked, said)):
-        asked["min_new_tokens"] = max(least - before, 0)  # it counts padding, too
-        asked.pop("min_length", None)
-    settings = settings_of(loaded, agreeing(useful(asked, said)))
+    requested["max_new_tokens"] = new = _max_new_tokens(*lengths, loaded, before)
+    least = requested.get("min_length", said.get("min_length"))
+    if isinstance(least, int) and all(one.get("min_new_tokens") is None for one in (requested, said)):
+        requested["min_new_tokens"] = max(least - before, 0)  # it counts padding, too
+        requested.pop("min_length", None)
+    settings = settings_of(loaded, compatible_lengths(without_idle_options(requested, said)))
     if settings.stop:
-        raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNFOLLOWED['stop_strings']}")
-    rooms = [room(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
+        raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNSUPPORTED['stop_strings']}")
+    rooms = [token_budget(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
     if told and min(rooms, default=new) < new:
         log.warning("%d new tokens are asked for, and this model has positions for %d more", new, min(rooms))
     return settings
 
 
-def _begun_by(loaded: Loaded, asked: dict[str, Any]) -> Loaded:
+def _with_start_token(loaded: Loaded, requested: dict[str, Any]) -> Loaded:
     """The same, with the token that a decoder beside an encoder begins with where settings name one for texts alone."""
     said = loaded.generation
-    start = _listed(asked.pop("decoder_start_token_id", said.get("decoder_start_token_id")))
+    start = _as_list(requested.pop("decoder_start_token_id", said.get("decoder_start_token_id")))
     if loaded.config.decoder is None or start is None:  # begins with its prompt, and files name what it does not have
         return loaded
-    token("decoder_start_token_id", start, loaded.config.vocab_size)
+    check_token_id("decoder_start_token_id", start, loaded.config.vocab_size)
     return replace(loaded, generation=said | {"decoder_start_token_id": start})
 
 
-def _begun(loaded: Loaded, ids: Tensor) -> list[list[int]]:
+def _initial_ids(loaded: Loaded, ids: Tensor) -> list[list[int]]:
     """What stands before that which is written: a decoder's prompts, or the start token of each text."""
-    return ids.tolist() if loaded.config.kind == "decoder" else [[started(loaded)]] * len(ids)
+    return ids.tolist() if loaded.config.kind == "decoder" else [[required_start_token(loaded)]] * len(ids)
 
 
-def _searched(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings) -> list[Sequence[int]]:
+def _beam_search(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings) -> list[Sequence[int]]:
     """The texts of all prompts, as many for each as are asked for."""
-    found = search(loaded, prompts, settings)
+    found = beam_search(loaded, prompts, settings)
     for i, texts in enumerate(found):
         if len(texts) < settings.num_return_sequences:
             raise InputError(
@@ -153,15 +153,15 @@ def _searched(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settin
     return [one.ids for texts in found for one in texts]
 
 
-def _followed(
+def _generate_tokens(
     loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings, ids: Tensor, streamer: Any
 ) -> list[Sequence[int]]:
     """The same without a search."""
     drafts: list[list[int]] = [[] for _ in range(len(prompts) * settings.num_return_sequences)]
     if settings.do_sample and settings.seed is None:
-        settings = replace(settings, seed=TORCH)
+        settings = replace(settings, seed=TORCH_GENERATOR)
     steps = write(loaded, prompts, settings)
-    for step in _streamed(steps, streamer, _begun(loaded, ids), len(drafts)):
+    for step in _with_streamer(steps, streamer, _initial_ids(loaded, ids), len(drafts)):
         for row, chosen in zip(step.rows, step.tokens):
             drafts[row].append(chosen)
     return list(drafts)
@@ -171,36 +171,40 @@ def _check_streamer(streamer: Any) -> None:
     if streamer is not None and (
         isinstance(streamer, type) or not all(callable(getattr(streamer, name, None)) for name in ("put", "end"))
     ):
-        raise InputError(f"streamer is {short(repr(streamer))}, expected an object that has put(ids) and end()")
+        raise InputError(f"streamer is {shorten(repr(streamer))}, expected an object that has put(ids) and end()")
 
 
-def _streamed(steps: Iterable[Step], streamer: Any, begun: list[Any], texts: int) -> Iterator[Step]:
+def _with_streamer(steps: Iterable[Step], streamer: Any, initial_ids: list[Any], text_count: int) -> Iterator[Step]:
     """The steps, of which a streamer hears, if there is one: what the text begins with, then each token."""
     if streamer is None:
         yield from steps
         return
-    if texts != 1:
-        raise InputError(f"a streamer hears one text, and {texts} are written: give one prompt, or leave it out")
-    streamer.put(torch.tensor(begun, device="cpu"))
+    if text_count != 1:
+        raise InputError(f"a streamer hears one text, and {text_count} are written: give one prompt, or leave it out")
+    streamer.put(torch.tensor(initial_ids, device="cpu"))
     for step in steps:
         streamer.put(torch.tensor(step.tokens, device="cpu"))
         yield step
     streamer.end()
 
 
-def useful(asked: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def without_idle_options(requested: dict[str, Any], from_checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The options without those that mean nothing beside the others; as in the reference, a note is all they are."""
-    idle = set() if asked.get("do_sample", said.get("do_sample")) else {"seed", *SAMPLING}
-    idle |= {"length_penalty", "early_stopping"} if asked.get("num_beams", said.get("num_beams", 1)) == 1 else set()
-    if found := idle & asked.keys():
-        log.warning("%s: neither drawn nor searched by, and left out", several(sorted(found)))
-    return {name: value for name, value in asked.items() if name not in found}
+    idle = set() if requested.get("do_sample", from_checkpoint.get("do_sample")) else {"seed", *SAMPLING}
+    idle |= (
+        {"length_penalty", "early_stopping"}
+        if requested.get("num_beams", from_checkpoint.get("num_beams", 1)) == 1
+        else set()
+    )
+    if found := idle & requested.keys():
+        log.warning("%s: neither drawn nor searched by, and left out", join_names(sorted(found)))
+    return {name: value for name, value in requested.items() if name not in found}
 
 
-def agreeing(asked: Mapping[str, Any]) -> dict[str, Any]:
+def compatible_lengths(requested: Mapping[str, Any]) -> dict[str, Any]:
     """The options with one least length, which is not above the greatest; here, too, a note is all that they are."""
-    least, most = asked.get("min_new_tokens"), asked.get("max_new_tokens")
-    found = dict(asked)
+    least, most = requested.get("min_new_tokens"), requested.get("max_new_tokens")
+    found = dict(requested)
     if least is not None and found.pop("min_length", None):
         log.warning("min_length is not heeded beside min_new_tokens, which is %s: give min_new_tokens alone", least)
     if isinstance(least, int) and isinstance(most, int) and least > most:
@@ -209,7 +213,7 @@ def agreeing(asked: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _length(new: int | None, whole: int | None, loaded: Loaded, given: int) -> int:
+def _max_new_tokens(new: int | None, whole: int | None, loaded: Loaded, prompt_length: int) -> int:
     """How many tokens to write at most."""
     said = loaded.generation
     if new is None and (new := said.get("max_new_tokens")) is not None and whole is not None:
@@ -218,37 +222,41 @@ def _length(new: int | None, whole: int | None, loaded: Loaded, given: int) -> i
     if new is not None:
         return new
     if whole is None:
-        return _by_default(loaded.config.longest, given)
-    if type(whole) is not int or whole <= given:
-        raise InputError(f"max_length is {whole!r}, and {_stand(given)} already: raise it, or pass max_new_tokens")
-    return whole - given
+        return _default_new_tokens(loaded.config.longest, prompt_length)
+    if type(whole) is not int or whole <= prompt_length:
+        raise InputError(
+            f"max_length is {whole!r}, and {_tokens_stand(prompt_length)} already: raise it, or pass max_new_tokens"
+        )
+    return whole - prompt_length
 
 
-def _by_default(longest: int | None, given: int) -> int:
+def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
     """How many where nobody says anything: the reference then counts all tokens, and stops at the last place."""
-    if longest is None:
+    if max_positions is None:
         return DEFAULT_LENGTH
-    if given >= longest:
-        raise InputError(f"{_stand(given)} already, and this model has {longest:,} positions: cut the prompt")
-    return min(DEFAULT_LENGTH, longest - given)
+    if prompt_length >= max_positions:
+        raise InputError(
+            f"{_tokens_stand(prompt_length)} already, and this model has {max_positions:,} positions: cut the prompt"
+        )
+    return min(DEFAULT_LENGTH, max_positions - prompt_length)
 
 
-def _stand(tokens: int) -> str:
+def _tokens_stand(tokens: int) -> str:
     return f"{counted(tokens, 'token')} {'stands' if tokens == 1 else 'stand'}"
 
 
-def _listed(ids: Any) -> Any:
+def _as_list(ids: Any) -> Any:
     """Ids as a file would say them."""
     return ids.tolist() if isinstance(ids, Tensor) else ids
 
 
-def _for_all(mask: Any, ids: Tensor) -> Tensor:
+def _expand_mask(mask: Any, ids: Tensor) -> Tensor:
     """A mask of one row is that of every text."""
     if not isinstance(mask, Tensor):
         raise InputError(f"attention_mask is {type(mask).__name__}, expected a tensor of the shape of input_ids")
     return mask.expand(len(ids), -1) if mask.dim() == 2 and len(mask) == 1 else mask
 
 
-def _mask(ids: Tensor, pad: int | None, ends: tuple[int, ...]) -> Tensor:
+def _default_mask(ids: Tensor, pad: int | None, ends: tuple[int, ...]) -> Tensor:
     """Which tokens count, where nobody says so: all but padding, if padding is not an end token too."""
     return torch.ones_like(ids) if pad is None or pad in ends else (ids != pad).long()

@@ -6,20 +6,25 @@ import os
 from collections.abc import Collection
 from typing import Any, Self
 
-from pellucid.checkpoints.generation import FILE, said_in
+from pellucid.checkpoints.generation import FILE, generation_file_name
 from pellucid.checkpoints.load import read_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.compat.arguments import Unfollowed, followed, lacking, where_of
-from pellucid.errors import InputError, short
-from pellucid.generation.checkpoint_settings import UNFOLLOWED as IDLE
-from pellucid.generation.checkpoint_settings import asks, start_of
+from pellucid.compat.arguments import (
+    UnsupportedArguments,
+    missing_attribute_error,
+    pop_hub_options,
+    without_unsupported,
+)
+from pellucid.errors import InputError, shorten
+from pellucid.generation.checkpoint_settings import UNSUPPORTED as IDLE
+from pellucid.generation.checkpoint_settings import decoder_start_token, has_effect
 
-IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
+TOKEN_IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
 
-FOREIGN = ("logit_bias", "frequency_penalty", "presence_penalty")
+NOT_IN_REFERENCE = ("logit_bias", "frequency_penalty", "presence_penalty")
 """Options of ours that the reference does not know, and passes over where a file says them."""
 
-UNFOLLOWED: Unfollowed = {
+UNSUPPORTED: UnsupportedArguments = {
     **dict.fromkeys(
         """use_cache cache_implementation synced_gpus tokenizer disable_compile low_memory
         prompt_lookup_num_tokens""".split()
@@ -57,10 +62,10 @@ class GenerationConfig:
     @classmethod
     def of(cls, loaded: Loaded) -> Self:
         """What a checkpoint says: `generation_config.json`, or where there is none its `config.json`."""
-        own = {name: value for name, value in loaded.generation.items() if name not in FOREIGN}
-        if loaded.generation and said_in(loaded.generation, loaded.config.inert) == FILE:
+        own = {name: value for name, value in loaded.generation.items() if name not in NOT_IN_REFERENCE}
+        if loaded.generation and generation_file_name(loaded.generation, loaded.config.inert) == FILE:
             return cls(**own)
-        ids = {name: getattr(loaded.config, name) for name in IDS}
+        ids = {name: getattr(loaded.config, name) for name in TOKEN_IDS}
         ids["decoder_start_token_id"] = loaded.config.decoder and loaded.config.decoder.decoder_start_token_id
         ids = {name: list(one) if isinstance(one, tuple) else one for name, one in ids.items()}
         return cls(**ids | own)
@@ -68,7 +73,7 @@ class GenerationConfig:
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> Self:
         """What the `generation_config.json` of a checkpoint says, with some settings changed."""
-        return cls(**read_generation(name, where_of(said)) | said)
+        return cls(**read_generation(name, pop_hub_options(said)) | said)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by copy and pickle
@@ -78,7 +83,7 @@ class GenerationConfig:
             raise AttributeError(f"{name} is the reference's own: its Seq2SeqTrainingArguments take {theirs}")
         if name in _METHODS:
             elsewhere = ": set attributes; to_dict() gives them, and the model's save_pretrained(folder) writes them"
-            raise lacking("a GenerationConfig", name, (), elsewhere)
+            raise missing_attribute_error("a GenerationConfig", name, (), elsewhere)
 
     def to_dict(self) -> dict[str, Any]:
         """What it says."""
@@ -90,48 +95,50 @@ class GenerationConfig:
         return f"GenerationConfig {json.dumps(self.to_dict(), indent=2)}"
 
 
-def heard(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[str, Any]:
+def merged_settings(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[str, Any]:
     """What the settings of a model and of a call say, the latter's first. Takes them out of the options, as those that
     are not followed and ask for nothing.
 
     own: the model's `generation_config`.
     Raises InputError for what is not followed and was asked for; where a file asks for it, a note is all it is.
     """
-    given, said = _plain(options.pop("generation_config", None)), _plain(own)
-    followed(given, UNFOLLOWED)
+    given, said = _settings_dict(options.pop("generation_config", None)), _settings_dict(own)
+    without_unsupported(given, UNSUPPORTED)
     file = GenerationConfig.of(loaded).to_dict()
     call = {name: options.pop(name) for name in IDLE if name in options}
     changed = {name: said[name] for name in IDLE if name in said and repr(said[name]) != repr(file.get(name))}
-    _check_idle(changed | given | call)
+    _check_not_requested(changed | given | call)
     return said | given | call
 
 
-def spread(loaded: Loaded, settings: Any, known: Collection[str], unfollowed: Unfollowed) -> dict[str, Any]:
+def options_from_settings(
+    loaded: Loaded, settings: Any, known: Collection[str], unsupported: UnsupportedArguments
+) -> dict[str, Any]:
     """The options that the settings of a call say, as far as they are `known`; InputError for what is not followed."""
-    given, start = _plain(settings), start_of(loaded)
-    followed({name: value for name, value in given.items() if name not in known}, unfollowed)
-    _check_idle(given)
+    given, start = _settings_dict(settings), decoder_start_token(loaded)
+    without_unsupported({name: value for name, value in given.items() if name not in known}, unsupported)
+    _check_not_requested(given)
     if start is not None and (said := given.get("decoder_start_token_id", start)) != start:
         raise InputError(f"decoder_start_token_id is {said}, and this model begins with {start}: leave it out")
     return {name: value for name, value in given.items() if name in known}
 
 
-def _check_idle(said: dict[str, Any]) -> None:
+def _check_not_requested(said: dict[str, Any]) -> None:
     for name, value in said.items():
-        if name in IDLE and asks(name, value):
-            raise InputError(f"{name} is {short(repr(value))}, which is not followed here: leave it out")
+        if name in IDLE and has_effect(name, value):
+            raise InputError(f"{name} is {shorten(repr(value))}, which is not followed here: leave it out")
 
 
-def told(loaded: Loaded, own: Any) -> dict[str, Any]:
+def settings_to_save(loaded: Loaded, own: Any) -> dict[str, Any]:
     """What a checkpoint is to say of how it writes: its own words, unless the settings of the model are others now."""
-    said = _plain(own)
+    said = _settings_dict(own)
     return loaded.generation if said == GenerationConfig.of(loaded).to_dict() else said
 
 
-def _plain(settings: Any) -> dict[str, Any]:
+def _settings_dict(settings: Any) -> dict[str, Any]:
     if settings is None:
         return {}
     if isinstance(settings, type) or not callable(getattr(settings, "to_dict", None)):
-        shown = short(repr(settings))
+        shown = shorten(repr(settings))
         raise InputError(f"generation_config is {shown}, expected settings such as GenerationConfig(max_new_tokens=9)")
     return {name: value for name, value in settings.to_dict().items() if value is not None}

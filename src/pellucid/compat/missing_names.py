@@ -4,13 +4,13 @@ import re
 import sys
 from collections.abc import Iterable
 
-from pellucid.errors import near
+from pellucid.errors import did_you_mean
 
 _THEIRS = "take it from transformers, whose own works on these models and tokenizers"
 _TOKENIZER = "take AutoTokenizer, which opens every tokenizer that is read here"
 _TEXTS = "models of texts alone are read here"
 
-_WAYS = {
+_ADVICE = {
     r"(Seq2Seq)?Trainer|(Seq2Seq)?TrainingArguments|\w*Callback|TrainerState|TrainerControl|EvalPrediction": _THEIRS,
     r"DataCollator\w*|default_data_collator|Text(Iterator)?Streamer|get_\w*schedule\w*|Adafactor": _THEIRS,
     r"StoppingCriteria(List)?|StopStringCriteria": "generate ends at eos_token_id and max_new_tokens, a pipeline at "
@@ -34,13 +34,13 @@ _WAYS = {
 """What to do, by expressions for names."""
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
+def missing_name_message(name: str, known: Iterable[str]) -> str:
     """What to do where `pellucid.compat` is asked for a name that it has not.  known: those that it has."""
-    way = next((way for names, way in _WAYS.items() if re.fullmatch(names, name)), None)
-    return f"pellucid.compat has no {name!r}" + (f": {way}" if way else near(name, known))
+    way = next((way for names, way in _ADVICE.items() if re.fullmatch(names, name)), None)
+    return f"pellucid.compat has no {name!r}" + (f": {way}" if way else did_you_mean(name, known))
 
 
-def imported_by_name() -> bool:
+def is_from_import() -> bool:
     """Whether whoever asks for an attribute of a package of whoever calls this is `from PACKAGE import NAME`: there an
     AttributeError loses its sentence, and an ImportError keeps it."""
     asking = sys._getframe(2).f_code

@@ -11,33 +11,33 @@ from torch import Tensor, nn
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.compat.arguments import of_no_architecture, saving
+from pellucid.compat.arguments import check_save_arguments, no_architecture_error
 from pellucid.compat.config import PretrainedConfig
-from pellucid.compat.generate import check_mask, written
-from pellucid.compat.generation_config import GenerationConfig, heard
-from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered, problem_of
+from pellucid.compat.generate import check_mask, generate_ids
+from pellucid.compat.generation_config import GenerationConfig, merged_settings
+from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered_outputs, problem_type
 from pellucid.compat.parts import Parts
 from pellucid.config import Config, Head, SequenceClassification, SequenceToSequenceLM
-from pellucid.config.checks import count, plain_number, truth
-from pellucid.errors import InputError, several
+from pellucid.config.checks import check_bool, check_count, plain_number
+from pellucid.errors import InputError, join_names
 from pellucid.files import path_of
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
-from pellucid.models import name_once, resize_vocabulary
+from pellucid.models import resize_vocabulary, save_tied_once
 from pellucid.tasks.forward import forward
 from pellucid.trace import Recorder, resolve
 
 
-class _Keeper(Recorder):
+class _GraphRecorder(Recorder):
     """Keeps what it is told together with the graph, so that gradients flow through it."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         if self.wants(name):
-            self.kept[name] = value
+            self.recorded[name] = value
         return value
 
 
-def _unprepared(*inputs: Any, **said: Any) -> Any:
+def _refuse_preparation(*inputs: Any, **said: Any) -> Any:
     raise InputError("generate has its own loop here, and nothing prepares its inputs: leave the hook out")
 
 
@@ -60,35 +60,35 @@ class PreTrainedModel(Parts):
         """add_pooling_layer: False leaves out the pooler, of a body that has one."""
         super().__init__()
         if not hasattr(type(self), "family"):
-            raise of_no_architecture(type(self))
-        truth("add_pooling_layer", add_pooling_layer)
+            raise no_architecture_error(type(self))
+        check_bool("add_pooling_layer", add_pooling_layer)
         if not isinstance(config, PretrainedConfig):
             name = type(self).__name__
             raise InputError(
                 f"{name} is made of a config, not of {config!r}: {name}.from_pretrained opens a checkpoint"
             )
-        facts = config.read(self.head)
+        facts = config.to_config(self.head)
         facts = facts if add_pooling_layer else facts.replace(pooler=False)
-        self._hold(build(facts, seed=int(torch.randint(2**31, (), device="cpu"))), config)
+        self._set_model(build(facts, seed=int(torch.randint(2**31, (), device="cpu"))), config)
 
     @classmethod
     def from_pretrained(cls, *given: Any, **said: Any) -> Any:
         """Raises InputError: the class of each architecture has its own, which opens a checkpoint."""
-        raise of_no_architecture(cls)
+        raise no_architecture_error(cls)
 
     @classmethod
-    def around(cls, model: Model, config: PretrainedConfig) -> Self:
+    def from_model(cls, model: Model, config: PretrainedConfig) -> Self:
         """A model that is there already, under this name."""
         found = cls.__new__(cls)
         nn.Module.__init__(found)
-        found._hold(model, config)
+        found._set_model(model, config)
         return found
 
-    def _hold(self, model: Model, config: PretrainedConfig) -> None:
+    def _set_model(self, model: Model, config: PretrainedConfig) -> None:
         self.pellucid, self.network, self.config = model, model.module, config
         self.generation_config = GenerationConfig.of(model.loaded)
-        self._name_parts()
-        name_once(self)
+        self._register_parts()
+        save_tied_once(self)
         self.eval()
 
     def forward(
@@ -121,18 +121,18 @@ class PreTrainedModel(Parts):
             if value is not None:
                 raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
         check_mask(self.pellucid.config, attention_mask)
-        self._check_maps()
+        self._check_head_linears()
         if labels is not None:
-            self.heed_head()
+            self.sync_labels()
             check_labels(self.pellucid.config, labels, input_ids)
         if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
-            decoder_input_ids = self._read_before(labels)
+            decoder_input_ids = self._decoder_ids_from_labels(labels)
         looks = {
-            "hidden_states": self._or(output_hidden_states, "output_hidden_states"),
-            "attentions": self._or(output_attentions, "output_attentions"),
+            "hidden_states": self._flag_or_config(output_hidden_states, "output_hidden_states"),
+            "attentions": self._flag_or_config(output_attentions, "output_attentions"),
         }
-        places = self._places(looks)
-        keeper: Any = _Keeper(name for names in places.values() for name in names) if places else None
+        places = self._point_names(looks)
+        keeper: Any = _GraphRecorder(name for names in places.values() for name in names) if places else None
         if self._head_is(SequenceClassification):
             cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been set since
         read = input_ids, attention_mask, token_type_ids, decoder_input_ids
@@ -140,8 +140,8 @@ class PreTrainedModel(Parts):
         seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
         logits = found.get("logits")
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
-        answer = ModelOutput(ordered(self.pellucid.config, found, seen, loss))
-        return answer if self._or(return_dict, "return_dict") else answer.to_tuple()
+        answer = ModelOutput(ordered_outputs(self.pellucid.config, found, seen, loss))
+        return answer if self._flag_or_config(return_dict, "return_dict") else answer.to_tuple()
 
     @property
     def prepare_decoder_input_ids_from_labels(self) -> Callable[[Tensor], Tensor]:
@@ -149,35 +149,35 @@ class PreTrainedModel(Parts):
         an encoder-decoder that writes. The reference's collators ask for it."""
         if not self._head_is(SequenceToSequenceLM):
             raise AttributeError("prepare_decoder_input_ids_from_labels")
-        return self._read_before
+        return self._decoder_ids_from_labels
 
     @property
     def prepare_inputs_for_generation(self) -> Callable[..., Any]:
         """What PEFT asks for of every model that writes; adapters of low rank never call it."""
         if self.pellucid.config.head is None or not self.pellucid.config.head.writes:
             raise AttributeError("prepare_inputs_for_generation")
-        return _unprepared
+        return _refuse_preparation
 
-    def _read_before(self, labels: Tensor) -> Tensor:
+    def _decoder_ids_from_labels(self, labels: Tensor) -> Tensor:
         return cast(Any, self.network).shifted(labels.masked_fill(labels == -100, self.config.pad_token_id))
 
     def _head_is(self, kind: type[Head]) -> bool:
         return isinstance(self.pellucid.config.head, kind)
 
-    def _or(self, said: bool | None, name: str) -> bool:
+    def _flag_or_config(self, said: bool | None, name: str) -> bool:
         return bool(getattr(self.config, name)) if said is None else said
 
-    def _places(self, looks: dict[str, bool]) -> dict[str, list[str]]:
+    def _point_names(self, looks: dict[str, bool]) -> dict[str, list[str]]:
         """The points of a pass that are asked for, by the reference's names for them."""
         if not (names := [name for name, asked in looks.items() if asked]):
             return {}
-        config = self._standing()
+        config = self._current_config()
         if config.kind == "encoder-decoder":
             names = [f"{side}_{name}" for name in names for side in ("encoder", "decoder")]
             names += ["cross_attentions"] if looks["attentions"] else []
         return {name: resolve(f"{name}[*]", config) for name in names}
 
-    def _standing(self) -> Config:
+    def _current_config(self) -> Config:
         """Its config with as many layers as its network has by now, of which somebody may have cut some off."""
         config, network = self.pellucid.config, cast(Any, self.network)
         if config.decoder is None:
@@ -190,7 +190,7 @@ class PreTrainedModel(Parts):
         if logits is None:
             raise InputError("labels were given, and this model has no head that they could be compared with")
         if self._head_is(SequenceClassification):
-            self.config.problem_type = problem_of(logits, labels, self.config.problem_type)
+            self.config.problem_type = problem_type(logits, labels, self.config.problem_type)
         return loss_of(self.pellucid.config, logits, labels, self.config.problem_type, items)
 
     def check_forward(self, what: str) -> None:
@@ -198,18 +198,18 @@ class PreTrainedModel(Parts):
 
         what: what would pass over it.
         """
-        self._check_maps()
-        if not self._runs_ours:
+        self._check_head_linears()
+        if not self._uses_our_forward:
             raise InputError(
                 f"this {type(self).__name__} has a forward of its own, which {what} would not ask: call the model "
                 "itself, or ask .pellucid, which answers without it"
             )
 
-    def _check_maps(self) -> None:
+    def _check_head_linears(self) -> None:
         """Raises AttributeError, with what to do, where a map of the head was taken away."""
         if getattr(self.network, "head", self) is not None:  # without one a pass gives the body's answer
             for name in self.maps:
-                self._map(name)
+                self._head_linear(name)
 
     @no_grad()
     def generate(self, inputs: Any = None, attention_mask: Tensor | None = None, **options: Any) -> Any:
@@ -225,10 +225,10 @@ class PreTrainedModel(Parts):
             raise InputError("generate needs input_ids, a tensor of [batch, seq]: tokenizer(..., return_tensors='pt')")
         for name in ("token_type_ids", "labels"):  # a batch for a pass, which writing does not read
             options.pop(name, None)
-        said = heard(self.pellucid.loaded, self.generation_config, options)
+        said = merged_settings(self.pellucid.loaded, self.generation_config, options)
         if (whole := options.pop("return_dict_in_generate", said.get("return_dict_in_generate"))) is not None:
-            truth("return_dict_in_generate", whole)
-        ids = written(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
+            check_bool("return_dict_in_generate", whole)
+        ids = generate_ids(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
         return ModelOutput({"sequences": ids}) if whole else ids
 
     def save_pretrained(
@@ -248,18 +248,18 @@ class PreTrainedModel(Parts):
         safe_serialization: only True, since no pickle is written.
         said: `max_shard_size`, `save_function`: not heeded, one file is written.  For others see `saving`.
         """
-        saving(said)
+        check_save_arguments(said)
         if not safe_serialization:
             raise InputError("safe_serialization is False, and no pickle is written here: leave it out")
-        truth("is_main_process", is_main_process)
+        check_bool("is_main_process", is_main_process)
         if not is_main_process:
             return
         if own := [name for name in self.state_dict() if not name.startswith("network.")]:
             raise InputError(
-                f"this {type(self).__name__} has numbers that no file of its family holds ({several(own, 3)}): keep "
+                f"this {type(self).__name__} has numbers that no file of its family holds ({join_names(own, 3)}): keep "
                 "state_dict()"
             )
-        folder, loaded = path_of(save_directory), self.as_set().loaded
+        folder, loaded = path_of(save_directory), self.current_model().loaded
         words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
         save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
 
@@ -278,15 +278,15 @@ class PreTrainedModel(Parts):
         if loaded.module.onlooker is not None:
             raise InputError("this model is edited here, and would be resized for good: do it outside the block")
         if new_num_tokens is not None:
-            count("new_num_tokens", rows := plain_number(new_num_tokens))
+            check_count("new_num_tokens", rows := plain_number(new_num_tokens))
         if pad_to_multiple_of is not None:
-            count("pad_to_multiple_of", multiple := plain_number(pad_to_multiple_of))
+            check_count("pad_to_multiple_of", multiple := plain_number(pad_to_multiple_of))
             rows += -rows % multiple
         if not mean_resizing:
             raise InputError("mean_resizing is False, and new rows are the mean of the old ones here: leave it out")
         if loaded.config.decoder is not None and loaded.config.decoder.source_vocab_size:
             raise InputError("this model has a vocabulary for each of its halves: neither can be resized")
-        module = loaded.module.real("resizing")
+        module = loaded.module.require_float("resizing")
         if rows != loaded.config.vocab_size:
             config = loaded.config.replace(vocab_size=rows)  # asked first: it may refuse
             resize_vocabulary(module, loaded.config.vocab_size, rows)

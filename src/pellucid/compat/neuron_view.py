@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 from pellucid.compat.attention import Page, answer, theme
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, join_names
 from pellucid.machine import no_grad
 from pellucid.model import Model, load
 from pellucid.trace import Trace, resolve
 from pellucid.trace.record import kept_names
 from pellucid.view import View, view
 
-ALIKE = 1e-3
+TOLERANCE = 1e-3
 """So far apart may the numbers of the same model be, in the reference and here."""
 
 
@@ -40,7 +40,7 @@ def show(
     """
     if not sentence_a:
         raise InputError("sentence_a is empty: there is nothing to show")
-    ours = _opened(model)
+    ours = _open_model(model)
     family = ours.config.family
     if model_type is not None and model_type != family:
         raise InputError(
@@ -55,7 +55,7 @@ def show(
     return answer(page, html_action)
 
 
-def _opened(model: Any) -> Model:
+def _open_model(model: Any) -> Model:
     """The model itself, or opened here by its name."""
     model = getattr(model, "pellucid", model)
     if isinstance(model, Model):
@@ -81,16 +81,16 @@ def _check_numbers(theirs: torch.nn.Module, trace: Trace, last: str) -> None:
     if trace.rows[0].target_ids:
         given["decoder_input_ids"] = torch.tensor([trace.rows[0].target_ids], device="cpu")
     place = next(theirs.parameters())
-    learning = [part for part in theirs.modules() if part.training]
+    training_modules = [part for part in theirs.modules() if part.training]
     theirs.eval()
     try:
         output = theirs(**{name: ids.to(place.device) for name, ids in given.items()}, output_hidden_states=True)
     finally:
-        for part in learning:  # each its own: some parts may be frozen
+        for part in training_modules:  # each its own: some parts may be frozen
             part.training = True
     states = getattr(output, "decoder_hidden_states", None) or output.hidden_states
     found, wanted = states[-1].float().cpu(), trace[last].float().cpu()
-    near_enough = ALIKE if place.dtype in (torch.float32, torch.float64) else 50 * ALIKE
+    near_enough = TOLERANCE if place.dtype in (torch.float32, torch.float64) else 50 * TOLERANCE
     if found.shape != wanted.shape or (found - wanted).abs().max() > near_enough * wanted.abs().max():
         raise InputError(
             f"this {type(theirs).__name__} computes other numbers than what lies in {trace.model}, so it was changed "
@@ -106,6 +106,6 @@ def _check_tokens(tokenizer: Any, trace: Trace, text: str) -> None:
     starts = range(len(trace.tokens) - len(wanted) + 1)
     if not any(trace.tokens[start : start + len(wanted)] == wanted for start in starts):
         raise InputError(
-            f"this tokenizer splits the text into {several(wanted)}, and the model's own into {several(trace.tokens)}: "
+            f"this tokenizer splits the text into {join_names(wanted)}, and the model's own into {join_names(trace.tokens)}: "
             "leave it out, or give the model that it belongs to"
         )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pellucid.config import CausalLM, Config, QuestionAnswering, SequenceToSequenceLM
-from pellucid.config.checks import choice
+from pellucid.config.checks import check_choice
 from pellucid.errors import InputError
 
 
@@ -44,27 +44,27 @@ class ModelOutput(dict[str, Any]):
         return ModelOutput, ({name: self.get(name) for name in self.__dict__["names"]},)
 
 
-def ordered(
-    config: Config, found: Mapping[str, Tensor], seen: Mapping[str, tuple[Tensor, ...]], loss: Tensor | None
+def ordered_outputs(
+    config: Config, outputs: Mapping[str, Tensor], recorded: Mapping[str, tuple[Tensor, ...]], loss: Tensor | None
 ) -> dict[str, Any]:
-    """Everything that a pass gave, in the reference's order.  seen: what was asked to be seen, layer by layer."""
-    logits = found.get("logits")
+    """Everything that a pass gave, in the reference's order.  recorded: what was asked to be seen, layer by layer."""
+    logits = outputs.get("logits")
     if logits is None:
-        first = {"last_hidden_state": found["last_hidden_state"], "pooler_output": found.get("pooler_output")}
+        first = {"last_hidden_state": outputs["last_hidden_state"], "pooler_output": outputs.get("pooler_output")}
     elif isinstance(config.head, QuestionAnswering):
         first = {"loss": loss, "start_logits": logits[..., 0], "end_logits": logits[..., 1]}
     else:
         first = {"loss": loss, "logits": logits}
     if config.kind != "encoder-decoder":
-        return first | {"hidden_states": seen.get("hidden_states"), "attentions": seen.get("attentions")}
+        return first | {"hidden_states": recorded.get("hidden_states"), "attentions": recorded.get("attentions")}
     first.pop("pooler_output", None)
     names = ("decoder_hidden_states", "decoder_attentions", "cross_attentions", "encoder_last_hidden_state")
-    behind = {name: seen.get(name) for name in (*names, "encoder_hidden_states", "encoder_attentions")}
-    return first | behind | {"encoder_last_hidden_state": found["encoder_last_hidden_state"]}
+    behind = {name: recorded.get(name) for name in (*names, "encoder_hidden_states", "encoder_attentions")}
+    return first | behind | {"encoder_last_hidden_state": outputs["encoder_last_hidden_state"]}
 
 
 def loss_of(
-    config: Config, logits: Tensor, labels: Tensor, problem: str | None = None, items: Tensor | int | None = None
+    config: Config, logits: Tensor, labels: Tensor, problem: str | None = None, num_items: Tensor | int | None = None
 ) -> Tensor:
     """How far the logits are from the labels, as the reference measures it for this head; one number.
 
@@ -72,53 +72,57 @@ def loss_of(
         real numbers for regression and for several labels at once; Int[Tensor, "batch 2"] for where answers start and
         end, of which a place behind the text does not count.
     problem: what a text's labels are, see `problem_of`.
-    items: of how many labels these are a part, over all of which the mean is; None for these alone.
+    num_items: of how many labels these are a part, over all of which the mean is; None for these alone.
     """
-    over = "mean" if items is None else "sum"
+    over = "mean" if num_items is None else "sum"
     per_text = config.head is not None and config.head.per == "text"
-    loss = _of_text(logits, labels, problem, over) if per_text else _of_tokens(config, logits, labels, over)
-    return loss if items is None else loss / items
+    loss = _text_loss(logits, labels, problem, over) if per_text else _token_loss(config, logits, labels, over)
+    return loss if num_items is None else loss / num_items
 
 
-def check_labels(config: Config, labels: object, read: object) -> None:
-    """Refuses what no loss is made of.  read: the ids of the pass."""
+def check_labels(config: Config, labels: object, input_ids: object) -> None:
+    """Refuses what no loss is made of.  input_ids: the ids of the pass."""
     if not isinstance(labels, Tensor):
         raise InputError(f"labels are {type(labels).__name__}, expected a tensor")
     if isinstance(config.head, CausalLM | SequenceToSequenceLM) and labels.dim() != 2:
         raise InputError(f"labels have the shape {list(labels.shape)}, expected [batch, seq]: one for each token")
-    if isinstance(config.head, SequenceToSequenceLM) and isinstance(read, Tensor) and len(labels) != len(read):
-        shapes = f"labels have the shape {list(labels.shape)} and input_ids {list(read.shape)}"
+    if (
+        isinstance(config.head, SequenceToSequenceLM)
+        and isinstance(input_ids, Tensor)
+        and len(labels) != len(input_ids)
+    ):
+        shapes = f"labels have the shape {list(labels.shape)} and input_ids {list(input_ids.shape)}"
         raise InputError(f"{shapes}: give one row of each for every text")
 
 
-def problem_of(logits: Tensor, labels: Tensor, said: str | None = None) -> str:
+def problem_type(logits: Tensor, labels: Tensor, requested: str | None = None) -> str:
     """What a text's labels are: "regression" or one of two kinds of classes, as is said, or as fits."""
     kinds = ("regression", "single_label_classification", "multi_label_classification")
-    problem = said or kinds[0 if logits.shape[-1] == 1 else 2 if labels.is_floating_point() else 1]
-    choice("problem_type", problem, kinds)
+    problem = requested or kinds[0 if logits.shape[-1] == 1 else 2 if labels.is_floating_point() else 1]
+    check_choice("problem_type", problem, kinds)
     return problem
 
 
-def _of_text(logits: Tensor, labels: Tensor, said: str | None, over: str) -> Tensor:
-    problem = problem_of(logits, labels, said)
+def _text_loss(logits: Tensor, labels: Tensor, requested: str | None, reduction: str) -> Tensor:
+    problem = problem_type(logits, labels, requested)
     if problem == "regression":
-        return functional.mse_loss(logits.squeeze(), _real(labels.squeeze(), logits), reduction=over)
+        return functional.mse_loss(logits.squeeze(), _float_labels(labels.squeeze(), logits), reduction=reduction)
     if problem == "single_label_classification":
-        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1), reduction=over)
-    return functional.binary_cross_entropy_with_logits(logits, _real(labels, logits), reduction=over)
+        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1), reduction=reduction)
+    return functional.binary_cross_entropy_with_logits(logits, _float_labels(labels, logits), reduction=reduction)
 
 
-def _real(labels: Tensor, logits: Tensor) -> Tensor:
+def _float_labels(labels: Tensor, logits: Tensor) -> Tensor:
     """Labels as they are compared with logits: real ones are not narrowed, and the loss is as wide as they are."""
     return labels if labels.is_floating_point() else labels.to(logits.dtype)
 
 
-def _of_tokens(config: Config, logits: Tensor, labels: Tensor, over: str) -> Tensor:
+def _token_loss(config: Config, logits: Tensor, labels: Tensor, reduction: str) -> Tensor:
     if isinstance(config.head, QuestionAnswering):
         length = logits.shape[1]
         places = labels.clamp(0, length)
         each = [
-            functional.cross_entropy(logits[..., i], places[:, i], ignore_index=length, reduction=over)
+            functional.cross_entropy(logits[..., i], places[:, i], ignore_index=length, reduction=reduction)
             for i in range(2)
         ]
         return (each[0] + each[1]) / 2
@@ -129,4 +133,4 @@ def _of_tokens(config: Config, logits: Tensor, labels: Tensor, over: str) -> Ten
     if labels.numel() != math.prod(logits.shape[:-1]):
         shapes = f"{list(labels.shape)} for logits of {list(logits.shape[:-1])} tokens"
         raise InputError(f"labels have the shape {shapes}: expected one for each token")
-    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction=over)
+    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction=reduction)

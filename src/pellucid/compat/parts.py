@@ -7,18 +7,18 @@ from typing import Any, ClassVar, cast
 from torch import Tensor, nn
 
 from pellucid.blocks.hooks import is_written_in
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.network import check_network
-from pellucid.compat.arguments import lacking
+from pellucid.compat.arguments import missing_attribute_error
 from pellucid.compat.config import PretrainedConfig
-from pellucid.compat.generation_config import IDS, told
+from pellucid.compat.generation_config import TOKEN_IDS, settings_to_save
 from pellucid.errors import InputError
 from pellucid.model import Model
 from pellucid.models import count as numbers_in
 
 _OWN = ("network", "pellucid", "config", "generation_config")
 
-_ELSEWHERE = {
+_ALTERNATIVES = {
     "gradient_checkpointing_enable": ": every pass keeps what its gradients need; smaller batches need less memory",
     "set_attn_implementation": ": pass attn_implementation to from_pretrained",
     "get_encoder": ": AutoModel.from_pretrained opens the body, and its parts stand in .network",
@@ -28,7 +28,7 @@ _ELSEWHERE = {
 """Names of the reference's that are none here, each with what does that."""
 
 
-_AS_WIDE = (nn.Dropout, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softmax, nn.LayerNorm)
+_WIDTH_PRESERVING = (nn.Dropout, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softmax, nn.LayerNorm)
 """What gives as many numbers as it reads."""
 
 
@@ -40,32 +40,32 @@ class _Body(nn.ModuleDict):
         )
 
 
-def spoken(model: Model) -> Names:
+def tensor_names(model: Model) -> TensorNames:
     """How the files of a model's family and head call its tensors."""
     config, family = model.config, model.loaded.family
     return family.names_with(family.page(config.head), lambda: config)
 
 
-def maps_of_head(model: Model) -> dict[str, str]:
+def head_linears(model: Model) -> dict[str, str]:
     """The linear maps of a head by the reference's names for them, each with its path in the network, such as
     `{"classifier": "head.classifier"}`; only those that stand in no part of the head in the reference."""
-    names = spoken(model)
+    names = tensor_names(model)
     found: dict[str, str] = {}
     for path, part in model.module.named_modules():
         if path.startswith("head.") and isinstance(part, nn.Linear):
-            theirs = names.theirs(f"{path}.weight", prefixed=True).theirs.removesuffix(".weight")
+            theirs = names.location_of(f"{path}.weight", prefixed=True).tensor_name.removesuffix(".weight")
             found |= {} if "." in theirs else {theirs: path}
     return found
 
 
-def width_of(part: Any, side: str = "out_features") -> int | None:
+def feature_count(part: Any, side: str = "out_features") -> int | None:
     """How many numbers a part gives, a map or a plain chain that ends in one; None where that is not to be seen.
 
     side: "in_features" for how many it reads, of a map alone.
     """
     if isinstance(part, nn.Sequential) and side == "out_features":
         for one in reversed(part):
-            if (found := width_of(one)) is not None or not isinstance(one, _AS_WIDE):
+            if (found := feature_count(one)) is not None or not isinstance(one, _WIDTH_PRESERVING):
                 return found
     width = getattr(part, side, None)
     return width if isinstance(width, int) else None
@@ -96,7 +96,7 @@ class Parts(nn.Module):
         """Its facts by the reference's keys; its labels follow a head that was set to another part."""
         if "config" not in vars(self):
             raise AttributeError("config")
-        self.heed_head()
+        self.sync_labels()
         return vars(self)["config"]
 
     @config.setter
@@ -145,9 +145,9 @@ class Parts(nn.Module):
         if name in _OWN or name.startswith("_") or "maps" not in vars(self) or not (is_part or value is None):
             super().__setattr__(name, cast(Any, value))
         elif name in self.maps:
-            self._set_map(name, value)
-        elif (is_part and self._runs_ours) or (value is None and name in self._names_of_parts()):
-            raise InputError(self._unheard(name))
+            self._set_head_linear(name, value)
+        elif (is_part and self._uses_our_forward) or (value is None and name in self._part_names()):
+            raise InputError(self._unused_part_message(name))
         else:
             super().__setattr__(name, cast(Any, value))
 
@@ -155,11 +155,11 @@ class Parts(nn.Module):
         """What was pickled before there were `maps` gets them."""
         super().__setstate__(state)
         if "pellucid" in vars(self) and "maps" not in vars(self):
-            self._name_parts()
+            self._register_parts()
 
-    def _name_parts(self) -> None:
+    def _register_parts(self) -> None:
         self.name_or_path = self.config.name_or_path  # where PEFT looks for it
-        self.maps = maps_of_head(self.pellucid)
+        self.maps = head_linears(self.pellucid)
         self.register_load_state_dict_pre_hook(read_by_family)
 
     def __delattr__(self, name: str) -> None:
@@ -167,20 +167,20 @@ class Parts(nn.Module):
             super().__delattr__(name)
         else:
             getattr(self, name)  # says where there is none
-            delattr(*self._owner(name))
+            delattr(*self._parent_and_name(name))
 
     @property
-    def _runs_ours(self) -> bool:
+    def _uses_our_forward(self) -> bool:
         """Whether a pass is ours, which hears of no further part; a subclass, or this one, may have another. What
         accelerate and PyTorch hang about ours, such as autocast, is none."""
         return is_written_in(vars(self).get("forward", type(self).forward), "pellucid", "accelerate", "torch")
 
-    def _owner(self, name: str) -> tuple[nn.Module, str]:
+    def _parent_and_name(self, name: str) -> tuple[nn.Module, str]:
         """The part of the network in which a map of the head stands, and by which name."""
         path, _, last = self.maps[name].rpartition(".")
         return self.network.get_submodule(path), last
 
-    def _map(self, name: str) -> nn.Module:
+    def _head_linear(self, name: str) -> nn.Module:
         """A map of the head. Raises AttributeError where somebody took it away."""
         part: Any = self.network
         for step in self.maps[name].split("."):
@@ -189,73 +189,73 @@ class Parts(nn.Module):
             raise AttributeError(f"{name} was taken away from this {type(self).__name__}: set it to another part first")
         return part
 
-    def _set_map(self, name: str, value: Any) -> None:
+    def _set_head_linear(self, name: str, value: Any) -> None:
         """Puts a module in place of a map of the head, and tells at once where no file of the family can hold it."""
         if not isinstance(value, nn.Module):
             kind = "None" if value is None else type(value).__name__
             raise InputError(f"{name} is {kind}, expected a module, such as nn.Linear: AutoModel opens the body alone")
-        self.pellucid.loaded.module.real("setting a part")
-        owner, last = self._owner(name)
-        reads, given = width_of(getattr(owner, last, None), "in_features"), width_of(value, "in_features")
+        self.pellucid.loaded.module.require_float("setting a part")
+        owner, last = self._parent_and_name(name)
+        reads, given = feature_count(getattr(owner, last, None), "in_features"), feature_count(value, "in_features")
         if None not in (reads, given) and reads != given:
             raise InputError(f"{name} reads {given} numbers, and what comes before it gives {reads}: give it as many")
         setattr(owner, last, value)
-        self.heed_head()
+        self.sync_labels()
         try:
-            check_network(self.as_set().loaded, "saved")
+            check_network(self.current_model().loaded, "saved")
         except InputError as error:
             ways = "; config.tie_word_embeddings = False says that it is no more" if "one table" in str(error) else ""
-            if self._head_of_labels() is not None and width_of(value) is None:
+            if self._label_head() is not None and feature_count(value) is None:
                 ways = "; how many labels it gives is not seen: set model.num_labels"
             warnings.warn(f"{name} answers and learns as set, but keep state_dict(): {error}{ways}", stacklevel=3)
 
-    def _head_of_labels(self) -> nn.Module | None:
+    def _label_head(self) -> nn.Module | None:
         head = self.pellucid.config.head
         return getattr(self.network, "head", None) if head is not None and head.answers == "labels" else None
 
-    def heed_head(self) -> None:
+    def sync_labels(self) -> None:
         """Makes the labels as many as the head gives, which may have been set to another part; where that is not to be
         seen, as many as the config says."""
-        if (head := self._head_of_labels()) is None:
+        if (head := self._label_head()) is None:
             return
         config: PretrainedConfig = vars(self)["config"]
         loaded, last = self.pellucid.loaded, getattr(head, "classifier", None)
-        number = width_of(last) or config.num_labels
+        number = feature_count(last) or config.num_labels
         if last is not None and number != len(loaded.config.labels):
             config.num_labels = number
-            labels = config.read(loaded.config.head).labels
+            labels = config.to_config(loaded.config.head).labels
             self.pellucid = Model(replace(loaded, config=loaded.config.replace(labels=labels), source=None))
 
-    def as_set(self) -> Model:
+    def current_model(self) -> Model:
         """`pellucid` with what was set since in `config` (labels, ids of tokens, what changes no number of a pass) and
         in `generation_config`, and with as many labels as its head gives by now."""
-        self.heed_head()
+        self.sync_labels()
         loaded = self.pellucid.loaded
-        said = self.config.read(loaded.config.head)
+        said = self.config.to_config(loaded.config.head)
         labels = said.labels if len(said.labels) == len(loaded.config.labels) else loaded.config.labels
-        facts: dict[str, Any] = {name: getattr(said, name) for name in IDS}
+        facts: dict[str, Any] = {name: getattr(said, name) for name in TOKEN_IDS}
         last = self.get_output_embeddings()
         if last is not None and getattr(last, "weight", None) is not getattr(self.get_input_embeddings(), "weight", 0):
             facts["tie_word_embeddings"] = said.tie_word_embeddings and loaded.config.tie_word_embeddings
         config = loaded.config.replace(labels=labels, inert=said.inert, **facts)
-        return self.pellucid.saying(config, told(loaded, self.generation_config))
+        return self.pellucid.saying(config, settings_to_save(loaded, self.generation_config))
 
-    def _names_of_parts(self) -> set[str]:
+    def _part_names(self) -> set[str]:
         """The parts of the network, and the first words of what the reference calls them."""
-        names = spoken(self.pellucid)
+        names = tensor_names(self.pellucid)
         known = {name for name, _ in self.network.named_children()}
         for row in (*names.body, *names.head):
             known.add(row[0].partition(".")[0])
         return known | {names.prefix.partition(".")[0]}
 
-    def _unheard(self, name: str) -> str:
+    def _unused_part_message(self, name: str) -> str:
         """What to do where a part is set that no pass would ask."""
         ways = [f"{one!r}, which is .network.{path}" for one, path in self.maps.items()]
         if getattr(self.network, "head", None) is not None and not ways:
             last = "decoder" if hasattr(self.network.head, "decoder") else "classifier"
             ways = [f".network.head.{last}"]
         known = " or ".join(ways)
-        if known and self._head_of_labels() is not None:
+        if known and self._label_head() is not None:
             known += ", or open the model with from_pretrained(..., num_labels=7) for another number of labels"
         return (
             f"{name!r} cannot be set to another part, since no pass would ask it: the parts of this "
@@ -269,12 +269,12 @@ class Parts(nn.Module):
             if name.startswith("_") or name in (*_OWN, "maps"):
                 raise
             if name in vars(self).get("maps", ()):
-                return self._map(name)
+                return self._head_linear(name)
             elsewhere = ": its parts stand in .network, and what else it can do in .pellucid"
             known = [one for one in dir(type(self)) if one != name and not one.startswith("_")]
-            if name in _ELSEWHERE:
-                known, elsewhere = [], _ELSEWHERE[name]
-            raise lacking(f"this {type(self).__name__}", name, known, elsewhere) from None
+            if name in _ALTERNATIVES:
+                known, elsewhere = [], _ALTERNATIVES[name]
+            raise missing_attribute_error(f"this {type(self).__name__}", name, known, elsewhere) from None
 
 
 def read_by_family(model: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -283,10 +283,10 @@ def read_by_family(model: nn.Module, state: dict[str, Any], prefix: str, *_: Any
     own = [name for name in state if name.startswith(prefix)]
     if any(name.startswith(f"{prefix}network.") for name in own):
         return
-    names = spoken(model.pellucid)
+    names = tensor_names(model.pellucid)
     for name in own:
-        found = names.ours(name.removeprefix(prefix))
+        found = names.parameters_of(name.removeprefix(prefix))
         if not found or not isinstance(state[name], Tensor):
             continue
         numbers = state.pop(name)
-        state.update({f"{prefix}network.{ours}": place.take(numbers) for ours, place in found.items()})
+        state.update({f"{prefix}network.{ours}": place.extract(numbers) for ours, place in found.items()})

@@ -11,33 +11,40 @@ from typing import Any
 
 import torch
 
-from pellucid.compat.arguments import PLACE, followed, placed, warn_of_code
+from pellucid.compat.arguments import HUB_ARGUMENTS, resolve_device, warn_of_remote_code, without_unsupported
 from pellucid.compat.model import PreTrainedModel
-from pellucid.compat.pipeline_call import COMMON, Asked
-from pellucid.compat.pipeline_continuing import Continued
-from pellucid.compat.pipeline_reading import Classified, Features, Filled, Judged, Read, Tagged
-from pellucid.compat.pipeline_writing import Rewritten
+from pellucid.compat.pipeline_call import COMMON, PipelineCall
+from pellucid.compat.pipeline_continuing import TextGenerationCall
+from pellucid.compat.pipeline_reading import (
+    FeatureExtractionCall,
+    FillMaskCall,
+    QuestionAnsweringCall,
+    TextClassificationCall,
+    TokenClassificationCall,
+    ZeroShotCall,
+)
+from pellucid.compat.pipeline_writing import Text2TextCall
 from pellucid.compat.tokenizer import AutoTokenizer
-from pellucid.config.checks import is_several, is_word, kept, one_value, unwrapped
-from pellucid.errors import InputError, near, several
+from pellucid.config.checks import check_single_value, is_list_like, is_one_of, materialize_iterators, unwrap_arrow
+from pellucid.errors import InputError, did_you_mean, join_names
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
 from pellucid.pipeline import pipeline as task_of
-from pellucid.tasks.names import named
+from pellucid.tasks.names import find_task
 from pellucid.tasks.task_settings import params_of
 from pellucid.text import Tokenizer
 
-_ASKED: dict[str, type[Asked]] = {
-    "text-classification": Classified,
-    "token-classification": Tagged,
-    "question-answering": Read,
-    "fill-mask": Filled,
-    "zero-shot-classification": Judged,
-    "feature-extraction": Features,
-    "text-generation": Continued,
-    "text2text-generation": Rewritten,
-    "summarization": Rewritten,
-    "translation": Rewritten,
+_CALL_CLASSES: dict[str, type[PipelineCall]] = {
+    "text-classification": TextClassificationCall,
+    "token-classification": TokenClassificationCall,
+    "question-answering": QuestionAnsweringCall,
+    "fill-mask": FillMaskCall,
+    "zero-shot-classification": ZeroShotCall,
+    "feature-extraction": FeatureExtractionCall,
+    "text-generation": TextGenerationCall,
+    "text2text-generation": Text2TextCall,
+    "summarization": Text2TextCall,
+    "translation": Text2TextCall,
 }
 
 _BY_HEAD = {
@@ -81,56 +88,56 @@ def pipeline(
 
     Raises InputError for an unknown task or option; what `pellucid.load` raises.
     """
-    warn_of_code(options)
-    place = _place(options)
-    own = _as_set(model) if isinstance(model, PreTrainedModel) else model
+    warn_of_remote_code(options)
+    place = _pop_load_options(options)
+    own = _current_model(model) if isinstance(model, PreTrainedModel) else model
     kinds = dtype, torch_dtype, place.pop("dtype", None), place.pop("torch_dtype", None)
     kind = next((one for one in kinds if one is not None), None)
     how: dict[str, Any] = {
-        "device": placed("device", device, "auto"),
-        "dtype": "checkpoint" if is_word(kind, "auto") else kind,
+        "device": resolve_device("device", device, "auto"),
+        "dtype": "checkpoint" if is_one_of(kind, "auto") else kind,
     }
     if task is None:
-        own = _opened(own, how | place)
+        own = _require_model(own, how | place)
         task = task_by_head(own)
-    fixed = _kind(named(task)[0].name).fixed
-    own = _USUAL.get(named(task)[0].name) if own is None else own
+    fixed = _find_call_class(find_task(task)[0].name).fixed_options
+    own = _DEFAULT_MODELS.get(find_task(task)[0].name) if own is None else own
     same = tokenizer is None or tokenizer is model or (isinstance(tokenizer, str | os.PathLike) and tokenizer == model)
-    words = None if same else _words(tokenizer)
+    words = None if same else _as_tokenizer(tokenizer)
     if words is not None and isinstance(own, Model):  # which may have come without one
         own = own.reading(words.pellucid)
     made = task_of(task, own, **({} if isinstance(own, Model) else how | place), **fixed)
     said = {name: value for name, value in options.items() if name not in COMMON}
-    words = _words(made.model.loaded.words) if words is None else words
+    words = _as_tokenizer(made.model.loaded.required_tokenizer) if words is None else words
     return Pipeline(task, made, said, words, model if isinstance(model, PreTrainedModel) else None)
 
 
-_USUAL = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
+_DEFAULT_MODELS = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
 """Whom the reference asks by default, where pellucid asks somebody else: code that moves here gets the same numbers."""
 
 
-def _place(options: dict[str, Any]) -> dict[str, Any]:
+def _pop_load_options(options: dict[str, Any]) -> dict[str, Any]:
     """What says where a model lies, and of `model_kwargs` its dtype as well; taken out of the options.
 
     Raises InputError for others of `model_kwargs`, which would be heeded nowhere.
     """
     more = dict(options.pop("model_kwargs", None) or {})
-    known = [name for name in PLACE if name != "cache_dir"]
+    known = [name for name in HUB_ARGUMENTS if name != "cache_dir"]
     if strange := [name for name in more if name not in (*known, "dtype", "torch_dtype")]:
         raise InputError(
-            f"model_kwargs hold {several(strange)}, which this pipeline does not heed: open the model with "
+            f"model_kwargs hold {join_names(strange)}, which this pipeline does not heed: open the model with "
             "AutoModel.from_pretrained and its kin, and pass that"
         )
     return more | {name: options.pop(name) for name in known if name in options}
 
 
-def _as_set(network: PreTrainedModel) -> Model:
+def _current_model(network: PreTrainedModel) -> Model:
     """A model as it is set by now. Raises InputError for a `forward` of its own."""
     network.check_forward("a pipeline")
-    return network.as_set()
+    return network.current_model()
 
 
-def _opened(model: Any, how: Mapping[str, Any]) -> Model:
+def _require_model(model: Any, how: Mapping[str, Any]) -> Model:
     if model is None:
         raise InputError("neither a task nor a model was given: pipeline('sentiment-analysis'), or pipeline(model=...)")
     return model if isinstance(model, Model) else load(model, **how)
@@ -159,20 +166,20 @@ class Pipeline:
         tokenizer: AutoTokenizer,
         network: PreTrainedModel | None = None,
     ) -> None:
-        self.task, self.tokenizer, self._task, self._network = _full_name(task, made), tokenizer, made, network
-        self._asked = _kind(made.task)
-        self._options = kept(self._known(options))
+        self.task, self.tokenizer, self._task, self._network = _full_task_name(task, made), tokenizer, made, network
+        self._call_class = _find_call_class(made.task)
+        self._options = materialize_iterators(self._check_options(options))
 
     @property
     def model(self) -> Model:
-        return self._made.model
+        return self._current_task.model
 
     @property
-    def _made(self) -> Task:
+    def _current_task(self) -> Task:
         """The task with the model and the tokenizer as they are set by now."""
         model, words = self._task.model, self.tokenizer.pellucid
         if self._network is not None:
-            model = _as_set(self._network)
+            model = _current_model(self._network)
         if model.tokenizer is not words:
             model = model.reading(words)
         if model.loaded != self._task.model.loaded:
@@ -186,55 +193,55 @@ class Pipeline:
     def __call__(self, *inputs: Any, **call: Any) -> Any:
         """The answer to one item, a list of those to a list; an iterator for a generator or a dataset."""
         call = {name: value for name, value in call.items() if name not in COMMON}
-        given, call = self._asked.given(inputs, call)
-        asked = self._asked(self.task, self.model, self._options, self._known(call))
-        if is_several(given) and not isinstance(given, list | tuple):
-            return self._answers(asked, unwrapped(given))
-        many = isinstance(given, list) and not asked.single(given)
+        given, call = self._call_class.split_inputs(inputs, call)
+        asked = self._call_class(self.task, self.model, self._options, self._check_options(call))
+        if is_list_like(given) and not isinstance(given, list | tuple):
+            return self._answers(asked, unwrap_arrow(given))
+        many = isinstance(given, list) and not asked.is_single_item(given)
         found = list(self._answers(asked, given if many else [given]))
-        return asked.whole(found, given) if many else asked.alone(found[0], given)
+        return asked.format_list(found, given) if many else asked.format_single(found[0], given)
 
-    def _answers(self, asked: Asked, items: Iterable[Any]) -> Iterator[Any]:
+    def _answers(self, asked: PipelineCall, items: Iterable[Any]) -> Iterator[Any]:
         """The answers one after the other, each in the reference's shape."""
         items, given = itertools.tee(items)
         try:
-            for some, options in asked.rounds(items):
-                for answer in self._made.many(some, progress=False, **options):
-                    yield asked.shape(answer, next(given))
+            for some, options in asked.item_groups(items):
+                for answer in self._current_task.many(some, progress=False, **options):
+                    yield asked.format_answer(answer, next(given))
         except InputError as error:
-            raise asked.told(error) from error.__cause__
+            raise asked.rephrase_error(error) from error.__cause__
 
-    def _known(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options that are followed; InputError for what is no option, or is said in another way here."""
-        known, elsewhere = self._asked.names(), self._asked.unfollowed
+        known, elsewhere = self._call_class.argument_names(), self._call_class.unsupported
         elsewhere = {name: one for name, one in elsewhere.items() if name not in known}
         for name in options:
             if name not in known and name not in elsewhere:
-                hint = near(name, [*known, *elsewhere]) or f": it has {several(known, 12)}"
+                hint = did_you_mean(name, [*known, *elsewhere]) or f": it has {join_names(known, 12)}"
                 raise InputError(f"{self.task} has no option {name!r}{hint}")
-            if name not in _FURTHER:
-                one_value(name, options[name])
-        return followed(options, elsewhere)
+            if name not in _LIST_ARGUMENTS:
+                check_single_value(name, options[name])
+        return without_unsupported(options, elsewhere)
 
 
-_FURTHER = "candidate_labels targets ignore_labels eos_token_id function_to_apply".split()
+_LIST_ARGUMENTS = "candidate_labels targets ignore_labels eos_token_id function_to_apply".split()
 """Arguments that may hold several values, in an array too, or whose own check says more."""
 
 
-def _kind(task: str) -> type[Asked]:
-    if task not in _ASKED:
+def _find_call_class(task: str) -> type[PipelineCall]:
+    if task not in _CALL_CLASSES:
         raise InputError(f"the reference has no task {task!r}: ask pellucid.pipeline")
-    return _ASKED[task]
+    return _CALL_CLASSES[task]
 
 
-def _full_name(task: str, made: Task) -> str:
+def _full_task_name(task: str, made: Task) -> str:
     """The name under which a checkpoint tells of this task; of "translation", the first pair that it tells of."""
     if task != "translation":
         return task if task.startswith("translation_") else made.task
     return next((name for name in params_of(made.model.loaded) if name.startswith("translation")), task)
 
 
-def _words(tokenizer: Any) -> AutoTokenizer:
+def _as_tokenizer(tokenizer: Any) -> AutoTokenizer:
     if isinstance(tokenizer, str | os.PathLike):
         return AutoTokenizer.from_pretrained(tokenizer)
     if isinstance(tokenizer, AutoTokenizer):

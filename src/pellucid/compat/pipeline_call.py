@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from pellucid.compat.arguments import Unfollowed
-from pellucid.errors import InputError, near
+from pellucid.compat.arguments import UnsupportedArguments
+from pellucid.errors import InputError, did_you_mean
 from pellucid.model import Model
 from pellucid.text import Tokenizer
 
@@ -21,58 +21,61 @@ UNBOUNDED = 1_000_000
 SHORTER = "tokenizer=AutoTokenizer.from_pretrained(NAME, model_max_length=...)"
 """What asks for long texts to be cut, where this reference has no other argument for it."""
 
-Round = tuple[Iterable[Any], dict[str, Any]]
+ItemGroup = tuple[Iterable[Any], dict[str, Any]]
 
 
-class Asked:
+class PipelineCall:
     """One call of a pipeline.
 
     task: its full name.  takes: the names of its arguments.
-    said: all arguments, those of the pipeline under those of the call; the former alone are `made`, the latter `call`.
+    arguments: all arguments, those of the pipeline under those of the call; the former alone are `pipeline_arguments`, the latter `call_arguments`.
     """
 
     takes: ClassVar[str] = ""
-    named: ClassVar[str] = "inputs"
+    input_argument: ClassVar[str] = "inputs"
     """What the things that are asked about are called, where they are given by name."""
-    cleared: ClassVar[str] = ""
+    clearable_arguments: ClassVar[str] = ""
     """Arguments that None in a call clears; of all others it leaves what the pipeline was made with."""
-    cuts: ClassVar[str] = "truncation=True"
+    truncation_advice: ClassVar[str] = "truncation=True"
     """What asks for long texts to be cut."""
-    fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
+    fixed_options: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
     """Options of our task that stand from the beginning."""
-    unfollowed: ClassVar[Unfollowed] = {
+    unsupported: ClassVar[UnsupportedArguments] = {
         "truncation_side": "pass tokenizer=AutoTokenizer.from_pretrained(NAME, truncation_side=...)"
     }
     """Arguments that are said in another way here."""
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
-        self.task, self.model, self.made, self.call = task, model, options, call
-        heard = {name: one for name, one in call.items() if one is not None or name in self.cleared.split()}
-        self.said: dict[str, Any] = {**options, **heard}
+        self.task, self.model, self.pipeline_arguments, self.call_arguments = task, model, options, call
+        heard = {name: one for name, one in call.items() if one is not None or name in self.clearable_arguments.split()}
+        self.arguments: dict[str, Any] = {**options, **heard}
 
     @property
-    def words(self) -> Tokenizer:
-        return self.model.loaded.words
+    def tokenizer(self) -> Tokenizer:
+        return self.model.loaded.required_tokenizer
 
     @classmethod
-    def names(cls) -> list[str]:
+    def argument_names(cls) -> list[str]:
         """Every argument that means something."""
         return cls.takes.split()
 
     @classmethod
-    def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def split_inputs(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """What was given, told apart from the arguments."""
-        if cls.named in call:
-            inputs, call = (*inputs, call[cls.named]), {key: one for key, one in call.items() if key != cls.named}
+        if cls.input_argument in call:
+            inputs, call = (
+                (*inputs, call[cls.input_argument]),
+                {key: one for key, one in call.items() if key != cls.input_argument},
+            )
         if len(inputs) != 1:
             raise InputError(f"{len(inputs)} things were given, expected one: a text, or a list of several")
         return inputs[0], call
 
-    def single(self, given: list[Any]) -> bool:
+    def is_single_item(self, given: list[Any]) -> bool:
         """Whether a list is one item."""
         return False
 
-    def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
+    def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
         """The items as our task takes them, with its options."""
         yield items, self.options()
 
@@ -80,24 +83,24 @@ class Asked:
         """The options of our task that give the reference's answer."""
         return {}
 
-    def shape(self, answer: Any, item: Any) -> Any:
+    def format_answer(self, answer: Any, item: Any) -> Any:
         """One answer of ours in the reference's shape."""
         return answer
 
-    def told(self, error: InputError) -> InputError:
+    def rephrase_error(self, error: InputError) -> InputError:
         """An error in the arguments of these pipelines, none of which is called `long`."""
         kept = list(itertools.takewhile(lambda part: getattr(part, "name", "") != "long", error.parts))
-        return InputError(*kept, self.cuts, " to cut it") if len(kept) < len(error.parts) else error
+        return InputError(*kept, self.truncation_advice, " to cut it") if len(kept) < len(error.parts) else error
 
-    def alone(self, found: Any, given: Any) -> Any:
+    def format_single(self, found: Any, given: Any) -> Any:
         """What answers one item."""
         return found
 
-    def whole(self, found: list[Any], given: list[Any]) -> Any:
+    def format_list(self, found: list[Any], given: list[Any]) -> Any:
         """What answers a list."""
         return found
 
-    def cut(self, truncation: Any, max_length: int | None) -> dict[str, Any]:
+    def truncation_options(self, truncation: Any, max_length: int | None) -> dict[str, Any]:
         """The rule for long texts. A greatest length alone asks for cutting, as in the reference's tokenizers.
 
         Where nothing is cut, this reference asks the model alone how much it reads, and no tokenizer.
@@ -105,18 +108,20 @@ class Asked:
         wanted = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
         return {"long": "truncate", "max_length": max_length} if wanted else {"max_length": UNBOUNDED}
 
-    def always_cut(self) -> dict[str, Any]:
+    def forced_truncation(self) -> dict[str, Any]:
         """The rule of what this reference cuts unasked, as the tokenizer says: in silence, so to no fewer tokens."""
-        own, most = self.words.model_max_length, self.model.config.longest
+        own, most = self.tokenizer.model_max_length, self.model.config.longest
         fits = own is not None and (most is None or own <= most)
         return {"long": "truncate"} if fits else {"max_length": UNBOUNDED}
 
-    def how(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    def tokenizer_arguments(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
         """An argument that is a dict of a tokenizer's arguments; InputError for those that are heeded nowhere."""
         given, known = said.get(name), ("truncation", "max_length", "padding")
         if given is not None and not isinstance(given, Mapping):
             raise InputError(f"{name} is {type(given).__name__}, expected a dict with truncation or max_length")
         for one in given or {}:
             if one not in known:
-                raise InputError(f"{name} holds {one!r}{near(str(one), known)}, and truncation and max_length are read")
+                raise InputError(
+                    f"{name} holds {one!r}{did_you_mean(str(one), known)}, and truncation and max_length are read"
+                )
         return dict(given or {})

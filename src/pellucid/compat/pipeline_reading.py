@@ -8,33 +8,35 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.compat.batch import without_empty_pair
-from pellucid.compat.pipeline_call import SHORTER, Asked, Round
-from pellucid.config.checks import count
+from pellucid.compat.pipeline_call import SHORTER, ItemGroup, PipelineCall
+from pellucid.config.checks import check_count
 from pellucid.errors import InputError, counted
 from pellucid.tasks.zero_shot import labels_of
 
 
-class Classified(Asked):
+class TextClassificationCall(PipelineCall):
     """Labels of texts: one for each, or with `top_k` a list; a text that was given alone gets its one in a list."""
 
     takes = "top_k return_all_scores function_to_apply truncation max_length"
-    cleared = "top_k truncation max_length"
+    clearable_arguments = "top_k truncation max_length"
 
-    def rounds(self, items: Iterable[Any]) -> Iterator[Round]:
+    def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
         pairs = (tuple(one[0]) if isinstance(one, list) and one and isinstance(one[0], list) else one for one in items)
         yield map(without_empty_pair, pairs), self.options()
 
     def options(self) -> dict[str, Any]:
-        if (most := self._most()[0]) is not None:
-            count("top_k", most, least=0)
-        function = self.said.get("function_to_apply")
+        if (most := self._label_limit()[0]) is not None:
+            check_count("top_k", most, least=0)
+        function = self.arguments.get("function_to_apply")
         applied = function.lower() if isinstance(function, str) else function
-        return {"function_to_apply": applied} | self.cut(self.said.get("truncation"), self.said.get("max_length"))
+        return {"function_to_apply": applied} | self.truncation_options(
+            self.arguments.get("truncation"), self.arguments.get("max_length")
+        )
 
-    def _most(self) -> tuple[Any, bool]:
+    def _label_limit(self) -> tuple[Any, bool]:
         """How many labels, None for all, and whether as a list, the likeliest first; a call has the last word."""
         most, listed, of_file = 1, False, self.model.config.inert.get("return_all_scores")
-        for said in (self.made, self.call):
+        for said in (self.pipeline_arguments, self.call_arguments):
             whole = said.get("return_all_scores")
             if "top_k" in said:
                 most, listed = said["top_k"], True
@@ -42,8 +44,8 @@ class Classified(Asked):
                 most = None if whole else 1
         return most, listed
 
-    def shape(self, answer: Any, item: Any) -> Any:
-        most, listed = self._most()
+    def format_answer(self, answer: Any, item: Any) -> Any:
+        most, listed = self._label_limit()
         if listed:
             return list(answer.all)[:most]
         if most is None:  # in the order of the labels
@@ -51,32 +53,32 @@ class Classified(Asked):
             return sorted(answer.all, key=lambda one: labels.index(one["label"]))
         return answer
 
-    def alone(self, found: Any, given: Any) -> Any:
-        return [found] if isinstance(given, str) and "top_k" not in self.call else found
+    def format_single(self, found: Any, given: Any) -> Any:
+        return [found] if isinstance(given, str) and "top_k" not in self.call_arguments else found
 
 
-class Tagged(Asked):
+class TokenClassificationCall(PipelineCall):
     """Tokens or entities, by the reference's guesses of words, and windows of which the longest entity wins."""
 
-    cuts = SHORTER
+    truncation_advice = SHORTER
     takes = "aggregation_strategy ignore_labels stride is_split_into_words delimiter grouped_entities ignore_subwords"
 
-    def single(self, given: list[Any]) -> bool:
-        return bool(self.said.get("is_split_into_words")) and not all(isinstance(one, list) for one in given)
+    def is_single_item(self, given: list[Any]) -> bool:
+        return bool(self.arguments.get("is_split_into_words")) and not all(isinstance(one, list) for one in given)
 
     def options(self) -> dict[str, Any]:
-        said, way, stride = self.said, self._strategy(), self.said.get("stride")
+        said, way, stride = self.arguments, self._strategy(), self.arguments.get("stride")
         if stride is not None and way == "none":
             raise InputError(f"stride is {stride!r} and nothing is grouped: pass an aggregation_strategy")
         windows = {"long": "windows", "stride": stride, "overlap": "longest"}
-        long = self.always_cut() if stride is None else windows
+        long = self.forced_truncation() if stride is None else windows
         names = ("is_split_into_words", "delimiter", "ignore_labels")
         own = {name: said[name] for name in names if said.get(name) is not None}
         return {"aggregation_strategy": way, "boundaries": "heuristic", "decoded": True} | long | own
 
     def _strategy(self) -> str:
         way = "none"
-        for said in (self.made, self.call):
+        for said in (self.pipeline_arguments, self.call_arguments):
             grouped, subwords = said.get("grouped_entities"), said.get("ignore_subwords")
             if grouped is not None or subwords is not None:
                 way = ("first" if subwords else "simple") if grouped else "none"
@@ -84,21 +86,21 @@ class Tagged(Asked):
                 way = str(said["aggregation_strategy"]).lower()
         return way
 
-    def shape(self, answer: Any, item: Any) -> Any:
+    def format_answer(self, answer: Any, item: Any) -> Any:
         return list(answer)
 
-    def alone(self, found: Any, given: Any) -> Any:
+    def format_single(self, found: Any, given: Any) -> Any:
         return [found] if isinstance(given, list) else found
 
 
-class Read(Asked):
+class QuestionAnsweringCall(PipelineCall):
     """Answers to questions: one alone, several in a list, by the reference's scores of each window."""
 
     takes = "top_k topk doc_stride max_answer_len max_seq_len handle_impossible_answer align_to_words"
-    _ours: ClassVar[Mapping[str, str]] = {"doc_stride": "stride", "max_seq_len": "max_length", "topk": "top_k"}
+    _our_names: ClassVar[Mapping[str, str]] = {"doc_stride": "stride", "max_seq_len": "max_length", "topk": "top_k"}
 
     @classmethod
-    def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def split_inputs(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         call = dict(call)
         named = [call.pop(name) for name in ("X", "data") if name in call]
         question, context = call.pop("question", None), call.pop("context", None)
@@ -120,66 +122,66 @@ class Read(Asked):
         return found[0] if isinstance(found, list) and len(found) == 1 else found, call
 
     def options(self) -> dict[str, Any]:
-        said = {self._ours.get(name, name): value for name, value in self.said.items() if value is not None}
+        said = {self._our_names.get(name, name): value for name, value in self.arguments.items() if value is not None}
         return {"scores": "per_window"} | said
 
-    def shape(self, answer: Any, item: Any) -> Any:
+    def format_answer(self, answer: Any, item: Any) -> Any:
         return answer if len(answer.all) < 2 else list(answer.all)
 
 
-class Filled(Asked):
+class FillMaskCall(PipelineCall):
     """Fillings of masks: a list for each mask, where there is more than one."""
 
     takes = "top_k targets tokenizer_kwargs"
-    cuts = "tokenizer_kwargs={'truncation': True}"
+    truncation_advice = "tokenizer_kwargs={'truncation': True}"
 
     def options(self) -> dict[str, Any]:
-        said = {name: self.said[name] for name in ("top_k", "targets") if self.said.get(name) is not None}
-        how = self.how("tokenizer_kwargs", self.said)
+        said = {name: self.arguments[name] for name in ("top_k", "targets") if self.arguments.get(name) is not None}
+        how = self.tokenizer_arguments("tokenizer_kwargs", self.arguments)
         theirs = {"decoded": True, "partial_targets": True}
-        return theirs | said | self.cut(how.get("truncation"), how.get("max_length"))
+        return theirs | said | self.truncation_options(how.get("truncation"), how.get("max_length"))
 
-    def shape(self, answer: Any, item: Any) -> Any:
+    def format_answer(self, answer: Any, item: Any) -> Any:
         masks = [list(one) for _, one in itertools.groupby(answer, key=lambda one: one.mask)]
         return masks[0] if len(masks) == 1 else masks
 
-    def whole(self, found: list[Any], given: list[Any]) -> Any:
+    def format_list(self, found: list[Any], given: list[Any]) -> Any:
         return found[0] if len(given) == 1 else found
 
 
-class Judged(Asked):
+class ZeroShotCall(PipelineCall):
     """Labels of one's own, with entailment and contradiction where the reference looks for them."""
 
-    cuts = SHORTER
-    named = "sequences"
+    truncation_advice = SHORTER
+    input_argument = "sequences"
     takes = "candidate_labels hypothesis_template multi_label multi_class"
-    fixed: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "roles": "fixed"}
+    fixed_options: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "roles": "fixed"}
 
     @classmethod
-    def given(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def split_inputs(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         if len(inputs) == 2 and "candidate_labels" not in call:
             inputs, call = inputs[:1], call | {"candidate_labels": inputs[1]}
-        return super().given(inputs, call)
+        return super().split_inputs(inputs, call)
 
     def options(self) -> dict[str, Any]:
-        said = {name: one for name, one in self.said.items() if name != "multi_class"}
-        for here in (self.made, self.call):
+        said = {name: one for name, one in self.arguments.items() if name != "multi_class"}
+        for here in (self.pipeline_arguments, self.call_arguments):
             if here.get("multi_class") is not None:
                 said["multi_label"] = here["multi_class"]
             elif "multi_label" in here:
                 said["multi_label"] = False if here["multi_label"] is None else here["multi_label"]
         if isinstance(template := said.get("hypothesis_template"), str):
-            said["hypothesis_template"] = _template(template)
-        return self.always_cut() | said
+            said["hypothesis_template"] = _our_template(template)
+        return self.forced_truncation() | said
 
-    def shape(self, answer: Any, item: Any) -> Any:
+    def format_answer(self, answer: Any, item: Any) -> Any:
         """Of labels with one score, this reference has the last one first."""
-        given, scores = labels_of(self.said["candidate_labels"]), dict(zip(answer["labels"], answer["scores"]))
+        given, scores = labels_of(self.arguments["candidate_labels"]), dict(zip(answer["labels"], answer["scores"]))
         labels = sorted(given, key=lambda label: (scores[label], given.index(label)), reverse=True)
         return {**answer, "labels": labels, "scores": [scores[label] for label in labels]}
 
 
-def _template(said: str) -> str:
+def _our_template(said: str) -> str:
     """A hypothesis that `str.format` fills in, as our task has it: {} is the label, and all else is as it stands."""
     try:
         parts = list(string.Formatter().parse(said))
@@ -193,18 +195,18 @@ def _template(said: str) -> str:
     return found
 
 
-class Features(Asked):
+class FeatureExtractionCall(PipelineCall):
     """Hidden states, with the batch of one that the reference leaves around them."""
 
     takes = "truncation tokenize_kwargs return_tensors"
 
     def options(self) -> dict[str, Any]:
         how: dict[str, Any] = {}
-        for said in (self.made, self.call):
+        for said in (self.pipeline_arguments, self.call_arguments):
             cut = {} if said.get("truncation") is None else {"truncation": said["truncation"]}
-            how |= cut | self.how("tokenize_kwargs", said)
+            how |= cut | self.tokenizer_arguments("tokenize_kwargs", said)
         side = {"side": "decoder"} if self.model.config.kind == "encoder-decoder" else {}
-        return side | self.cut(how.get("truncation"), how.get("max_length"))
+        return side | self.truncation_options(how.get("truncation"), how.get("max_length"))
 
-    def shape(self, answer: Any, item: Any) -> Any:
-        return torch.tensor([list(answer)], device="cpu") if self.said.get("return_tensors") else [list(answer)]
+    def format_answer(self, answer: Any, item: Any) -> Any:
+        return torch.tensor([list(answer)], device="cpu") if self.arguments.get("return_tensors") else [list(answer)]

@@ -12,29 +12,29 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.config import PretrainedConfig
 from pellucid.compat.generation_config import GenerationConfig
 from pellucid.compat.model import PreTrainedModel
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, join_names
 from pellucid.model import Model
-from pellucid.models import attention_of, ties
-from pellucid.models.assemble import tie
+from pellucid.models import attention_of, tied_parameters
+from pellucid.models.assemble import tie_parameters
 
 log = logging.getLogger("pellucid")
 
 
-def of_its_own(
-    kind: type[PreTrainedModel], config: PretrainedConfig, said: dict[str, Any], whole: bool
+def init_keywords(
+    kind: type[PreTrainedModel], config: PretrainedConfig, arguments: dict[str, Any], has_config: bool
 ) -> dict[str, Any]:
     """The arguments that the `__init__` of a class takes beside the config: what it asks for by name, and, where it
     asks by `**`, what is no fact of the config.
 
-    whole: the config was handed over, so that `**` takes facts, too.
+    has_config: the config was handed over, so that `**` takes facts, too.
     """
     asked = inspect.signature(kind.__init__).parameters
     every = any(one.kind is one.VAR_KEYWORD for one in asked.values())
-    facts = set() if whole else config.settable
-    return {name: value for name, value in said.items() if name in asked or (every and name not in facts)}
+    facts = set() if has_config else config.settable_names
+    return {name: value for name, value in arguments.items() if name in asked or (every and name not in facts)}
 
 
-def derived(
+def build_subclass(
     kind: type[PreTrainedModel], config: PretrainedConfig, loaded: Loaded, given: tuple[Any, ...], said: dict[str, Any]
 ) -> PreTrainedModel:
     """`kind(config, *given, **said)` with the numbers that were read, in place.
@@ -42,7 +42,7 @@ def derived(
     What no file holds keeps the numbers that it was made with, and a warning names it, as it names what has no place.
     Raises InputError for numbers of another shape, and for a model of 8 or 4 bits.
     """
-    loaded.module.real(kind.__name__)
+    loaded.module.require_float(kind.__name__)
     found = kind(config, *given, **said)
     module, like = found.network, next(loaded.module.parameters())
     found.to(device=like.device, dtype=like.dtype).eval()
@@ -50,22 +50,30 @@ def derived(
     for part in module.modules():
         if isinstance(part, Attention):
             part.explicit = explicit
-    own, same = found.pellucid.config, ties(loaded.config)
-    held = {name: one for name, one in loaded.module.state_dict().items() if not (name in same or _lacks(loaded, name))}
-    for name in ties(own).keys() - same.keys() & held.keys():  # the files hold two tables
+    own, same = found.pellucid.config, tied_parameters(loaded.config)
+    held = {
+        name: one
+        for name, one in loaded.module.state_dict().items()
+        if not (name in same or _is_untrained(loaded, name))
+    }
+    for name in tied_parameters(own).keys() - same.keys() & held.keys():  # the files hold two tables
         owner, _, last = name.rpartition(".")
         setattr(module.get_submodule(owner), last, nn.Parameter(held[name].clone()))
-    left = _fill(kind, module, held)
-    tie(module, {name: first for name, first in same.items() if name in module.state_dict()})
-    known = {f"network.{name}" for name in module.state_dict() if name in held or name in same or _lacks(loaded, name)}
+    left = _load_weights(kind, module, held)
+    tie_parameters(module, {name: first for name, first in same.items() if name in module.state_dict()})
+    known = {
+        f"network.{name}" for name in module.state_dict() if name in held or name in same or _is_untrained(loaded, name)
+    }
     fresh = [name for name in found.state_dict() if name not in known]
     if fresh:
         told = (
             "%s holds no numbers for %s of this %s: they stay as its __init__ made them, and it is to be trained first"
         )
-        log.warning(told, loaded.name, several(fresh, 3), kind.__name__)
+        log.warning(told, loaded.name, join_names(fresh, 3), kind.__name__)
     if left:
-        log.warning("%s of %s have no place in this %s, and are left out", several(left, 3), loaded.name, kind.__name__)
+        log.warning(
+            "%s of %s have no place in this %s, and are left out", join_names(left, 3), loaded.name, kind.__name__
+        )
     random = {name.split(".")[1] for name in fresh if name.startswith("network.")}
     found.pellucid = Model(
         replace(
@@ -82,19 +90,19 @@ def derived(
     return found
 
 
-def _fill(kind: type[PreTrainedModel], module: nn.Module, held: dict[str, Any]) -> list[str]:
+def _load_weights(kind: type[PreTrainedModel], module: nn.Module, tensors: dict[str, Any]) -> list[str]:
     """Writes the numbers that have a place. ->  the names of those that have none"""
     own = module.state_dict()
-    for name, numbers in held.items():
+    for name, numbers in tensors.items():
         if name in own and own[name].shape != numbers.shape:
             raise InputError(
                 f"{name} is {[*own[name].shape]} as {kind.__name__}.__init__ makes it, and {[*numbers.shape]} in the "
                 "files: make it of that shape, or set it once the model is open"
             )
-    module.load_state_dict({name: numbers for name, numbers in held.items() if name in own}, strict=False)
-    return [name for name in held if name not in own]
+    module.load_state_dict({name: numbers for name, numbers in tensors.items() if name in own}, strict=False)
+    return [name for name in tensors if name not in own]
 
 
-def _lacks(loaded: Loaded, name: str) -> bool:
+def _is_untrained(loaded: Loaded, name: str) -> bool:
     """Whether a number is of a part, such as the head, that the files lack."""
     return name.partition(".")[0] in loaded.untrained

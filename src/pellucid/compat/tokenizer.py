@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pellucid.checkpoints.load import read_tokenizer
-from pellucid.compat.arguments import PLACE, accepted, lacking, where_of
-from pellucid.compat.batch import BatchEncoding, batched, conversations, plain
-from pellucid.compat.encoding import Request, encoded, pad
+from pellucid.compat.arguments import HUB_ARGUMENTS, accepted_arguments, missing_attribute_error, pop_hub_options
+from pellucid.compat.batch import BatchEncoding, build_batch, list_conversations, to_lists
+from pellucid.compat.encoding import Request, encode_batch, pad
 from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
-from pellucid.config.checks import is_several, truth
-from pellucid.errors import Argument, InputError, NotFoundError, several, short
-from pellucid.files import name_of
+from pellucid.config.checks import check_bool, is_list_like
+from pellucid.errors import Argument, InputError, NotFoundError, join_names, shorten
+from pellucid.files import path_text
 from pellucid.text import Tokenizer
-from pellucid.text.chat import template_of
-from pellucid.text.cut import ids_of
+from pellucid.text.chat import select_template
+from pellucid.text.cut import checked_ids
 
 log = logging.getLogger("pellucid")
 
@@ -37,11 +37,11 @@ class AutoTokenizer(Vocabulary):
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "AutoTokenizer":
         """The tokenizer of a checkpoint, or of a folder that holds a tokenizer alone."""
-        said = accepted(said, {*PLACE, *SETTABLE}, "a tokenizer")
-        own = read_tokenizer(name, where_of(said))
+        said = accepted_arguments(said, {*HUB_ARGUMENTS, *SETTABLE}, "a tokenizer")
+        own = read_tokenizer(name, pop_hub_options(said))
         if own is None:
-            raise NotFoundError(f"{name_of(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
-        found = cls(own, name_of(name))
+            raise NotFoundError(f"{path_text(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
+        found = cls(own, path_text(name))
         for key, value in said.items():
             setattr(found, key, value)
         return found
@@ -90,10 +90,10 @@ class AutoTokenizer(Vocabulary):
             columns=asked,
         )
         if text is None and text_target is not None:
-            return encoded(self.pellucid, text_target, None, how)
-        batch = encoded(self.pellucid, text, text_pair, how)
+            return encode_batch(self.pellucid, text_target, None, how)
+        batch = encode_batch(self.pellucid, text, text_pair, how)
         if text_target is not None:
-            batch["labels"] = encoded(self.pellucid, text_target, None, how)["input_ids"]
+            batch["labels"] = encode_batch(self.pellucid, text_target, None, how)["input_ids"]
         return batch
 
     encode_plus = batch_encode_plus = __call__
@@ -121,20 +121,20 @@ class AutoTokenizer(Vocabulary):
         given = encoded_inputs
         if not isinstance(given, Mapping):
             if not isinstance(given, list | tuple) or not all(isinstance(row, Mapping) for row in given):
-                raise InputError(f"the rows to be padded are {short(repr(given))}, expected dicts with input_ids")
-            given = _in_columns(given)
-        columns = {name: plain(column) for name, column in given.items()}
+                raise InputError(f"the rows to be padded are {shorten(repr(given))}, expected dicts with input_ids")
+            given = _rows_to_columns(given)
+        columns = {name: to_lists(column) for name, column in given.items()}
         ids = columns.get("input_ids")
         single = isinstance(ids, list | tuple) and isinstance(next(iter(ids), None), int)
-        features = {name: [column] if single else [plain(row) for row in column] for name, column in columns.items()}
+        features = {name: [column] if single else [to_lists(row) for row in column] for name, column in columns.items()}
         if "input_ids" not in features:
-            held = several(map(str, features)) or "nothing"
+            held = join_names(map(str, features)) or "nothing"
             raise InputError(f"the rows to be padded hold {held}, expected input_ids")
         if return_attention_mask is not False and "attention_mask" not in features:
             features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
         side = self.padding_side if padding_side is None else padding_side
         pad(self.pellucid, features, padding, max_length, pad_to_multiple_of, side)
-        batch = batched(features, return_tensors, single=False)
+        batch = build_batch(features, return_tensors, single=False)
         return BatchEncoding({name: column[0] for name, column in batch.items()}) if single else batch
 
     # -- ids to words -------------------------------------------------------------------------------------------------
@@ -152,12 +152,12 @@ class AutoTokenizer(Vocabulary):
             files say. It is never taken from BPE's texts, whose tokens spell their spaces.
         spaces_between_special_tokens: not heeded, as by the reference's own fast tokenizers.
         """
-        ids = plain(token_ids)
+        ids = to_lists(token_ids)
         if clean_up_tokenization_spaces is not None:
-            truth("clean_up_tokenization_spaces", clean_up_tokenization_spaces)
+            check_bool("clean_up_tokenization_spaces", clean_up_tokenization_spaces)
         if isinstance(ids, list) and ids and isinstance(ids[0], list):
             return self.batch_decode(ids, skip_special_tokens, clean_up_tokenization_spaces)
-        if clean_up_tokenization_spaces and self.pellucid.spells_spaces:
+        if clean_up_tokenization_spaces and self.pellucid.keeps_spaces:
             _warn_of_spaces()
         text = self.pellucid.decode([ids] if isinstance(ids, int) else ids, skip_special_tokens)
         return self.pellucid.cleaned(text, clean_up_tokenization_spaces)
@@ -170,35 +170,35 @@ class AutoTokenizer(Vocabulary):
         spaces_between_special_tokens: bool | None = None,
     ) -> list[str]:
         """Rows of ids back to texts."""
-        if not is_several(plain(sequences)):
-            raise InputError(f"the rows of ids are {short(repr(sequences))}, expected several rows")
-        return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in plain(sequences)]
+        if not is_list_like(to_lists(sequences)):
+            raise InputError(f"the rows of ids are {shorten(repr(sequences))}, expected several rows")
+        return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in to_lists(sequences)]
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
         """One id as its token, or several as theirs."""
-        ids = plain(ids)
+        ids = to_lists(ids)
         if isinstance(ids, int):
             return self.pellucid.convert_ids_to_tokens([ids])[0]
-        truth("skip_special_tokens", skip_special_tokens)
+        check_bool("skip_special_tokens", skip_special_tokens)
         special = self.pellucid.special_ids if skip_special_tokens else ()
-        return self.pellucid.convert_ids_to_tokens([i for i in ids_of(ids) if i not in special])
+        return self.pellucid.convert_ids_to_tokens([i for i in checked_ids(ids) if i not in special])
 
     def get_special_tokens_mask(
         self, token_ids_0: Any, token_ids_1: None = None, already_has_special_tokens: bool = False
     ) -> list[int]:
         """1 for each id that is a special token, else 0, as the reference's collators ask of ids that hold them."""
-        truth("already_has_special_tokens", already_has_special_tokens)
+        check_bool("already_has_special_tokens", already_has_special_tokens)
         if token_ids_1 is not None or not already_has_special_tokens:
             raise InputError(
                 "already_has_special_tokens is not True, or second ids stand beside, and only ids of whole rows, "
                 "with their special tokens, are masked here: encode texts with return_special_tokens_mask=True instead"
             )
         special = {*self.all_special_ids}
-        return [int(i in special) for i in ids_of(plain(token_ids_0))]
+        return [int(i in special) for i in checked_ids(to_lists(token_ids_0))]
 
     def get_chat_template(self, chat_template: str | None = None, tools: Sequence[Any] | None = None) -> str:
         """The template by which a conversation is laid out: the one of this name, or this text itself."""
-        return template_of(self.pellucid.settings, chat_template, tools)
+        return select_template(self.pellucid.settings, chat_template, tools)
 
     def apply_chat_template(
         self,
@@ -238,7 +238,7 @@ class AutoTokenizer(Vocabulary):
                 "add_generation_prompt and continue_final_message are True, and a text cannot go on with an old "
                 "message and begin a new one: leave one out"
             )
-        many, every = conversations(conversation)
+        many, every = list_conversations(conversation)
         texts = []
         for i, one in enumerate(every):
             try:
@@ -258,7 +258,7 @@ class AutoTokenizer(Vocabulary):
             raise AttributeError(f"this tokenizer has no {name!r}")
         if not hasattr(self.pellucid, name):
             known = [*dir(type(self)), *dir(type(self.pellucid))]
-            raise lacking("this tokenizer", name, known, "; see `pellucid.Tokenizer`")
+            raise missing_attribute_error("this tokenizer", name, known, "; see `pellucid.Tokenizer`")
         return getattr(self.pellucid, name)
 
     def __len__(self) -> int:
@@ -268,13 +268,13 @@ class AutoTokenizer(Vocabulary):
         return f"AutoTokenizer({self.name_or_path!r}, {self.pellucid!r}, padding_side={self.padding_side!r})"
 
 
-def _in_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def _rows_to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Rows of the same names, by name; InputError for one that lacks a name of the first."""
     names = list(rows[0]) if rows else []
     for number, row in enumerate(rows):
         for name in names:
             if name not in row:
-                held = several(map(str, row)) or "nothing"
+                held = join_names(map(str, row)) or "nothing"
                 raise InputError(f"row {number} of those to be padded holds {held}, and no {name!r}")
     return {name: [row[name] for row in rows] for name in names}
 

@@ -5,15 +5,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.compat.arguments import saving, writing_into
+from pellucid.compat.arguments import check_save_arguments, output_folder
 from pellucid.compat.encoding import check_side
-from pellucid.config.checks import truth
-from pellucid.errors import InputError, near, short
+from pellucid.config.checks import check_bool
+from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
-from pellucid.text.files import backend_of, with_tokens, write_tokenizer
-from pellucid.text.layouts import AS_ADDED, ROLES
-from pellucid.text.settings import EXTRA, stated_length
+from pellucid.text.files import backend_copy, with_tokens, write_tokenizer
+from pellucid.text.layouts import ROLES, ROLES_AS_ADDED
+from pellucid.text.settings import EXTRA_TOKEN_KEYS, stated_length
 
 _SIDES = ("padding_side", "truncation_side")
 _TOKENS = tuple(f"{role}_token" for role in ROLES)
@@ -36,7 +36,7 @@ class Vocabulary:
 
     @property
     def special_tokens_map(self) -> dict[str, str]:
-        return {f"{role}_token": token for role in AS_ADDED if (token := self.pellucid.special_token(role))}
+        return {f"{role}_token": token for role in ROLES_AS_ADDED if (token := self.pellucid.special_token(role))}
 
     @property
     def all_special_tokens(self) -> list[str]:
@@ -79,7 +79,7 @@ class Vocabulary:
     @property
     def backend_tokenizer(self) -> Any:
         """What the library `tokenizers` makes of it; a copy, of which no change is heard here."""
-        return backend_of(self.pellucid)
+        return backend_copy(self.pellucid)
 
     @property
     def added_tokens_decoder(self) -> dict[int, Any]:
@@ -110,8 +110,8 @@ class Vocabulary:
 
         said: see `saving`.
         """
-        saving(said)
-        with writing_into(save_directory) as folder:
+        check_save_arguments(said)
+        with output_folder(save_directory) as folder:
             write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
         return tuple(str(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
 
@@ -124,7 +124,7 @@ class Vocabulary:
         for token in tokens:
             _check_token(token)
         own, new = with_tokens(self.pellucid, tokens, special=special_tokens)
-        self._become(own)
+        self._set_tokenizer(own)
         return new
 
     def add_special_tokens(
@@ -135,57 +135,59 @@ class Vocabulary:
         special_tokens_dict: roles, and under `additional_special_tokens` a list of tokens without one.
         replace_extra_special_tokens: whether these stand in place of those that there were, or behind them.
         """
-        known = [*_TOKENS, *EXTRA]
+        known = [*_TOKENS, *EXTRA_TOKEN_KEYS]
         if not isinstance(special_tokens_dict, Mapping):
             raise InputError(
-                f"special_tokens_dict is {short(repr(special_tokens_dict))}, expected a dict of tokens by their roles, "
+                f"special_tokens_dict is {shorten(repr(special_tokens_dict))}, expected a dict of tokens by their roles, "
                 "such as {'pad_token': '[PAD]'}; add_tokens takes tokens without one"
             )
         for name, value in special_tokens_dict.items():
             if name not in known:
-                raise InputError(f"no special token is called {name!r}{near(name, known)}")
+                raise InputError(f"no special token is called {name!r}{did_you_mean(name, known)}")
             if name in _TOKENS:
                 _check_token(value, name)
             elif not isinstance(value, list | tuple):
-                raise InputError(f"{name} is {short(repr(value))}, expected a list of tokens")
+                raise InputError(f"{name} is {shorten(repr(value))}, expected a list of tokens")
         new = 0
         for name, value in special_tokens_dict.items():
             new += self.add_tokens(value, special_tokens=True)
             if name in _TOKENS:
-                self._give_role(name, str(value))
+                self._set_special_token(name, str(value))
                 continue
             before = [] if replace_extra_special_tokens else self.pellucid.additional_special_tokens
-            nothing: dict[str, Any] = {key: [] for key in EXTRA}
+            nothing: dict[str, Any] = {key: [] for key in EXTRA_TOKEN_KEYS}
             every = list(dict.fromkeys([*before, *map(str, value)]))
-            self._become(with_settings(self.pellucid, nothing | {name: every}))
+            self._set_tokenizer(with_settings(self.pellucid, nothing | {name: every}))
         return new
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _IDS:
-            self._give_role(name.removesuffix("_id"), self._token_of(name, value))
+            self._set_special_token(name.removesuffix("_id"), self._token_of(name, value))
         elif name in _TOKENS:
-            self._give_role(name, value)
+            self._set_special_token(name, value)
         elif name in SETTABLE:
             _check_setting(name, value)
-            self._become(with_settings(self.pellucid, {name: value}))
+            self._set_tokenizer(with_settings(self.pellucid, {name: value}))
         else:
-            raise InputError(f"{name!r} of a tokenizer cannot be set{near(name, SETTABLE)}; {', '.join(SETTABLE)} can")
+            raise InputError(
+                f"{name!r} of a tokenizer cannot be set{did_you_mean(name, SETTABLE)}; {', '.join(SETTABLE)} can"
+            )
 
     def _token_of(self, name: str, number: Any) -> str | None:
         if number is None:
             return None
         if type(number) is not int:
-            raise InputError(f"{name} is {short(repr(number))}, expected the id of a token, or None")
+            raise InputError(f"{name} is {shorten(repr(number))}, expected the id of a token, or None")
         return self.pellucid.convert_ids_to_tokens([number])[0]
 
-    def _give_role(self, name: str, token: Any) -> None:
+    def _set_special_token(self, name: str, token: Any) -> None:
         """name: such as "pad_token".  token: one of the vocabulary, or None, which empties the role."""
         if token is not None and (not isinstance(token, str) or token not in self.pellucid.vocab):
             adds = f": tokenizer.add_special_tokens({{{name!r}: ...}}) adds it" if isinstance(token, str) else ""
-            raise InputError(f"{name} is {short(repr(token))}, and this vocabulary has no such token{adds}")
-        self._become(with_settings(self.pellucid, {name: token}))
+            raise InputError(f"{name} is {shorten(repr(token))}, and this vocabulary has no such token{adds}")
+        self._set_tokenizer(with_settings(self.pellucid, {name: token}))
 
-    def _become(self, own: Tokenizer) -> None:
+    def _set_tokenizer(self, own: Tokenizer) -> None:
         vars(self)["pellucid"] = own
 
 
@@ -203,13 +205,13 @@ def _check_setting(name: str, value: Any) -> None:
     elif value is None:
         return
     elif name == "clean_up_tokenization_spaces":
-        truth(name, value)
+        check_bool(name, value)
     elif name == "model_max_length" and (type(value) not in (int, float) or not value >= 1):
-        raise InputError(f"{name} is {short(repr(value))}, expected a whole number from 1, or None for no limit")
+        raise InputError(f"{name} is {shorten(repr(value))}, expected a whole number from 1, or None for no limit")
 
 
 def _check_token(token: Any, name: str = "a token to be added") -> None:
     if not isinstance(getattr(token, "content", token), str) or not str(token):
         raise InputError(
-            f"{name} is {short(repr(token))}, expected a text of at least one character, or an AddedToken with one"
+            f"{name} is {shorten(repr(token))}, expected a text of at least one character, or an AddedToken with one"
         )

@@ -4,15 +4,15 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from pellucid.config.checks import choice, count, is_word, token, truth, within
+from pellucid.config.checks import check_bool, check_choice, check_count, check_range, check_token_id, is_one_of
 from pellucid.config.heads import Head, QuestionAnswering
 from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
 from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position, Rotary
-from pellucid.errors import Argument, InputError, near, short
+from pellucid.errors import Argument, InputError, did_you_mean, shorten
 
 _DEFAULTS: dict[str, "Config"] = {}
 
-_PARTS: dict[str, Any] = {
+_PART_TYPES: dict[str, Any] = {
     "attention": Attention,
     "feed_forward": FeedForward,
     "norm": Norm,
@@ -79,27 +79,27 @@ class Config:
     """Keys of the file that change no number of a forward pass; kept, so that saving loses nothing."""
 
     def __post_init__(self) -> None:
-        for name, kind in _PARTS.items():
+        for name, kind in _PART_TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
                 names = [getattr(one, "__name__", "") for one in get_args(kind) or (kind,)]
                 wanted = " or ".join("None" if one == "NoneType" else one for one in names)
                 wanted += "" if kind is dict else " of pellucid.config"
-                raise InputError(Argument(name), f" is {short(repr(value))}, expected {wanted}")
+                raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {wanted}")
         object.__setattr__(self, "inert", dict(self.inert))  # what somebody writes into his own is not ours
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
-            count(name, getattr(self, name))
-        count("type_vocab_size", self.type_vocab_size, most=1_000_000, least=0)
-        within("initializer_range", self.initializer_range, least=0.0, most=100.0)
-        choice("kind", self.kind, ("encoder", "decoder", "encoder-decoder"))
-        choice("residual", self.residual, ("post", "pre"))
+            check_count(name, getattr(self, name))
+        check_count("type_vocab_size", self.type_vocab_size, most=1_000_000, least=0)
+        check_range("initializer_range", self.initializer_range, least=0.0, most=100.0)
+        check_choice("kind", self.kind, ("encoder", "decoder", "encoder-decoder"))
+        check_choice("residual", self.residual, ("post", "pre"))
         self._check_heads()
         if (self.decoder is None) == (self.kind == "encoder-decoder"):
             wrong = f" is {self.decoder!r} in a config of kind {self.kind!r}; only one of both fits"
             raise InputError(Argument("decoder"), wrong)
         if self.embedding_size is not None:
-            count("embedding_size", self.embedding_size)
+            check_count("embedding_size", self.embedding_size)
         if self.num_hidden_groups is not None:
-            count("num_hidden_groups", self.num_hidden_groups, most=self.num_hidden_layers)
+            check_count("num_hidden_groups", self.num_hidden_groups, most=self.num_hidden_layers)
         for name in (
             "embedding_norm",
             "embedding_projection",
@@ -109,7 +109,7 @@ class Config:
             "scale_logits",
             "padding_learns",
         ):
-            truth(name, getattr(self, name))
+            check_bool(name, getattr(self, name))
         self._check_tokens()
         if self.pooler and self.kind != "encoder":
             raise InputError(Argument("pooler"), f" is True in a config of kind {self.kind!r}: encoders alone have one")
@@ -122,9 +122,9 @@ class Config:
         if self.head is not None and self.head.pooled and not self.pooler:
             raise InputError(f"the head {self.head.name} reads a pooler, and this {self.family} config has none")
         if not isinstance(self.labels, tuple | list) or not all(isinstance(one, str) for one in self.labels):
-            raise InputError(Argument("labels"), f" are {short(repr(self.labels))}, expected a list of names")
+            raise InputError(Argument("labels"), f" are {shorten(repr(self.labels))}, expected a list of names")
         if not self.labels or len(set(self.labels)) != len(self.labels):
-            shown = short(repr(list(self.labels)))
+            shown = shorten(repr(list(self.labels)))
             raise InputError(Argument("labels"), f" are {shown}, expected at least one and no two alike")
         object.__setattr__(self, "labels", tuple(self.labels))  # nobody changes them later, and a config has a hash
 
@@ -137,22 +137,22 @@ class Config:
         if dataclasses.is_dataclass(part):
             wanted = f"its facts one by one: {', '.join(vars(part)) or 'none'}"
         if wanted:
-            raise InputError(Argument(name), f" is {short(repr(value))}, expected {wanted}")
+            raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {wanted}")
 
     def _check_tokens(self) -> None:
         rows, side, position = self.vocab_size, self.decoder, self.position
         if side is not None:
-            token("decoder_start_token_id", side.decoder_start_token_id, rows)
+            check_token_id("decoder_start_token_id", side.decoder_start_token_id, rows)
             rows = min(rows, side.source_vocab_size or rows)
         if isinstance(position, Learned) and position.skip_padding:  # padding has its row there, words those behind it
             rows = min(rows, position.max_position_embeddings - 1)
             if self.pad_token_id is None and self.kind == "encoder":  # others have no such places
                 wanted = f", and places are counted from it: expected the id of a token, 0 to {rows - 1}"
                 raise InputError(Argument("pad_token_id"), f" is {self.pad_token_id}", wanted)
-        token("pad_token_id", self.pad_token_id, rows)
-        token("bos_token_id", self.bos_token_id)
+        check_token_id("pad_token_id", self.pad_token_id, rows)
+        check_token_id("bos_token_id", self.bos_token_id)
         for end in self.end_tokens:
-            token("eos_token_id", end)
+            check_token_id("eos_token_id", end)
 
     def _check_heads(self) -> None:
         shared = self.attention.num_key_value_heads
@@ -239,7 +239,7 @@ class Config:
         for part in _parts(self):
             if name in vars(part):
                 return vars(part)[name]
-        hint = near(name, self.facts()) if "family" in vars(self) else ""  # not yet while it is being unpickled
+        hint = did_you_mean(name, self.facts()) if "family" in vars(self) else ""  # not yet while it is being unpickled
         raise AttributeError(f"a config has no {name!r}{hint}")
 
     @classmethod
@@ -251,9 +251,9 @@ class Config:
         """
         if not _DEFAULTS:
             raise InputError("no family is known yet: take Config from pellucid itself, which reads their pages")
-        if not is_word(family, *_DEFAULTS):
-            known = f"{near(str(family), _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
-            raise InputError(f"unknown family {short(repr(family))}{known}")
+        if not is_one_of(family, *_DEFAULTS):
+            known = f"{did_you_mean(str(family), _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
+            raise InputError(f"unknown family {shorten(repr(family))}{known}")
         if "family" in changes:
             raise InputError(f"family is said twice, {family!r} and {changes['family']!r}: leave one of them out")
         return _DEFAULTS[family].replace(**changes)
@@ -273,7 +273,7 @@ class Config:
         >>> config.replace(num_hidden_layers=2, intermediate_size=64, num_labels=3)   # doctest: +SKIP
         """
         if "num_labels" in changes:
-            count("num_labels", number := changes.pop("num_labels"))
+            check_count("num_labels", number := changes.pop("num_labels"))
             if isinstance(labels := changes.get("labels", self.labels), tuple | list) and len(labels) != number:
                 if "labels" in changes:
                     raise InputError(f"num_labels is {number} beside {len(labels)} labels: give labels alone")
@@ -289,7 +289,7 @@ class Config:
                 top[name] = dataclasses.replace(part, **inner)
         if changes:
             name = next(iter(changes))
-            raise InputError(f"a {self.family} config has no {short(repr(name))}{near(name, self.facts())}")
+            raise InputError(f"a {self.family} config has no {shorten(repr(name))}{did_you_mean(name, self.facts())}")
         if isinstance(top.get("head"), QuestionAnswering) and len(top.get("labels", self.labels)) != 2:
             top["labels"] = ("LABEL_0", "LABEL_1")  # by whose number the reference makes its two logits
         return dataclasses.replace(self, **top)

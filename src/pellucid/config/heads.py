@@ -11,8 +11,8 @@ Each kind says of itself, so that nobody else has to know its name:
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from pellucid.config.checks import activation, choice, truth
-from pellucid.errors import InputError, near, short
+from pellucid.config.checks import check_activation, check_bool, check_choice
+from pellucid.errors import InputError, did_you_mean, shorten
 
 Answers = Literal["vocabulary", "labels"] | tuple[str, ...]
 Per = Literal["token", "text"]
@@ -34,7 +34,7 @@ class MaskedLM:
 
     def __post_init__(self) -> None:
         if self.activation is not None:
-            activation("activation", self.activation)
+            check_activation("activation", self.activation)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class SequenceToSequenceLM:
 
     def __post_init__(self) -> None:
         for name in ("logits_bias", "bias_learns"):
-            truth(name, getattr(self, name))
+            check_bool(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ class SequenceClassification:
     writes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        choice("pool", self.pool, ("pooler", "first", "last", "eos"))
-        truth("classifier_bias", self.classifier_bias)
+        check_choice("pool", self.pool, ("pooler", "first", "last", "eos"))
+        check_bool("classifier_bias", self.classifier_bias)
         if self.dense_activation is not None:
-            activation("dense_activation", self.dense_activation)
+            check_activation("dense_activation", self.dense_activation)
 
     @property
     def pooled(self) -> bool:
@@ -151,4 +151,6 @@ def head_named(name: str) -> Head:
         if kind.name == name:
             return kind()
     names = [kind.name for kind in HEADS]
-    raise InputError(f"unknown head {short(repr(name))}{near(name, names)}: choose one of {', '.join(names)}, or None")
+    raise InputError(
+        f"unknown head {shorten(repr(name))}{did_you_mean(name, names)}: choose one of {', '.join(names)}, or None"
+    )

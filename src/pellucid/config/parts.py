@@ -3,7 +3,7 @@ cannot be written. A model with no positions has no field for their number."""
 
 from dataclasses import dataclass
 
-from pellucid.config.checks import activation, count, token, truth, within
+from pellucid.config.checks import check_activation, check_bool, check_count, check_range, check_token_id
 from pellucid.errors import Argument, InputError
 
 LEAST_EPS = 1e-30
@@ -17,7 +17,7 @@ class LayerNorm:
     layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        within("layer_norm_eps", self.layer_norm_eps, least=LEAST_EPS, most=1.0)
+        check_range("layer_norm_eps", self.layer_norm_eps, least=LEAST_EPS, most=1.0)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RMSNorm:
     rms_norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        within("rms_norm_eps", self.rms_norm_eps, least=LEAST_EPS, most=1.0)
+        check_range("rms_norm_eps", self.rms_norm_eps, least=LEAST_EPS, most=1.0)
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Attention:
     def __post_init__(self) -> None:
         for name in ("num_key_value_heads", "head_dim", "sliding_window"):
             if getattr(self, name) is not None:
-                count(name, getattr(self, name))
+                check_count(name, getattr(self, name))
         if self.attention_scale is not None:
-            within("attention_scale", self.attention_scale, above=0.0, most=1e6)
-        truth("qkv_bias", self.qkv_bias)
-        truth("output_bias", self.output_bias)
+            check_range("attention_scale", self.attention_scale, above=0.0, most=1e6)
+        check_bool("qkv_bias", self.qkv_bias)
+        check_bool("output_bias", self.output_bias)
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Plain:
     feed_forward_bias: bool = True
 
     def __post_init__(self) -> None:
-        count("intermediate_size", self.intermediate_size)
-        activation("hidden_act", self.hidden_act)
-        truth("feed_forward_bias", self.feed_forward_bias)
+        check_count("intermediate_size", self.intermediate_size)
+        check_activation("hidden_act", self.hidden_act)
+        check_bool("feed_forward_bias", self.feed_forward_bias)
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class Gated:
     feed_forward_bias: bool = False
 
     def __post_init__(self) -> None:
-        count("intermediate_size", self.intermediate_size)
-        activation("hidden_act", self.hidden_act)
-        truth("feed_forward_bias", self.feed_forward_bias)
+        check_count("intermediate_size", self.intermediate_size)
+        check_activation("hidden_act", self.hidden_act)
+        check_bool("feed_forward_bias", self.feed_forward_bias)
 
 
 @dataclass(frozen=True)
@@ -104,15 +104,15 @@ class DecoderSide:
     source_vocab_size: int | None = None
 
     def __post_init__(self) -> None:
-        truth("share_embeddings", self.share_embeddings)
-        token("decoder_start_token_id", self.decoder_start_token_id)
+        check_bool("share_embeddings", self.share_embeddings)
+        check_token_id("decoder_start_token_id", self.decoder_start_token_id)
         if self.source_vocab_size is not None:
-            count("source_vocab_size", self.source_vocab_size)
+            check_count("source_vocab_size", self.source_vocab_size)
             if self.share_embeddings:
                 joined = Argument("share_embeddings"), " is true: one table has one size"
                 raise InputError(Argument("source_vocab_size"), " is given although ", joined)
         for name in ("num_decoder_layers", "decoder_attention_heads", "decoder_intermediate_size"):
-            count(name, getattr(self, name))
+            check_count(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -146,15 +146,17 @@ class Dropout:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None:
-                within(name, value, least=0.0, below=1.0)
+                check_range(name, value, least=0.0, below=1.0)
 
-    def share(self, place: str) -> float:
+    def probability(self, field_name: str) -> float:
         """The share of a place, by the name of its field."""
-        own = getattr(self, place)
+        own = getattr(self, field_name)
         if own is not None:
             return own
         return (
-            self.share("classifier_dropout") if place in ("dense_dropout", "text_dropout") else self.hidden_dropout_prob
+            self.probability("classifier_dropout")
+            if field_name in ("dense_dropout", "text_dropout")
+            else self.hidden_dropout_prob
         )
 
 

@@ -5,15 +5,15 @@ import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A dataclass, or anything in it, as dictionaries, lists and single values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        inner = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        inner = {field.name: to_json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"kind": type(value).__name__, "facts": inner}
-    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
+    return [to_json_value(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def rebuilt(value: Any, kind: Any) -> Any:
+def from_json_value(value: Any, kind: Any) -> Any:
     """What `plain`, or `dataclasses.asdict`, made of a value of this type, as it was; a fact that is not said has its
     default.
 
@@ -21,15 +21,15 @@ def rebuilt(value: Any, kind: Any) -> Any:
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _one_of(value, inner)
+        return _union_from_json(value, inner)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _dataclass(value, kind)
+        return _dataclass_from_json(value, kind)
     if origin in (list, tuple) and isinstance(value, list):
         each = inner if origin is tuple and Ellipsis not in inner else [inner[0]] * len(value)
         if len(each) == len(value):
-            return origin(rebuilt(one, want) for one, want in zip(value, each))
+            return origin(from_json_value(one, want) for one, want in zip(value, each))
     elif origin is dict and isinstance(value, dict):
-        return {name: rebuilt(one, inner[1]) for name, one in value.items()}
+        return {name: from_json_value(one, inner[1]) for name, one in value.items()}
     elif (
         kind is Any
         or (origin is Literal and value in inner)
@@ -40,20 +40,20 @@ def rebuilt(value: Any, kind: Any) -> Any:
     raise ValueError(f"{str(value)[:60]!r} stands there, expected {getattr(kind, '__name__', kind)}")
 
 
-def _one_of(value: Any, kinds: tuple[Any, ...]) -> Any:
-    said = value.get("kind") if isinstance(value, dict) else None
+def _union_from_json(value: Any, kinds: tuple[Any, ...]) -> Any:
+    type_name = value.get("kind") if isinstance(value, dict) else None
     for kind in kinds:
-        if said is None or getattr(kind, "__name__", "") == said:
+        if type_name is None or getattr(kind, "__name__", "") == type_name:
             try:
-                return rebuilt(value, kind)
+                return from_json_value(value, kind)
             except ValueError:
-                if said is not None:
+                if type_name is not None:
                     raise
     names = ", ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
     raise ValueError(f"{str(value)[:60]!r} stands there, expected one of {names}")
 
 
-def _dataclass(value: Any, kind: type) -> Any:
+def _dataclass_from_json(value: Any, kind: type) -> Any:
     if isinstance(value, dict) and set(value) == {"kind", "facts"}:
         if value["kind"] != kind.__name__:
             raise ValueError(f"a {str(value['kind'])[:60]} stands there, expected a {kind.__name__}")
@@ -72,7 +72,7 @@ def _dataclass(value: Any, kind: type) -> Any:
     made = {}
     for name, one in value.items():
         try:
-            made[name] = rebuilt(one, hints[name])
+            made[name] = from_json_value(one, hints[name])
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     return kind(**made)

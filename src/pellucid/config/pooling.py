@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, did_you_mean
 
 MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 """The ways to make one vector of many."""
@@ -39,7 +39,7 @@ class Pooling:
     def __post_init__(self) -> None:
         for mode in self.modes:
             if mode not in MODES:
-                raise InputError(f"pooling {mode!r} is not known{near(mode, MODES)}: one of {', '.join(MODES)}")
+                raise InputError(f"pooling {mode!r} is not known{did_you_mean(mode, MODES)}: one of {', '.join(MODES)}")
 
     def width(self, hidden: int) -> int:
         """Numbers of a vector, from those of a hidden state."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pellucid.config.checks import choice, count, truth, within
-from pellucid.errors import Argument, InputError, short
+from pellucid.config.checks import check_bool, check_choice, check_count, check_range
+from pellucid.errors import Argument, InputError, shorten
 
 # -- where a token stands: added to its embedding ---------------------------------------------------------------------
 
@@ -23,9 +23,9 @@ class Learned:
     skip_padding: bool = False
 
     def __post_init__(self) -> None:
-        count("max_position_embeddings", self.max_position_embeddings)
-        count("position_offset", self.position_offset, least=0)
-        truth("skip_padding", self.skip_padding)
+        check_count("max_position_embeddings", self.max_position_embeddings)
+        check_count("position_offset", self.position_offset, least=0)
+        check_bool("skip_padding", self.skip_padding)
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Sinusoidal:
     waves: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
 
     def __post_init__(self) -> None:
-        count("max_position_embeddings", self.max_position_embeddings)
-        count("position_offset", self.position_offset, least=0)
-        choice("waves", self.waves, ("interleaved", "halves", "tensor2tensor"))
+        check_count("max_position_embeddings", self.max_position_embeddings)
+        check_count("position_offset", self.position_offset, least=0)
+        check_choice("waves", self.waves, ("interleaved", "halves", "tensor2tensor"))
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Llama3Scaling:
 
     def __post_init__(self) -> None:
         for name in ("factor", "low_freq_factor", "high_freq_factor"):
-            within(name, getattr(self, name), above=0.0, most=1e6)
-        count("original_max_position_embeddings", self.original_max_position_embeddings)
+            check_range(name, getattr(self, name), above=0.0, most=1e6)
+        check_count("original_max_position_embeddings", self.original_max_position_embeddings)
         if self.low_freq_factor >= self.high_freq_factor:
             low, high = Argument("low_freq_factor"), Argument("high_freq_factor")
             raise InputError(low, f" is {self.low_freq_factor}, expected less than ", high)
@@ -79,7 +79,7 @@ class LinearScaling:
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        within("factor", self.factor, above=0.0, most=1e6)
+        check_range("factor", self.factor, above=0.0, most=1e6)
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Rotary:
     rope_scaling: Llama3Scaling | LinearScaling | None = None
 
     def __post_init__(self) -> None:
-        within("rope_theta", self.rope_theta, above=0.0, most=1e12)
-        count("max_position_embeddings", self.max_position_embeddings)
+        check_range("rope_theta", self.rope_theta, above=0.0, most=1e12)
+        check_count("max_position_embeddings", self.max_position_embeddings)
         if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as config.json has it
             wanted = "pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
-            raise InputError(Argument("rope_scaling"), f" is {short(repr(self.rope_scaling))}, expected {wanted}")
+            raise InputError(Argument("rope_scaling"), f" is {shorten(repr(self.rope_scaling))}, expected {wanted}")
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class RelativeBias:
 
     def __post_init__(self) -> None:
         buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
-        count("relative_attention_num_buckets", buckets, least=4)
-        count("relative_attention_max_distance", distance, least=2)
+        check_count("relative_attention_num_buckets", buckets, least=4)
+        check_count("relative_attention_max_distance", distance, least=2)
         if buckets // 2 >= distance:  # half of the buckets hold one distance each, the others share what lies beyond
             far = Argument("relative_attention_max_distance"), f" {distance}"
             raise InputError(

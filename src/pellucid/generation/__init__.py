@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pellucid.lazy import names
+from pellucid.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from pellucid.generation import observed as observed
@@ -35,4 +35,4 @@ _HOMES = {
     "write": "loop",
 }
 __all__ = [*_HOMES]
-__getattr__, __dir__ = names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pellucid.errors import counted, short
+from pellucid.errors import counted, shorten
 from pellucid.text import Tokenizer, tokens_of
 
 Messages = Sequence[Mapping[str, Any]]
@@ -66,7 +66,7 @@ class Completion:
         score = "" if self.score is None else f", score {self.score:.3f}"
         more = f", {len(self.sequences)} sequences" if len(self.sequences) > 1 else ""
         return (
-            f"Completion({short(self.text)!r}, {counted(len(self.ids), 'token')}, ends by {self.finish_reason!r}, "
+            f"Completion({shorten(self.text)!r}, {counted(len(self.ids), 'token')}, ends by {self.finish_reason!r}, "
             f"log-probability {sum(self.log_probabilities):.2f}{score}{more})"
         )
 
@@ -107,7 +107,7 @@ class Score:
         return f"Score({counted(len(self.ids), 'token')}, total {self.total:.2f}, perplexity {self.perplexity:.2f})"
 
 
-def named(words: Tokenizer, likely: Sequence[tuple[int, float]]) -> tuple[Alternative, ...]:
+def as_alternatives(tokenizer: Tokenizer, top_tokens: Sequence[tuple[int, float]]) -> tuple[Alternative, ...]:
     """The likeliest tokens in a place by their names."""
-    tokens = tokens_of(words, [i for i, _ in likely])
-    return tuple(Alternative(token, i, number) for token, (i, number) in zip(tokens, likely))
+    tokens = tokens_of(tokenizer, [i for i, _ in top_tokens])
+    return tuple(Alternative(token, i, number) for token, (i, number) in zip(tokens, top_tokens))

@@ -7,22 +7,22 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pellucid.checkpoints.generation import place_of
+from pellucid.checkpoints.generation import generation_path
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import plain_numbers, token
-from pellucid.errors import Argument, InputError, blaming, several
+from pellucid.config.checks import check_token_id, plain_numbers
+from pellucid.errors import Argument, InputError, blaming, join_names
 from pellucid.generation.rules import OPTIONS
 from pellucid.generation.settings import Settings, read_settings
 
 log = logging.getLogger("pellucid")
 
-OWN = "max_new_tokens max_time do_sample num_beams length_penalty early_stopping num_return_sequences".split()
+SETTINGS_KEYS = "max_new_tokens max_time do_sample num_beams length_penalty early_stopping num_return_sequences".split()
 """Keys of a checkpoint that are fields of `Settings`; those that are options of rules come beside them."""
 
 REFERENCE_LENGTH = 20
 """What `max_length` is in files that never meant to say anything of all writing."""
 
-UNFOLLOWED: Mapping[str, Any] = {
+UNSUPPORTED: Mapping[str, Any] = {
     "encoder_no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
     "exponential_decay_length_penalty": None,
@@ -42,7 +42,7 @@ UNFOLLOWED: Mapping[str, Any] = {
 
 def settings_of(
     loaded: Loaded,
-    asked: Mapping[str, Any],
+    requested: Mapping[str, Any],
     task: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
     *,
@@ -53,47 +53,47 @@ def settings_of(
     task: our options by name, as far as it sets them for the task.  place: where it does.
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
-    asked, general = plain_numbers(asked), said_by(loaded)
+    asked, general = plain_numbers(requested), checkpoint_options(loaded)
     said = general | dict(task or {})
     how: dict[str, Any] = {"defaults": defaults, "vocab_size": loaded.config.vocab_size}
     try:
         return read_settings(asked, said, **how)
     except InputError:
         read_settings(asked, **how)  # where this fails too, no file is at fault
-        with blamed(file_of(loaded), general):
+        with blaming_checkpoint(generation_file(loaded), general):
             read_settings(asked, general, **how)
-        with blamed(place, said):
+        with blaming_checkpoint(place, said):
             raise
 
 
-def said_by(loaded: Loaded, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def checkpoint_options(loaded: Loaded, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Our options by name, as far as the checkpoint sets them.  task: what it says of one, by the same keys."""
-    said = loaded.generation if task is None else task
-    if left := _unfollowed(loaded, said):
-        log.warning("%s says %s, which is not followed: texts may be others", file_of(loaded), several(left))
-    options = {name: value for name, value in said.items() if name in OWN or name in OPTIONS}
-    longest = said.get("max_length")
+    keys = loaded.generation if task is None else task
+    if left := _unsupported_keys(loaded, keys):
+        log.warning("%s says %s, which is not followed: texts may be others", generation_file(loaded), join_names(left))
+    options = {name: value for name, value in keys.items() if name in SETTINGS_KEYS or name in OPTIONS}
+    longest = keys.get("max_length")
     meant = longest is not None and (task is not None or longest != REFERENCE_LENGTH)
-    if meant and "max_new_tokens" not in said and loaded.config.kind == "encoder-decoder":
+    if meant and "max_new_tokens" not in keys and loaded.config.kind == "encoder-decoder":
         options["max_new_tokens"] = longest - 1  # the start token counts there
-    if "stop_strings" in said:
-        options["stop"] = said["stop_strings"]
-    if said.get("force_bos_token_to_be_generated") and loaded.config.bos_token_id is not None:
+    if "stop_strings" in keys:
+        options["stop"] = keys["stop_strings"]
+    if keys.get("force_bos_token_to_be_generated") and loaded.config.bos_token_id is not None:
         options.setdefault("forced_bos_token_id", loaded.config.bos_token_id)
     return options
 
 
-def with_ends(loaded: Loaded, more: Iterable[int] = ()) -> Loaded:
-    """The same model, which ends a text also with the end tokens of its `generation_config.json`, and with `more`."""
+def with_end_tokens(loaded: Loaded, extra: Iterable[int] = ()) -> Loaded:
+    """The same model, which ends a text also with the end tokens of its `generation_config.json`, and with `extra`."""
     said, known = loaded.generation.get("eos_token_id", []), loaded.config.end_tokens
-    ends = tuple(dict.fromkeys((*known, *(said if isinstance(said, list) else [said]), *more)))
+    ends = tuple(dict.fromkeys((*known, *(said if isinstance(said, list) else [said]), *extra)))
     if ends == known:
         return loaded
-    with blamed(file_of(loaded), ("eos_token_id",)):
+    with blaming_checkpoint(generation_file(loaded), ("eos_token_id",)):
         return dataclasses.replace(loaded, config=loaded.config.replace(eos_token_id=ends))
 
 
-def start_of(loaded: Loaded) -> int | None:
+def decoder_start_token(loaded: Loaded) -> int | None:
     """The token that a decoder beside an encoder begins a text with: what is said of writing counts before what the
     architecture says, and in either the start token before the one that begins a text, as in the reference. None where
     nothing says it, and for a model without an encoder."""
@@ -102,15 +102,15 @@ def start_of(loaded: Loaded) -> int | None:
         return None
     for name in ("decoder_start_token_id", "bos_token_id"):
         if type(said := loaded.generation.get(name)) is int:
-            with blamed(file_of(loaded), (name,)):
-                token(name, said, loaded.config.vocab_size)
+            with blaming_checkpoint(generation_file(loaded), (name,)):
+                check_token_id(name, said, loaded.config.vocab_size)
             return said
     return loaded.config.bos_token_id if side.decoder_start_token_id is None else side.decoder_start_token_id
 
 
-def started(loaded: Loaded) -> int:
+def required_start_token(loaded: Loaded) -> int:
     """The same; InputError where there is none."""
-    if (start := start_of(loaded)) is None:
+    if (start := decoder_start_token(loaded)) is None:
         raise InputError(
             "this model has no decoder_start_token_id, which stands before the first word, and no bos_token_id: set "
             "one in its config.json"
@@ -118,25 +118,27 @@ def started(loaded: Loaded) -> int:
     return start
 
 
-def blamed(place: object, said: Container[str]) -> AbstractContextManager[None]:
-    """An error about what nobody asked for names the place that says it.  said: our options that stand there; of others
+def blaming_checkpoint(place: object, option_names: Container[str]) -> AbstractContextManager[None]:
+    """An error about what nobody asked for names the place that says it.  option_names: our options that stand there; of others
     the error speaks as of what can be asked for."""
-    return blaming(place, keys=lambda name: name if name in said else Argument(name))
+    return blaming(place, keys=lambda name: name if name in option_names else Argument(name))
 
 
-def file_of(loaded: Loaded) -> Path:
+def generation_file(loaded: Loaded) -> Path:
     """The file that says how to write."""
-    return place_of(loaded.generation, loaded.config.inert, None if loaded.source is None else loaded.source.folder)
+    return generation_path(
+        loaded.generation, loaded.config.inert, None if loaded.source is None else loaded.source.folder
+    )
 
 
-def asks(name: str, value: Any) -> bool:
+def has_effect(name: str, value: Any) -> bool:
     """Whether this value of a key that is not followed asks for something."""
     plain = value is None or isinstance(value, bool | int | float | list)
-    return not (plain and value in (None, [], UNFOLLOWED[name]))
+    return not (plain and value in (None, [], UNSUPPORTED[name]))
 
 
-def _unfollowed(loaded: Loaded, said: Mapping[str, Any]) -> list[str]:
+def _unsupported_keys(loaded: Loaded, said: Mapping[str, Any]) -> list[str]:
     """The keys of what a checkpoint says that ask for something which is not done."""
-    left = [name for name in UNFOLLOWED if asks(name, said.get(name))]
+    left = [name for name in UNSUPPORTED if has_effect(name, said.get(name))]
     one_each = loaded.config.decoder is not None and isinstance(said.get("decoder_start_token_id"), list)
     return [*left, "decoder_start_token_id"] if one_each else left

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pellucid.blocks import Watch
+from pellucid.blocks import Observer
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError, Item, short
-from pellucid.generation.checkpoint_settings import start_of, started
-from pellucid.generation.progress import Written
-from pellucid.generation.reader import Reader, begin
+from pellucid.errors import Argument, InputError, Item, shorten
+from pellucid.generation.checkpoint_settings import decoder_start_token, required_start_token
+from pellucid.generation.progress import GenerationProgress
+from pellucid.generation.reader import DecodingState, prefill
 from pellucid.generation.rules import apply
-from pellucid.generation.sample import draw, generators, likeliest
+from pellucid.generation.sample import generators, greedy_tokens, sample_tokens
 from pellucid.generation.settings import Settings
 from pellucid.machine import inference_mode
-from pellucid.models import Decoder, EncoderDecoder, evaluating
+from pellucid.models import Decoder, EncoderDecoder, evaluation_copy
 
 Judge = Callable[[int, int], str | None]
 """(which text, the token chosen for it)  ->  why it ends with it, or None where it goes on"""
@@ -45,7 +45,7 @@ def write(
     *,
     judge: Judge | None = None,
     log_probabilities: bool = False,
-    watch: Callable[[], Watch] | None = None,
+    watch: Callable[[], Observer] | None = None,
     until: float | None = None,
 ) -> Iterator[Step]:
     """Chooses token after token for each prompt until all texts are finished; those that are leave the pass.
@@ -58,14 +58,14 @@ def write(
     Raises InputError for a model that does not write, a prompt that leaves no room, beams, and texts to stop at that
     no judge looks for.
     """
-    module = writer(loaded, swift=watch is None)
-    _check_asked(settings, judge)
-    rooms = [room(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
+    module = generation_module(loaded, packed=watch is None)
+    _check_supported(settings, judge)
+    rooms = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     if not prompts:
         return iter(())
     until = deadline(settings) if until is None else until
-    reader, logits = begin(module, prompts, max(rooms), watch, start_of(loaded))
-    return _Writing(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, until).steps()
+    reader, logits = prefill(module, prompts, max(rooms), watch, decoder_start_token(loaded))
+    return _TokenLoop(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, until).steps()
 
 
 def deadline(settings: Settings) -> float | None:
@@ -73,70 +73,72 @@ def deadline(settings: Settings) -> float | None:
     return None if settings.max_time is None else time.monotonic() + settings.max_time
 
 
-def check_no_search(settings: Settings, why: str, more: str = "") -> None:
+def check_no_beams(settings: Settings, why: str, more: str = "") -> None:
     """Refuses several beams.  why: and what is done with one.  more: what else can be done."""
     if settings.num_beams > 1:
         raise InputError(Argument("num_beams"), f" is {settings.num_beams}, and {why}", Argument("num_beams", 1), more)
 
 
-def _check_asked(settings: Settings, judge: Judge | None) -> None:
+def _check_supported(settings: Settings, judge: Judge | None) -> None:
     """Refuses what would be passed over in silence."""
-    check_no_search(settings, "a search knows its texts only at the end: write with ")
+    check_no_beams(settings, "a search knows its texts only at the end: write with ")
     if settings.stop and judge is None:
         raise InputError(
-            f"stop is {short(repr(settings.stop))}, and ids are no text: say by a judge where one ends, or pass ",
+            f"stop is {shorten(repr(settings.stop))}, and ids are no text: say by a judge where one ends, or pass ",
             Argument("stop_token_ids"),
         )
 
 
-def writer(loaded: Loaded, *, swift: bool = True) -> Decoder | EncoderDecoder:
-    """The module, ready for writing; `swift`: laid out for speed."""
+def generation_module(loaded: Loaded, *, packed: bool = True) -> Decoder | EncoderDecoder:
+    """The module, ready for writing; `packed`: laid out for speed."""
     head = loaded.config.head
     module = loaded.module
     if not loaded.config.writes or not isinstance(module, Decoder | EncoderDecoder):
         said = f"of kind {loaded.config.kind!r} with {head.name if head else 'no'} head"
         raise InputError(f"this model is {said}; to write, a decoder needs a head for the next token")
     if isinstance(module, EncoderDecoder):
-        started(loaded)
-    return module.swift() if swift else evaluating(module.rows_alike())
+        required_start_token(loaded)
+    return module.packed_copy() if packed else evaluation_copy(module.require_no_row_edits())
 
 
-def room(loaded: Loaded, prompt: Sequence[int], asked: int, which: int = 0) -> int:
-    """How many tokens can be written behind this prompt, `asked` at most; the last one is never read, and needs no
+def token_budget(loaded: Loaded, prompt: Sequence[int], max_new_tokens: int, which: int = 0) -> int:
+    """How many tokens can be written behind this prompt, `max_new_tokens` at most; the last one is never read, and needs no
     place."""
     longest, pair = loaded.config.longest, loaded.config.kind == "encoder-decoder"
     if not len(prompt):
         raise InputError(Item(which, "prompt"), " is empty: a model needs a token to begin with")
     if longest is None:
-        return asked
+        return max_new_tokens
     if len(prompt) > longest:
         raise InputError(
             Item(which, "prompt"), f" has {len(prompt):,} tokens, and this model reads {longest:,} in all: cut it"
         )
-    return min(asked, longest if pair else longest + 1 - len(prompt))
+    return min(max_new_tokens, longest if pair else longest + 1 - len(prompt))
 
 
-def ends(loaded: Loaded, settings: Settings) -> tuple[int, ...]:
+def end_tokens(loaded: Loaded, settings: Settings) -> tuple[int, ...]:
     """The tokens that end a text: the model's own, and those that were asked for."""
     return tuple(sorted({*loaded.config.end_tokens, *settings.stop_token_ids}))
 
 
-def beginning(loaded: Loaded, prompts: Sequence[Sequence[int]], most: int, settings: Settings) -> Written:
+def initial_progress(
+    loaded: Loaded, prompts: Sequence[Sequence[int]], most: int, settings: Settings
+) -> GenerationProgress:
     """What the rules are told before the first choice: the prompts, or the start token that a decoder begins with."""
     if isinstance(loaded.module, EncoderDecoder):
-        prompts = [[started(loaded)]] * len(prompts)
+        prompts = [[required_start_token(loaded)]] * len(prompts)
     given = max(map(len, prompts))
     ids = torch.tensor([[-1] * (given - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
-    return Written(ids.to(loaded.module.device), given, most, ends(loaded, settings))
+    return GenerationProgress(ids.to(loaded.module.device), given, most, end_tokens(loaded, settings))
 
 
-class _Writing:
+class _TokenLoop:
     """Texts that are being written side by side; row i of everything belongs to text `rows[i]`."""
 
     def __init__(
         self,
         loaded: Loaded,
-        reader: Reader,
+        reader: DecodingState,
         logits: Tensor,
         prompts: Sequence[Sequence[int]],
         rooms: list[int],
@@ -148,48 +150,48 @@ class _Writing:
         copies = settings.num_return_sequences
         self.settings, self.judge, self.log_probabilities, self.until = settings, judge, log_probabilities, until
         self.rows = list(range(len(prompts) * copies))
-        self.rooms = [rooms[row // copies] for row in self.rows]
-        self.ends = frozenset(ends(loaded, settings))
-        self.sources = generators(_seeds(settings, len(self.rows)))
+        self.tokens_left = [rooms[row // copies] for row in self.rows]
+        self.ends = frozenset(end_tokens(loaded, settings))
+        self.generators = generators(_seeds(settings, len(self.rows)))
         self.reader, self.logits = reader, logits
         if copies > 1:
             which = torch.arange(len(prompts), device="cpu").repeat_interleave(copies)
-            self.reader, self.logits = self.reader.choose(which), self.logits[which]
+            self.reader, self.logits = self.reader.select_rows(which), self.logits[which]
         given = [prompts[row // copies] for row in self.rows]
-        self.written = beginning(loaded, given, max(rooms), settings) if settings.rules else None
+        self.written = initial_progress(loaded, given, max(rooms), settings) if settings.rules else None
 
     def steps(self) -> Iterator[Step]:
         while self.rows:
             with inference_mode():  # not around the yield: what the caller does between is his own business
                 said = self.logits.log_softmax(dim=-1) if self.log_probabilities else None
-                tokens = self._choose()
+                tokens = self._choose_tokens()
             chosen = tokens.tolist()
-            finished = self._finished(chosen)
+            finished = self._finish_reasons(chosen)
             yield Step(self.rows, chosen, finished, said)
             with inference_mode():
-                self._on(tokens, finished)
+                self._advance(tokens, finished)
 
-    def _choose(self) -> Tensor:
+    def _choose_tokens(self) -> Tensor:
         logits = self.logits
         if self.written is not None:
-            left = tuple(self.rooms[row] for row in self.rows)
+            left = tuple(self.tokens_left[row] for row in self.rows)
             logits = apply(self.settings.rules, logits, replace(self.written, left=left))
         if not self.settings.do_sample:
-            return likeliest(logits)
-        return draw(logits, [self.sources[row] for row in self.rows])
+            return greedy_tokens(logits)
+        return sample_tokens(logits, [self.generators[row] for row in self.rows])
 
-    def _finished(self, chosen: list[int]) -> dict[int, str]:
+    def _finish_reasons(self, chosen: list[int]) -> dict[int, str]:
         late = self.until is not None and time.monotonic() >= self.until
         finished: dict[int, str] = {}
         for row, token in zip(self.rows, chosen):
-            self.rooms[row] -= 1
+            self.tokens_left[row] -= 1
             why = "end" if token in self.ends else self.judge(row, token) if self.judge else None
-            why = why or ("length" if not self.rooms[row] else "time" if late else None)
+            why = why or ("length" if not self.tokens_left[row] else "time" if late else None)
             if why is not None:
                 finished[row] = why
         return finished
 
-    def _on(self, tokens: Tensor, finished: dict[int, str]) -> None:
+    def _advance(self, tokens: Tensor, finished: dict[int, str]) -> None:
         """Reads the chosen tokens; texts that are finished leave."""
         if self.written is not None:
             self.written = replace(self.written, ids=torch.cat((self.written.ids, tokens[:, None]), dim=1))
@@ -199,7 +201,7 @@ class _Writing:
             if not stay:
                 return
             kept = torch.tensor(stay, device=tokens.device)
-            tokens, self.reader = tokens[kept], self.reader.choose(kept)
+            tokens, self.reader = tokens[kept], self.reader.select_rows(kept)
             if self.written is not None:
                 self.written = replace(self.written, ids=self.written.ids[kept])
         self.logits = self.reader.next(tokens)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.generation.answers import Alternative, Messages, named
-from pellucid.generation.checkpoint_settings import started
-from pellucid.generation.loop import check_no_search, write
-from pellucid.generation.prompts import order_one
-from pellucid.generation.score import seen
-from pellucid.generation.texts import Draft, judge_of, one_each, text_of
+from pellucid.generation.answers import Alternative, Messages, as_alternatives
+from pellucid.generation.checkpoint_settings import required_start_token
+from pellucid.generation.loop import check_no_beams, write
+from pellucid.generation.prompts import prompt_request
+from pellucid.generation.score import token_scores
+from pellucid.generation.texts import GeneratedSequence, decode_sequence, require_one_sequence, stop_judge
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
 from pellucid.trace import EditSaid, NamedTensors, Recorder, kept_names
@@ -63,33 +63,35 @@ def trace_writing(
 ) -> TracedText:
     """What the model writes, and every number on the way. See `Model.trace_writing`."""
     names = kept_names(loaded.config, keep)
-    order = order_one(loaded, prompt, one_each(options))
-    check_no_search(order.settings, "one text is traced: pass ")
+    request = prompt_request(loaded, prompt, require_one_sequence(options))
+    check_no_beams(request.settings, "one text is traced: pass ")
     recorders: list[Recorder] = []
 
     def watch() -> Recorder:
         recorders.append(Recorder(names))
         return recorders[-1]
 
-    given = [started(loaded)] if isinstance(loaded.module, EncoderDecoder) else order.prompts[0]
-    read, steps, draft = list(given), [], Draft()
-    judge = judge_of(order, 1)
-    for step in write(order.loaded, order.prompts, order.settings, judge=judge, log_probabilities=True, watch=watch):
+    given = [required_start_token(loaded)] if isinstance(loaded.module, EncoderDecoder) else request.prompts[0]
+    read, steps, draft = list(given), [], GeneratedSequence()
+    judge = stop_judge(request, 1)
+    for step in write(
+        request.loaded, request.prompts, request.settings, judge=judge, log_probabilities=True, watch=watch
+    ):
         assert step.log_probabilities is not None  # they were asked for
-        (one,) = seen(step.log_probabilities, step.tokens, ALTERNATIVES)
+        (one,) = token_scores(step.log_probabilities, step.tokens, ALTERNATIVES)
         steps.append(
             TracedStep(
-                read=tokens_of(order.words, read),
-                before=tokens_of(order.words, [*given, *draft.ids]),
-                token=tokens_of(order.words, step.tokens)[0],
+                read=tokens_of(request.tokenizer, read),
+                before=tokens_of(request.tokenizer, [*given, *draft.ids]),
+                token=tokens_of(request.tokenizer, step.tokens)[0],
                 id=step.tokens[0],
                 log_probability=one.log_probability,
-                alternatives=named(order.words, one.likely),
-                points=recorders[-1].kept,
+                alternatives=as_alternatives(request.tokenizer, one.top_tokens),
+                points=recorders[-1].recorded,
                 config=loaded.config,
             )
         )
         draft.ids += step.tokens
-        draft.why = step.finished.get(0, draft.why)
+        draft.finish_reason = step.finished.get(0, draft.finish_reason)
         read = list(step.tokens)
-    return TracedText(prompt, text_of(order, draft)[0], tuple(steps), edits_of(order.loaded))
+    return TracedText(prompt, decode_sequence(request, draft)[0], tuple(steps), edits_of(request.loaded))

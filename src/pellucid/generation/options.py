@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import count, token, within
-from pellucid.errors import InputError, Words, short
+from pellucid.config.checks import check_count, check_range, check_token_id
+from pellucid.errors import InputError, MessagePart, shorten
 
-Reading = Callable[[str, Any, int | None], Any]
+ValueParser = Callable[[str, Any, int | None], Any]
 """(name of the option, value, size of the vocabulary if it is known)  ->  the value as the rule takes it
 
 Raises InputError for what the value cannot be."""
@@ -19,36 +19,36 @@ MOST_BIAS = 1e9
 
 
 @dataclass(frozen=True, eq=False)
-class Sequences:
+class TokenSequences:
     """Sequences of tokens, all of one length, and what is added to the logit of the token that completes one.
 
-    before: Int[Tensor, "count length-1"], what has to stand there.  last: Int[Tensor, "count"], the completing token.
+    prefix: Int[Tensor, "count length-1"], what has to stand there.  last: Int[Tensor, "count"], the completing token.
     bias: Float[Tensor, "count"].
     """
 
-    before: Tensor
+    prefix: Tensor
     last: Tensor
     bias: Tensor
 
-    def without(self, tokens: tuple[int, ...]) -> "Sequences":
+    def without(self, tokens: tuple[int, ...]) -> "TokenSequences":
         """Those that are not completed by one of the tokens."""
         kept = ~torch.isin(self.last, torch.tensor(tokens, dtype=torch.long, device="cpu"))
-        return Sequences(self.before[kept], self.last[kept], self.bias[kept])
+        return TokenSequences(self.prefix[kept], self.last[kept], self.bias[kept])
 
-    def expected(self, ids: Tensor) -> Tensor:
+    def next_completes(self, ids: Tensor) -> Tensor:
         """Which of them the next token could complete.  Int[Tensor, "rows seq"]  ->  Bool[Tensor, "rows count"]"""
-        (rows, seq), (many, length) = ids.shape, self.before.shape
+        (rows, seq), (many, length) = ids.shape, self.prefix.shape
         if length > seq:
             return ids.new_zeros((rows, many), dtype=torch.bool)
-        return (ids[:, None, seq - length :] == self.before.to(ids.device)).all(dim=-1)
+        return (ids[:, None, seq - length :] == self.prefix.to(ids.device)).all(dim=-1)
 
 
-def number(*, advice: Words = "", **bounds: float) -> Reading:
+def number(*, advice: MessagePart = "", **bounds: float) -> ValueParser:
     """A number between the bounds of `within`."""
 
     def read(name: str, value: Any, vocab_size: int | None) -> float:
         try:
-            within(name, value, **bounds)
+            check_range(name, value, **bounds)
         except InputError as error:
             raise InputError(error, advice) from None
         return float(value)
@@ -56,41 +56,41 @@ def number(*, advice: Words = "", **bounds: float) -> Reading:
     return read
 
 
-def whole(name: str, value: Any, vocab_size: int | None) -> int:
+def whole_number(name: str, value: Any, vocab_size: int | None) -> int:
     """A whole number from 0."""
-    count(name, value, least=0)
+    check_count(name, value, least=0)
     return value
 
 
-def one_token(name: str, value: Any, vocab_size: int | None) -> int:
+def token_id(name: str, value: Any, vocab_size: int | None) -> int:
     """The id of a token."""
     if value is None:
         raise InputError(f"{name} is None, expected the id of a token")
-    token(name, value, vocab_size or 2**31)
+    check_token_id(name, value, vocab_size or 2**31)
     return value
 
 
-def tokens(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
+def token_ids(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
     """The id of a token, or several."""
     if type(value) is int:
-        return (one_token(name, value, vocab_size),)
+        return (token_id(name, value, vocab_size),)
     return _ids(name, value, vocab_size)
 
 
-def words(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
+def forbidden_sequences(name: str, value: Any, vocab_size: int | None) -> tuple[TokenSequences, ...]:
     """[[id, id], [id]]: sequences that must not be completed."""
     _check_some(name, value, list | tuple, "a list of lists of token ids that is not empty")
     return _by_length({_ids(f"{name}[{i}]", ids, vocab_size): -torch.inf for i, ids in enumerate(value)})
 
 
-def sequence_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
+def sequence_biases(name: str, value: Any, vocab_size: int | None) -> tuple[TokenSequences, ...]:
     """{(id, id): bias}, or as JSON has it [[[id, id], bias]]."""
     _check_some(name, value, list | tuple | Mapping, "pairs of token ids and their bias, one at least")
     biases: dict[tuple[int, ...], float] = {}
     for i, pair in enumerate(value.items() if isinstance(value, Mapping) else value):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise InputError(
-                f"{name}[{i}] is {short(repr(pair))}, expected a pair of a list of token ids and their bias"
+                f"{name}[{i}] is {shorten(repr(pair))}, expected a pair of a list of token ids and their bias"
             )
         ids = _ids(f"the ids of {name}[{i}]", pair[0], vocab_size)
         if ids in biases:
@@ -99,13 +99,13 @@ def sequence_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequ
     return _by_length(biases)
 
 
-def token_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequences, ...]:
+def token_biases(name: str, value: Any, vocab_size: int | None) -> tuple[TokenSequences, ...]:
     """{id: bias}; JSON writes the ids as text."""
     _check_some(name, value, Mapping, "a mapping from token ids to their bias, one at least")
     biases: dict[tuple[int, ...], float] = {}
     for key, bias in value.items():
         plain = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 20
-        ids = (one_token(f"a key of {name}", int(key) if plain else key, vocab_size),)
+        ids = (token_id(f"a key of {name}", int(key) if plain else key, vocab_size),)
         if ids in biases:
             raise InputError(f"{name} holds {ids[0]} twice, expected one bias for each token")
         biases[ids] = _bias(f"{name}[{ids[0]}]", bias)
@@ -114,26 +114,26 @@ def token_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Sequenc
 
 def _ids(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
     _check_some(name, value, list | tuple, "a list of token ids that is not empty")
-    return tuple(one_token(f"{name}[{i}]", item, vocab_size) for i, item in enumerate(value))
+    return tuple(token_id(f"{name}[{i}]", item, vocab_size) for i, item in enumerate(value))
 
 
 def _check_some(name: str, value: Any, kind: Any, expected: str) -> None:
     if not isinstance(value, kind) or not value:
-        raise InputError(f"{name} is {short(repr(value))}, expected {expected}")
+        raise InputError(f"{name} is {shorten(repr(value))}, expected {expected}")
 
 
 def _bias(name: str, value: Any) -> float:
-    within(name, value, least=-MOST_BIAS, most=MOST_BIAS)
+    check_range(name, value, least=-MOST_BIAS, most=MOST_BIAS)
     return float(value)
 
 
-def _by_length(biases: Mapping[tuple[int, ...], float]) -> tuple[Sequences, ...]:
+def _by_length(biases: Mapping[tuple[int, ...], float]) -> tuple[TokenSequences, ...]:
     lengths: dict[int, list[tuple[int, ...]]] = {}
     for ids in biases:
         lengths.setdefault(len(ids), []).append(ids)
     return tuple(
-        Sequences(
-            before=torch.tensor([ids[:-1] for ids in group], dtype=torch.long, device="cpu"),
+        TokenSequences(
+            prefix=torch.tensor([ids[:-1] for ids in group], dtype=torch.long, device="cpu"),
             last=torch.tensor([ids[-1] for ids in group], device="cpu"),
             bias=torch.tensor([biases[ids] for ids in group], dtype=torch.float64, device="cpu"),
         )

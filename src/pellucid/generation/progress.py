@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class GenerationProgress:
     """Texts side by side, as far as they are written.
 
     ids: Int[Tensor, "rows seq"]; shorter texts begin further right, and -1 stands where they have nothing. Of an

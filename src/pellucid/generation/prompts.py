@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import all_of
-from pellucid.errors import Argument, Blank, InputError, Item, counted
+from pellucid.config.checks import as_list
+from pellucid.errors import Argument, InputError, Item, Placeholder, counted
 from pellucid.generation.answers import Messages
-from pellucid.generation.checkpoint_settings import settings_of, with_ends
-from pellucid.generation.loop import room, writer
+from pellucid.generation.checkpoint_settings import settings_of, with_end_tokens
+from pellucid.generation.loop import generation_module, token_budget
 from pellucid.generation.settings import Settings
 from pellucid.generation.stops import check_stops
 from pellucid.text import Tokenizer
@@ -19,26 +19,26 @@ ROWS, POSITIONS = 16, 16_384
 
 
 @dataclass(frozen=True)
-class Order:
+class GenerationRequest:
     """What is to be written.
 
-    loaded: the model, which knows every token that ends a text.  words: the tokenizer of what it writes.
+    loaded: the model, which knows every token that ends a text.  tokenizer: the tokenizer of what it writes.
     prompts: ids, as the loop takes them.
     """
 
     loaded: Loaded
-    words: Tokenizer
+    tokenizer: Tokenizer
     prompts: list[list[int]]
     settings: Settings
 
     def __post_init__(self) -> None:
-        check_stops(self.words, self.settings.stop)
+        check_stops(self.tokenizer, self.settings.stop)
 
     def groups(self) -> Iterator[list[int]]:
         """The numbers of prompts that are written side by side: neighbours in length, with the same room behind them,
         so that no text is cut because of its neighbours."""
         copies = max(self.settings.num_return_sequences, self.settings.num_beams)
-        rooms = [room(self.loaded, prompt, self.settings.max_new_tokens) for prompt in self.prompts]
+        rooms = [token_budget(self.loaded, prompt, self.settings.max_new_tokens) for prompt in self.prompts]
         waiting = sorted(range(len(rooms)), key=lambda i: (rooms[i], -len(self.prompts[i])))
         while waiting:
             first = waiting[0]
@@ -48,23 +48,23 @@ class Order:
             yield group
 
 
-def order_texts(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, Any]) -> Order:
+def text_request(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, Any]) -> GenerationRequest:
     """Raw prompts, as the tokenizer encodes any text, special tokens that are typed in them included."""
     bos = loaded.config.bos_token_id
     start = [] if bos is None or loaded.config.kind == "encoder-decoder" else [bos]
     rows = [row or start for row in encoded(loaded, prompts)]
-    return _order(with_ends(loaded), rows, options)
+    return _request(with_end_tokens(loaded), rows, options)
 
 
-def order_chat(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -> Order:
+def chat_request(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -> GenerationRequest:
     """A conversation in the words of the chat template; special tokens that stand in a message are plain characters."""
     for kind, called in ((_is_text, "text"), (_is_conversation, "conversation")):
         if isinstance(messages, list | tuple) and messages and all(map(kind, messages)):
             given = counted(len(messages), called)
             raise InputError(f"a list of {given} was given, expected one text or a conversation: ask one by one")
-    reader = _reader(loaded)
-    ids = reader.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
-    return _order(with_ends(loaded, end_of_turn(reader)), [list(map(int, ids))], options)
+    tokenizer = _required_tokenizer(loaded)
+    ids = tokenizer.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
+    return _request(with_end_tokens(loaded, end_of_turn(tokenizer)), [list(map(int, ids))], options)
 
 
 def _is_text(given: object) -> bool:
@@ -75,22 +75,22 @@ def _is_conversation(given: object) -> bool:
     return isinstance(given, list | tuple) and all(isinstance(one, Mapping) for one in given)
 
 
-def order_one(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]) -> Order:
+def prompt_request(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]) -> GenerationRequest:
     """A raw prompt, or a conversation."""
-    return order_texts(loaded, [prompt], options) if isinstance(prompt, str) else order_chat(loaded, prompt, options)
+    return text_request(loaded, [prompt], options) if isinstance(prompt, str) else chat_request(loaded, prompt, options)
 
 
-def end_of_turn(reader: Tokenizer) -> list[int]:
+def end_of_turn(tokenizer: Tokenizer) -> list[int]:
     """The special token behind an answer in the chat template, which is not everywhere the model's own end token:
     Llama 3 writes `<|eot_id|>`, and its `config.json` may name `<|end_of_text|>` alone. Empty where there is none."""
     spoken = "pellucid"
     turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": spoken}]
     try:
-        text = str(reader.apply_chat_template(turns, add_generation_prompt=False))
+        text = str(tokenizer.apply_chat_template(turns, add_generation_prompt=False))
     except InputError:  # a template may refuse this conversation and take the real one
         return []
-    (row,) = reader.encode([text.rpartition(spoken)[2]], add_special_tokens=False, parse_special_tokens=True)
-    return [i for i in row.ids if i in reader.special_ids][:1]
+    (row,) = tokenizer.encode([text.rpartition(spoken)[2]], add_special_tokens=False, parse_special_tokens=True)
+    return [i for i in row.ids if i in tokenizer.special_ids][:1]
 
 
 def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
@@ -98,36 +98,36 @@ def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
 
     Raises InputError for a model that does not write, and for what is no text.
     """
-    if (found := all_of(texts)) is None:
+    if (found := as_list(texts)) is None:
         raise InputError(f"a {type(texts).__name__} was given, expected a text or several texts")
     for i, text in enumerate(found):
         if not isinstance(text, str):
             advice = "; conversations go to chat" if isinstance(text, Mapping) else ""
             raise InputError(Item(i, "text"), f" is {type(text).__name__}, expected a string{advice}")
-    return [row.ids for row in _reader(loaded).encode(found, parse_special_tokens=True)]
+    return [row.ids for row in _required_tokenizer(loaded).encode(found, parse_special_tokens=True)]
 
 
-def end_lacking(loaded: Loaded) -> list[int]:
+def missing_end_token(loaded: Loaded) -> list[int]:
     """The token that ends a text, where what reads targets does not add it itself; empty where it does, or there is
     none."""
-    ends, (row,) = loaded.config.end_tokens, loaded.target_words.encode([""])
+    ends, (row,) = loaded.config.end_tokens, loaded.required_target_tokenizer.encode([""])
     return [] if row.ids and row.ids[-1] in ends else [*ends[:1]]
 
 
-def _reader(loaded: Loaded) -> Tokenizer:
-    writer(loaded)  # whether the model writes at all is asked first
+def _required_tokenizer(loaded: Loaded) -> Tokenizer:
+    generation_module(loaded)  # whether the model writes at all is asked first
     if loaded.tokenizer is None:
         raise InputError(
             "this model came without a tokenizer: put tokenizer.json into its folder, pass ",
-            Argument("tokenizer", Blank("TOKENIZER")),
+            Argument("tokenizer", Placeholder("TOKENIZER")),
             " to pellucid.build, or write ids with pellucid.generation.write(model.loaded, [ids, ...], "
             "pellucid.generation.Settings())",
         )
     return loaded.tokenizer
 
 
-def _order(loaded: Loaded, prompts: list[list[int]], options: Mapping[str, Any]) -> Order:
+def _request(loaded: Loaded, prompts: list[list[int]], options: Mapping[str, Any]) -> GenerationRequest:
     settings = settings_of(loaded, options)
     for i, prompt in enumerate(prompts):
-        room(loaded, prompt, settings.max_new_tokens, i)  # refuses one that leaves none
-    return Order(loaded, loaded.target_words, prompts, settings)
+        token_budget(loaded, prompt, settings.max_new_tokens, i)  # refuses one that leaves none
+    return GenerationRequest(loaded, loaded.required_target_tokenizer, prompts, settings)

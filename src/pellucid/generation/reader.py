@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pellucid.blocks import Cache, Watch
+from pellucid.blocks import Cache, Observer
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, check_finite
 
@@ -17,55 +17,55 @@ PACKED = 1024
 
 
 @dataclass
-class Reader:
+class DecodingState:
     """A model in the middle of several texts (rows).
 
     module: evaluating, with a head for the next token.  cache: what it has read.
-    source: which rows of an encoder-decoder's memory may be looked at, Int[Tensor, "rows source"]; memory: that memory.
+    source_mask: which rows of an encoder-decoder's memory may be looked at, Int[Tensor, "rows source"]; memory: that memory.
     watch: gives an onlooker for each pass.
     """
 
     module: Decoder | EncoderDecoder
     cache: Cache
-    source: Tensor | None = None
+    source_mask: Tensor | None = None
     memory: Tensor | None = None
-    watch: Callable[[], Watch] | None = None
+    watch: Callable[[], Observer] | None = None
 
     @inference_mode()
     def next(self, tokens: Tensor) -> Tensor:
         """Reads one more token in every row: Int[Tensor, "rows"]  ->  logits Float[Tensor, "rows vocab"]"""
         if isinstance(self.module, EncoderDecoder):
-            memory, watch = self.memory, self._onlooker()
-            read = self.module(None, self.source, tokens[:, None], memory=memory, cache=self.cache, watch=watch)
+            memory, watch = self.memory, self._new_observer()
+            read = self.module(None, self.source_mask, tokens[:, None], memory=memory, cache=self.cache, watch=watch)
         else:
-            read = self.module(tokens[:, None], cache=self.cache, watch=self._onlooker())
-        return _wide(self.module, read.logits[:, -1])
+            read = self.module(tokens[:, None], cache=self.cache, watch=self._new_observer())
+        return _float32_logits(self.module, read.logits[:, -1])
 
     @inference_mode()
-    def choose(self, rows: Tensor, *, since: int = 0) -> Self:
+    def select_rows(self, rows: Tensor, *, since: int = 0) -> Self:
         """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]
 
         since: where beams of the same texts change places, how many slots they have in common; these are not moved.
         """
-        self.cache.choose(rows, since=since)
+        self.cache.select_rows(rows, since=since)
         if not since:
-            self.source = None if self.source is None else self.source[rows]
+            self.source_mask = None if self.source_mask is None else self.source_mask[rows]
             self.memory = None if self.memory is None else self.memory[rows]
         return self
 
-    def _onlooker(self) -> Watch | None:
+    def _new_observer(self) -> Observer | None:
         return None if self.watch is None else self.watch()
 
 
 @inference_mode()
-def begin(
+def prefill(
     module: Decoder | EncoderDecoder,
     prompts: Sequence[Sequence[int]],
-    most: int,
-    watch: Callable[[], Watch] | None = None,
+    max_new_tokens: int,
+    watch: Callable[[], Observer] | None = None,
     start: int | None = None,
-) -> tuple[Reader, Tensor]:
-    """Reads the prompts; room for `most` more tokens of each is set aside. watch: gives an onlooker for each pass.
+) -> tuple[DecodingState, Tensor]:
+    """Reads the prompts; room for `max_new_tokens` more tokens of each is set aside. watch: gives an onlooker for each pass.
 
     start: the token that a decoder beside an encoder begins with; None for the module's own.
 
@@ -75,61 +75,65 @@ def begin(
     """
     order, readers, logits = [], [], []
     longest = max(map(len, prompts))
-    for rows in _groups(module, prompts, apart=watch is not None or module.onlooker is not None):
-        reader, first = _begin(module, [prompts[i] for i in rows], most, longest, watch, start)
+    for rows in _groups(module, prompts, same_length_only=watch is not None or module.onlooker is not None):
+        reader, first = _prefill_group(module, [prompts[i] for i in rows], max_new_tokens, longest, watch, start)
         order += rows
         readers.append(reader)
         logits.append(first)
     if len(readers) == 1 and order == sorted(order):
         return readers[0], logits[0]
     back = torch.tensor(order, device="cpu").argsort()
-    return _together(readers).choose(back), torch.cat(logits)[back]
+    return _merge_states(readers).select_rows(back), torch.cat(logits)[back]
 
 
-def _groups(module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], apart: bool) -> list[list[int]]:
+def _groups(
+    module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], same_length_only: bool
+) -> list[list[int]]:
     """The prompts that are read in one pass each time, as numbers, the longest first.
 
-    apart: those of different lengths are not to be mixed.
+    same_length_only: those of different lengths are not to be mixed.
     """
     groups: list[list[int]] = []
-    held, packs = 0, isinstance(module, Decoder) and not apart
+    positions, packs = 0, isinstance(module, Decoder) and not same_length_only
     for i in sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i)):
         length, longest = len(prompts[i]), len(prompts[groups[-1][0]]) if groups else 0
-        if groups and (length == longest or (packs and longest <= PACKED // 4 and held + length <= PACKED)):
+        if groups and (length == longest or (packs and longest <= PACKED // 4 and positions + length <= PACKED)):
             groups[-1].append(i)
-            held += length
+            positions += length
         else:
             groups.append([i])
-            held = length
+            positions = length
     return groups
 
 
-def _begin(
+def _prefill_group(
     module: Decoder | EncoderDecoder,
     prompts: Sequence[Sequence[int]],
-    most: int,
+    max_new_tokens: int,
     longest: int,
-    watch: Callable[[], Watch] | None,
+    watch: Callable[[], Observer] | None,
     start: int | None,
-) -> tuple[Reader, Tensor]:
+) -> tuple[DecodingState, Tensor]:
     device, lengths = module.device, [len(prompt) for prompt in prompts]
     if len(set(lengths)) > 1:
         assert isinstance(module, Decoder)
-        return _packed(module, prompts, longest + most)
+        return _prefill_packed(module, prompts, longest + max_new_tokens)
     ids = torch.tensor(list(prompts), device=device).view(len(prompts), lengths[0])
-    onlooker = None if watch is None else watch()
+    observer = None if watch is None else watch()
     if isinstance(module, EncoderDecoder):
-        cache = module.new_cache(most + 1)
-        begun = module.shifted(ids[:, :1]) if start is None else torch.full_like(ids[:, :1], start)
-        first = module(ids, None, begun, cache=cache, watch=onlooker)
+        cache = module.new_cache(max_new_tokens + 1)
+        decoder_ids = module.shift_right(ids[:, :1]) if start is None else torch.full_like(ids[:, :1], start)
+        first = module(ids, None, decoder_ids, cache=cache, watch=observer)
         memory = first.encoder_last_hidden_state
-        return Reader(module, cache, torch.ones_like(ids), memory, watch), _wide(module, first.logits[:, -1])
-    cache = module.new_cache(longest + most)
-    first = module(ids, cache=cache, logits_to_keep=1, watch=onlooker)
-    return Reader(module, cache, watch=watch), _wide(module, first.logits[:, -1])
+        return DecodingState(module, cache, torch.ones_like(ids), memory, watch), _float32_logits(
+            module, first.logits[:, -1]
+        )
+    cache = module.new_cache(longest + max_new_tokens)
+    first = module(ids, cache=cache, logits_to_keep=1, watch=observer)
+    return DecodingState(module, cache, watch=watch), _float32_logits(module, first.logits[:, -1])
 
 
-def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) -> tuple[Reader, Tensor]:
+def _prefill_packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) -> tuple[DecodingState, Tensor]:
     """Prompts of several lengths read end to end, as if each stood alone; from then on each has a row of its own."""
     device = module.device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device="cpu")
@@ -139,25 +143,25 @@ def _packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) ->
     last = (lengths.cumsum(0) - 1).to(device)
     (logits,) = module.logits_at((0, last), {"input_ids": ids, "cache": cache, "segments": segments})
     cache.finish()
-    return Reader(module, cache.apart(lengths.tolist(), capacity)), _wide(module, logits)
+    return DecodingState(module, cache.split_texts(lengths.tolist(), capacity)), _float32_logits(module, logits)
 
 
-def _wide(module: Decoder | EncoderDecoder, logits: Tensor) -> Tensor:
+def _float32_logits(module: Decoder | EncoderDecoder, logits: Tensor) -> Tensor:
     """Choices are made in float32 at least, and among numbers."""
     return check_finite(logits, module).to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _together(readers: list[Reader]) -> Reader:
+def _merge_states(readers: list[DecodingState]) -> DecodingState:
     """Readers of texts of different lengths as one."""
     return replace(
         readers[0],
-        cache=Cache.together([reader.cache for reader in readers]),
-        source=_rows(reader.source for reader in readers),
-        memory=_rows(reader.memory for reader in readers),
+        cache=Cache.merge([reader.cache for reader in readers]),
+        source_mask=_stack_padded(reader.source_mask for reader in readers),
+        memory=_stack_padded(reader.memory for reader in readers),
     )
 
 
-def _rows(tables: Iterable[Tensor | None]) -> Tensor | None:
+def _stack_padded(tables: Iterable[Tensor | None]) -> Tensor | None:
     """The rows of all tables as one table, with zeros behind the shorter ones; None where there are none."""
     rows = [row for table in tables if table is not None for row in table]
     return pad_sequence(rows, batch_first=True) if rows else None

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import Argument, InputError, counted, several, short
-from pellucid.generation.options import Reading
-from pellucid.generation.progress import Written
+from pellucid.errors import Argument, InputError, counted, join_names, shorten
+from pellucid.generation.options import ValueParser
+from pellucid.generation.progress import GenerationProgress
 
-Rule = Callable[[Tensor, Written], Tensor]
+Rule = Callable[[Tensor, GenerationProgress], Tensor]
 """(Float[Tensor, "rows vocab"], what is written)  ->  the same shape; what it is given stays as it is"""
 
 
@@ -21,13 +21,13 @@ Rule = Callable[[Tensor, Written], Tensor]
 class Option:
     """One option of a rule.
 
-    read: checks a value.  sampling: whether it means something only where the next token is drawn.
+    parse: checks a value.  sampling: whether it means something only where the next token is drawn.
     """
 
     rule: Callable[..., Tensor]
     default: Any
     sampling: bool
-    read: Reading
+    parse: ValueParser
 
 
 OPTIONS: dict[str, Option] = {}
@@ -44,7 +44,7 @@ def rule(*, sampling: bool = False) -> Callable[[Callable[..., Tensor]], Callabl
     without a reading is the option of an earlier rule, and this one is told its value.
     """
 
-    def entered(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         parameters = inspect.signature(function).parameters.values()
         options = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
         for option in options:
@@ -53,7 +53,7 @@ def rule(*, sampling: bool = False) -> Callable[[Callable[..., Tensor]], Callabl
         _RULES[function] = [option.name for option in options]
         return function
 
-    return entered
+    return register
 
 
 def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None = None) -> tuple[Rule, ...]:
@@ -66,11 +66,11 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
     values: dict[str, Any] = {}
     for name, option in OPTIONS.items():
         if options.get(name) is not None:
-            value = option.read(name, options[name], vocab_size)
+            value = option.parse(name, options[name], vocab_size)
             if value != option.default:
                 values[name] = value
                 if option.sampling and not sampling:
-                    own, wrong = Argument(name), f" is {short(repr(value))} and nothing is drawn: pass "
+                    own, wrong = Argument(name), f" is {shorten(repr(value))} and nothing is drawn: pass "
                     raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
     asked = {OPTIONS[name].rule for name in values}
     return tuple(
@@ -80,7 +80,7 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
     )
 
 
-def apply(rules: Sequence[Rule], logits: Tensor, written: Written) -> Tensor:
+def apply(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) -> Tensor:
     """The logits after all rules, Float[Tensor, "rows vocab"].
 
     Raises InputError where they leave a text no token to choose, with the options that took the last ones, and for a
@@ -88,15 +88,15 @@ def apply(rules: Sequence[Rule], logits: Tensor, written: Written) -> Tensor:
     """
     if not rules:
         return logits
-    ruled, most = follow(rules, logits, written)
+    ruled, most = apply_with_max(rules, logits, written)
     empty = most == -torch.inf
-    if bool(empty.any()) and (names := _forbidding(rules, logits, written, empty)):
-        wrong = f"after {counted(written.new, 'token')} no token is left to choose, because of {several(names)}"
+    if bool(empty.any()) and (names := _forbidding_options(rules, logits, written, empty)):
+        wrong = f"after {counted(written.new, 'token')} no token is left to choose, because of {join_names(names)}"
         raise InputError(f"{wrong}: leave one of them out" if len(names) > 1 else wrong)
     return ruled
 
 
-def follow(rules: Sequence[Rule], logits: Tensor, written: Written) -> tuple[Tensor, Tensor]:
+def apply_with_max(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) -> tuple[Tensor, Tensor]:
     """The logits after all rules, Float[Tensor, "rows vocab"], also where they leave a row no token; and the greatest
     of each row, Float[Tensor, "rows"].
 
@@ -105,15 +105,15 @@ def follow(rules: Sequence[Rule], logits: Tensor, written: Written) -> tuple[Ten
     ruled = logits
     for one in rules:
         ruled = one(ruled, written)
-        if wrong := _no_logits(ruled, logits):
-            raise InputError(f"the rule {several(_names(one))} gives {wrong}, expected logits {tuple(logits.shape)}")
+        if wrong := _what_instead_of_logits(ruled, logits):
+            raise InputError(f"the rule {join_names(_names(one))} gives {wrong}, expected logits {tuple(logits.shape)}")
     most = ruled.amax(dim=-1)
-    if not bool((most < torch.inf).all()) and (names := _overflowing(rules, logits, written)):
-        raise InputError(f"the rule {several(names)} gives NaN or inf after {counted(written.new, 'token')}")
+    if not bool((most < torch.inf).all()) and (names := _overflowing_options(rules, logits, written)):
+        raise InputError(f"the rule {join_names(names)} gives NaN or inf after {counted(written.new, 'token')}")
     return ruled, most
 
 
-def _no_logits(ruled: Any, logits: Tensor) -> str:
+def _what_instead_of_logits(ruled: Any, logits: Tensor) -> str:
     """What a rule gave in place of logits; "" where it gave such."""
     if not isinstance(ruled, Tensor):
         return type(ruled).__name__
@@ -124,7 +124,7 @@ def _no_logits(ruled: Any, logits: Tensor) -> str:
     return f"{tuple(ruled.shape)} of {ruled.dtype}{place}"
 
 
-def _overflowing(rules: Sequence[Rule], logits: Tensor, written: Written) -> list[str]:
+def _overflowing_options(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) -> list[str]:
     """What the rule is known by that makes the first NaN or inf; all of them where none does so again, and none where
     the model itself does."""
     if _overflows(logits):
@@ -140,7 +140,7 @@ def _overflows(logits: Tensor) -> bool:
     return not bool((logits.amax(dim=-1) < torch.inf).all())
 
 
-def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: Tensor) -> list[str]:
+def _forbidding_options(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress, empty: Tensor) -> list[str]:
     """The options of the rules that forbade tokens to the empty rows, of those alone without which some are left, where
     there are such; a stranger's rule by its own name."""
     found, ruled = [], logits
@@ -148,11 +148,13 @@ def _forbidding(rules: Sequence[Rule], logits: Tensor, written: Written, empty: 
         before, ruled = ruled, one(ruled, written)
         if bool(((ruled == -torch.inf) & (before != -torch.inf))[empty].any()):
             found.append(one)
-    alone = [one for one in found if not _empties([other for other in rules if other is not one], logits, written)]
+    alone = [
+        one for one in found if not _leaves_no_token([other for other in rules if other is not one], logits, written)
+    ]
     return list(dict.fromkeys(name for one in alone or found for name in _names(one)))
 
 
-def _empties(rules: Sequence[Rule], logits: Tensor, written: Written) -> bool:
+def _leaves_no_token(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) -> bool:
     for one in rules:
         logits = one(logits, written)
     return bool((logits.amax(dim=-1) == -torch.inf).any())

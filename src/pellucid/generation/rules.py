@@ -14,16 +14,16 @@ from torch import Tensor
 
 from pellucid.errors import Argument
 from pellucid.generation.options import (
-    Sequences,
+    TokenSequences,
+    forbidden_sequences,
     number,
-    one_token,
     sequence_biases,
     token_biases,
-    tokens,
-    whole,
-    words,
+    token_id,
+    token_ids,
+    whole_number,
 )
-from pellucid.generation.progress import Written
+from pellucid.generation.progress import GenerationProgress
 from pellucid.generation.registry import OPTIONS as OPTIONS
 from pellucid.generation.registry import Option as Option
 from pellucid.generation.registry import Rule as Rule
@@ -32,7 +32,7 @@ from pellucid.generation.registry import chain as chain
 from pellucid.generation.registry import rule
 from pellucid.machine import widest_dtype
 
-NEVER = -torch.inf
+FORBIDDEN = -torch.inf
 
 # -- what is written ------------------------------------------------------------------------------------------------
 
@@ -40,18 +40,21 @@ NEVER = -torch.inf
 @rule()
 def bias(
     logits: Tensor,
-    written: Written,
+    written: GenerationProgress,
     *,
-    sequence_bias: Annotated[tuple[Sequences, ...], sequence_biases] = (),
-    logit_bias: Annotated[tuple[Sequences, ...], token_biases] = (),
+    sequence_bias: Annotated[tuple[TokenSequences, ...], sequence_biases] = (),
+    logit_bias: Annotated[tuple[TokenSequences, ...], token_biases] = (),
 ) -> Tensor:
     """Adds a bias to a token (`logit_bias`), or to the last token of a sequence where the others stand already."""
-    return _biased(logits, written, (*sequence_bias, *logit_bias))
+    return _add_bias(logits, written, (*sequence_bias, *logit_bias))
 
 
 @rule()
 def penalize_repetition(
-    logits: Tensor, written: Written, *, repetition_penalty: Annotated[float, number(above=0, most=1000)] = 1.0
+    logits: Tensor,
+    written: GenerationProgress,
+    *,
+    repetition_penalty: Annotated[float, number(above=0, most=1000)] = 1.0,
 ) -> Tensor:
     """Divides the logit of every token that stands there by the penalty, or multiplies it where it is negative.
 
@@ -65,7 +68,7 @@ def penalize_repetition(
 @rule()
 def penalize_counts(
     logits: Tensor,
-    written: Written,
+    written: GenerationProgress,
     *,
     frequency_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
     presence_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
@@ -80,7 +83,7 @@ def penalize_counts(
 
 @rule()
 def forbid_repeated_ngrams(
-    logits: Tensor, written: Written, *, no_repeat_ngram_size: Annotated[int, whole] = 0
+    logits: Tensor, written: GenerationProgress, *, no_repeat_ngram_size: Annotated[int, whole_number] = 0
 ) -> Tensor:
     """Forbids the tokens that would complete a sequence of this length that stands there already.
 
@@ -92,25 +95,28 @@ def forbid_repeated_ngrams(
     windows, tail = ids.unfold(1, size, 1), ids[:, ids.shape[1] - size + 1 :]
     same = (windows[..., :-1] == tail[:, None]).all(dim=-1) & (windows[..., -1] >= 0)
     rows, places = same.nonzero(as_tuple=True)
-    return logits.index_put((rows, windows[rows, places, -1]), logits.new_tensor(NEVER))
+    return logits.index_put((rows, windows[rows, places, -1]), logits.new_tensor(FORBIDDEN))
 
 
 @rule()
 def forbid_words(
-    logits: Tensor, written: Written, *, bad_words_ids: Annotated[tuple[Sequences, ...], words] = ()
+    logits: Tensor,
+    written: GenerationProgress,
+    *,
+    bad_words_ids: Annotated[tuple[TokenSequences, ...], forbidden_sequences] = (),
 ) -> Tensor:
     """Forbids the last token of a sequence where the others stand already. An end token alone is no such word."""
-    groups = (group if group.before.shape[1] else group.without(written.end_tokens) for group in bad_words_ids)
-    return _biased(logits, written, tuple(groups))
+    groups = (group if group.prefix.shape[1] else group.without(written.end_tokens) for group in bad_words_ids)
+    return _add_bias(logits, written, tuple(groups))
 
 
 @rule()
 def hold_back_the_end(
     logits: Tensor,
-    written: Written,
+    written: GenerationProgress,
     *,
-    min_length: Annotated[int, whole] = 0,
-    min_new_tokens: Annotated[int | None, whole] = None,
+    min_length: Annotated[int, whole_number] = 0,
+    min_new_tokens: Annotated[int | None, whole_number] = None,
 ) -> Tensor:
     """Forbids the end tokens before `min_new_tokens`; where these are not given, to texts shorter than `min_length`,
     with their prompts."""
@@ -120,12 +126,12 @@ def hold_back_the_end(
         early = torch.full_like(written.ids[:, 0], written.new < min_new_tokens, dtype=torch.bool)
     known = [end for end in written.end_tokens if end < logits.shape[1]]
     ends = torch.tensor(known, dtype=torch.long, device=logits.device)
-    return logits.index_copy(1, ends, logits[:, ends].masked_fill(early[:, None], NEVER))
+    return logits.index_copy(1, ends, logits[:, ends].masked_fill(early[:, None], FORBIDDEN))
 
 
 @rule()
 def force_first(
-    logits: Tensor, written: Written, *, forced_bos_token_id: Annotated[int | None, one_token] = None
+    logits: Tensor, written: GenerationProgress, *, forced_bos_token_id: Annotated[int | None, token_id] = None
 ) -> Tensor:
     """Leaves one token alone where a single one stands: the first choice behind the start token of a decoder."""
     if forced_bos_token_id is None or written.new:
@@ -135,7 +141,7 @@ def force_first(
 
 @rule()
 def force_last(
-    logits: Tensor, written: Written, *, forced_eos_token_id: Annotated[tuple[int, ...], tokens] = ()
+    logits: Tensor, written: GenerationProgress, *, forced_eos_token_id: Annotated[tuple[int, ...], token_ids] = ()
 ) -> Tensor:
     """Leaves these tokens alone for the last choice that there is room for."""
     last = [left == 1 for left in written.left or (written.most - written.new,) * len(logits)]
@@ -145,17 +151,19 @@ def force_last(
 
 
 @rule()
-def suppress(logits: Tensor, written: Written, *, suppress_tokens: Annotated[tuple[int, ...], tokens] = ()) -> Tensor:
+def suppress(
+    logits: Tensor, written: GenerationProgress, *, suppress_tokens: Annotated[tuple[int, ...], token_ids] = ()
+) -> Tensor:
     """Forbids these tokens."""
-    return logits.index_fill(1, torch.tensor(suppress_tokens, device=logits.device), NEVER)
+    return logits.index_fill(1, torch.tensor(suppress_tokens, device=logits.device), FORBIDDEN)
 
 
 @rule()
 def suppress_at_begin(
     logits: Tensor,
-    written: Written,
+    written: GenerationProgress,
     *,
-    begin_suppress_tokens: Annotated[tuple[int, ...], tokens] = (),
+    begin_suppress_tokens: Annotated[tuple[int, ...], token_ids] = (),
     forced_bos_token_id: int | None = None,
 ) -> Tensor:
     """Forbids these tokens for the first choice, or for the second where `forced_bos_token_id` takes the first."""
@@ -163,7 +171,7 @@ def suppress_at_begin(
         return logits
     taken = (_lengths(written) - written.new == 1) & (forced_bos_token_id is not None)
     begins = taken.long() == written.new
-    fewer = logits.index_fill(1, torch.tensor(begin_suppress_tokens, device=logits.device), NEVER)
+    fewer = logits.index_fill(1, torch.tensor(begin_suppress_tokens, device=logits.device), FORBIDDEN)
     return torch.where(begins[:, None], fewer, logits)
 
 
@@ -180,7 +188,7 @@ GREEDY = (
 @rule(sampling=True)
 def divide_by_temperature(
     logits: Tensor,
-    written: Written,
+    written: GenerationProgress,
     *,
     temperature: Annotated[float, number(least=1e-30, most=1000, advice=GREEDY)] = 1.0,
 ) -> Tensor:
@@ -189,82 +197,86 @@ def divide_by_temperature(
 
 
 @rule(sampling=True)
-def keep_top_k(logits: Tensor, written: Written, *, top_k: Annotated[int, whole] = 0) -> Tensor:
+def keep_top_k(logits: Tensor, written: GenerationProgress, *, top_k: Annotated[int, whole_number] = 0) -> Tensor:
     """Keeps the k likeliest tokens, and those as likely as the last of them. Fan et al., 2018, arXiv:1805.04833."""
     least = logits.topk(min(top_k or logits.shape[1], logits.shape[1])).values[:, -1:]
-    return logits.masked_fill(logits < least, NEVER)
+    return logits.masked_fill(logits < least, FORBIDDEN)
 
 
 @rule(sampling=True)
-def keep_top_p(logits: Tensor, written: Written, *, top_p: Annotated[float, number(above=0, most=1)] = 1.0) -> Tensor:
+def keep_top_p(
+    logits: Tensor, written: GenerationProgress, *, top_p: Annotated[float, number(above=0, most=1)] = 1.0
+) -> Tensor:
     """Keeps the fewest tokens whose probabilities sum up to `top_p`; of equally likely ones those of lower ids.
 
     Holtzman et al., 2020, arXiv:1904.09751.
     """
-    least, place = _reached(logits, logits.softmax(dim=-1), top_p)
+    least, place = _top_mass(logits, logits.softmax(dim=-1), top_p)
     likelier, alike = logits > least, logits == least
     room = place + 1 - likelier.sum(dim=1, keepdim=True)
     if bool((alike.sum(dim=1, keepdim=True) > room).any()):
         alike &= alike.cumsum(dim=1) <= room
-    return logits.masked_fill(~(likelier | alike), NEVER)
+    return logits.masked_fill(~(likelier | alike), FORBIDDEN)
 
 
 @rule(sampling=True)
-def keep_min_p(logits: Tensor, written: Written, *, min_p: Annotated[float, number(least=0, most=1)] = 0.0) -> Tensor:
+def keep_min_p(
+    logits: Tensor, written: GenerationProgress, *, min_p: Annotated[float, number(least=0, most=1)] = 0.0
+) -> Tensor:
     """Keeps the tokens whose probability is at least `min_p` of the greatest one. arXiv:2407.01082."""
     probabilities = logits.softmax(dim=-1)
-    return logits.masked_fill(probabilities < min_p * probabilities.amax(dim=-1, keepdim=True), NEVER)
+    return logits.masked_fill(probabilities < min_p * probabilities.amax(dim=-1, keepdim=True), FORBIDDEN)
 
 
 @rule(sampling=True)
 def keep_typical(
-    logits: Tensor, written: Written, *, typical_p: Annotated[float, number(above=0, most=1)] = 1.0
+    logits: Tensor, written: GenerationProgress, *, typical_p: Annotated[float, number(above=0, most=1)] = 1.0
 ) -> Tensor:
     """Keeps the tokens whose information is nearest to what is expected, until their probabilities sum up to
     `typical_p`, and those as near as the last of them. Meister et al., 2022, arXiv:2202.00666."""
     logarithms = logits.log_softmax(dim=-1)
     probabilities = logarithms.exp()
     nearness = -(-logarithms - _entropy(logarithms)).abs()
-    return logits.masked_fill(nearness < _reached(nearness, probabilities, typical_p)[0], NEVER)
+    return logits.masked_fill(nearness < _top_mass(nearness, probabilities, typical_p)[0], FORBIDDEN)
 
 
 @rule(sampling=True)
 def keep_above_epsilon(
-    logits: Tensor, written: Written, *, epsilon_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
+    logits: Tensor, written: GenerationProgress, *, epsilon_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
 ) -> Tensor:
     """Keeps the tokens that are at least so probable, and the likeliest. Hewitt et al., 2022, arXiv:2210.15191."""
-    return _probable(logits, logits.softmax(dim=-1), epsilon_cutoff)
+    return _keep_probable(logits, logits.softmax(dim=-1), epsilon_cutoff)
 
 
 @rule(sampling=True)
 def keep_above_eta(
-    logits: Tensor, written: Written, *, eta_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
+    logits: Tensor, written: GenerationProgress, *, eta_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
 ) -> Tensor:
     """The same where the model is sure; where many tokens could follow, less probable ones are kept as well. Hewitt et
     al., 2022, arXiv:2210.15191, section 3.2."""
     logarithms = logits.log_softmax(dim=-1)
     least = (eta_cutoff**0.5 * (-_entropy(logarithms)).exp()).clamp(max=eta_cutoff)
-    return _probable(logits, logarithms.exp(), least)
+    return _keep_probable(logits, logarithms.exp(), least)
 
 
 # -- what they share ------------------------------------------------------------------------------------------------
 
 
-def _lengths(written: Written) -> Tensor:
+def _lengths(written: GenerationProgress) -> Tensor:
     """How many tokens each text has, Int[Tensor, "rows"]."""
     return (written.ids >= 0).sum(dim=1)
 
 
-def _biased(logits: Tensor, written: Written, groups: tuple[Sequences, ...]) -> Tensor:
+def _add_bias(logits: Tensor, written: GenerationProgress, groups: tuple[TokenSequences, ...]) -> Tensor:
     logits = logits.clone()
     for group in groups:
-        extra = torch.where(group.expected(written.ids), group.bias.to(logits), 0.0)
+        extra = torch.where(group.next_completes(written.ids), group.bias.to(logits), 0.0)
         logits.scatter_add_(1, group.last.to(logits.device).expand(len(logits), -1), extra)
     return logits
 
 
 def _forced(logits: Tensor, ids: tuple[int, ...]) -> Tensor:
-    return torch.full_like(logits, NEVER).index_fill_(1, torch.tensor(ids, device=logits.device), 0.0)
+    return torch.full_like(logits, FORBIDDEN).index_fill_(1, torch.tensor(ids, device=logits.device), 0.0)
 
 
 def _entropy(logarithms: Tensor) -> Tensor:
@@ -272,12 +284,12 @@ def _entropy(logarithms: Tensor) -> Tensor:
     return -(logarithms * logarithms.exp()).nansum(dim=-1, keepdim=True)
 
 
-def _probable(logits: Tensor, probabilities: Tensor, least: Tensor | float) -> Tensor:
+def _keep_probable(logits: Tensor, probabilities: Tensor, least: Tensor | float) -> Tensor:
     """Keeps what is at least so probable, and the likeliest in any case."""
-    return logits.masked_fill((probabilities < least) & (logits < logits.amax(dim=-1, keepdim=True)), NEVER)
+    return logits.masked_fill((probabilities < least) & (logits < logits.amax(dim=-1, keepdim=True)), FORBIDDEN)
 
 
-def _reached(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+def _top_mass(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor, Tensor]:
     """Sums probabilities up, those of the highest `order` first, until they reach `mass`.
 
     Two Float[Tensor, "rows vocab"]  ->  the order of the last one summed, Float[Tensor, "rows 1"], and how many came

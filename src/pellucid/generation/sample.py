@@ -19,7 +19,7 @@ def generators(seeds: Sequence[int | None]) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(secrets.randbits(63) if seed is None else seed) for seed in seeds]
 
 
-def likeliest(logits: Tensor) -> Tensor:
+def greedy_tokens(logits: Tensor) -> Tensor:
     """The first of the greatest logits: Float[Tensor, "rows vocab"]  ->  Int[Tensor, "rows"]
 
     The same as `argmax`, which for many rows takes five times as long: the block that holds it, then its place there.
@@ -34,7 +34,7 @@ def likeliest(logits: Tensor) -> Tensor:
     return start.squeeze(1) + window.argmax(dim=1)
 
 
-def draw(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
+def sample_tokens(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
     """One token per row, each as often as its probability says: the place at which the summed probabilities pass a
     random share of the whole. Float[Tensor, "rows vocab"]  ->  Int[Tensor, "rows"]
 
@@ -49,12 +49,12 @@ def draw(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
         raise InputError("no token can be drawn: all logits of a text are -inf, or one of them is no number")
     shares = torch.stack([torch.rand(2, generator=source, dtype=torch.float64, device="cpu") for source in sources])
     first, second = shares.to(sums).unbind(dim=1)
-    block = _passed(sums, first)
+    block = _inverse_cdf(sums, first)
     rows = torch.arange(len(sums), device=sums.device)
-    return block * BLOCK + _passed(blocks[rows, block].to(sums.dtype), second)
+    return block * BLOCK + _inverse_cdf(blocks[rows, block].to(sums.dtype), second)
 
 
-def _passed(parts: Tensor, share: Tensor) -> Tensor:
+def _inverse_cdf(parts: Tensor, share: Tensor) -> Tensor:
     """Where the summed parts pass a share of their whole, never at a part of nothing."""
     summed = parts.cumsum(dim=1)
     last = (summed < summed[:, -1:]).sum(dim=1)  # the last part that is something

@@ -8,25 +8,25 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import listed
+from pellucid.config.checks import require_list
 from pellucid.errors import InputError, Item, counted
 from pellucid.generation.answers import Score
-from pellucid.generation.checkpoint_settings import started
-from pellucid.generation.loop import writer
-from pellucid.generation.prompts import encoded, end_lacking
+from pellucid.generation.checkpoint_settings import required_start_token
+from pellucid.generation.loop import generation_module
+from pellucid.generation.prompts import encoded, missing_end_token
 from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, check_finite
-from pellucid.text import by_length, limits, tokens_of
+from pellucid.text import batch_limits, length_batches, tokens_of
 
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
 
 
-class Seen(NamedTuple):
+class TokenScore(NamedTuple):
     """What a model says of one token: its log-probability, and the likeliest in its place as (id, log-probability)."""
 
     log_probability: float
-    likely: list[tuple[int, float]]
+    top_tokens: list[tuple[int, float]]
 
 
 def score(loaded: Loaded, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
@@ -43,63 +43,70 @@ def score(loaded: Loaded, text: str | Sequence[str], target: str | Sequence[str]
     return scores[0] if isinstance(text, str) else scores
 
 
-def weigh(
-    loaded: Loaded, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]], alternatives: int = 0
-) -> list[list[Seen]]:
-    """What the model says of each token of `written`, behind `given` and the tokens before it.
+def score_tokens(
+    loaded: Loaded, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], alternatives: int = 0
+) -> list[list[TokenScore]]:
+    """What the model says of each token of `continuations`, behind `prompts` and the tokens before it.
 
-    given: ids that are read first; of an encoder-decoder, by its encoder. For each text at least one.
+    prompts: ids that are read first; of an encoder-decoder, by its encoder. For each text at least one.
     """
-    module = writer(loaded)
-    start = [started(loaded)] if isinstance(module, EncoderDecoder) else []
-    found: list[list[Seen]] = [[] for _ in written]
-    lengths = [len(first) + len(then) for first, then in zip(given, written)]
+    module = generation_module(loaded)
+    start = [required_start_token(loaded)] if isinstance(module, EncoderDecoder) else []
+    found: list[list[TokenScore]] = [[] for _ in continuations]
+    lengths = [len(first) + len(then) for first, then in zip(prompts, continuations)]
     # where somebody hears its pass, logits are held for all places at once
-    for group in by_length(lengths) if module.heard else by_length(lengths, *limits(module.device.type)):
-        tokens = [(i, token) for i in group for token in written[i]]
-        for part in _said(module, [given[i] for i in group], [written[i] for i in group], start):
+    for group in (
+        length_batches(lengths) if module.is_observed else length_batches(lengths, *batch_limits(module.device.type))
+    ):
+        tokens = [(i, token) for i in group for token in continuations[i]]
+        for part in _log_probabilities(module, [prompts[i] for i in group], [continuations[i] for i in group], start):
             now, tokens = tokens[: len(part)], tokens[len(part) :]
-            for (i, _), one in zip(now, seen(part, [token for _, token in now], alternatives)):
+            for (i, _), one in zip(now, token_scores(part, [token for _, token in now], alternatives)):
                 found[i].append(one)
     return found
 
 
-def seen(said: Tensor, chosen: Sequence[int], alternatives: int = 0) -> list[Seen]:
+def token_scores(log_probabilities: Tensor, chosen: Sequence[int], alternatives: int = 0) -> list[TokenScore]:
     """What is said of the chosen tokens, and of the likeliest `alternatives`, the likeliest first.
 
-    said: log-probabilities, Float[Tensor, "rows vocab"].  chosen: a token of each row
+    log_probabilities: log-probabilities, Float[Tensor, "rows vocab"].  chosen: a token of each row
     """
-    places = torch.tensor(chosen, dtype=torch.long, device=said.device)
-    each = said.gather(1, places[:, None]).squeeze(1).tolist()
+    places = torch.tensor(chosen, dtype=torch.long, device=log_probabilities.device)
+    each = log_probabilities.gather(1, places[:, None]).squeeze(1).tolist()
     if not alternatives:
-        return [Seen(one, []) for one in each]
-    values, ids = said.topk(min(alternatives, said.shape[1]), dim=1)
-    return [Seen(one, list(zip(*row))) for one, *row in zip(each, ids.tolist(), values.tolist())]
+        return [TokenScore(one, []) for one in each]
+    values, ids = log_probabilities.topk(min(alternatives, log_probabilities.shape[1]), dim=1)
+    return [TokenScore(one, list(zip(*row))) for one, *row in zip(each, ids.tolist(), values.tolist())]
 
 
 @inference_mode()
-def _said(
-    module: Decoder | EncoderDecoder, given: Sequence[Sequence[int]], written: Sequence[Sequence[int]], start: list[int]
+def _log_probabilities(
+    module: Decoder | EncoderDecoder,
+    prompts: Sequence[Sequence[int]],
+    continuations: Sequence[Sequence[int]],
+    start: list[int],
 ) -> Iterator[Tensor]:
     """Log-probabilities at the places of all written tokens, one text after the other, `PIECE` places at a time:
     Float[Tensor, "places vocab"]"""
-    device, heard = module.device, module.heard
+    device, observed = module.device, module.is_observed
     if isinstance(module, EncoderDecoder):
-        source, behind = _padded(given).to(device), [[*start, *then[:-1]] for then in written]
+        source, behind = _padded(prompts).to(device), [[*start, *then[:-1]] for then in continuations]
         batch, side = {"input_ids": source.clamp(min=0), "attention_mask": (source >= 0).long()}, "decoder_"
-        starts = [0] * len(written)
+        starts = [0] * len(continuations)
     else:
         # the last token too, where it has a place and somebody may count from it
-        read, most = None if heard else -1, module.embeddings.position.length
-        behind = [[*first, *then[:read]][:most] for first, then in zip(given, written)]
+        read, most = None if observed else -1, module.embeddings.position.length
+        behind = [[*first, *then[:read]][:most] for first, then in zip(prompts, continuations)]
         batch, side = {}, ""
-        starts = [len(first) - 1 for first in given]
+        starts = [len(first) - 1 for first in prompts]
     padded = _padded(behind).to(device)
     batch[f"{side}input_ids"] = padded.clamp(min=0)
-    if heard:  # nothing looks at padding that stands behind it, but where a text ends may be asked
+    if observed:  # nothing looks at padding that stands behind it, but where a text ends may be asked
         batch[f"{side}attention_mask"] = (padded >= 0).long()
-    rows = torch.tensor([row for row, then in enumerate(written) for _ in then], device=device)
-    places = torch.tensor([start + i for start, then in zip(starts, written) for i in range(len(then))], device=device)
+    rows = torch.tensor([row for row, then in enumerate(continuations) for _ in then], device=device)
+    places = torch.tensor(
+        [start + i for start, then in zip(starts, continuations) for i in range(len(then))], device=device
+    )
     for logits in module.logits_at((rows, places), batch, PIECE):
         yield check_finite(logits, module).log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
@@ -117,8 +124,8 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
                 Item(i, "text"), f" has {counted(len(row), 'token')}, expected 2 at least: the first has no probability"
             )
     _check_lengths(loaded, "text", rows)
-    found = weigh(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
-    words = loaded.target_words
+    found = score_tokens(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
+    words = loaded.required_target_tokenizer
     return [
         Score(tuple(row), tokens_of(words, row), (None, *(place.log_probability for place in one)))
         for row, one in zip(rows, found)
@@ -126,19 +133,19 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
 
 
 def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -> list[Score]:
-    targets = listed("target", targets, "a text or several")
+    targets = require_list("target", targets, "a text or several")
     if len(targets) != len(rows):
         raise InputError(
             f"there are {counted(len(rows), 'text')} and {counted(len(targets), 'target')}: each text needs one"
         )
-    words = loaded.target_words
-    end = end_lacking(loaded)
+    words = loaded.required_target_tokenizer
+    end = missing_end_token(loaded)
     wanted = [[*row.ids, *end] for row in words.encode(targets, parse_special_tokens=True)]
     for what, ids in (("text", rows), ("target", wanted)):
         _check_lengths(loaded, what, ids)
         if [] in ids:
             raise InputError(f"{what} {ids.index([])} is empty: there is nothing to score")
-    found = weigh(loaded, rows, wanted)
+    found = score_tokens(loaded, rows, wanted)
     return [
         Score(tuple(row), tokens_of(words, row), tuple(place.log_probability for place in one))
         for row, one in zip(wanted, found)

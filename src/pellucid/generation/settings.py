@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from pellucid.config.checks import count, is_word, truth, within
-from pellucid.errors import Argument, Blank, InputError, near, short
-from pellucid.generation.options import one_token
+from pellucid.config.checks import check_bool, check_count, check_range, is_one_of
+from pellucid.errors import Argument, InputError, Placeholder, did_you_mean, shorten
+from pellucid.generation.options import token_id
 from pellucid.generation.rules import OPTIONS, Rule, chain
 
 log = logging.getLogger("pellucid")
 
-APART = "do_sample and num_beams do not go together, and %s: this %s"
+CONFLICT_NOTE = "do_sample and num_beams do not go together, and %s: this %s"
 """What is noted where one of them gives way: who says one, and what is done."""
 
 MOST_STOPS, LONGEST_STOP = 64, 1_000
@@ -55,34 +55,34 @@ class Settings:
     rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
-        count("max_new_tokens", self.max_new_tokens)
+        check_count("max_new_tokens", self.max_new_tokens)
         if self.max_time is not None:
-            within("max_time", self.max_time, above=0)
-        truth("do_sample", self.do_sample)
+            check_range("max_time", self.max_time, above=0)
+        check_bool("do_sample", self.do_sample)
         if isinstance(self.seed, torch.Generator) and self.seed.device.type != "cpu":
             raise InputError(f"seed is a source of {self.seed.device}, expected one of the CPU, or a number")
         if self.seed is not None and not isinstance(self.seed, torch.Generator):
-            count("seed", self.seed, most=2**63 - 1, least=0)
+            check_count("seed", self.seed, most=2**63 - 1, least=0)
         check_beams(self.num_beams)
-        within("length_penalty", self.length_penalty, least=-100, most=100)
+        check_range("length_penalty", self.length_penalty, least=-100, most=100)
         early = self.early_stopping
-        if type(early) is not bool and not is_word(early, "never"):
-            raise InputError(Argument("early_stopping"), f" is {short(repr(early))}, expected true, false or 'never'")
-        count("num_return_sequences", self.num_return_sequences, most=1_000)
+        if type(early) is not bool and not is_one_of(early, "never"):
+            raise InputError(Argument("early_stopping"), f" is {shorten(repr(early))}, expected true, false or 'never'")
+        check_count("num_return_sequences", self.num_return_sequences, most=1_000)
         _check_lists(vars(self))
         self._check_stops()
-        self._check_together()
+        self._check_compatible()
 
     def _check_stops(self) -> None:
         if len(self.stop) > MOST_STOPS:
             raise InputError(f"stop holds {len(self.stop)} texts, expected at most {MOST_STOPS}")
         for text in self.stop:
             if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
-                said = f"a text of {len(text):,} characters" if isinstance(text, str) else short(repr(text))
+                said = f"a text of {len(text):,} characters" if isinstance(text, str) else shorten(repr(text))
                 raise InputError(Argument("stop"), f" holds {said}, expected texts of 1 to {LONGEST_STOP:,} characters")
         _check_tokens(self.stop_token_ids, None)
 
-    def _check_together(self) -> None:
+    def _check_compatible(self) -> None:
         if self.do_sample and self.num_beams > 1:
             both = Argument("do_sample", True), " and ", Argument("num_beams", self.num_beams)
             raise InputError(both, " do not go together: draw, or search")
@@ -100,10 +100,10 @@ class Settings:
 SAMPLING = tuple(name for name, option in OPTIONS.items() if option.sampling)
 """Options of rules that mean something only where the next token is drawn, in the order of the chain."""
 
-_LISTS = {"stop": "texts", "stop_token_ids": "ids of tokens", "rules": "rules"}
-_OWN = [field.name for field in dataclasses.fields(Settings)]
-_BEAMS = ("length_penalty", "early_stopping")
-_FOREIGN = {
+_LIST_OPTIONS = {"stop": "texts", "stop_token_ids": "ids of tokens", "rules": "rules"}
+_FIELD_NAMES = [field.name for field in dataclasses.fields(Settings)]
+_BEAM_OPTIONS = ("length_penalty", "early_stopping")
+_FOREIGN_NAMES = {
     **dict.fromkeys(("max_length", "max_tokens"), "max_new_tokens"),
     **dict.fromkeys(("stop_strings", "stop_sequence", "stop_sequences"), "stop"),
     "eos_token_id": "stop_token_ids",
@@ -112,9 +112,9 @@ _FOREIGN = {
 """What other libraries call options of ours that are not near in name."""
 
 
-def names() -> list[str]:
+def option_names() -> list[str]:
     """Every option of writing by its name."""
-    return [*_OWN, *OPTIONS]
+    return [*_FIELD_NAMES, *OPTIONS]
 
 
 def read_settings(
@@ -130,62 +130,66 @@ def read_settings(
     Raises InputError for an unknown name, a value out of range, and options that contradict each other.
     """
     for name in asked:
-        if name not in names():
-            hint = f" (did you mean {_FOREIGN[name]}?)" if name in _FOREIGN else near(name, names())
-            raise InputError(f"there is no option {short(repr(name))} of writing{hint}")
-    check_kinds(asked)
+        if name not in option_names():
+            hint = (
+                f" (did you mean {_FOREIGN_NAMES[name]}?)"
+                if name in _FOREIGN_NAMES
+                else did_you_mean(name, option_names())
+            )
+            raise InputError(f"there is no option {shorten(repr(name))} of writing{hint}")
+    check_types(asked)
     given = {name: value for name, value in asked.items() if value is not None}
     options = {name: value for name, value in (said or {}).items() if value not in ([], {}, None)}
     usual = dict(defaults or {})
     if (options | given).get("do_sample"):
         usual.pop("num_beams", None)
-    options = _going_with(usual | options, given) | given
+    options = _without_conflicts(usual | options, given) | given
     if options.get("num_beams", 1) == 1:
-        for name in _BEAMS:
+        for name in _BEAM_OPTIONS:
             if name in given:
-                wrong = f"{name} is {short(repr(given[name]))} and there are no beams: pass "
-                raise InputError(wrong, Argument("num_beams", Blank("N")), ", or leave it out")
+                wrong = f"{name} is {shorten(repr(given[name]))} and there are no beams: pass "
+                raise InputError(wrong, Argument("num_beams", Placeholder("N")), ", or leave it out")
             options.pop(name, None)
-    own = {name: _plain(name, options[name]) for name in options if name in _OWN and name != "rules"}
+    own = {name: _as_tuple(name, options[name]) for name in options if name in _FIELD_NAMES and name != "rules"}
     rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)
     settings = Settings(**own, rules=(*rules, *given.get("rules", ())))
-    _check_followed(given, settings)
+    _check_has_effect(given, settings)
     _check_tokens(settings.stop_token_ids, vocab_size)
     return settings
 
 
-def _check_followed(given: Mapping[str, Any], settings: Settings) -> None:
+def _check_has_effect(requested: Mapping[str, Any], settings: Settings) -> None:
     """Refuses, of what was asked for, that from which nothing would follow."""
-    if "seed" in given and not settings.do_sample:
-        own, wrong = Argument("seed"), f" is {short(repr(given['seed']))} and nothing is drawn: pass "
+    if "seed" in requested and not settings.do_sample:
+        own, wrong = Argument("seed"), f" is {shorten(repr(requested['seed']))} and nothing is drawn: pass "
         raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
-    least, most = given.get("min_new_tokens"), settings.max_new_tokens
+    least, most = requested.get("min_new_tokens"), settings.max_new_tokens
     if isinstance(least, int) and least > most:
         told = f" {most}: raise the one, or lower the other"
         raise InputError(Argument("min_new_tokens"), f" is {least} and ", Argument("max_new_tokens"), told)
-    if least is not None and given.get("min_length"):
-        own, wrong = Argument("min_length"), f" is {short(repr(given['min_length']))} and "
+    if least is not None and requested.get("min_length"):
+        own, wrong = Argument("min_length"), f" is {shorten(repr(requested['min_length']))} and "
         told = " takes its place: leave one of them out"
         raise InputError(own, wrong, Argument("min_new_tokens"), told)
 
 
 def check_beams(num_beams: Any) -> None:
     """How many beginnings may be followed at a time."""
-    count("num_beams", num_beams, most=1_000)
+    check_count("num_beams", num_beams, most=1_000)
 
 
-def check_kinds(asked: Mapping[str, Any]) -> None:
+def check_types(requested: Mapping[str, Any]) -> None:
     """Refuses what is not even of the kind that an option has."""
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in requested.items() if value is not None}
     if "num_beams" in given:
         check_beams(given["num_beams"])
     if "do_sample" in given:
-        truth("do_sample", given["do_sample"])
-    _check_lists({name: _plain(name, value) for name, value in given.items()})
+        check_bool("do_sample", given["do_sample"])
+    _check_lists({name: _as_tuple(name, value) for name, value in given.items()})
 
 
 def _check_lists(given: Mapping[str, Any]) -> None:
-    for name, kind in _LISTS.items():
+    for name, kind in _LIST_OPTIONS.items():
         if not isinstance(given.get(name, ()), list | tuple):
             raise InputError(f"{name} is {type(given[name]).__name__}, expected a list of {kind}")
     if not all(callable(rule) for rule in given.get("rules", ())):
@@ -194,28 +198,31 @@ def _check_lists(given: Mapping[str, Any]) -> None:
 
 def _check_tokens(stops: Sequence[int], vocab_size: int | None) -> None:
     for i, stop in enumerate(stops):
-        one_token(f"stop_token_ids[{i}]", stop, vocab_size)
+        token_id(f"stop_token_ids[{i}]", stop, vocab_size)
 
 
-def _going_with(said: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _without_conflicts(from_checkpoint: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
     """What the checkpoint says, without what does not go with what was asked for."""
-    both, asked = said | given, given.keys() & {"do_sample", "num_beams"}
+    both, asked = from_checkpoint | requested, requested.keys() & {"do_sample", "num_beams"}
     if both.get("do_sample") and both.get("num_beams", 1) > 1 and len(asked) < 2:
-        gives_way, does = ("num_beams", "draws") if given.get("do_sample") else ("do_sample", "searches")
-        log.warning(APART, f"the checkpoint says {'one of them' if asked else 'both'}", does)
-        del said[gives_way]
-    most, texts = given.get("num_beams", said.get("num_beams", 1)), said.get("num_return_sequences")
-    draws = given.get("do_sample", said.get("do_sample", False))
-    searches = not draws and asked and "num_return_sequences" not in given
+        gives_way, does = ("num_beams", "draws") if requested.get("do_sample") else ("do_sample", "searches")
+        log.warning(CONFLICT_NOTE, f"the checkpoint says {'one of them' if asked else 'both'}", does)
+        del from_checkpoint[gives_way]
+    most, texts = (
+        requested.get("num_beams", from_checkpoint.get("num_beams", 1)),
+        from_checkpoint.get("num_return_sequences"),
+    )
+    draws = requested.get("do_sample", from_checkpoint.get("do_sample", False))
+    searches = not draws and asked and "num_return_sequences" not in requested
     if searches and type(texts) is type(most) is int and texts > most:
         log.warning("the checkpoint says num_return_sequences %d, and this call gives at most %d", texts, most)
-        said["num_return_sequences"] = most
+        from_checkpoint["num_return_sequences"] = most
     if not draws:
-        said = {name: value for name, value in said.items() if name not in SAMPLING}
-    return said
+        return {name: value for name, value in from_checkpoint.items() if name not in SAMPLING}
+    return from_checkpoint
 
 
-def _plain(name: str, value: Any) -> Any:
+def _as_tuple(name: str, value: Any) -> Any:
     if name not in ("stop", "stop_token_ids"):
         return value
     if isinstance(value, str if name == "stop" else int):

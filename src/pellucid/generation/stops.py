@@ -11,71 +11,71 @@ from pellucid.errors import InputError
 from pellucid.text import Tokenizer
 
 
-class Stops:
+class StopMatcher:
     """Looks for several texts in one that grows, wherever its parts end: the first that is complete ends it, and of
     several that are then the longest. Only what may become a stop is looked at again."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
         self._longest = max(map(len, texts), default=1)
-        self._held = ""
+        self._held_back = ""
         self.found = False
 
-    def take(self, part: str) -> str:
+    def push(self, part: str) -> str:
         """More of the text  ->  what is certain to come before a stop. Nothing more, once one is found."""
         if self.found:
             return ""
-        text = self._held + part
+        text = self._held_back + part
         complete = [(text.find(stop) + len(stop), -len(stop)) for stop in self._texts if stop in text]
         if complete:
             end, back = min(complete)
-            self.found, self._held = True, ""
+            self.found, self._held_back = True, ""
             return text[: end + back]
         sure = max(0, len(text) - self._longest + 1)
         while sure < len(text) and not any(stop.startswith(text[sure:]) for stop in self._texts):
             sure += 1
-        self._held = text[sure:]
+        self._held_back = text[sure:]
         return text[:sure]
 
-    def end(self) -> str:
+    def flush(self) -> str:
         """What was held back, now that nothing more comes."""
-        rest, self._held = self._held, ""
+        rest, self._held_back = self._held_back, ""
         return rest
 
 
-class Growing:
+class AnswerStream:
     """One answer as it grows, token by token."""
 
-    def __init__(self, words: Tokenizer, stop: Sequence[str]) -> None:
-        self._stream, self._stops = words.decode_stream(skip_special_tokens=True), Stops(stop)
-        self._marks = marks(words, stop)
-        self._fresh = ""
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+        self._stream, self._stops = tokenizer.decode_stream(skip_special_tokens=True), StopMatcher(stop)
+        self._stop_ids = special_stop_ids(tokenizer, stop)
+        self._new_text = ""
 
-    def take(self, token: int) -> bool:
+    def push(self, token: int) -> bool:
         """One more token of the text; whether the text ends with it, because a stop is complete."""
-        self._fresh += self._stops.take(self._stream.step(token))
-        return self._stops.found or token in self._marks
+        self._new_text += self._stops.push(self._stream.step(token))
+        return self._stops.found or token in self._stop_ids
 
-    def end(self) -> bool:
+    def finish(self) -> bool:
         """Nothing more comes: what was held back is part of the text, unless that completes a stop; whether it does."""
-        self._fresh += self._stops.take(self._stream.end())
-        self._fresh += "" if self._stops.found else self._stops.end()
+        self._new_text += self._stops.push(self._stream.end())
+        self._new_text += "" if self._stops.found else self._stops.flush()
         return self._stops.found
 
-    def fresh(self) -> str:
+    def new_text(self) -> str:
         """The characters that are new since the last time."""
-        fresh, self._fresh = self._fresh, ""
+        fresh, self._new_text = self._new_text, ""
         return fresh
 
 
-def marks(words: Tokenizer, stop: Sequence[str]) -> frozenset[int]:
+def special_stop_ids(tokenizer: Tokenizer, stop: Sequence[str]) -> frozenset[int]:
     """The special tokens among stops: they are no part of a decoded text, so they are met as tokens."""
-    return words.skipped_ids.intersection(i for i in words.convert_tokens_to_ids(stop) if i is not None)
+    return tokenizer.skipped_ids.intersection(i for i in tokenizer.convert_tokens_to_ids(stop) if i is not None)
 
 
-def check_stops(words: Tokenizer, stop: Sequence[str]) -> None:
+def check_stops(tokenizer: Tokenizer, stop: Sequence[str]) -> None:
     """Refuses a stop that holds a special token beside other characters, which would never be met."""
-    special = words.convert_ids_to_tokens(words.skipped_ids) if stop else []
+    special = tokenizer.convert_ids_to_tokens(tokenizer.skipped_ids) if stop else []
     for text in stop:
         for token in special:
             if token in text and token != text:
@@ -85,8 +85,8 @@ def check_stops(words: Tokenizer, stop: Sequence[str]) -> None:
                 )
 
 
-def cut(text: str, stop: Sequence[str]) -> tuple[str, bool]:
+def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
     """A whole text up to the stop that is complete first; and whether there is one."""
-    stops = Stops(stop)
-    before = stops.take(text)
-    return before + stops.end(), stops.found
+    stops = StopMatcher(stop)
+    before = stops.push(text)
+    return before + stops.flush(), stops.found

@@ -1,14 +1,14 @@
 """Blocks stacked from a config: ids to hidden states and logits. Knows no file and no word."""
 
-from pellucid.blocks.twin import evaluating as evaluating
+from pellucid.blocks.twin import evaluation_copy as evaluation_copy
 from pellucid.models.assemble import ATTENTION as ATTENTION
 from pellucid.models.assemble import Network as Network
 from pellucid.models.assemble import assemble as assemble
 from pellucid.models.assemble import attention_of as attention_of
 from pellucid.models.assemble import initialise as initialise
 from pellucid.models.assemble import rotary_of as rotary_of
-from pellucid.models.assemble import ties as ties
-from pellucid.models.assemble import untrained as untrained
+from pellucid.models.assemble import tied_parameters as tied_parameters
+from pellucid.models.assemble import untrained_network as untrained_network
 from pellucid.models.decoder import Decoder as Decoder
 from pellucid.models.encoder import Encoder as Encoder
 from pellucid.models.encoder_decoder import EncoderDecoder as EncoderDecoder
@@ -16,7 +16,7 @@ from pellucid.models.finite import check_finite as check_finite
 from pellucid.models.output import Output as Output
 from pellucid.models.parameters import count as count
 from pellucid.models.parameters import freeze as freeze
-from pellucid.models.parameters import name_once as name_once
 from pellucid.models.parameters import resize_vocabulary as resize_vocabulary
+from pellucid.models.parameters import save_tied_once as save_tied_once
 from pellucid.models.stack import check_ids as check_ids
-from pellucid.models.watched import Standing as Standing
+from pellucid.models.watched import TokenPositions as TokenPositions

@@ -10,8 +10,8 @@ from torch import nn
 from pellucid import blocks
 from pellucid import config as facts
 from pellucid.config import Config
-from pellucid.config.checks import among
-from pellucid.machine import REAL, inference_mode, no_grad, require_memory, within_memory
+from pellucid.config.checks import check_one_of
+from pellucid.machine import NARROWER_FLOATS, inference_mode, memory_errors, no_grad, require_memory
 from pellucid.models import heads
 from pellucid.models.decoder import Decoder
 from pellucid.models.encoder import Encoder
@@ -29,20 +29,20 @@ def assemble(config: Config, *, attention: str = "fused") -> Network:
 
     attention: one of `ATTENTION`.
     """
-    among("attention", attention, ATTENTION)
+    check_one_of("attention", attention, ATTENTION)
     explicit = attention == "explicit"
     match config.kind:
         case "encoder":
             pooler = heads.Pooler(config.hidden_size) if config.pools else None
-            module: Network = Encoder(**_stack(config, explicit), pooler=pooler, head=_head(config))
+            module: Network = Encoder(**_stack_arguments(config, explicit), pooler=pooler, head=_head(config))
         case "decoder":
-            module = Decoder(**_stack(config, explicit), head=_head(config))
+            module = Decoder(**_stack_arguments(config, explicit), head=_head(config))
         case _:
-            module = _pair(config, explicit)
+            module = _encoder_decoder(config, explicit)
     return module.eval()
 
 
-def ties(config: Config) -> dict[str, str]:
+def tied_parameters(config: Config) -> dict[str, str]:
     """Parameters that are one table under two names, where the file does not hold both."""
     reads = config.tie_word_embeddings and config.head is not None and config.head.answers == "vocabulary"
     if config.decoder is None:
@@ -69,11 +69,11 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
 
     The global random generator is not touched.
     """
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     for part in module.modules():
         match part:
             case nn.Linear() | nn.Embedding():
-                drawn = torch.randn(part.weight.shape, generator=chance, dtype=torch.float32, device="cpu")
+                drawn = torch.randn(part.weight.shape, generator=generator, dtype=torch.float32, device="cpu")
                 part.weight.copy_(drawn * std)
                 if isinstance(part, nn.Linear) and part.bias is not None:
                     part.bias.zero_()
@@ -88,14 +88,14 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
                 raise TypeError(f"nothing says how {type(part).__name__} begins, which has {', '.join(own)}")
 
 
-@within_memory()
-def untrained(
+@memory_errors()
+def untrained_network(
     config: Config,
     seed: int,
     device: torch.device,
     dtype: torch.dtype,
     attention: str,
-    narrower: Mapping[str, int] = REAL,
+    narrower: Mapping[str, int] = NARROWER_FLOATS,
 ) -> Network:
     """A whole model with random numbers.
 
@@ -106,7 +106,7 @@ def untrained(
     require_memory(count(module), dtype.itemsize * 8, device, narrower)
     allocate(module, device, dtype)
     initialise(module, config.initializer_range, seed)
-    tie(module, ties(config))
+    tie_parameters(module, tied_parameters(config))
     return module
 
 
@@ -116,7 +116,7 @@ def attention_of(module: Network) -> str:
     return "explicit" if explicit else "fused"
 
 
-def tie(module: nn.Module, tied: dict[str, str]) -> None:
+def tie_parameters(module: nn.Module, tied: dict[str, str]) -> None:
     """Makes the tied parameters one and the same object."""
     for name, source in tied.items():
         owner, _, attribute = name.rpartition(".")
@@ -130,44 +130,44 @@ def tie(module: nn.Module, tied: dict[str, str]) -> None:
 # -- the parts --------------------------------------------------------------------------------------------------------
 
 
-def _pair(config: Config, explicit: bool) -> EncoderDecoder:
-    side = config.decoder
-    assert side is not None  # the config saw to it
-    writes = config.replace(
-        num_hidden_layers=side.num_decoder_layers,
-        num_attention_heads=side.decoder_attention_heads,
-        intermediate_size=side.decoder_intermediate_size,
+def _encoder_decoder(config: Config, explicit: bool) -> EncoderDecoder:
+    decoder_facts = config.decoder
+    assert decoder_facts is not None  # the config saw to it
+    decoder_config = config.replace(
+        num_hidden_layers=decoder_facts.num_decoder_layers,
+        num_attention_heads=decoder_facts.decoder_attention_heads,
+        intermediate_size=decoder_facts.decoder_intermediate_size,
     )
     return EncoderDecoder(
-        Stack(**_stack(config, explicit, rows=side.source_vocab_size)),
-        Stack(**_stack(writes, explicit, cross=True), causal=True),
+        Stack(**_stack_arguments(config, explicit, rows=decoder_facts.source_vocab_size)),
+        Stack(**_stack_arguments(decoder_config, explicit, cross=True), causal=True),
         head=_head(config),
-        start_token_id=side.decoder_start_token_id,
+        start_token_id=decoder_facts.decoder_start_token_id,
     )
 
 
-def _stack(config: Config, explicit: bool, cross: bool = False, rows: int | None = None) -> dict[str, Any]:
+def _stack_arguments(config: Config, explicit: bool, cross: bool = False, rows: int | None = None) -> dict[str, Any]:
     """The arguments of a `Stack`.  rows: of its table of tokens, where it has its own vocabulary."""
     own = config.num_hidden_groups or config.num_hidden_layers
     return {
         "embeddings": _embeddings(config, rows),
         "layers": [_layer(config, explicit, cross) for _ in range(own)],
         "norm": _norm(config) if config.residual == "pre" else None,
-        "dropout": config.dropout.share("last_dropout"),
+        "dropout": config.dropout.probability("last_dropout"),
         "depth": config.num_hidden_layers,
         "window": config.attention.sliding_window,
-        **_between(config, causal=cross or config.kind == "decoder"),
+        **_relative_positions(config, causal=cross or config.kind == "decoder"),
     }
 
 
-def _between(config: Config, causal: bool) -> dict[str, nn.Module]:
+def _relative_positions(config: Config, causal: bool) -> dict[str, nn.Module]:
     """What attention knows of where tokens stand to each other."""
     match config.attention_position:
         case facts.Rotary():
             return {"rotary": rotary_of(config)}
         case facts.RelativeBias(buckets, distance):
             heads_ = config.num_attention_heads
-            return {"relative_bias": blocks.RelativeBias(buckets, distance, heads_, both_ways=not causal)}
+            return {"relative_bias": blocks.RelativeBias(buckets, distance, heads_, bidirectional=not causal)}
         case _:
             return {}
 
@@ -176,17 +176,17 @@ def rotary_of(config: Config) -> Any:
     """The `RotaryPositions` of such a model; None where attention knows no angles."""
     match config.attention_position:
         case facts.Rotary(theta, _, scaling):
-            return blocks.RotaryPositions(config.head_dim, theta, _slowed(scaling))
+            return blocks.RotaryPositions(config.head_dim, theta, _rope_scaling(scaling))
         case _:
             return None
 
 
-def _slowed(scaling: facts.Llama3Scaling | facts.LinearScaling | None) -> Any:
+def _rope_scaling(scaling: facts.Llama3Scaling | facts.LinearScaling | None) -> Any:
     match scaling:
         case facts.Llama3Scaling(factor, low, high, length):
-            return functools.partial(blocks.slowed_as_llama3, factor=factor, low=low, high=high, length=length)
+            return functools.partial(blocks.llama3_scaling, factor=factor, low=low, high=high, length=length)
         case facts.LinearScaling(factor):
-            return functools.partial(blocks.slowed_evenly, factor=factor)
+            return functools.partial(blocks.linear_scaling, factor=factor)
         case None:
             return None
 
@@ -206,15 +206,15 @@ def _embeddings(config: Config, rows: int | None = None) -> blocks.Embeddings:
         position=_position(config),
         type_vocab_size=config.type_vocab_size,
         norm=_norm(config, config.embedding_size) if config.embedding_norm else None,
-        dropout=config.dropout.share("embedding_dropout"),
-        pad_token_id=_padding(config),
+        dropout=config.dropout.probability("embedding_dropout"),
+        pad_token_id=_padding_index(config),
         width=config.embedding_size,
         projected=config.embedding_projection,
         scale=config.hidden_size**0.5 if config.scale_embedding else 1.0,
     )
 
 
-def _padding(config: Config) -> int | None:
+def _padding_index(config: Config) -> int | None:
     """The row that never learns; none where the decoder begins with it."""
     starts = None if config.decoder is None else config.decoder.decoder_start_token_id
     return None if config.padding_learns or config.pad_token_id == starts else config.pad_token_id
@@ -224,7 +224,7 @@ def _position(config: Config) -> blocks.Positions:
     width = config.embedding_size or config.hidden_size
     match config.position:
         case facts.Learned(length, _, True):
-            return blocks.WordPositions(length, width, config.pad_token_id or 0)
+            return blocks.PaddingAwarePositions(length, width, config.pad_token_id or 0)
         case facts.Learned(length, offset):
             return blocks.LearnedPositions(length, width, offset)
         case facts.Sinusoidal(length, offset, waves):
@@ -255,8 +255,8 @@ def _attention(config: Config, explicit: bool) -> blocks.Attention:
         scale=shape.attention_scale,
         bias=shape.qkv_bias,
         output_bias=shape.output_bias,
-        dropout=config.dropout.share("attention_probs_dropout_prob"),
-        output_dropout=config.dropout.share("attention_output_dropout"),
+        dropout=config.dropout.probability("attention_probs_dropout_prob"),
+        output_dropout=config.dropout.probability("attention_output_dropout"),
         explicit=explicit,
     )
 
@@ -267,14 +267,14 @@ def _feed_forward(config: Config) -> nn.Module:
         config.hidden_size,
         config.feed_forward.intermediate_size,
         activation=config.feed_forward.hidden_act,
-        dropout=config.dropout.share("feed_forward_dropout"),
-        activation_dropout=config.dropout.share("activation_dropout"),
+        dropout=config.dropout.probability("feed_forward_dropout"),
+        activation_dropout=config.dropout.probability("activation_dropout"),
         bias=config.feed_forward.feed_forward_bias,
     )
 
 
 def _head(config: Config) -> nn.Module | None:
-    width, share = config.hidden_size, config.dropout.share
+    width, share = config.hidden_size, config.dropout.probability
     match config.head:
         case facts.MaskedLM(activation):
             narrow = config.embedding_size or width
@@ -284,11 +284,11 @@ def _head(config: Config) -> nn.Module | None:
             return heads.NextToken(width, config.vocab_size)
         case facts.SequenceToSequenceLM(logits_bias, learns):
             scale = width**-0.5 if config.scale_logits else 1.0
-            return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias, learns=learns)
+            return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias, bias_learns=learns)
         case facts.NextSentence():
-            return heads.TextLabels(width, len(config.answer_names), (0.0, 0.0), heads.Pick("pooler"))
+            return heads.TextLabels(width, len(config.answer_names), (0.0, 0.0), heads.PositionPooling("pooler"))
         case facts.SequenceClassification(place, activation, bias):
-            pick = heads.Pick(place, config.pad_token_id, config.end_tokens)
+            pick = heads.PositionPooling(place, config.pad_token_id, config.end_tokens)
             dropouts = share("text_dropout"), share("dense_dropout")
             return heads.TextLabels(width, config.num_labels, dropouts, pick, activation=activation, bias=bias)
         case facts.TokenClassification():

@@ -4,22 +4,22 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from pellucid.blocks import Cache, Embeddings, Watch
+from pellucid.blocks import Cache, Embeddings, Observer
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack
-from pellucid.models.swift import Swift
+from pellucid.models.swift import PackableNetwork
 
 
-class Decoder(Stack, Swift):
+class Decoder(Stack, PackableNetwork):
     """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states [--> head]
 
     (Radford et al., 2018 and 2019; Touvron et al., 2023, arXiv:2302.13971.)
 
-    reads: as an encoder's.
+    input_names: as an encoder's.
     """
 
-    reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "segments")
-    reads_on = True
+    input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "segments")
+    is_autoregressive = True
     before_head = Stack.states
 
     def __init__(
@@ -36,7 +36,7 @@ class Decoder(Stack, Swift):
         cache: Cache | None = None,
         logits_to_keep: int = 0,
         segments: Tensor | None = None,
-        watch: Watch | None = None,
+        watch: Observer | None = None,
     ) -> Output:
         """One pass, or the next piece of one.
 
@@ -46,12 +46,12 @@ class Decoder(Stack, Swift):
         segments: Int[Tensor, "batch seq"], texts side by side in a row, 1, 2, 3, ..., 0 for padding: `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
         """
-        run = self.watched(watch)
+        run = self.observed_pass(watch)
         stream = self.states(input_ids, attention_mask, run=run, cache=cache, segments=segments)
         answer = {"last_hidden_state": stream}
         if self.head is not None:
-            said = self._said(stream[:, -logits_to_keep:], input_ids, attention_mask)
-            answer["logits"] = run.see("logits", said)
+            logits = self._head_logits(stream[:, -logits_to_keep:], input_ids, attention_mask)
+            answer["logits"] = run.observe("logits", logits)
         if cache is not None:
             cache.finish()
         return Output(answer)

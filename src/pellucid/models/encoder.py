@@ -4,22 +4,22 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from pellucid.blocks import Embeddings, Watch
+from pellucid.blocks import Embeddings, Observer
 from pellucid.models.heads import Pooler, TextLabels
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack
-from pellucid.models.swift import Swift
+from pellucid.models.swift import PackableNetwork
 
 
-class Encoder(Stack, Swift):
+class Encoder(Stack, PackableNetwork):
     """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states [--> pooler] [--> head]
 
     (Vaswani et al., 2017; Devlin et al., 2018, arXiv:1810.04805.)
 
-    reads: the tensors that a pass takes, by name; beside them it takes an onlooker and memory.
+    input_names: the tensors that a pass takes, by name; beside them it takes an onlooker and memory.
     """
 
-    reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids", "segments")
+    input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids", "segments")
     before_head = Stack.states
 
     def __init__(
@@ -42,7 +42,7 @@ class Encoder(Stack, Swift):
         token_type_ids: Tensor | None = None,
         *,
         segments: Tensor | None = None,
-        watch: Watch | None = None,
+        watch: Observer | None = None,
     ) -> Output:
         """One pass.
 
@@ -50,20 +50,20 @@ class Encoder(Stack, Swift):
         segments: the same shape, texts side by side in one row, 1, 2, 3, ..., 0 for padding; see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], pooler_output Float[Tensor, "batch hidden"], logits
         """
-        run = self.watched(watch)
+        run = self.observed_pass(watch)
         stream = self.states(input_ids, attention_mask, token_type_ids, run=run, segments=segments)
         answer = {"last_hidden_state": stream}
         if self.pooler is not None:
-            answer["pooler_output"] = run.see("pooled", self.pooler(stream))
+            answer["pooler_output"] = run.observe("pooled", self.pooler(stream))
         if self.head is not None:
-            said = self._said(stream, input_ids, attention_mask, answer.get("pooler_output"))
-            answer["logits"] = run.see("logits", said)
+            logits = self._head_logits(stream, input_ids, attention_mask, answer.get("pooler_output"))
+            answer["logits"] = run.observe("logits", logits)
         return Output(answer)
 
     @property
-    def frugal(self) -> bool:
+    def skips_unread_positions(self) -> bool:
         """Whether it makes no more than is read: laid out for speed, or learning, and nobody looks on."""
-        return self.quick or self.learns
+        return self.is_fast or self.is_training_copy
 
     def first_states(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
@@ -72,13 +72,13 @@ class Encoder(Stack, Swift):
 
         Where this is `frugal`, its last layer computes no others.
         """
-        return self.states(input_ids, attention_mask, token_type_ids, first=self.frugal)[:, :1]
+        return self.states(input_ids, attention_mask, token_type_ids, first=self.skips_unread_positions)[:, :1]
 
     def logits(self, **batch: Tensor) -> Tensor:
         """Where this is `frugal`, its last layer makes no state that a head does not read."""
         head, pooler = self.head, self.pooler
         plain = isinstance(pooler, Pooler | None) and "segments" not in batch  # another pooler may read every position
-        if not (self.frugal and plain and isinstance(head, TextLabels) and head.reads_first):
+        if not (self.skips_unread_positions and plain and isinstance(head, TextLabels) and head.reads_first_position):
             return super().logits(**batch)
         stream = self.first_states(**batch)
         pooled = None if pooler is None else pooler(stream)

@@ -5,15 +5,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks import Cache, Embeddings, Watch, padding_mask
+from pellucid.blocks import Cache, Embeddings, Observer, padding_mask
 from pellucid.blocks.checks import kind_of
 from pellucid.errors import InputError
 from pellucid.models.output import Output
 from pellucid.models.stack import Stack
-from pellucid.models.swift import Swift
+from pellucid.models.swift import PackableNetwork
 
 
-class EncoderDecoder(Swift):
+class EncoderDecoder(PackableNetwork):
     """
         ids ---------> encoder --> memory -----.
                                                 v  (cross-attention, in every layer)
@@ -21,11 +21,16 @@ class EncoderDecoder(Swift):
 
     (Vaswani et al., 2017, arXiv:1706.03762, figure 1.)
 
-    start_token_id: stands before the first word that the decoder writes.  reads: as an encoder's.
+    start_token_id: stands before the first word that the decoder writes.  input_names: as an encoder's.
     """
 
-    reads: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    reads_on = True
+    input_names: ClassVar[tuple[str, ...]] = (
+        "input_ids",
+        "attention_mask",
+        "decoder_input_ids",
+        "decoder_attention_mask",
+    )
+    is_autoregressive = True
 
     def __init__(
         self,
@@ -60,7 +65,7 @@ class EncoderDecoder(Swift):
         *,
         memory: Tensor | None = None,
         cache: Cache | None = None,
-        watch: Watch | None = None,
+        watch: Observer | None = None,
     ) -> Output:
         """One pass, or the next piece of the decoder's.
 
@@ -74,20 +79,22 @@ class EncoderDecoder(Swift):
         ->  last_hidden_state Float[Tensor, "batch seq hidden"] (the decoder's), encoder_last_hidden_state
             Float[Tensor, "batch source hidden"], logits
         """
-        run = self.watched(watch)
+        run = self.observed_pass(watch)
         _check_rows(decoder_input_ids, *(("input_ids", input_ids) if memory is None else ("memory", memory)))
         if memory is None:
             if input_ids is None:
                 raise InputError("an encoder-decoder needs input_ids, or the memory of an earlier pass")
             memory = self.encoder.states(input_ids, attention_mask, run=run.inside("encoder"))
         if decoder_input_ids is None:
-            decoder_input_ids = self.shifted(input_ids)
-        across = run.inside("decoder")._replace(memory=memory, memory_mask=padding_mask(attention_mask))
-        stream = self.decoder.states(decoder_input_ids, decoder_attention_mask, run=across, cache=cache)
+            decoder_input_ids = self.shift_right(input_ids)
+        decoder_pass = run.inside("decoder")._replace(memory=memory, memory_mask=padding_mask(attention_mask))
+        stream = self.decoder.states(decoder_input_ids, decoder_attention_mask, run=decoder_pass, cache=cache)
         answer = {"last_hidden_state": stream, "encoder_last_hidden_state": memory}
         if self.head is not None:
-            given = (decoder_input_ids, decoder_attention_mask) if input_ids is None else (input_ids, attention_mask)
-            answer["logits"] = run.see("logits", self._said(stream, *given))
+            head_inputs = (
+                (decoder_input_ids, decoder_attention_mask) if input_ids is None else (input_ids, attention_mask)
+            )
+            answer["logits"] = run.observe("logits", self._head_logits(stream, *head_inputs))
         if cache is not None:
             cache.finish()
         return Output(answer)
@@ -100,19 +107,19 @@ class EncoderDecoder(Swift):
         input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape; decoder_input_ids:
         Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
         """
-        run = self.watched()
+        run = self.observed_pass()
         _check_rows(decoder_input_ids, "input_ids", input_ids)
         memory = self.encoder.states(input_ids, attention_mask, run=run.inside("encoder"))
-        across = run.inside("decoder")._replace(memory=memory, memory_mask=padding_mask(attention_mask))
-        return self.decoder.states(decoder_input_ids, run=across)
+        decoder_pass = run.inside("decoder")._replace(memory=memory, memory_mask=padding_mask(attention_mask))
+        return self.decoder.states(decoder_input_ids, run=decoder_pass)
 
     def states(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Hidden states of the encoder alone: Int[Tensor, "batch source"]  ->  Float[Tensor, "batch source hidden"]"""
-        return self.encoder.states(input_ids, attention_mask, run=self.watched().inside("encoder"))
+        return self.encoder.states(input_ids, attention_mask, run=self.observed_pass().inside("encoder"))
 
-    def shifted(self, ids: Tensor | None) -> Tensor:
+    def shift_right(self, ids: Tensor | None) -> Tensor:
         """The ids one place to the right, behind the start token: what the decoder has read when it writes them."""
         if ids is None:
             raise InputError("decoder_input_ids are needed: this pass has no ids to move")
@@ -129,12 +136,17 @@ class EncoderDecoder(Swift):
         return Cache(self.decoder.depth, capacity)
 
 
-def _check_rows(ids: Tensor | None, name: str, read: Tensor | None) -> None:
+def _check_rows(ids: Tensor | None, name: str, encoder_input: Tensor | None) -> None:
     """Refuses ids of a decoder that are more or fewer texts than its encoder reads: one row would be spread over all.
 
-    name, read: what the encoder reads, or has read.
+    name, encoder_input: what the encoder reads, or has read.
     """
-    if ids is not None and read is not None and ids.dim() == 2 <= read.dim() and len(ids) != len(read):
+    if (
+        ids is not None
+        and encoder_input is not None
+        and ids.dim() == 2 <= encoder_input.dim()
+        and len(ids) != len(encoder_input)
+    ):
         raise InputError(
-            f"decoder_input_ids are {kind_of(ids)} and {name} {kind_of(read)}: give one row of each for every text"
+            f"decoder_input_ids are {kind_of(ids)} and {name} {kind_of(encoder_input)}: give one row of each for every text"
         )

@@ -19,7 +19,7 @@ class Pooler(nn.Module):
         return self.dense(stream[:, 0]).tanh()
 
 
-class Pick(nn.Module):
+class PositionPooling(nn.Module):
     """The one position of a text that speaks for all of it.
 
     place: "pooler", "first", "last" (the last that is not padding) or "eos" (the last end-of-sequence token).
@@ -44,7 +44,7 @@ class Pick(nn.Module):
             others = counted(stream.shape[1], "other token")
             why = f"a text is judged by its own end, and the decoder read {others}: leave "
             raise InputError(why, Argument("decoder_input_ids"), " out")
-        wanted = self._wanted(input_ids, mask)
+        wanted = self._candidates(input_ids, mask)
         if self.place == "eos" and not (there := wanted.any(dim=1)).all():
             ends = " or ".join(map(str, self.end_tokens)) or "eos_token_id, which is not set"
             row = there.long().argmin().item()
@@ -52,7 +52,7 @@ class Pick(nn.Module):
         last = (wanted * torch.arange(wanted.shape[1], device=wanted.device)).argmax(dim=1)
         return stream[torch.arange(len(stream), device=stream.device), last]
 
-    def _wanted(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+    def _candidates(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         real = torch.ones_like(input_ids, dtype=torch.bool) if mask is None else mask.bool()
         if self.place == "eos":
             return real & torch.isin(input_ids, torch.tensor(self.end_tokens, device=input_ids.device))
@@ -73,7 +73,7 @@ class TextLabels(nn.Module):
         hidden_size: int,
         num_labels: int,
         dropouts: tuple[float, float],
-        pick: Pick,
+        pick: PositionPooling,
         *,
         activation: str | None = None,
         bias: bool = True,
@@ -87,7 +87,7 @@ class TextLabels(nn.Module):
         self.classifier = nn.Linear(hidden_size, num_labels, bias=bias)
 
     @property
-    def reads_first(self) -> bool:
+    def reads_first_position(self) -> bool:
         """Whether it reads the first position alone."""
         return self.pick.place in ("pooler", "first")
 
@@ -144,16 +144,16 @@ class MaskedToken(nn.Module):
 class NextToken(nn.Module):
     """One logit per token of the vocabulary at every position: the stream (x scale) times the table (+ bias).
 
-    learns: whether the bias does.
+    bias_learns: whether the bias does.
     """
 
     def __init__(
-        self, hidden_size: int, vocab_size: int, *, scale: float = 1.0, bias: bool = False, learns: bool = True
+        self, hidden_size: int, vocab_size: int, *, scale: float = 1.0, bias: bool = False, bias_learns: bool = True
     ) -> None:
         super().__init__()
         self.scale = scale
         self.decoder = nn.Linear(hidden_size, vocab_size, bias=False)
-        self.bias = nn.Parameter(torch.zeros(vocab_size), requires_grad=learns) if bias else None
+        self.bias = nn.Parameter(torch.zeros(vocab_size), requires_grad=bias_learns) if bias else None
 
     def features(self, stream: Tensor) -> Tensor:
         """What the table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  the same shape"""

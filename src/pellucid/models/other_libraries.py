@@ -12,7 +12,7 @@ _SAVE = (
 )
 _NAMED = "AutoModel of pellucid.compat answers to the names of transformers"
 
-HERE = {
+EQUIVALENTS = {
     # sentence-transformers
     **dict.fromkeys(("encode", "encode_query", "encode_document", "get_sentence_embedding_dimension"), _EMBED),
     **dict.fromkeys(

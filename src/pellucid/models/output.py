@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pellucid.errors import InputError, short
+from pellucid.errors import InputError, shorten
 
 
 class _NoNameError(InputError, KeyError):
@@ -34,8 +34,8 @@ class Output(dict[str, Tensor]):
     def __missing__(self, name: object) -> Tensor:
         has = f"it has {', '.join(self)}"
         if isinstance(name, str):
-            raise _NoNameError(f"this output has no {short(repr(name))}; {has}")
-        raise _NoNameError(f"an output is asked by name, and not by {short(repr(name))}; {has}")
+            raise _NoNameError(f"this output has no {shorten(repr(name))}; {has}")
+        raise _NoNameError(f"an output is asked by name, and not by {shorten(repr(name))}; {has}")
 
     def _refuse(self, *_: Any, **__: Any) -> None:
         raise TypeError("an output is an answer and cannot be changed: copy it with dict(output)")

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pellucid.blocks.quantized import OfFewBits
-from pellucid.errors import InputError, near, short
+from pellucid.blocks.quantized import LowBitModule
+from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.machine import no_grad
 
 
@@ -20,10 +20,10 @@ def freeze(module: nn.Module, *patterns: str, frozen: bool = True) -> list[str]:
     chosen: dict[str, None] = {}
     for pattern in patterns:
         if not isinstance(pattern, str):
-            raise InputError(f"a pattern is {short(repr(pattern))}, expected the name of a parameter, or a glob")
+            raise InputError(f"a pattern is {shorten(repr(pattern))}, expected the name of a parameter, or a glob")
         fits = fnmatch.filter(names, pattern) or fnmatch.filter(names, f"{pattern}.*")
         if not fits:
-            raise InputError(f"no parameter is called {short(repr(pattern))}{near(pattern, names)}")
+            raise InputError(f"no parameter is called {shorten(repr(pattern))}{did_you_mean(pattern, names)}")
         chosen |= dict.fromkeys(fits)
     for name in chosen:
         names[name].requires_grad_(not frozen)
@@ -62,36 +62,36 @@ def count(module: nn.Module) -> int:
     """How many numbers a module holds, in however many bits; a table under two names counts once."""
     tables, biases = {}, 0
     for part in module.modules():
-        if isinstance(part, OfFewBits):
+        if isinstance(part, LowBitModule):
             tables[part.codes.data_ptr()] = part.size
             biases += 0 if part.bias is None else part.bias.numel()
     return sum(p.numel() for p in module.parameters()) + sum(tables.values()) + biases
 
 
-def name_once(module: nn.Module) -> None:
+def save_tied_once(module: nn.Module) -> None:
     """From now on a state dict of the module names a table that serves twice once, and is read back by that name.
 
     safetensors refuses a table under two names, and the reference's Trainer saves by it.
     """
-    module.register_state_dict_post_hook(_once)
-    module.register_load_state_dict_pre_hook(_everywhere)
+    module.register_state_dict_post_hook(_drop_tied_names)
+    module.register_load_state_dict_pre_hook(_restore_tied_names)
 
 
-def _shared(module: nn.Module) -> dict[str, str]:
+def _tied_names(module: nn.Module) -> dict[str, str]:
     """Further names of tables that serve twice, each with the first."""
     first: dict[int, str] = {}
     named = [(name, first.setdefault(id(one), name)) for name, one in module.named_parameters(remove_duplicate=False)]
     return {name: other for name, other in named if name != other}
 
 
-def _once(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+def _drop_tied_names(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
     """Leaves each table its first name."""
-    for name in _shared(module):
+    for name in _tied_names(module):
         state.pop(prefix + name, None)
 
 
-def _everywhere(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+def _restore_tied_names(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """The way back."""
-    for name, other in _shared(module).items():
+    for name, other in _tied_names(module).items():
         if prefix + other in state:
             state.setdefault(prefix + name, state[prefix + other])

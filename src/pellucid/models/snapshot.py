@@ -12,11 +12,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pellucid.blocks.hooks import hooks_on_all, is_hooked, standing, times_written
+from pellucid.blocks.hooks import has_global_hooks, is_hooked, storage_version, version_of
 from pellucid.machine import no_grad
 
 
-class Moment:
+class Snapshot:
     """The parts and the numbers of a module now: which they are, where they stand, how often each was written; and what
     stands beside them: a scale, an activation, a chance of dropping out.
 
@@ -25,20 +25,20 @@ class Moment:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.facts, self.said = _facts(module)
-        self.tensors = [one for one in self.said if isinstance(one, torch.Tensor)]
-        self.written = [times_written(one) for one in self.tensors]
+        self.facts, self.values = _facts(module)
+        self.tensors = [one for one in self.values if isinstance(one, torch.Tensor)]
+        self.versions = [version_of(one) for one in self.tensors]
         parts = list(module.modules())
         numbers = [one for part in parts for one in _numbers(part) if one is not None]
-        self.members = [weakref.ref(one) for one in (*parts, *numbers)]
-        self.memories = [StorageWeakRef(one.untyped_storage()) for one in numbers]  # their addresses are kept
+        self.references = [weakref.ref(one) for one in (*parts, *numbers)]
+        self.storages = [StorageWeakRef(one.untyped_storage()) for one in numbers]  # their addresses are kept
 
-    def lasts(self, module: nn.Module) -> bool:
+    def matches(self, module: nn.Module) -> bool:
         """Whether the module is still the same."""
-        facts, said = _facts(module)
-        same = facts == self.facts and all(member() is not None for member in self.members)
-        same = same and all(map(operator.is_, said, self.said))
-        return same and self.written == [times_written(one) for one in self.tensors]
+        facts, values = _facts(module)
+        same = facts == self.facts and all(member() is not None for member in self.references)
+        same = same and all(map(operator.is_, values, self.values))
+        return same and self.versions == [version_of(one) for one in self.tensors]
 
 
 def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
@@ -46,7 +46,7 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
 
     (PyTorch's own walk, which names all parts, takes as long as a layer of a small model.)
     """
-    found: list[tuple[int, ...]] = [(hooks_on_all(),)]
+    found: list[tuple[int, ...]] = [(has_global_hooks(),)]
     said: list[Any] = []
     parts = [module]
     while parts:
@@ -55,10 +55,10 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
         found.append(
             (0 if part is module else id(part), len(part._forward_hooks), len(part._forward_pre_hooks), len(own))
         )
-        said += islice(own.values(), _USUAL, None)
+        said += islice(own.values(), _STANDARD_ATTRIBUTES, None)
         for one in _numbers(part):
             if one is not None:
-                found.append((id(one), one.untyped_storage()._cdata, *standing(one)))
+                found.append((id(one), one.untyped_storage()._cdata, *storage_version(one)))
         parts += [inner for inner in part._modules.values() if inner is not None]
     return found, said
 
@@ -67,11 +67,11 @@ def _numbers(part: nn.Module) -> list[torch.Tensor | None]:
     return [*part._parameters.values(), *part._buffers.values()]
 
 
-_USUAL = len(vars(nn.Module()))
+_STANDARD_ATTRIBUTES = len(vars(nn.Module()))
 """What PyTorch keeps in every module comes first."""
 
 
-def foreign(module: nn.Module, path: str = "") -> str | None:
+def foreign_module(module: nn.Module, path: str = "") -> str | None:
     """The first part by its name that only the plain blocks can run, if there is one: of a kind that is neither ours
     nor one of PyTorch's that ours are made of (an adapter of another library, say, or several maps in the place of
     one), or with something that its own call alone hears, as a hook. What a table is computed from may be anything,
@@ -82,7 +82,7 @@ def foreign(module: nn.Module, path: str = "") -> str | None:
     known = "pellucid" in rooms or isinstance(module, _MADE_OF) or not (module._parameters or module._modules)
     if rooms[0] not in ("pellucid", "torch") or not known or is_hooked(module):
         return path or type(module).__name__
-    parts = (foreign(part, f"{path}.{name}".lstrip(".")) for name, part in module.named_children())
+    parts = (foreign_module(part, f"{path}.{name}".lstrip(".")) for name, part in module.named_children())
     return next((name for name in parts if name), None)
 
 
@@ -90,11 +90,11 @@ _MADE_OF = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.ModuleList, nn.ModuleDict)
 
 
 @no_grad()
-def _tell(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+def _count_fused_writes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """PyTorch's fused steps do not count what they write; so it is counted here, whoever makes them."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             increment_version([one for one in group["params"] if one.grad is not None])
 
 
-register_optimizer_step_post_hook(_tell)
+register_optimizer_step_post_hook(_count_fused_writes)

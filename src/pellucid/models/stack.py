@@ -6,23 +6,23 @@ from torch import Tensor, nn
 from pellucid.blocks import (
     Cache,
     Embeddings,
+    PaddingAwarePositions,
     Pass,
     RelativeBias,
     RotaryPositions,
-    WordPositions,
     causal_mask,
     padding_mask,
-    remembered_mask,
-    segment_places,
+    position_mask,
+    segment_positions,
     segmented_mask,
     windowed_mask,
 )
 from pellucid.blocks.checks import kind_of
 from pellucid.errors import InputError
-from pellucid.models.watched import Watched, standing_at
+from pellucid.models.watched import Observable, report_positions
 
 
-class Stack(Watched):
+class Stack(Observable):
     """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states
 
     causal: each position sees itself and what stands before it, `window` positions at most.
@@ -94,14 +94,16 @@ class Stack(Watched):
             raise InputError("first positions alone are computed where all look both ways, without segments or a cache")
         if cache is not None:
             cache.check(self.layers, self.depth, *input_ids.shape)
-        places = self._places(input_ids, attention_mask, cache) if segments is None else segment_places(segments)
-        self._check_length(places)
-        run = self._pass(run or self.watched(), places, attention_mask, cache, segments, len(input_ids))
-        stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=places.clamp(min=0))
+        positions = (
+            self._positions(input_ids, attention_mask, cache) if segments is None else segment_positions(segments)
+        )
+        self._check_length(positions)
+        run = self._shared_pass(run or self.observed_pass(), positions, attention_mask, cache, segments, len(input_ids))
+        stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=positions.clamp(min=0))
         for i, layer in enumerate(self.in_order()):
-            here = run.at_layer(i, None if cache is None else cache.layers[i])
-            stream = layer(stream, here._replace(first=True) if first and i == self.depth - 1 else here)
-        stream = stream if isinstance(self.norm, nn.Identity) else run.see("norm.output", self.norm(stream))
+            layer_pass = run.at_layer(i, None if cache is None else cache.layers[i])
+            stream = layer(stream, layer_pass._replace(first=True) if first and i == self.depth - 1 else layer_pass)
+        stream = stream if isinstance(self.norm, nn.Identity) else run.observe("norm.output", self.norm(stream))
         return self.dropout(stream)
 
     def in_order(self) -> list[nn.Module]:
@@ -110,7 +112,7 @@ class Stack(Watched):
         share = self.depth / len(layers)
         return [layers[int(i / share)] for i in range(self.depth)]  # rounded where the reference rounds
 
-    def _places(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
+    def _positions(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
         """Where each token stands: Int[Tensor, "batch|1 seq"]"""
         places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         if self.skips_padding and attention_mask is not None:
@@ -129,74 +131,78 @@ class Stack(Watched):
             raise InputError(
                 f"segments cannot follow the {cache.filled} positions of this cache: read them in a new one"
             )
-        if isinstance(self.embeddings.position, WordPositions):
+        if isinstance(self.embeddings.position, PaddingAwarePositions):
             raise InputError(
                 "segments cannot be read: this model counts positions by its tokens, so give each text a row"
             )
 
-    def _check_length(self, places: Tensor) -> None:
+    def _check_length(self, positions: Tensor) -> None:
         longest = self.embeddings.position.length
-        if longest is not None and places.shape[1] and (most := int(places.max()) + 1) > longest:
+        if longest is not None and positions.shape[1] and (most := int(positions.max()) + 1) > longest:
             raise InputError(f"{most} tokens are too many: this model has {longest} positions; cut the text")
 
-    def _pass(
+    def _shared_pass(
         self,
         run: Pass,
-        places: Tensor,
+        positions: Tensor,
         attention_mask: Tensor | None,
         cache: Cache | None,
         segments: Tensor | None,
         rows: int,
     ) -> Pass:
         """The pass with everything that all layers share."""
-        sources = places
+        sources = positions
         if cache is not None:
-            padding = -1 if self.skips_padding else -2 - places
+            padding = -1 if self.skips_padding else -2 - positions
             real = None if attention_mask is None else attention_mask.bool()
-            cache.advance(self.layers, places if real is None else places.where(real, padding))
+            cache.advance(self.layers, positions if real is None else positions.where(real, padding))
             sources = cache.positions
-        standing_at(run, places, attention_mask, cache, rows)
+        report_positions(run, positions, attention_mask, cache, rows)
         if segments is None:
-            mask, causal = self._mask(places, attention_mask, cache)
+            mask, causal = self._mask(positions, attention_mask, cache)
         else:
             mask, causal = segmented_mask(segments, causal=self.causal, window=self.window), False
         like = self.embeddings.token.like
         return Pass(
             mask=mask,
             causal=causal,
-            bias=None if self.relative_bias is None else run.see("position_bias", self.relative_bias(places, sources)),
-            rotation=None if self.rotary is None else self.rotary(places, like),
+            bias=None
+            if self.relative_bias is None
+            else run.observe("position_bias", self.relative_bias(positions, sources)),
+            rotation=None if self.rotary is None else self.rotary(positions, like),
             memory=run.memory,
             memory_mask=run.memory_mask,
-            lengths=None if segments is None else self._lengths(segments),
+            text_lengths=None if segments is None else self._text_lengths(segments),
             watch=run.watch,
             path=run.path,
         )
 
-    def _lengths(self, segments: Tensor) -> tuple[int, ...] | None:
+    def _text_lengths(self, segments: Tensor) -> tuple[int, ...] | None:
         """How long the texts of a single row are, where order alone decides within each."""
         if not self.causal or len(segments) > 1 or bool((segments == 0).any()):
             return None
         lengths = tuple(segments[0].unique_consecutive(return_counts=True)[1].tolist())
         return lengths if self.window is None or max(lengths) <= self.window else None
 
-    def _mask(self, places: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> tuple[Tensor | None, bool]:
+    def _mask(
+        self, positions: Tensor, attention_mask: Tensor | None, cache: Cache | None
+    ) -> tuple[Tensor | None, bool]:
         """Who may look at whom; or None and whether order alone decides, which attention knows a quicker way for."""
         mask = padding_mask(attention_mask)
         if not self.causal:
             return mask, False
-        seq = places.shape[1]
+        seq = positions.shape[1]
         if cache is not None and (cache.filled > seq or cache.padded):
             sees_all = seq == 1 and not cache.padded and self.window is None
-            return (None if sees_all else remembered_mask(places, cache.positions, self.window)), False
+            return (None if sees_all else position_mask(positions, cache.positions, self.window)), False
         if self.window is not None and seq > self.window:
             if mask is None or attention_mask is None:
-                return windowed_mask(seq, self.window, places.device), False
-            return remembered_mask(places, places.where(attention_mask.bool(), -1), self.window), False
-        return (None, True) if mask is None else (causal_mask(seq, seq, places.device) & mask, False)
+                return windowed_mask(seq, self.window, positions.device), False
+            return position_mask(positions, positions.where(attention_mask.bool(), -1), self.window), False
+        return (None, True) if mask is None else (causal_mask(seq, seq, positions.device) & mask, False)
 
 
-_WHOLE = (torch.int64, torch.int32)
+_ID_DTYPES = (torch.int64, torch.int32)
 """Kinds of number by which a table is read."""
 
 
@@ -208,26 +214,26 @@ def check_ids(
     segments: Tensor | None = None,
 ) -> None:
     """Refuses ids that this model cannot read, in one sentence."""
-    if input_ids.dim() != 2 or input_ids.dtype not in _WHOLE:
+    if input_ids.dim() != 2 or input_ids.dtype not in _ID_DTYPES:
         raise InputError(f"input_ids are {kind_of(input_ids)}, expected int64 or int32 numbers of shape [batch, seq]")
     if not input_ids.shape[1]:
         raise InputError(f"input_ids are {kind_of(input_ids)}, expected one token at least in each text")
     for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids), ("segments", segments)):
         if given is not None and given.shape != input_ids.shape:
             raise InputError(f"{name} is {kind_of(given)}, expected the shape of input_ids, {list(input_ids.shape)}")
-    if token_type_ids is not None and token_type_ids.dtype not in _WHOLE:
+    if token_type_ids is not None and token_type_ids.dtype not in _ID_DTYPES:
         raise InputError(f"token_type_ids are {kind_of(token_type_ids)}, expected int64 or int32 numbers")
     if input_ids.device.type == "cpu":  # elsewhere it would wait for the device
-        _in_range("input_ids", input_ids, embeddings.token.num_embeddings)
+        _check_range("input_ids", input_ids, embeddings.token.num_embeddings)
         if token_type_ids is not None and embeddings.type is not None:
-            _in_range("token_type_ids", token_type_ids, embeddings.type.num_embeddings)
+            _check_range("token_type_ids", token_type_ids, embeddings.type.num_embeddings)
         if attention_mask is not None:
             fits = (attention_mask == 0) | (attention_mask == 1)
             if not fits.all():
                 raise InputError(f"attention_mask holds {attention_mask[~fits][0].item():g}, expected 0 and 1 alone")
 
 
-def _in_range(name: str, ids: Tensor, size: int) -> None:
+def _check_range(name: str, ids: Tensor, size: int) -> None:
     if ids.numel():
         least, most = (int(n) for n in torch.aminmax(ids))
         if least < 0 or most >= size:

@@ -8,30 +8,30 @@ from torch import Tensor, nn
 
 from pellucid.blocks import packing
 from pellucid.blocks.hooks import is_hooked
-from pellucid.blocks.learning_twin import Lesson, learning
-from pellucid.blocks.twin import evaluating, packed
+from pellucid.blocks.learning_twin import TrainingContext, training_copy
+from pellucid.blocks.twin import evaluation_copy, packed_copy
 from pellucid.errors import Argument, InputError
 from pellucid.models.heads import TextLabels
-from pellucid.models.snapshot import Moment, foreign
-from pellucid.models.watched import Onlooker, Watched
+from pellucid.models.snapshot import Snapshot, foreign_module
+from pellucid.models.watched import NetworkObserver, Observable
 
 
-class Swift(Watched):
+class PackableNetwork(Observable):
     """A network that keeps packed copies of itself.
 
     head: what makes logits of its hidden states, where it has one.
-    laid_out: whether it is itself such a copy.  learns: whether it is the copy that learns.
+    is_packed: whether it is itself such a copy.  is_training_copy: whether it is the copy that learns.
     bits: per number of its tables, where it holds 8 or 4, and is such a copy without an original; None where it holds
         real numbers.
-    reads_on: whether it can read token after token, as writing asks for.
+    is_autoregressive: whether it can read token after token, as writing asks for.
     before_head: gives the hidden states that the head reads, Float[Tensor, "batch seq hidden"], without any logits.
     """
 
     head: nn.Module | None
     bits: int | None = None
-    laid_out: bool = False
-    learns: bool = False
-    reads_on: ClassVar[bool] = False
+    is_packed: bool = False
+    is_training_copy: bool = False
+    is_autoregressive: ClassVar[bool] = False
     before_head: Callable[..., Tensor]
 
     @property
@@ -45,28 +45,28 @@ class Swift(Watched):
         return f"int{self.bits}" if self.bits else str(self.dtype).removeprefix("torch.")
 
     @property
-    def quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether it is laid out for speed, and nobody looks on."""
-        return self.laid_out and not self.heard
+        return self.is_packed and not self.is_observed
 
     @property
-    def heard(self) -> bool:
+    def is_observed(self) -> bool:
         """Whether somebody hears its own pass: an onlooker, or a hook on it."""
         return self.onlooker is not None or is_hooked(self)
 
-    def real(self, what: str | Argument) -> Self:
+    def require_float(self, what: str | Argument) -> Self:
         """This model, for work that needs float weights. Raises InputError for one of 8 or 4 bits."""
         if self.bits:
             raise InputError(what, f" needs float weights, and this model has {self.bits}-bit ones: load it as float32")
         return self
 
-    def check_kind(self, dtype: torch.dtype | None) -> None:
+    def check_dtype(self, dtype: torch.dtype | None) -> None:
         """Refuses a kind of number that is asked of numbers of 4 or 8 bits, which have a way of their own."""
         if self.bits and dtype is not None:
             own_kind = f"a model of {self.bits} bits computes in its own numbers: leave "
             raise InputError(own_kind, Argument("dtype"), " out")
 
-    def swift(self, dtype: torch.dtype | None = None) -> Self:
+    def packed_copy(self, dtype: torch.dtype | None = None) -> Self:
         """The same model for answering at speed: always evaluating, its tables packed for the processor.
 
         Equal to this one up to rounding. It is kept, and made anew when this one's numbers or parts have changed since,
@@ -76,21 +76,21 @@ class Swift(Watched):
         One with an onlooker stays as it is, since he knows the plain blocks, and so does one with parts of others or
         with hooks; one that is laid out already too.
         """
-        self.check_kind(dtype)
-        if self.laid_out:
+        self.check_dtype(dtype)
+        if self.is_packed:
             return self
         first = next(self.parameters())
         dtype, own = dtype or first.dtype, first.dtype
         if self.onlooker is not None:
-            return self._plain(dtype, own)
-        kept: dict[torch.dtype, tuple[Moment, Self]] = self.__dict__.setdefault("_swift", {})
+            return self._plain_copy(dtype, own)
+        kept: dict[torch.dtype, tuple[Snapshot, Self]] = self.__dict__.setdefault("_swift", {})
         found = kept.get(dtype)  # once: another thread may make this one another kind of number meanwhile
-        if found is None or not found[0].lasts(self):
-            if foreign(self):
-                return self._plain(dtype, own)
-            self._forget()
-            layout = packing.real(dtype, first.device, reads_on=self.reads_on)
-            moment, copy = Moment(self), _alone(packed(self, layout))
+        if found is None or not found[0].matches(self):
+            if foreign_module(self):
+                return self._plain_copy(dtype, own)
+            self._drop_stale_copies()
+            layout = packing.float_packing(dtype, first.device, is_autoregressive=self.is_autoregressive)
+            moment, copy = Snapshot(self), _without_packed_copies(packed_copy(self, layout))
             copy.laid_out = True
             found = kept[dtype] = (moment, copy)
         return found[1]
@@ -99,78 +99,80 @@ class Swift(Watched):
         """What the head says alone. batch: as `forward` takes it."""
         return self(**batch)["logits"]
 
-    def logits_at(self, at: Any, batch: Mapping[str, Any], most: int | None = None) -> Iterator[Tensor]:
+    def logits_at(self, index: Any, batch: Mapping[str, Any], most: int | None = None) -> Iterator[Tensor]:
         """What the head says of some positions, `most` of them at a time, in their order; None for all at once.
 
-        at: which, Bool[Tensor, "batch seq"], or a pair of indices.  batch: as `forward` takes it.
+        index: which, Bool[Tensor, "batch seq"], or a pair of indices.  batch: as `forward` takes it.
         Who hears this pass is told of every position; else the head reads no others.
         ->  Float[Tensor, "positions vocab"] each time
         """
         assert self.head is not None  # the caller saw to it
-        heard = self.heard
-        found = (self(**batch)["logits"] if heard else self.before_head(**batch))[at]
+        observed = self.is_observed
+        found = (self(**batch)["logits"] if observed else self.before_head(**batch))[index]
         for part in (found,) if most is None else found.split(most):
-            yield part if heard else self.head(part)
+            yield part if observed else self.head(part)
 
-    def _said(self, stream: Tensor, input_ids: Tensor, mask: Tensor | None, pooled: Tensor | None = None) -> Tensor:
+    def _head_logits(
+        self, stream: Tensor, input_ids: Tensor, mask: Tensor | None, pooled: Tensor | None = None
+    ) -> Tensor:
         """What the head says of a whole pass."""
         assert self.head is not None  # the caller saw to it
         if isinstance(self.head, TextLabels):
             return self.head(stream, pooled, input_ids, mask)
         return self.head(stream)
 
-    def learning(self, lesson: Lesson) -> Self:
+    def training_copy(self, context: TrainingContext) -> Self:
         """The same model for learning at speed: it shares every parameter, and drops out by the chance of its lesson.
 
         Raises InputError for one of 8 or 4 bits, for one that somebody looks on at, and for one with parts of others.
         """
-        self.check_learns()
-        copy = _alone(learning(self, lesson))
+        self.check_trainable()
+        copy = _without_packed_copies(training_copy(self, context))
         copy.learns = True
         return copy
 
-    def check_learns(self) -> None:
+    def check_trainable(self) -> None:
         """Raises InputError as `learning` does: asked of the model that was given, since a training that takes over its
         numbers alone would lose the rest without a word."""
-        self.real("training")
+        self.require_float("training")
         if self.onlooker is not None:
             raise InputError("an edited model does not learn: take the model that it was made from")
-        if name := foreign(self):
+        if name := foreign_module(self):
             raise InputError(f"{name} has a hook or is of another library, which training would not hear: take it away")
         for name, one in self.named_parameters():
             if one._backward_hooks or one._post_accumulate_grad_hooks:
                 raise InputError(f"{name} has a hook on its gradient, which training would not hear: take it away")
 
-    def edited(self, onlooker: Onlooker) -> Self:
-        return _alone(super().edited(onlooker))
+    def observed_by(self, onlooker: NetworkObserver) -> Self:
+        return _without_packed_copies(super().observed_by(onlooker))
 
-    def _forget(self) -> None:
+    def _drop_stale_copies(self) -> None:
         """Lets go of copies of what this model was: they hold their own tables, and numbers that it has no more."""
         kept = self.__dict__.get("_swift", {})
         for dtype, (moment, _) in list(kept.items()):
             if not moment.lasts(self):
                 kept.pop(dtype, None)
 
-    def _plain(self, dtype: torch.dtype, own: torch.dtype) -> Self:
+    def _plain_copy(self, dtype: torch.dtype, own: torch.dtype) -> Self:
         if dtype != own:
             what = "an edited model" if self.onlooker is not None else "a model with hooks or with parts of others"
             raise InputError(f"{what} computes in its own numbers, {own}: leave ", Argument("dtype"), " out")
-        return evaluating(self.rows_alike())
+        return evaluation_copy(self.require_no_row_edits())
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """What PyTorch moves a module by: `half()`, `to(...)`; a few numbers beside the tables would follow alone."""
         plain = torch.empty(0, dtype=torch.float32, device="cpu")
         if self.bits and ((moved := fn(plain)).dtype != plain.dtype or moved.device != plain.device):
-            self.real("moving")
+            self.require_float("moving")
         super()._apply(fn, recurse)
-        self._forget()
+        self._drop_stale_copies()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_swift"}
 
 
-def _alone(copy: Any) -> Any:
+def _without_packed_copies(copy: Any) -> Any:
     """A copy without the packed ones that its original keeps."""
     copy.__dict__.pop("_swift", None)
     return copy

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks import Cache, Pass, Watch
+from pellucid.blocks import Cache, Observer, Pass
 from pellucid.errors import InputError
 
 
@@ -15,22 +15,22 @@ def _nowhere() -> Tensor:
 
 
 @dataclass
-class Standing:
+class TokenPositions:
     """Where the tokens of a pass stand in their texts, counted from 0; -1 for padding.
 
-    reads: what the pass reads, Int[Tensor, "batch|1 seq"].
-    sources: what self-attention may look at, of earlier passes too, Int[Tensor, "batch|1 source"].
-    across: what cross-attention may look at, Int[Tensor, "batch|1 source"].
+    queries: what the pass reads, Int[Tensor, "batch|1 seq"].
+    keys: what self-attention may look at, of earlier passes too, Int[Tensor, "batch|1 source"].
+    memory: what cross-attention may look at, Int[Tensor, "batch|1 source"].
     rows: how many texts are read, also where a number is one for all of them.
     """
 
-    reads: Tensor = field(default_factory=_nowhere)
-    sources: Tensor = field(default_factory=_nowhere)
-    across: Tensor = field(default_factory=_nowhere)
+    queries: Tensor = field(default_factory=_nowhere)
+    keys: Tensor = field(default_factory=_nowhere)
+    memory: Tensor = field(default_factory=_nowhere)
     rows: int = 1
 
 
-class Onlooker(Protocol):
+class NetworkObserver(Protocol):
     """Somebody who looks on at every pass of a network; what belongs to one pass is handed to him."""
 
     @property
@@ -42,46 +42,50 @@ class Onlooker(Protocol):
         """Whether it is worth computing what only an onlooker needs."""
         ...
 
-    def answer(self, name: str, value: Tensor, standing: Standing) -> Tensor:
+    def answer(self, name: str, value: Tensor, standing: TokenPositions) -> Tensor:
         """Told `value` by its full name; answers the value to go on with."""
         ...
 
 
-class Looking:
+class CombinedObserver:
     """One pass of somebody who stays: he is asked first, and who looks on at this pass alone sees his answer."""
 
-    def __init__(self, stays: Onlooker, passes: Watch | None, standing: Standing) -> None:
-        self.stays, self.passes, self.standing = stays, passes, standing
+    def __init__(
+        self, network_observer: NetworkObserver, pass_observer: Observer | None, positions: TokenPositions
+    ) -> None:
+        self.network_observer, self.pass_observer, self.positions = network_observer, pass_observer, positions
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        value = self.stays.answer(name, value, self.standing)
-        return value if self.passes is None else self.passes(name, value)
+        value = self.network_observer.answer(name, value, self.positions)
+        return value if self.pass_observer is None else self.pass_observer(name, value)
 
     def wants(self, name: str) -> bool:
-        further = self.passes is not None and self.passes.wants(name)
-        return self.stays.wants(name) or further
+        further = self.pass_observer is not None and self.pass_observer.wants(name)
+        return self.network_observer.wants(name) or further
 
-    def stand(self, run: Pass, reads: Tensor, sources: Tensor, rows: int) -> None:
+    def set_positions(self, run: Pass, reads: Tensor, sources: Tensor, rows: int) -> None:
         """Takes note of where the tokens stand, before the layers of a stack run."""
-        self.standing.reads, self.standing.sources, self.standing.rows = reads, sources, rows
+        self.positions.queries, self.positions.keys, self.positions.rows = reads, sources, rows
         if run.memory is not None:
             places = torch.arange(run.memory.shape[1], device=run.memory.device)[None]
-            self.standing.across = _real(places, None if run.memory_mask is None else run.memory_mask[:, 0, 0])
+            self.positions.memory = _without_padding(
+                places, None if run.memory_mask is None else run.memory_mask[:, 0, 0]
+            )
 
 
-class Watched(nn.Module):
+class Observable(nn.Module):
     """A module that may have an onlooker of its own."""
 
-    onlooker: Onlooker | None = None
+    onlooker: NetworkObserver | None = None
 
-    def edited(self, onlooker: Onlooker) -> Self:
+    def observed_by(self, onlooker: NetworkObserver) -> Self:
         """The same module, sharing every number and every part, with `onlooker` at all of its passes."""
         copy: Self = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.__dict__["onlooker"] = onlooker
         return copy
 
-    def rows_alike(self) -> Self:
+    def require_no_row_edits(self) -> Self:
         """The same module, for passes whose rows are not the texts as they were given: sorted, or one several times.
 
         Raises InputError for an onlooker who tells rows apart: he would be told of others than he means.
@@ -93,9 +97,9 @@ class Watched(nn.Module):
             )
         return self
 
-    def watched(self, watch: Watch | None = None) -> Pass:
+    def observed_pass(self, watch: Observer | None = None) -> Pass:
         """A pass that `watch` looks on at, behind the onlooker that stays."""
-        return Pass(watch=watch if self.onlooker is None else Looking(self.onlooker, watch, Standing()))
+        return Pass(watch=watch if self.onlooker is None else CombinedObserver(self.onlooker, watch, TokenPositions()))
 
     def __getstate__(self) -> dict[str, Any]:
         if self.onlooker is not None:
@@ -103,17 +107,19 @@ class Watched(nn.Module):
         return self.__dict__
 
 
-def standing_at(run: Pass, places: Tensor, attention_mask: Tensor | None, cache: Cache | None, rows: int) -> None:
-    """Tells an onlooker who stays where the tokens of a pass stand. places: Int[Tensor, "batch|1 seq"]  rows: texts"""
-    if isinstance(run.watch, Looking):
+def report_positions(
+    run: Pass, positions: Tensor, attention_mask: Tensor | None, cache: Cache | None, rows: int
+) -> None:
+    """Tells an onlooker who stays where the tokens of a pass stand. positions: Int[Tensor, "batch|1 seq"]  rows: texts"""
+    if isinstance(run.watch, CombinedObserver):
         if cache is None:
-            reads = sources = _real(places, attention_mask)
+            reads = sources = _without_padding(positions, attention_mask)
         else:
             sources = cache.positions.clamp(min=-1)
-            reads = sources[:, -places.shape[1] :]
-        run.watch.stand(run, reads, sources, rows)
+            reads = sources[:, -positions.shape[1] :]
+        run.watch.set_positions(run, reads, sources, rows)
 
 
-def _real(places: Tensor, mask: Tensor | None) -> Tensor:
+def _without_padding(positions: Tensor, mask: Tensor | None) -> Tensor:
     """Places counted over real tokens alone, on whichever side the padding stands."""
-    return places if mask is None else (mask.long().cumsum(dim=1) - 1).where(mask.bool(), -1)
+    return positions if mask is None else (mask.long().cumsum(dim=1) - 1).where(mask.bool(), -1)

@@ -9,50 +9,50 @@ import numpy as np
 
 from pellucid.search.entries import Entries
 
-SOON, LONG = 1.2, 0.75
+K1, B = 1.2, 0.75
 """How soon a word that comes again counts no more; how much a long row loses (k1 and b in the paper)."""
 
-LEAST = 1e-6
+MIN_IDF = 1e-6
 """What a word counts that stands in half of all rows or more."""
 
 
 @dataclass(frozen=True)
-class Counts:
+class CorpusStatistics:
     """What BM25 must know of all rows together; those that were deleted count until their segment is written anew.
 
-    rows: how many.  length: of a row in words, on average.
+    rows: how many.  average_length: of a row in words, on average.
     """
 
     rows: int
-    length: float
+    average_length: float
 
-    def rarity(self, rows: int) -> float:
+    def idf(self, rows: int) -> float:
         """What a word counts that stands in so many rows."""
-        return max(math.log((self.rows - rows + 0.5) / (rows + 0.5)), LEAST)
+        return max(math.log((self.rows - rows + 0.5) / (rows + 0.5)), MIN_IDF)
 
 
-def counts(segments: Iterable[Entries]) -> Counts:
+def corpus_statistics(segments: Iterable[Entries]) -> CorpusStatistics:
     """Those of some segments."""
     lengths = [one.lengths for one in segments]
     rows = sum(map(len, lengths))
-    return Counts(rows, max(sum(int(one.sum()) for one in lengths), 1) / max(rows, 1))
+    return CorpusStatistics(rows, max(sum(int(one.sum()) for one in lengths), 1) / max(rows, 1))
 
 
 def bm25(
-    entries: Entries, words: Sequence[str], having: Mapping[str, int], all_: Counts
+    entries: Entries, words: Sequence[str], document_frequencies: Mapping[str, int], statistics: CorpusStatistics
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rows of a segment that hold some of these words, in order, and their scores; larger is better:
     Int64[ndarray, "rows"], Float64[ndarray, "rows"]
 
-    having: in how many of all rows a word stands.
+    document_frequencies: in how many of all rows a word stands.
     """
     if not words:
         return np.empty(0, np.int64), np.empty(0)
     found, scores = [], []
     for word in words:
-        rows, often = np.unique(entries.standing(word), return_counts=True)
-        held = SOON * (1 - LONG + LONG * entries.lengths[rows] / all_.length)
+        rows, often = np.unique(entries.rows_with_word(word), return_counts=True)
+        length_norm = K1 * (1 - B + B * entries.lengths[rows] / statistics.average_length)
         found.append(rows)
-        scores.append(all_.rarity(having[word]) * (often * (SOON + 1) / (often + held)))
+        scores.append(statistics.idf(document_frequencies[word]) * (often * (K1 + 1) / (often + length_norm)))
     rows, place = np.unique(np.concatenate(found), return_inverse=True)
     return rows, np.bincount(place, np.concatenate(scores), len(rows))

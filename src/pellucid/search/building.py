@@ -10,37 +10,37 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import UnsafeFileError
-from pellucid.files import write_whole
+from pellucid.files import write_atomically
 from pellucid.search.corpus import chunks
-from pellucid.search.effort import enough
+from pellucid.search.effort import tuned_ef_search
 from pellucid.search.entries import write_entries
 from pellucid.search.entry import Entry
 from pellucid.search.generations import STAGED
-from pellucid.search.hnsw import built, faiss, held, write_graph
+from pellucid.search.hnsw import build_graph, faiss, graph_vectors, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
-from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepared, write_vectors
+from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepare_vectors, write_vectors
 
 FIRST, CHUNK = 256, 2_048
 """So many texts are embedded, and kept on the disk, at a time: few at first, so that one that is broken off soon has
 kept some, too."""
 
-Told = Callable[[int], object]
+ProgressCallback = Callable[[int], object]
 
-Encode = Callable[[list[str], Told], np.ndarray]
+Encode = Callable[[list[str], ProgressCallback], np.ndarray]
 
 
 @dataclass
-class Staged:
+class StagedVectors:
     """What an unfinished build has embedded, by the hash of the text; whole files only.
 
     encoder: a digest of who makes the vectors; those of another one are thrown away.
-    known: what an earlier build has left.  kept: how many texts there are with those of this build.
+    vectors: what an earlier build has left.  num_stored: how many texts there are with those of this build.
     """
 
     folder: Path
     encoder: str
-    known: dict[bytes, np.ndarray] = field(default_factory=dict)
-    kept: int = 0
+    vectors: dict[bytes, np.ndarray] = field(default_factory=dict)
+    num_stored: int = 0
 
     def __post_init__(self) -> None:
         if self.folder.is_symlink():
@@ -52,8 +52,8 @@ class Staged:
             if held is None:  # not whole, or of another encoder: what it held is embedded again
                 path.unlink(missing_ok=True)
             else:
-                self.known |= held
-        self.kept = len(self.known)
+                self.vectors |= held
+        self.num_stored = len(self.vectors)
 
     def _read(self, path: Path) -> dict[bytes, np.ndarray] | None:
         """What one file holds; None where it is not whole. Nothing in it is larger than the file."""
@@ -70,19 +70,19 @@ class Staged:
             return None
         return {bytes(one): vector for one, vector in zip(hashes, vectors)}
 
-    def keep(self, hashes: list[bytes], vectors: np.ndarray) -> None:
+    def store(self, hashes: list[bytes], vectors: np.ndarray) -> None:
         """Puts some vectors on the disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         held = io.BytesIO()
         table = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), -1)
         np.savez(held, encoder=self.encoder, hashes=table, vectors=vectors)
         target = self.folder / f"{hashes[0].hex()}.npz"
-        write_whole(target, lambda file: file.write(held.getbuffer()))
-        self.kept += len(hashes)
+        write_atomically(target, lambda file: file.write(held.getbuffer()))
+        self.num_stored += len(hashes)
 
 
 @dataclass
-class Growing:
+class GrowingArray:
     """Rows of numbers, of which nobody knows how many there will be."""
 
     numbers: np.ndarray
@@ -101,78 +101,80 @@ class Growing:
 
 
 @dataclass
-class Builder:
+class SegmentBuilder:
     """Writes a segment.
 
     encode: texts to vectors, Float32[ndarray, "texts dimension"]; tells how many are done.
-    found: the vector of a text by its hash, where one is known.  staged: where new ones are kept meanwhile.
-    told, told_of_graph: are told how many entries, and how many vertices, were done.
-    rows: where the vector of a text stands among those that were written, by its hash; there is no second copy of it.
+    find_vector: the vector of a text by its hash, where one is known.  staged: where new ones are kept meanwhile.
+    on_embedded, on_graph_rows: are told how many entries, and how many vertices, were done.
+    row_by_hash: where the vector of a text stands among those that were written, by its hash; there is no second copy of it.
     """
 
     settings: Settings
     dimension: int
     encode: Encode
-    found: Callable[[bytes], np.ndarray | None]
-    staged: Staged
-    told: Told = lambda done: None
-    told_of_graph: Told = lambda done: None
+    find_vector: Callable[[bytes], np.ndarray | None]
+    staged: StagedVectors
+    on_embedded: ProgressCallback = lambda done: None
+    on_graph_rows: ProgressCallback = lambda done: None
     embedded: int = 0
-    rows: dict[bytes, int] = field(default_factory=dict)
+    row_by_hash: dict[bytes, int] = field(default_factory=dict)
 
     def write(self, entries: Iterable[Entry], folder: Path) -> tuple[int, Settings, Vectors | None]:
         """Writes the files of a segment; how many rows it has, and as `write_numbers`."""
-        vectors = Growing(np.empty((CHUNK, self.dimension), np.float32))
+        vectors = GrowingArray(np.empty((CHUNK, self.dimension), np.float32))
         write_entries(self._with_vectors(entries, vectors), folder / ENTRIES)
-        return vectors.rows, *write_numbers(vectors.all(), self.settings, folder, self.told_of_graph)
+        return vectors.rows, *write_vector_files(vectors.all(), self.settings, folder, self.on_graph_rows)
 
-    def _with_vectors(self, entries: Iterable[Entry], vectors: Growing) -> Iterator[Entry]:
+    def _with_vectors(self, entries: Iterable[Entry], vectors: GrowingArray) -> Iterator[Entry]:
         for chunk in chunks(entries, FIRST, CHUNK):
-            if settled(self.settings, vectors.rows + len(chunk)).kind == "hnsw":
+            if resolve_kind(self.settings, vectors.rows + len(chunk)).kind == "hnsw":
                 faiss()  # where it is missing, nothing is embedded for a graph that cannot be built
             hashes = [entry.hash for entry in chunk]
             more = self._vectors(chunk, hashes, vectors)
             for i, one in enumerate(hashes, vectors.rows):
-                self.rows.setdefault(one, i)
+                self.row_by_hash.setdefault(one, i)
             vectors.add(more)
             yield from chunk
 
-    def _vectors(self, chunk: list[Entry], hashes: list[bytes], before: Growing) -> np.ndarray:
+    def _vectors(self, chunk: list[Entry], hashes: list[bytes], before: GrowingArray) -> np.ndarray:
         """The vectors of some entries, known ones looked up, each new text embedded once."""
         held: dict[bytes, np.ndarray] = {}
         for one in dict.fromkeys(hashes):
-            vector = before.numbers[self.rows[one]] if one in self.rows else self.staged.known.get(one)
-            vector = self.found(one) if vector is None else vector
+            vector = before.numbers[self.row_by_hash[one]] if one in self.row_by_hash else self.staged.vectors.get(one)
+            vector = self.find_vector(one) if vector is None else vector
             if vector is not None:
                 held[one] = vector
         missing = {one: entry.text for one, entry in zip(hashes, chunk) if one not in held}
-        self.told(len(chunk) - len(missing))
+        self.on_embedded(len(chunk) - len(missing))
         if missing:
-            made = prepared(self.encode(list(missing.values()), self.told), self.settings.metric)
-            self.staged.keep(list(missing), made)
+            made = prepare_vectors(self.encode(list(missing.values()), self.on_embedded), self.settings.metric)
+            self.staged.store(list(missing), made)
             self.embedded += len(missing)
             held |= zip(missing, made)
         return np.stack([held[one] for one in hashes])
 
 
-def write_numbers(
-    vectors: Any, asked: Settings, folder: Path, told: Told | None = None
+def write_vector_files(
+    vectors: Any, requested: Settings, folder: Path, on_progress: ProgressCallback | None = None
 ) -> tuple[Settings, Vectors | None]:
     """Writes vectors as the settings ask. ->  what was settled on where they leave it open; and a graph with its
     vectors, which need not be read again, where one was built
 
     vectors: Float32[ndarray, "rows dimension"], prepared, or what prepares some where it is sliced.
     """
-    settings = settled(asked, len(vectors))
+    settings = resolve_kind(requested, len(vectors))
     if settings.kind == "flat":
         write_vectors(vectors, folder / VECTORS)
         return settings, None
-    graph = built(vectors, settings, told)
+    graph = build_graph(vectors, settings, on_progress)
     write_graph(graph, folder / GRAPH)
-    made = Vectors(held(graph), settings.metric, graph)
-    return replace(settings, efSearch=enough(made, settings)), made
+    made = Vectors(graph_vectors(graph), settings.metric, graph)
+    return replace(settings, efSearch=tuned_ef_search(made, settings)), made
 
 
-def settled(asked: Settings, rows: int) -> Settings:
+def resolve_kind(requested: Settings, rows: int) -> Settings:
     """The settings with the kind that fits so many rows, where they leave it open."""
-    return replace(asked, kind=("hnsw" if rows >= FLAT_UP_TO else "flat")) if asked.kind == "auto" else asked
+    return (
+        replace(requested, kind=("hnsw" if rows >= FLAT_UP_TO else "flat")) if requested.kind == "auto" else requested
+    )

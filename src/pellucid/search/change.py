@@ -10,31 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.bars import bar, check_shown
+from pellucid.bars import check_progress, progress_bar
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count
-from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, near, several
-from pellucid.search.building import Builder, Staged, write_numbers
+from pellucid.config.checks import check_choice, check_count
+from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, did_you_mean, join_names
+from pellucid.search.building import SegmentBuilder, StagedVectors, write_vector_files
 from pellucid.search.condition_checks import check_deletion
 from pellucid.search.conditions import Condition
-from pellucid.search.corpus import READING, Corpus, Passages
-from pellucid.search.encoder import check_files, encoded, encoder_of, places_to_cut
-from pellucid.search.entries import write_entries, write_numbered
+from pellucid.search.corpus import READ_OPTIONS, Corpus, PassageSplitter
+from pellucid.search.encoder import check_files, embed_texts, encoder_of, passage_span_function
+from pellucid.search.entries import write_entries, write_numbered_entries
 from pellucid.search.entry import Entry
-from pellucid.search.generations import BUILDING, commit, forget, generations, write_segment
+from pellucid.search.generations import BUILDING, commit, manifest_paths, remove_staged, write_segment
 from pellucid.search.ids import id_of
 from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
-from pellucid.search.opened import Generation, Opened, opened
-from pellucid.search.progress import expected
-from pellucid.search.vectors import FLAT_UP_TO, Unprepared, Vectors
-from pellucid.text.cut import whole_characters
+from pellucid.search.opened import Generation, OpenSegment, open_generation
+from pellucid.search.progress import estimated_rows
+from pellucid.search.vectors import FLAT_UP_TO, LazyVectors, Vectors
+from pellucid.text.cut import replace_surrogates
 
 log = logging.getLogger("pellucid")
 
 WORN = 0.2
 """From this share of deleted rows on, a segment is written anew."""
 
-MOST_TOLD = 50
+MAX_REPORTED = 50
 """Of what was left out."""
 
 _GO_ON = "do the same again, and it goes on from there"
@@ -44,7 +44,7 @@ MOST_SEGMENTS = 8
 
 
 @dataclass(frozen=True)
-class Building:
+class BuildOptions:
     """How the first texts of an index are read and embedded; see `Index.build`."""
 
     passage_tokens: int | None = None
@@ -55,130 +55,143 @@ class Building:
 
     def __post_init__(self) -> None:
         if self.passage_tokens is not None:
-            count("passage_tokens", self.passage_tokens)
-        choice("on_duplicate", self.on_duplicate, ("error", "keep-last"))
+            check_count("passage_tokens", self.passage_tokens)
+        check_choice("on_duplicate", self.on_duplicate, ("error", "keep-last"))
         if not isinstance(self.prompt, str):
             raise InputError(Argument("prompt"), f" is {type(self.prompt).__name__}, expected a text")
 
 
-def created(folder: Path, loaded: Loaded | None, corpus: Corpus, asked: Settings, how: Building) -> Generation:
+def create_generation(
+    folder: Path, loaded: Loaded | None, corpus: Corpus, requested: Settings, options: BuildOptions
+) -> Generation:
     """The first generation of an index; where nobody reads, its source is vectors."""
-    asked.check()
-    if generations(folder):
+    requested.check()
+    if manifest_paths(folder):
         raise InputError(f"{folder} holds an index already: add to it, or give the name of a new folder")
     if loaded is None:
-        _check_silent(corpus, how)
-        return _of_vectors(folder, corpus.source, asked, how.progress)
-    encoder = encoder_of(loaded, whole_characters(how.prompt))
-    rows = Passages(places_to_cut(loaded, how.passage_tokens, encoder.prompt), how.on_duplicate == "keep-last")
-    corpus.taken = rows.places.__contains__
-    builder = _builder(folder, loaded, encoder, asked, how.dtype, ())
-    segment, settings, made = _written(folder, 1, builder, rows.of(corpus), expected(corpus), how.progress)
+        _check_vector_arguments(corpus, options)
+        return _create_from_vectors(folder, corpus.source, requested, options.progress)
+    encoder = encoder_of(loaded, replace_surrogates(options.prompt))
+    rows = PassageSplitter(
+        passage_span_function(loaded, options.passage_tokens, encoder.prompt), options.on_duplicate == "keep-last"
+    )
+    corpus.is_taken = rows.rows_by_id.__contains__
+    builder = _builder(folder, loaded, encoder, requested, options.dtype, ())
+    segment, settings, made = _write_text_segment(
+        folder, 1, builder, rows.split(corpus), estimated_rows(corpus), options.progress
+    )
     segment = segment.without([row for places in rows.replaced for row in range(*places)])
     _report(corpus, builder.embedded, segment, settings, rows.texts, update=False, replaced=0)
-    said = corpus.said() | {"passage_tokens": how.passage_tokens}
-    settings = replace(settings, kind=asked.kind)
+    said = corpus.manifest_facts() | {"passage_tokens": options.passage_tokens}
+    settings = replace(settings, kind=requested.kind)
     manifest = Manifest(1, encoder, settings, (segment,), said, max(rows.texts, corpus.numbered))
     _finish(folder, manifest)
-    return opened(folder, manifest, {segment.digest: made})
+    return open_generation(folder, manifest, {segment.digest: made})
 
 
-def added(
-    now: Generation, loaded: Loaded, source: Any, update: bool, read: Mapping[str, Any], progress: bool | None
+def add_texts(
+    generation: Generation, loaded: Loaded, source: Any, update: bool, options: Mapping[str, Any], progress: bool | None
 ) -> Generation:
     """A generation with more texts. See `Index.add`."""
     check_files(loaded)
-    manifest, segments = now.manifest, now.segments
+    manifest, segments = generation.manifest, generation.segments
     said = manifest.corpus
-    if strange := [name for name in read if name not in READING]:
-        known = near(strange[0], READING) or f": texts are read with {', '.join(READING)}"
+    if strange := [name for name in options if name not in READ_OPTIONS]:
+        known = did_you_mean(strange[0], READ_OPTIONS) or f": texts are read with {', '.join(READ_OPTIONS)}"
         raise InputError(f"there is no option {strange[0]!r} of reading texts{known}")
-    facts: dict[str, Any] = {name: said.get(name) for name in ("column", "id_column")} | dict(read)
-    rows = Passages(places_to_cut(loaded, said.get("passage_tokens"), manifest.encoder.prompt))
+    facts: dict[str, Any] = {name: said.get(name) for name in ("column", "id_column")} | dict(options)
+    rows = PassageSplitter(passage_span_function(loaded, said.get("passage_tokens"), manifest.encoder.prompt))
     corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
-    corpus.taken = lambda id_: id_ in rows.places or any(one.entries.having([id_]) for one in segments)
-    corpus.there = segments.has_id
+    corpus.is_taken = lambda id_: id_ in rows.rows_by_id or any(one.entries.rows_with_ids([id_]) for one in segments)
+    corpus.has_id = segments.has_id
     settings = manifest.settings if manifest.settings.kind == "flat" else replace(manifest.settings, kind="auto")
-    builder = _builder(now.folder, loaded, manifest.encoder, settings, None, segments)
+    builder = _builder(generation.folder, loaded, manifest.encoder, settings, None, segments)
     number = manifest.generation + 1
-    segment, settled, _ = _written(now.folder, number, builder, rows.of(corpus), expected(corpus), progress)
-    known = [one.having(rows.places) for one in segments]
+    segment, settled, _ = _write_text_segment(
+        generation.folder, number, builder, rows.split(corpus), estimated_rows(corpus), progress
+    )
+    known = [one.rows_with_ids(rows.rows_by_id) for one in segments]
     if any(known) and not update:
         ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held)}
         raise InputError(
-            f"the ids {several(sorted(ids))} are in the index already: pass ",
+            f"the ids {join_names(sorted(ids))} are in the index already: pass ",
             Argument("update", True),
             " to replace them",
         )
-    filled = [id_ for id_, (start, end) in rows.places.items() if end > start] if any(known) else []
-    replaced = sum(len(one.having(filled)) for one in segments)
+    filled = [id_ for id_, (start, end) in rows.rows_by_id.items() if end > start] if any(known) else []
+    replaced = sum(len(one.rows_with_ids(filled)) for one in segments)
     _report(corpus, builder.embedded, segment, settled, rows.texts, update, replaced)
     before = [one.without(held) for one, held in zip(manifest.segments, known)]
     numbered = max(manifest.numbered + rows.texts, corpus.numbered)
-    manifest = replace(manifest, numbered=numbered, settings=_tuned(manifest, settled))
-    return _next(now, manifest, (*before, segment))
+    manifest = replace(manifest, numbered=numbered, settings=_with_larger_ef(manifest, settled))
+    return _commit_next(generation, manifest, (*before, segment))
 
 
-def removed(now: Generation, ids: list[Any] | None, conditions: Sequence[Condition]) -> Generation:
+def delete_texts(generation: Generation, ids: list[Any] | None, conditions: Sequence[Condition]) -> Generation:
     """A generation without some texts. See `Index.delete`."""
-    manifest, segments = now.manifest, now.segments
+    manifest, segments = generation.manifest, generation.segments
     if ids is not None:
         ids = [id_of(one, segments.has_id) for one in ids]
-        held = [one.having(ids) for one in segments]
+        held = [one.rows_with_ids(ids) for one in segments]
         found = {entry.id for rows, one in zip(held, segments) for entry in one.entries.get(rows)}
         if missing := [one for one in ids if one not in found]:
-            raise InputError(f"no text has the id {several(map(repr, missing))}: nothing was deleted")
+            raise InputError(f"no text has the id {join_names(map(repr, missing))}: nothing was deleted")
     else:
-        fitting = [one.alive(conditions) for one in segments]
+        fitting = [one.searchable_mask(conditions) for one in segments]
         check_deletion(segments, conditions, fitting)
         held = [[] if rows is None else np.flatnonzero(rows).tolist() for rows in fitting]
     if not any(held):
-        return now
-    return _next(now, manifest, [one.without(rows) for one, rows in zip(manifest.segments, held)])
+        return generation
+    return _commit_next(generation, manifest, [one.without(rows) for one, rows in zip(manifest.segments, held)])
 
 
-def compacted(now: Generation, progress: bool | None) -> Generation:
+def compact_generation(generation: Generation, progress: bool | None) -> Generation:
     """A generation with one segment, without what was deleted. See `Index.compact`."""
-    check_shown(progress)
-    if len(now.segments) == 1 and not now.segments[0].dead.any():
-        return now
-    return now.to(_joined(now, range(len(now.segments)), progress))
+    check_progress(progress)
+    if len(generation.segments) == 1 and not generation.segments[0].deleted.any():
+        return generation
+    return generation.with_manifest(_commit_merged(generation, range(len(generation.segments)), progress))
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _check_silent(corpus: Corpus, how: Building) -> None:
+def _check_vector_arguments(corpus: Corpus, options: BuildOptions) -> None:
     """Refuses texts where nobody reads, and what is said of texts where vectors were given."""
     first = corpus.source
     for kinds in (list | tuple, tuple):  # a list of texts, of mappings, or of pairs of id and text
         first = first[-1] if isinstance(first, kinds) and first else first
     if isinstance(first, str | os.PathLike | Mapping):
         raise InputError(Argument("model"), " is None, and texts were given: name a model")
-    silent = vars(Corpus(())) | vars(Building(progress=how.progress))
-    for name in (*READING, *vars(how)):
-        value = (vars(corpus) | vars(how))[name]
+    silent = vars(Corpus(())) | vars(BuildOptions(progress=options.progress))
+    for name in (*READ_OPTIONS, *vars(options)):
+        value = (vars(corpus) | vars(options))[name]
         if type(value) is not type(silent[name]) or value != silent[name]:
             raise InputError(Argument(name), " is of texts, and vectors were given: leave it out, or name a model")
 
 
-def _of_vectors(folder: Path, source: Any, asked: Settings, progress: bool | None) -> Generation:
+def _create_from_vectors(folder: Path, source: Any, requested: Settings, progress: bool | None) -> Generation:
     """An index of vectors that somebody has; their ids count them from 1."""
-    numbers = Unprepared(source, asked.metric)
+    numbers = LazyVectors(source, requested.metric)
     if not len(numbers):
         raise InputError("there is nothing to put into the index: no vectors were given")
-    count("dimension", numbers.shape[1], MOST_NUMBERS)
-    segment, settings, made = _of_numbers(
-        folder, 1, numbers, asked, lambda path: write_numbered(len(numbers), path), progress
+    check_count("dimension", numbers.shape[1], MOST_NUMBERS)
+    segment, settings, made = _write_vector_segment(
+        folder, 1, numbers, requested, lambda path: write_numbered_entries(len(numbers), path), progress
     )
     encoder = Encoder("vectors that were given", "", numbers.shape[1])
-    manifest = Manifest(1, encoder, replace(settings, kind=asked.kind), (segment,), numbered=len(numbers))
+    manifest = Manifest(1, encoder, replace(settings, kind=requested.kind), (segment,), numbered=len(numbers))
     _finish(folder, manifest)
-    return opened(folder, manifest, {segment.digest: made})
+    return open_generation(folder, manifest, {segment.digest: made})
 
 
-def _of_numbers(
-    folder: Path, number: int, vectors: Any, asked: Settings, entries: Callable[[Path], object], progress: bool | None
+def _write_vector_segment(
+    folder: Path,
+    number: int,
+    vectors: Any,
+    requested: Settings,
+    entries: Callable[[Path], object],
+    progress: bool | None,
 ) -> tuple[Segment, Settings, Vectors | None]:
     """A segment of vectors that are there, with a bar while their graph is built; see `write_numbers` for the rest.
 
@@ -187,47 +200,55 @@ def _of_numbers(
 
     def write(place: Path) -> tuple[int, Settings, Vectors | None]:
         entries(place / ENTRIES)
-        with bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
-            return len(vectors), *write_numbers(vectors, asked, place, graph.update)
+        with progress_bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
+            return len(vectors), *write_vector_files(vectors, requested, place, graph.update)
 
     return write_segment(folder, number, write)
 
 
 def _builder(
-    folder: Path, loaded: Loaded, encoder: Encoder, settings: Settings, dtype: Any, segments: Sequence[Opened]
-) -> Builder:
+    folder: Path, loaded: Loaded, encoder: Encoder, settings: Settings, dtype: Any, segments: Sequence[OpenSegment]
+) -> SegmentBuilder:
     """What makes a segment; vectors that the index has are looked up."""
 
     def found(text: bytes) -> np.ndarray | None:
         for one in segments:
-            if (row := one.by_hash.get(text)) is not None:
+            if (row := one.row_by_hash.get(text)) is not None:
                 return one.vectors.numbers[row]
         return None
 
     made = hashlib.sha256(repr((encoder, settings.metric, str(dtype))).encode()).hexdigest()
-    return Builder(
+    return SegmentBuilder(
         settings=settings,
         dimension=encoder.dimension,
-        encode=lambda texts, told: encoded(loaded, texts, encoder.prompt, dtype=dtype, told=told),
-        found=found,
-        staged=Staged(folder / BUILDING, made),
+        encode=lambda texts, told: embed_texts(loaded, texts, encoder.prompt, dtype=dtype, on_progress=told),
+        find_vector=found,
+        staged=StagedVectors(folder / BUILDING, made),
     )
 
 
-def _written(
-    folder: Path, number: int, builder: Builder, entries: Iterable[Entry], many: int | None, progress: bool | None
+def _write_text_segment(
+    folder: Path,
+    number: int,
+    builder: SegmentBuilder,
+    entries: Iterable[Entry],
+    expected_rows: int | None,
+    progress: bool | None,
 ) -> tuple[Segment, Settings, Vectors | None]:
     """A segment of these entries, with a bar while they are embedded and one while their graph is built.
 
-    many: about so many entries are to be expected.
+    expected_rows: about so many entries are to be expected.
     """
     rows: dict[str, Any] = {"unit": " rows", "shown": progress}
-    with bar("embedding", total=many, **rows) as texts, bar("building the graph", **rows) as graph:
-        builder.told, builder.told_of_graph = texts.update, graph.update
+    with (
+        progress_bar("embedding", total=expected_rows, **rows) as texts,
+        progress_bar("building the graph", **rows) as graph,
+    ):
+        builder.on_embedded, builder.on_graph_rows = texts.update, graph.update
         try:
             return write_segment(folder, number, lambda place: builder.write(entries, place))
         except KeyboardInterrupt as stop:
-            if not (kept := builder.staged.kept):
+            if not (kept := builder.staged.num_stored):
                 raise
             raise Interrupted(f"interrupted; {kept:,} embedded texts are kept: {_GO_ON}") from stop
 
@@ -244,49 +265,56 @@ def _report(
     if corpus.empty:
         gone = "; the texts that had their ids are deleted" if update else ""
         log.warning("left out: %d of %d texts, which are empty%s", corpus.empty, texts, gone)
-    for said in corpus.skipped[:MOST_TOLD]:
+    for said in corpus.skipped[:MAX_REPORTED]:
         log.warning("left out: %s", said)
-    if (more := len(corpus.skipped) - MOST_TOLD) > 0:
+    if (more := len(corpus.skipped) - MAX_REPORTED) > 0:
         log.warning("left out: %d more", more)
 
 
-def _tuned(manifest: Manifest, settings: Settings) -> Settings:
+def _with_larger_ef(manifest: Manifest, settings: Settings) -> Settings:
     """The settings of an index after a segment was written: efSearch is the largest that was needed."""
     return replace(manifest.settings, efSearch=max(manifest.settings.efSearch, settings.efSearch))
 
 
-def _next(now: Generation, manifest: Manifest, segments: Iterable[Segment]) -> Generation:
+def _commit_next(generation: Generation, manifest: Manifest, segments: Iterable[Segment]) -> Generation:
     """Commits the next generation; where its segments are worn or many, they are written anew."""
     held = tuple(segments)
     changed = replace(manifest, generation=manifest.generation + 1, segments=held)
-    _finish(now.folder, changed)
+    _finish(generation.folder, changed)
     worn = [i for i, one in enumerate(held) if one.rows - one.alive > WORN * one.rows]
     small = [i for i, one in enumerate(held) if one.rows < FLAT_UP_TO]
     which = worn if worn else small if len(held) > MOST_SEGMENTS else []
     try:
-        changed = _joined(now.to(changed), which) if which else changed
+        changed = _commit_merged(generation.with_manifest(changed), which) if which else changed
     except (PellucidError, MemoryError) as error:  # what was asked for is done, and to do it again would do it twice
         log.warning("done, but segments could not be written anew: %s", str(error) or "memory is too small")
-    return now.to(changed)
+    return generation.with_manifest(changed)
 
 
-def _joined(now: Generation, which: Collection[int], progress: bool | None = None) -> Manifest:
+def _commit_merged(generation: Generation, which: Collection[int], progress: bool | None = None) -> Manifest:
     """Commits a generation in which some segments are one, without what was deleted."""
-    manifest, merged = now.manifest, [now.segments[i] for i in which]
+    manifest, merged = generation.manifest, [generation.segments[i] for i in which]
     segments = [one for i, one in enumerate(manifest.segments) if i not in which]
     number, settings = manifest.generation + 1, manifest.settings
-    living = [one.vectors.numbers[~one.dead] for one in merged]
+    living = [one.vectors.numbers[~one.deleted] for one in merged]
     if any(map(len, living)):
-        entries = (entry for one in merged for entry in one.living())
-        segment, settings, _ = _of_numbers(
-            now.folder, number, np.concatenate(living), settings, lambda path: write_entries(entries, path), progress
+        entries = (entry for one in merged for entry in one.live_entries())
+        segment, settings, _ = _write_vector_segment(
+            generation.folder,
+            number,
+            np.concatenate(living),
+            settings,
+            lambda path: write_entries(entries, path),
+            progress,
         )
         segments.append(segment)
-    changed = replace(manifest, generation=number, segments=tuple(segments), settings=_tuned(manifest, settings))
-    commit(now.folder, changed)
+    changed = replace(
+        manifest, generation=number, segments=tuple(segments), settings=_with_larger_ef(manifest, settings)
+    )
+    commit(generation.folder, changed)
     return changed
 
 
 def _finish(folder: Path, manifest: Manifest) -> None:
     commit(folder, manifest)
-    forget(folder)
+    remove_staged(folder)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pellucid.errors import Argument, InputError, near, several
+from pellucid.errors import Argument, InputError, did_you_mean, join_names
 from pellucid.search.conditions import Condition, number_of
-from pellucid.search.dates import dated
-from pellucid.search.opened import Opened
+from pellucid.search.dates import canonical_date
+from pellucid.search.opened import OpenSegment
 
 log = logging.getLogger("pellucid")
 
@@ -21,74 +21,80 @@ _NEARLY = re.compile("[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2})?")
 """A month, and what is a day but for zeros, or but for the calendar."""
 
 
-def check_columns(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
+def check_columns(
+    segments: Sequence[OpenSegment], conditions: Sequence[Condition], masks: list[np.ndarray | None]
+) -> None:
     """Refuses a column that no row has, where a condition leaves nothing; says which value no row has, or none of whose
     kind."""
-    if not conditions or not segments or any(map(_some, alive)):
+    if not conditions or not segments or any(map(_some, masks)):
         return
     known = {column for segment in segments for column in segment.entries.columns}
     for condition in conditions:
-        if known.isdisjoint(form for segment in segments for form in segment.entries.forms(condition.column)):
-            raise InputError(Argument("where"), f": {unknown(condition.column, known)}")
-        if condition.operator == "=" and not any(_some(segment.alive([condition])) for segment in segments):
+        if known.isdisjoint(
+            form for segment in segments for form in segment.entries.column_spellings(condition.column)
+        ):
+            raise InputError(Argument("where"), f": {unknown_column_message(condition.column, known)}")
+        if condition.operator == "=" and not any(_some(segment.searchable_mask([condition])) for segment in segments):
             strange = sorted({str(one) for one in condition.values})
-            hint = near(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
-            log.warning("no row has %s = %s%s", condition.column, several(strange), hint)
+            hint = did_you_mean(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
+            log.warning("no row has %s = %s%s", condition.column, join_names(strange), hint)
         if condition.operator[0] in "<>":
             wanted, held = condition.values[0], _values(segments, condition) - {""}
             of_numbers = number_of(wanted) is not None
-            if dated(wanted) and not any(_YEAR.match(value) for value in held):
+            if canonical_date(wanted) and not any(_YEAR.match(value) for value in held):
                 log.warning("%s holds no date as 2026-01-02, and is compared with %r", condition.column, wanted)
             elif not any((number_of(value) is not None) == of_numbers for value in held):
                 kind = "no number" if of_numbers else "numbers alone"
                 log.warning("%s holds %s, and is compared with %r", condition.column, kind, wanted)
 
 
-def unknown(column: str, known: Collection[str]) -> str:
+def unknown_column_message(column: str, known: Collection[str]) -> str:
     """That no row has a column, and which there are."""
-    there = f"there are {several(sorted(known))}" if known else "rows have nothing beside their texts"
-    return f"no row has {column!r}{near(column, known)}; {there}"
+    there = f"there are {join_names(sorted(known))}" if known else "rows have nothing beside their texts"
+    return f"no row has {column!r}{did_you_mean(column, known)}; {there}"
 
 
-def tell_misread(segments: Sequence[Opened], conditions: Sequence[Condition]) -> None:
+def warn_of_misread_dates(segments: Sequence[OpenSegment], conditions: Sequence[Condition]) -> None:
     """Says which conditions order dates and what is none, though rows may fit them."""
     for condition in conditions:
-        if said := _misread(segments, condition):
+        if said := _misread_date_message(segments, condition):
             log.warning("%s", said)
 
 
-def check_deletion(segments: Sequence[Opened], conditions: Sequence[Condition], alive: list[np.ndarray | None]) -> None:
+def check_deletion(
+    segments: Sequence[OpenSegment], conditions: Sequence[Condition], masks: list[np.ndarray | None]
+) -> None:
     """Refuses, besides, to delete by an order of dates and of what is none; or by a value that rows are to differ from
     and that none has: misspelt, it would take all of them."""
-    check_columns(segments, conditions, alive)
+    check_columns(segments, conditions, masks)
     for condition in conditions:
-        if said := _misread(segments, condition):
+        if said := _misread_date_message(segments, condition):
             raise InputError(Argument("where"), f": {said}: nothing was deleted")
         alike = replace(condition, operator="=")
         named = condition.operator == "!=" and condition.values[0] != ""
-        if named and not any(_some(segment.alive([alike])) for segment in segments):
-            same, column = several(map(str, condition.values)), condition.column
-            hint = near(str(condition.values[0]), _values(segments, condition))
+        if named and not any(_some(segment.searchable_mask([alike])) for segment in segments):
+            same, column = join_names(map(str, condition.values)), condition.column
+            hint = did_you_mean(str(condition.values[0]), _values(segments, condition))
             advice = "so it leaves none out: correct it, or leave the condition out; nothing was deleted"
             raise InputError(Argument("where"), f": no row has {column} = {same}{hint}, {advice}")
 
 
-def _misread(segments: Sequence[Opened], condition: Condition) -> str | None:
+def _misread_date_message(segments: Sequence[OpenSegment], condition: Condition) -> str | None:
     value = condition.values[0]
-    if condition.operator[0] in "<>" and number_of(value) is None and dated(value) is None:
+    if condition.operator[0] in "<>" and number_of(value) is None and canonical_date(value) is None:
         held = _values(segments, condition) - {""}
-        if held and all(map(dated, held)):
+        if held and all(map(canonical_date, held)):
             return f"{condition.column} holds dates alone, and is compared with {value!r}"
         others = sorted(one for one in held if not _YEAR.match(one))
-        if _NEARLY.fullmatch(str(value)) and others and any(map(dated, held)):
+        if _NEARLY.fullmatch(str(value)) and others and any(map(canonical_date, held)):
             return f"{condition.column} holds {others[0]!r}, and is compared with {value!r}: give a whole date"
     return None
 
 
-def _values(segments: Sequence[Opened], condition: Condition) -> set[str]:
+def _values(segments: Sequence[OpenSegment], condition: Condition) -> set[str]:
     """Some of the values of a column, as texts."""
     rows = [segment.entries for segment in segments]
-    return {value for one in rows for name in one.forms(condition.column) for value in one.values(name)}
+    return {value for one in rows for name in one.column_spellings(condition.column) for value in one.values(name)}
 
 
 def _some(alive: np.ndarray | None) -> bool:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from pellucid.config.checks import all_of
-from pellucid.errors import Argument, InputError, composed, short
-from pellucid.search.dates import dated, is_zoned
-from pellucid.search.metadata import MOST_DIGITS, plain
-from pellucid.text.cut import whole_characters
-from pellucid.text.rows import bare
+from pellucid.config.checks import as_list
+from pellucid.errors import Argument, InputError, normalize_nfc, shorten
+from pellucid.search.dates import canonical_date, is_zoned
+from pellucid.search.metadata import MOST_DIGITS, to_json_value
+from pellucid.text.cut import replace_surrogates
+from pellucid.text.rows import base_value
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 WHERE = Argument("where")
@@ -56,18 +56,18 @@ class Condition:
     operator: str
     values: tuple[Any, ...]
 
-    def sql(self, columns: Iterable[str], given: dict[str, Any]) -> str:
-        """A clause, which says its values by their names in `given`, as :v3: it puts them there, and none is ever part
+    def sql(self, columns: Iterable[str], parameters: dict[str, Any]) -> str:
+        """A clause, which says its values by their names in `parameters`, as :v3: it puts them there, and none is ever part
         of the clause.
 
         columns: the column as rows call it, in each form of its letters that they have; none where no row has it.
         """
-        return f"({' OR '.join(self._sql(name, given) for name in columns) or 0})"
+        return f"({' OR '.join(self._sql(name, parameters) for name in columns) or 0})"
 
-    def _sql(self, name: str, given: dict[str, Any]) -> str:
+    def _sql(self, name: str, parameters: dict[str, Any]) -> str:
         def bound(*values: Any) -> str:
-            names = [f"v{len(given) + i}" for i in range(len(values))]
-            given.update(zip(names, values))
+            names = [f"v{len(parameters) + i}" for i in range(len(values))]
+            parameters.update(zip(names, values))
             return ",".join(f":{name}" for name in names)
 
         named = bound(name)
@@ -79,15 +79,15 @@ class Condition:
             kind = f"json_type(metadata, {path})"
         if self.operator == "~":
             said = f"CASE WHEN {kind} IN ('true', 'false') THEN {kind} ELSE {value} END"  # SQLite has 1 and 0
-            return f"instr(folded({said}), {bound(folded(str(self.values[0])))}) > 0"
+            return f"instr(folded({said}), {bound(casefolded(str(self.values[0])))}) > 0"
         if self.operator in ("=", "!="):
             return f"{'NOT ' if self.operator == '!=' else ''}({' OR '.join(self._equal(value, kind, bound))})"
         wanted = self.values[0]
-        if (number := spelled(wanted)) is not None:
+        if (number := canonical_number(wanted)) is not None:
             return f"compared({value}, {bound(number)}) {self.operator} 0"
         ordered = text = f"CAST({value} AS TEXT)"
         some = f"{text} != ''"
-        if (date := dated(wanted)) is not None:
+        if (date := canonical_date(wanted)) is not None:
             ordered, wanted = f"IFNULL(dated({value}, {bound(is_zoned(date))}), {text})", date
             some = f"{text} GLOB '[0-9][0-9][0-9][0-9]-*'"
         # texts that are some, and no numbers: "2005" is not less than "O2000"
@@ -95,20 +95,20 @@ class Condition:
 
     def _equal(self, value: str, kind: str, bound: Callable[..., str]) -> Iterator[str]:
         """What may hold where a value is equal: as texts, as numbers, as true or false, as dates."""
-        texts, text = [composed(_text(one)) for one in self.values], f"CAST({value} AS TEXT)"
+        texts, text = [normalize_nfc(_text(one)) for one in self.values], f"CAST({value} AS TEXT)"
         yield f"{text if ''.join(texts).isascii() else f'composed({text})'} IN ({bound(*texts)})"
-        if numbers := _known(map(spelled, self.values)):
+        if numbers := _without_none(map(canonical_number, self.values)):
             yield f"IFNULL(spelled({value}) IN ({bound(*numbers)}), 0)"
-        if truths := _known(map(truth_of, self.values)):
+        if truths := _without_none(map(truth_of, self.values)):
             places = bound(*truths)
             yield f"{kind} IN ({places}) OR lower({text}) IN ({places})"
-        dates = _known(map(dated, self.values))
+        dates = _without_none(map(canonical_date, self.values))
         for zoned in {is_zoned(date) for date in dates}:
             alike = [date for date in dates if is_zoned(date) == zoned]
             yield f"IFNULL(dated({value}, {bound(zoned)}) IN ({bound(*alike)}), 0)"
 
 
-def _known(found: Iterable[str | None]) -> list[str]:
+def _without_none(found: Iterable[str | None]) -> list[str]:
     return [one for one in found if one is not None]
 
 
@@ -125,18 +125,18 @@ def number_of(value: Any) -> int | float | None:
     try:
         return int(value if isinstance(value, int) else str(value))
     except ValueError:
-        return _real(value)
+        return _finite_float(value)
 
 
-def _real(value: Any) -> float | None:
+def _finite_float(value: Any) -> float | None:
     try:
         found = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else _whole(value)
+    return found if math.isfinite(found) else _exact_integer(value)
 
 
-def _whole(value: Any) -> int | None:
+def _exact_integer(value: Any) -> int | None:
     """What a float cannot hold, where it is a whole number of no more digits than Python reads."""
     with contextlib.suppress(ArithmeticError):
         exact = Decimal(value)
@@ -145,7 +145,7 @@ def _whole(value: Any) -> int | None:
     return None
 
 
-def spelled(value: Any) -> str | None:
+def canonical_number(value: Any) -> str | None:
     """A number as a text that is the same for equal ones: "7" of 7, 7.0 and "07"; None for what is no number."""
     number = number_of(value)
     return None if number is None else str(int(number)) if number == int(number) else repr(number)
@@ -157,7 +157,7 @@ def truth_of(value: Any) -> str | None:
     return name if name in ("true", "false") else None
 
 
-def compared(value: Any, wanted: str) -> int | None:
+def compare_number(value: Any, wanted: str) -> int | None:
     """Whether a value is less than a number, equal or more: -1, 0 or 1; None for what is no number. SQLite itself
     would round large ones."""
     number, other = number_of(value), _wanted_number(wanted)
@@ -181,7 +181,7 @@ def value_in(metadata: str, column: str) -> Any:
 
 def as_json(value: Any) -> str:
     """A list, or a mapping, as a condition spells it: '["a","b"]'."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=to_json_value)
 
 
 def kind_in(metadata: str, column: str) -> str:
@@ -189,27 +189,27 @@ def kind_in(metadata: str, column: str) -> str:
     return json.dumps(json.loads(metadata).get(column))
 
 
-def folded(value: Any) -> str | None:
+def casefolded(value: Any) -> str | None:
     """A value as a text without upper and lower case, in every script; its accents are one letter with it."""
     if value is None:
         return None
     text = str(value)
-    return text.lower() if text.isascii() else composed(unicodedata.normalize("NFD", text).casefold())
+    return text.lower() if text.isascii() else normalize_nfc(unicodedata.normalize("NFD", text).casefold())
 
 
-LENT = {
-    ("spelled", 1): spelled,
-    ("compared", 2): compared,
-    ("dated", 2): dated,
-    ("folded", 1): folded,
-    ("composed", 1): lambda value: None if value is None else composed(value),
+SQL_FUNCTIONS = {
+    ("spelled", 1): canonical_number,
+    ("compared", 2): compare_number,
+    ("dated", 2): canonical_date,
+    ("folded", 1): casefolded,
+    ("composed", 1): lambda value: None if value is None else normalize_nfc(value),
     ("value_in", 2): value_in,
     ("kind_in", 2): kind_in,
 }
 """What SQLite is lent, by name and how many values it takes."""
 
 
-def conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | None) -> list[Condition]:
+def parse_conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | None) -> list[Condition]:
     """Conditions as people write them.
 
     where: {"sector": "Finance"}, {"sector": ["Finance", "Energy"]}, {"ipoyear": {">=": 2000}}; or a text such as
@@ -220,68 +220,70 @@ def conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | No
     if not isinstance(where, Mapping | str | list | tuple):
         raise InputError(WHERE, f" is {type(where).__name__}, expected a text, several, or a mapping")
     if isinstance(where, Mapping):
-        named = ((_named(whole_characters(str(bare(column)))), wanted) for column, wanted in where.items())
-        found = [condition for column, wanted in named for condition in _wanted(column, wanted)]
+        named = (
+            (_checked_column(replace_surrogates(str(base_value(column)))), wanted) for column, wanted in where.items()
+        )
+        found = [condition for column, wanted in named for condition in _column_conditions(column, wanted)]
     else:
-        found = [typed(str(bare(one))) for one in ([where] if isinstance(where, str) else where)]
+        found = [parse_condition(str(base_value(one))) for one in ([where] if isinstance(where, str) else where)]
     if len(found) > MOST:
         raise InputError(WHERE, f" has {len(found):,} conditions, expected at most {MOST}")
     return found
 
 
-def typed(text: str) -> Condition:
+def parse_condition(text: str) -> Condition:
     """A condition that somebody typed: "sector = Finance"."""
-    text = whole_characters(text)
+    text = replace_surrogates(text)
     sign = _SIGN.search(text)
     column, value = (text[: sign.start()].strip(), text[sign.end() :].strip()) if sign else ("", "")
     if sign is None or sign[0] not in OPERATORS or not column:
         known = " ".join(OPERATORS)
-        raise InputError(f"cannot read the condition {short(text)!r}, expected a column, one of {known}, a value")
+        raise InputError(f"cannot read the condition {shorten(text)!r}, expected a column, one of {known}, a value")
     if value[:1] in ("=", "<", ">", "~"):
         raise InputError(
-            f"cannot read the condition {short(text)!r}: {sign[0]}{value[0]} is no operator, expected one of "
+            f"cannot read the condition {shorten(text)!r}: {sign[0]}{value[0]} is no operator, expected one of "
             f"{' '.join(OPERATORS)}"
         )
     if not value and sign[0][0] in "<>":
-        raise InputError(f"cannot read the condition {short(text)!r}: no value stands behind {sign[0]}")
+        raise InputError(f"cannot read the condition {shorten(text)!r}: no value stands behind {sign[0]}")
     if more := _MORE.search(value) or (_BETWEEN.search(value) if sign[0][0] in "<>" else None):
         raise InputError(
-            f"the condition {short(text)!r} holds a second one, {short(more[1])!r}: give each by itself, all must hold"
+            f"the condition {shorten(text)!r} holds a second one, {shorten(more[1])!r}: give each by itself, all must hold"
         )
-    return Condition(_named(column), sign[0], (value,))
+    return Condition(_checked_column(column), sign[0], (value,))
 
 
-def _named(column: str) -> str:
+def _checked_column(column: str) -> str:
     if len(column) > MOST_LETTERS:
-        raise InputError(WHERE, f": the name {short(column)!r} has {len(column):,} letters: expected a column")
+        raise InputError(WHERE, f": the name {shorten(column)!r} has {len(column):,} letters: expected a column")
     return column
 
 
-def _wanted(column: str, wanted: Any) -> list[Condition]:
+def _column_conditions(column: str, wanted: Any) -> list[Condition]:
     if isinstance(wanted, Mapping):
         if not wanted:
             raise InputError(WHERE, f": {column} has no operator: give one of {' '.join(OPERATORS)} and its value")
         for operator in wanted:
             if not isinstance(operator, str) or operator not in OPERATORS:
                 raise InputError(WHERE, f": {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
-        return [Condition(column, operator, (_value(column, value),)) for operator, value in wanted.items()]
-    values = [wanted] if (found := all_of(wanted)) is None else found
+        return [Condition(column, operator, (_checked_value(column, value),)) for operator, value in wanted.items()]
+    values = [wanted] if (found := as_list(wanted)) is None else found
     if not values:
         raise InputError(WHERE, f": {column} may be none of no values: give one at least")
     if len(values) > MOST_VALUES:
         raise InputError(WHERE, f": {column} may be one of {len(values):,} values, expected at most {MOST_VALUES:,}")
-    return [Condition(column, "=", tuple(_value(column, value) for value in values))]
+    return [Condition(column, "=", tuple(_checked_value(column, value) for value in values))]
 
 
-def _value(column: str, value: Any) -> Any:
+def _checked_value(column: str, value: Any) -> Any:
     given = value
     with contextlib.suppress(TypeError, ValueError):  # the second sentence below tells of it
-        value = bare(value) if isinstance(value, str | int | float) else plain(value)
+        value = base_value(value) if isinstance(value, str | int | float) else to_json_value(value)
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         raise InputError(WHERE, f": {column} is compared with a number of more than {MOST_BITS:,} bits")
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise InputError(WHERE, f": {column} is compared with {str(given)[:40]!r}, expected a text or a number")
-    return whole_characters(value) if isinstance(value, str) else value
+    return replace_surrogates(value) if isinstance(value, str) else value
 
 
 def _text(value: Any) -> str:

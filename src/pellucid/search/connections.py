@@ -6,7 +6,7 @@ import sqlite3
 import weakref
 from typing import Any
 
-from pellucid.search.forks import undivided
+from pellucid.search.forks import fork_guard
 
 _owned: dict[int, tuple[weakref.ref[Any], sqlite3.Connection]] = {}
 """What is not closed yet, by the id of a reference to its owner: of one that nobody has the collector is silent."""
@@ -27,7 +27,7 @@ def close_dropped() -> None:
             held = _dropped.pop()
         except IndexError:
             return
-        with undivided:
+        with fork_guard:
             _owned[id(held)][1].close()
         del _owned[id(held)]
 

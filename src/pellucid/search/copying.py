@@ -5,12 +5,12 @@ import tempfile
 from pathlib import Path
 
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.files import cannot_write, to_disk
-from pellucid.search.generations import SEGMENTS, check, newest
+from pellucid.files import cannot_write, sync_to_disk
+from pellucid.search.generations import SEGMENTS, checked_path, newest_manifest
 from pellucid.search.manifest import Manifest, write_manifest
 
 
-def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
+def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
     """Copies one generation to a new folder, which is there once all of it is on the disk."""
     around = None
     try:
@@ -25,17 +25,17 @@ def copy(folder: Path, manifest: Manifest, target: Path) -> Path:
             place = beside / SEGMENTS / segment.folder
             place.mkdir(parents=True)
             for name in segment.files:
-                shutil.copyfile(check(folder, segment, name), place / name)
-                to_disk(check(beside, segment, name))
-            to_disk(place)
+                shutil.copyfile(checked_path(folder, segment, name), place / name)
+                sync_to_disk(checked_path(beside, segment, name))
+            sync_to_disk(place)
         (beside / SEGMENTS).mkdir(parents=True, exist_ok=True)
-        to_disk(beside / SEGMENTS)
+        sync_to_disk(beside / SEGMENTS)
         write_manifest(manifest, beside)
-        to_disk(beside)
+        sync_to_disk(beside)
         beside.replace(target)
-        to_disk(target.parent)
+        sync_to_disk(target.parent)
     except (CorruptFileError, OSError) as error:
-        if isinstance(error, CorruptFileError | FileNotFoundError) and newest(folder) != manifest:
+        if isinstance(error, CorruptFileError | FileNotFoundError) and newest_manifest(folder) != manifest:
             raise InputError(f"{folder} was changed meanwhile: open it again, and save that") from error
         if isinstance(error, OSError):
             raise cannot_write(target, error) from error

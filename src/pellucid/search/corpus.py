@@ -7,22 +7,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pellucid.config.checks import is_several, plain_number, truth, unwrapped
-from pellucid.errors import Argument, Blank, InputError, Item, Words, near, several
-from pellucid.files import digest_of, name_of, reading
+from pellucid.config.checks import check_bool, is_list_like, plain_number, unwrap_arrow
+from pellucid.errors import Argument, InputError, Item, MessagePart, Placeholder, did_you_mean, join_names
+from pellucid.files import digest_of, file_errors, path_text
 from pellucid.search.entry import Entry
-from pellucid.search.files import found, whole
+from pellucid.search.files import find_files, read_text
 from pellucid.search.ids import checked_id
-from pellucid.search.metadata import packed
-from pellucid.text.cut import clean_text, whole_characters
+from pellucid.search.metadata import metadata_json
+from pellucid.text.cut import clean_text, replace_surrogates
 from pellucid.text.data_frames import rows_of_frame
-from pellucid.text.lines import encoding_named, size_and_time
-from pellucid.text.rows import OBJECTS, TABLES, as_named, bare, check_column, is_missing, read_rows
+from pellucid.text.lines import python_encoding, size_and_time
+from pellucid.text.rows import (
+    JSON_LINES_SUFFIXES,
+    TABLE_SUFFIXES,
+    base_value,
+    check_column,
+    is_missing,
+    matching_name,
+    read_rows,
+)
 
-Cut = Callable[[str, int], list[tuple[int, int]]]
+SpanFunction = Callable[[str, int], list[tuple[int, int]]]
 """(text, its number) -> the characters of its passages, from and to; one passage for a text that is short enough."""
 
-READING = ("column", "id_column", "encoding", "skip_bad")
+READ_OPTIONS = ("column", "id_column", "encoding", "skip_bad")
 """How a corpus is read, in the words of `Corpus`."""
 
 
@@ -31,7 +39,7 @@ def column_named(argument: str, column: Any) -> str | None:
     column = plain_number(column)
     if type(column) is not int and not isinstance(column, str | None):
         raise InputError(Argument(argument), f" is {type(column).__name__}, expected the name of a column")
-    return None if column is None else str(bare(column))
+    return None if column is None else str(base_value(column))
 
 
 @dataclass
@@ -42,8 +50,8 @@ class Corpus:
         anything that yields texts, pairs of id and text, or mappings.
     column: which field holds the text.  id_column: which holds the id; by default texts are numbered from 1, and files
         go by their path.  encoding, skip_bad: as for `read_rows`.
-    number_from, taken: where their numbers begin, and which ids others have, which no text is numbered by.
-    there: whether a text of the index goes by an id.
+    number_from, is_taken: where their numbers begin, and which ids others have, which no text is numbered by.
+    has_id: whether a text of the index goes by an id.
     skipped: what was left out and why, once everything is read.  empty: how many texts are.  numbered: the last number.
     """
 
@@ -55,17 +63,17 @@ class Corpus:
     skipped: list[str | InputError] = field(default_factory=list)
     delimiter: str | None = None
     number_from: int = 1
-    taken: Callable[[str], bool] = lambda id_: False
-    there: Callable[[str], bool] = lambda id_: False
+    is_taken: Callable[[str], bool] = lambda id_: False
+    has_id: Callable[[str], bool] = lambda id_: False
     empty: int = 0
     numbered: int = 0
     digests: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        truth("skip_bad", self.skip_bad)
+        check_bool("skip_bad", self.skip_bad)
         if isinstance(given := self.source, str | os.PathLike):
-            self.source = (str if isinstance(given, str) else Path)(name_of(given))
-        encoding_named(self.encoding)
+            self.source = (str if isinstance(given, str) else Path)(path_text(given))
+        python_encoding(self.encoding)
         self.column = column_named("column", self.column)
         self.id_column = column_named("id_column", self.id_column)
 
@@ -73,13 +81,13 @@ class Corpus:
         self.skipped.clear()
         self.digests.clear()
         self.empty = 0
-        if not self._named():
-            return self._checked(self._given())
+        if not self._source_patterns():
+            return self._checked(self._from_items())
         if not (paths := self._paths()):
-            raise InputError(f"{self.source} holds no files", self._left_out())
+            raise InputError(f"{self.source} holds no files", self._skipped_note())
         if len(paths) == 1:
             size_and_time(paths[0])  # that there is none is said before anything else of it
-        tables = [path for path in paths if path.suffix.lower() in (*TABLES, *OBJECTS)]
+        tables = [path for path in paths if path.suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES)]
         named = self.id_column if self.column is None else self.column
         if tables and (named is not None or len(tables) == len(paths)):
             if other := next((path for path in paths if path not in tables), None):
@@ -99,18 +107,18 @@ class Corpus:
             yield entry if text is entry.text else replace(entry, text=text)
         if number == self.empty:
             nothing = ": there is nothing to put into the index"
-            raise InputError("the corpus holds no texts", self._left_out(), nothing)
+            raise InputError("the corpus holds no texts", self._skipped_note(), nothing)
 
-    def _left_out(self) -> Words:
+    def _skipped_note(self) -> MessagePart:
         """` (why)`, where something was."""
         said: list[str | InputError] = [*self.skipped, *([f"{self.empty:,} that are empty"] if self.empty else [])]
         more = f" and {len(said) - 1:,} more" if len(said) > 1 else ""
         return (" (left out: ", said[0], f"{more})") if said else ""
 
-    def said(self) -> dict[str, Any]:
+    def manifest_facts(self) -> dict[str, Any]:
         """What an index tells of its corpus, once it was read: of files, their digests."""
-        named = self._named()
-        name = several(whole_characters(str(one)) for one in named) if named else type(self.source).__name__
+        named = self._source_patterns()
+        name = join_names(replace_surrogates(str(one)) for one in named) if named else type(self.source).__name__
         facts = {"source": name, "column": self.column, "id_column": self.id_column, "encoding": self.encoding}
         return facts | ({"sha256": self.digests} if self.digests else {})
 
@@ -123,60 +131,64 @@ class Corpus:
     def _numbers(self) -> Iterator[str]:
         """The ids of texts that have none."""
         for number in itertools.count(self.number_from):
-            if not self.taken(str(number)):
+            if not self.is_taken(str(number)):
                 self.numbered = number
                 yield str(number)
 
     def _table(self, path: Path, numbers: Iterator[str]) -> Iterator[Entry]:
         if self.column is None:
             raise InputError(
-                f"{path} is a table: name the column with the texts (", Argument("column", Blank("NAME")), ")"
+                f"{path} is a table: name the column with the texts (", Argument("column", Placeholder("NAME")), ")"
             )
         before = size_and_time(path)
         rows = read_rows(path, encoding=self.encoding, skip_bad=self.skip_bad)
         self.delimiter = rows.delimiter
         for name in (self.column, self.id_column):
-            if rows.columns is not None and name is not None and as_named(name, rows.columns) not in rows.columns:
-                known = several(rows.columns)
-                raise InputError(f"{path} has no column {name!r}{near(name, rows.columns)}; its columns: {known}")
+            if rows.columns is not None and name is not None and matching_name(name, rows.columns) not in rows.columns:
+                known = join_names(rows.columns)
+                raise InputError(
+                    f"{path} has no column {name!r}{did_you_mean(name, rows.columns)}; its columns: {known}"
+                )
         for row in rows:
             try:
                 entry = self._entry(numbers, row.fields)
             except InputError as error:
-                rows.bad(row.line, str(error))
+                rows.skip_or_refuse(row.line, str(error))
             else:
                 yield entry
         self.skipped += [f"{path}, {said}" for said in rows.skipped]
-        self._unchanged(path, before)
+        self._check_unchanged(path, before)
 
-    def _unchanged(self, path: Path, before: tuple[int, int]) -> None:
+    def _check_unchanged(self, path: Path, before: tuple[int, int]) -> None:
         """Raises InputError for a file that was written while it was read: nobody ever had such rows together."""
-        with reading(path):
+        with file_errors(path):
             digest = digest_of(path) if path.exists() else ""
         if not digest or size_and_time(path) != before:
             raise InputError(f"{path} was changed while it was read: run this again once nobody writes it")
-        self.digests[whole_characters(str(path))] = digest
+        self.digests[replace_surrogates(str(path))] = digest
 
     def _entry(self, numbers: Iterator[str], fields: Mapping[str, Any], where: str = "") -> Entry:
         """A row whose column holds the text; one that does not fit takes none of the numbers."""
         assert self.column is not None
-        column, id_column = as_named(self.column, fields), self.id_column and as_named(self.id_column, fields)
+        column, id_column = matching_name(self.column, fields), self.id_column and matching_name(self.id_column, fields)
         text = fields.get(column)
         if column in fields and is_missing(text):
             text = ""
         if not isinstance(text, str):
-            missing = f"missing, expected a text{near(column, fields)}"
+            missing = f"missing, expected a text{did_you_mean(column, fields)}"
             kind = f"{type(text).__name__}, expected a text" if column in fields else missing
             raise InputError(f"{where}{column!r} is {kind}")
         metadata = {name: value for name, value in fields.items() if name != column}
         if id_column is not None and id_column not in fields:
-            raise InputError(f"{where}no {id_column!r}{near(id_column, fields)}")
-        named = id_column and checked_id(fields[id_column], self.there, f"{where}its id, in the column {id_column!r},")
+            raise InputError(f"{where}no {id_column!r}{did_you_mean(id_column, fields)}")
+        named = id_column and checked_id(fields[id_column], self.has_id, f"{where}its id, in the column {id_column!r},")
         if any(not isinstance(value, str | int | None) for value in metadata.values()):
-            packed(named or text[:40], metadata)  # what cannot be written is a fault of this row, and of no other
+            metadata_json(
+                named or text[:40], metadata
+            )  # what cannot be written is a fault of this row, and of no other
         return Entry(named or next(numbers), text, metadata)
 
-    def _named(self) -> list[str | Path]:
+    def _source_patterns(self) -> list[str | Path]:
         """The path or pattern that was given, or several paths; nothing for what is none, such as a list of texts."""
         if isinstance(self.source, list | tuple) and all(isinstance(one, Path) for one in self.source):
             return list(self.source)
@@ -185,8 +197,8 @@ class Corpus:
     def _paths(self) -> list[Path]:
         """The files of a folder, of patterns, or of several paths, in order."""
         paths: dict[Path, None] = {}
-        for one in self._named():
-            files, indexes, closed = found(one)
+        for one in self._source_patterns():
+            files, indexes, closed = find_files(one)
             paths |= dict.fromkeys(files)
             self.skipped += [*(f"{index} is an index" for index in indexes), *closed]
         return list(paths)
@@ -195,29 +207,29 @@ class Corpus:
         """Each file as one text; of several, those that are no text are left out and listed."""
         for path in paths:
             try:
-                text = whole(path, self.encoding)
+                text = read_text(path, self.encoding)
             except InputError as error:
                 if len(paths) == 1:
                     raise
                 self.skipped.append(error)
                 continue
             if text.strip():
-                yield Entry(whole_characters(path.as_posix()), text, {"path": whole_characters(path.as_posix())})
+                yield Entry(replace_surrogates(path.as_posix()), text, {"path": replace_surrogates(path.as_posix())})
             else:
                 self.skipped.append(f"{path} is empty")
 
-    def _given(self) -> Iterator[Entry]:
+    def _from_items(self) -> Iterator[Entry]:
         """What a program gives: texts, pairs of id and text, or mappings."""
         # asked first: to walk through a set of `datasets` gives labels as numbers
         source = rows_of_frame(self.source, self.column, self.id_column)
-        if source is None and not is_several(self.source):
+        if source is None and not is_list_like(self.source):
             raise InputError(f"{type(self.source).__name__} was given, expected a file, or something that yields texts")
-        source = unwrapped(self.source) if source is None else source
+        source = unwrap_arrow(self.source) if source is None else source
         numbers, place = self._numbers(), -1
         try:
             for place, one in enumerate(source):
                 try:
-                    entry = self._one(f"item {place}", numbers, one)
+                    entry = self._entry_of_item(f"item {place}", numbers, one)
                 except InputError as error:
                     if not self.skip_bad:
                         raise
@@ -227,43 +239,43 @@ class Corpus:
         except OSError as error:
             raise InputError(f"item {place + 1} could not be read: {error}") from error
 
-    def _one(self, where: str, numbers: Iterator[str], one: Any) -> Entry:
+    def _entry_of_item(self, where: str, numbers: Iterator[str], one: Any) -> Entry:
         if isinstance(one, str):
             return Entry(next(numbers), one)
         if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], str):
-            return Entry(checked_id(one[0], self.there, f"{where}: the id"), one[1])
+            return Entry(checked_id(one[0], self.has_id, f"{where}: the id"), one[1])
         if not isinstance(one, Mapping):
             raise InputError(f"{where} is {type(one).__name__}, expected a text, (id, text), or a mapping")
         if self.column is None:
             raise InputError(
-                f"{where} is a mapping: name the field with the text (", Argument("column", Blank("NAME")), ")"
+                f"{where} is a mapping: name the field with the text (", Argument("column", Placeholder("NAME")), ")"
             )
-        return self._entry(numbers, {str(bare(name)): value for name, value in one.items()}, f"{where}: ")
+        return self._entry(numbers, {str(base_value(name)): value for name, value in one.items()}, f"{where}: ")
 
 
 @dataclass
-class Passages:
+class PassageSplitter:
     """Entries with an id each, long ones in passages, which keep the id of their text.
 
-    cut: where a text is divided; None for nowhere.  keep_last: of several texts with one id the last one stays; None
+    span_function: where a text is divided; None for nowhere.  keep_last: of several texts with one id the last one stays; None
         where nobody can ask for that.
-    texts: how many there were.  places: the rows of each id, from and to.  replaced: the rows whose id came again.
+    texts: how many there were.  rows_by_id: the rows of each id, from and to.  replaced: the rows whose id came again.
     """
 
-    cut: Cut | None = None
+    span_function: SpanFunction | None = None
     keep_last: bool | None = None
     texts: int = 0
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    rows_by_id: dict[str, tuple[int, int]] = field(default_factory=dict)
     replaced: list[tuple[int, int]] = field(default_factory=list)
 
-    def of(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+    def split(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """The rows, one after the other."""
         row = 0
         for number, entry in enumerate(entries):
-            self._note(entry.id, number)
+            self._check_duplicate(entry.id, number)
             self.texts = number + 1
             parts = self._parts(entry, number)
-            self.places[entry.id] = (row, row + len(parts))
+            self.rows_by_id[entry.id] = (row, row + len(parts))
             row += len(parts)
             yield from parts
 
@@ -271,11 +283,11 @@ class Passages:
         """The passages of a text; none of one that is empty, whose vector would be near to much and mean nothing."""
         if not entry.text.strip():
             return []
-        places = [] if self.cut is None else self.cut(entry.text, number)
+        places = [] if self.span_function is None else self.span_function(entry.text, number)
         return [_passage(entry, *place) for place in places] if len(places) > 1 else [entry]
 
-    def _note(self, id_: str, number: int) -> None:
-        before = self.places.get(id_)
+    def _check_duplicate(self, id_: str, number: int) -> None:
+        before = self.rows_by_id.get(id_)
         if before is None:
             return
         if not self.keep_last:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.config.checks import count, numbers_of
+from pellucid.config.checks import check_count, require_integers
 from pellucid.errors import InputError, counted
-from pellucid.search.opened import Opened, Segments
-from pellucid.search.retrieval import Asked, Field
+from pellucid.search.opened import OpenSegment, Segments
+from pellucid.search.retrieval import SearchRequest, SegmentSearcher
 from pellucid.view.picture import Drawing
-from pellucid.view.plot import Plot, Spot
+from pellucid.view.plot import Plot, PlotPoint
 
 if TYPE_CHECKING:
     from pellucid.search.index import Index
 
-EFFORTS = (8, 16, 32, 64, 128, 256, 512)
+EF_VALUES = (8, 16, 32, 64, 128, 256, 512)
 """The values of `efSearch` that are tried, beside the index's own."""
 
 SAMPLE = 200
@@ -63,67 +63,67 @@ class Curve(Drawing):
     def plot(self) -> Plot:
         """A drawing: time to the right, recall upwards."""
         spots = [
-            Spot(p.milliseconds, p.recall, "every row" if p.efSearch is None else f"efSearch {p.efSearch}",
-                 strong=p.efSearch == self.used, joined=p.efSearch is not None)
+            PlotPoint(p.milliseconds, p.recall, "every row" if p.efSearch is None else f"efSearch {p.efSearch}",
+                 filled=p.efSearch == self.used, on_line=p.efSearch is not None)
             for p in self.points
         ]  # fmt: skip
         asked = counted(self.queries, "query", "queries")
         return Plot(
             title=f"Recall@{self.k} against time",
-            said=f"{counted(self.rows, 'row')}, {asked} as vectors, each asked alone",
-            right="milliseconds for one query (median)",
-            up=f"recall@{self.k} against the exact neighbours",
-            spots=tuple(spots),
+            subtitle=f"{counted(self.rows, 'row')}, {asked} as vectors, each asked alone",
+            x_label="milliseconds for one query (median)",
+            y_label=f"recall@{self.k} against the exact neighbours",
+            points=tuple(spots),
         )
 
     def text(self, theme: str = "light") -> str:
         return self.plot().text(theme)
 
 
-def measured(index: "Index", queries: np.ndarray | None, k: int, efforts: Sequence[int] | None) -> Curve:
+def measure_curve(index: "Index", queries: np.ndarray | None, k: int, efforts: Sequence[int] | None) -> Curve:
     """See `Index.curve`.  queries: Float32[ndarray, "queries dimension"], prepared; None for rows of the index."""
-    count("k", k)
+    check_count("k", k)
     own = max(index.manifest.settings.efSearch, k)
-    tried = _efforts((*EFFORTS, own) if efforts is None else efforts, k)
+    tried = _ef_values((*EF_VALUES, own) if efforts is None else efforts, k)
     segments = index.segments
     rows = len(index)
     if not rows:
         raise InputError("the index is empty: there is nothing to find")
-    asked = _of_the_index(segments) if queries is None else queries
-    way = Asked(k, "dense", ())
+    asked = _sample_vectors(segments) if queries is None else queries
+    request = SearchRequest(k, "dense", ())
     exact = Segments(replace(segment, vectors=replace(segment.vectors, graph=None)) for segment in segments)
-    true, seconds = _timed(Field(exact, way, 0), asked)
+    true, seconds = _timed_search(SegmentSearcher(exact, request, 0), asked)
     points = [_point(None, true, true, seconds)]
     graph = any(segment.vectors.graph is not None for segment in segments)
     for effort in reversed(tried if graph else []):
-        found, seconds = _timed(Field(segments, way, effort), asked)
+        found, seconds = _timed_search(SegmentSearcher(segments, request, effort), asked)
         points.insert(0, _point(effort, found, true, seconds))
     return Curve(k, len(asked), rows, tuple(points), own if graph else None)
 
 
-def _efforts(efforts: Sequence[int], k: int) -> list[int]:
+def _ef_values(efforts: Sequence[int], k: int) -> list[int]:
     """The values to try, rising. A graph keeps k candidates at least, so that smaller values are all the same."""
-    efforts = numbers_of("efSearch", efforts, "several whole numbers")
+    efforts = require_integers("efSearch", efforts, "several whole numbers")
     for effort in efforts:
-        count("efSearch", effort)
+        check_count("efSearch", effort)
     return sorted({max(effort, k) for effort in efforts})
 
 
-def _of_the_index(segments: Sequence[Opened]) -> np.ndarray:
+def _sample_vectors(segments: Sequence[OpenSegment]) -> np.ndarray:
     """Some rows that were not deleted, the same each time: Float32[ndarray, "queries dimension"]"""
-    places = [(s, int(row)) for s, one in enumerate(segments) for row in np.flatnonzero(~one.dead)]
+    places = [(s, int(row)) for s, one in enumerate(segments) for row in np.flatnonzero(~one.deleted)]
     chosen = np.random.default_rng(0).choice(len(places), min(SAMPLE, len(places)), replace=False)
     return np.stack([segments[s].vectors.numbers[row] for s, row in (places[i] for i in sorted(chosen))])
 
 
-def _timed(field: Field, queries: np.ndarray) -> tuple[list[np.ndarray], list[float]]:
+def _timed_search(searcher: SegmentSearcher, queries: np.ndarray) -> tuple[list[np.ndarray], list[float]]:
     """How near what was found for each query is, and the seconds that each took; the first is asked twice, to warm
     up."""
-    field.near(queries[:1], field.asked.k)
+    searcher.nearest(queries[:1], searcher.request.k)
     found, seconds = [], []
     for query in queries:
         started = time.perf_counter()
-        ((_, similar),) = field.near(query[None], field.asked.k)
+        ((_, similar),) = searcher.nearest(query[None], searcher.request.k)
         seconds.append(time.perf_counter() - started)
         found.append(similar)
     return found, seconds

@@ -10,7 +10,7 @@ _DATE = re.compile(
 _IN_UTC = "+00:00"
 
 
-def dated(value: Any, zoned: bool | None = None) -> str | None:
+def canonical_date(value: Any, zoned: bool | None = None) -> str | None:
     """A date of ISO 8601's extended form, 2026-01-02, with or without a time, so that equal ones are equal as texts and
     what is earlier comes first; a day is its midnight. None for what is none.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from pellucid.search.manifest import Settings
-from pellucid.search.vectors import Vectors, prepared
+from pellucid.search.vectors import Vectors, prepare_vectors
 
 RECALL, NEAREST, SAMPLE, MOST = 0.965, 10, 200, 4_096
 """What a graph must find of so many true neighbours, in a sample of so many, so that it finds 0.95 of those of
@@ -18,29 +18,29 @@ are found less often (0.91 on 6,000 normal ones of 64 numbers; 0.94 where rows a
 are far from every row still less: `Index.curve` measures one's own."""
 
 
-def enough(held: Vectors, settings: Settings) -> int:
+def tuned_ef_search(vectors: Vectors, settings: Settings) -> int:
     """`efSearch`, raised by a quarter until a graph finds `RECALL` of the true neighbours of vectors that are not in
     it. What is as near as a true neighbour is one."""
-    queries = _new(held)
-    last = [score[-1] for _, score in replace(held, graph=None).scored(queries, NEAREST, None, 0)]
+    queries = _perturbed_queries(vectors)
+    last = [score[-1] for _, score in replace(vectors, graph=None).nearest(queries, NEAREST, None, 0)]
     effort = settings.efSearch
     while effort < MOST:
-        found = held.scored(queries, NEAREST, None, effort)
+        found = vectors.nearest(queries, NEAREST, None, effort)
         if np.mean([(score >= least).mean() for (_, score), least in zip(found, last)]) >= RECALL:
             break
         effort = min(effort + max(effort // 4, 1), MOST)
     return effort
 
 
-def _new(held: Vectors) -> np.ndarray:
+def _perturbed_queries(vectors: Vectors) -> np.ndarray:
     """Some rows, the same each time, each moved away from one of its neighbours: about as far from the others as a new
     text is, and as hard to find its neighbours. The rows themselves would be too easy, and so would those that stand
     there often: each is taken once, and moved away from another one."""
     chance = np.random.default_rng(0)
-    along = held.numbers @ chance.standard_normal(held.numbers.shape[1]).astype(np.float32)
+    along = vectors.numbers @ chance.standard_normal(vectors.numbers.shape[1]).astype(np.float32)
     once = np.unique(along, return_index=True)[1]
-    rows = held.numbers[np.sort(chance.choice(once, min(SAMPLE, len(once)), replace=False))]
-    near = [held.numbers[found] for found, _ in held.scored(rows, 6, None, 64)]
+    rows = vectors.numbers[np.sort(chance.choice(once, min(SAMPLE, len(once)), replace=False))]
+    near = [vectors.numbers[found] for found, _ in vectors.nearest(rows, 6, None, 64)]
     others = [some[(some != row).any(axis=1)] for row, some in zip(rows, near)]
     moved = [row + AWAY * (row - chance.choice(some)) for row, some in zip(rows, others) if len(some)]
-    return prepared(moved or rows, held.metric)
+    return prepare_vectors(moved or rows, vectors.metric)

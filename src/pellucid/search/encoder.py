@@ -11,17 +11,17 @@ import torch
 
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.location import Where
-from pellucid.checkpoints.network import unlike_files
-from pellucid.config.checks import names_of
+from pellucid.checkpoints.location import HubOptions
+from pellucid.checkpoints.network import files_mismatch
+from pellucid.config.checks import require_names
 from pellucid.config.pooling import Pooling
-from pellucid.errors import Argument, Blank, InputError, NotFoundError, counted
+from pellucid.errors import Argument, InputError, NotFoundError, Placeholder, counted
 from pellucid.files import cannot_read, digest_of
-from pellucid.search.corpus import Cut
+from pellucid.search.corpus import SpanFunction
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
 from pellucid.text import Window, windows
-from pellucid.text.cut import unmarked, visible
+from pellucid.text.cut import start_without_marks, visible_span
 from pellucid.text.fingerprint import fingerprint
 
 log = logging.getLogger("pellucid")
@@ -54,8 +54,8 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     if (source := loaded.source) is not None:
         places = {"folder": source.folder, "file": source.file}  # in full: an index may be asked from another folder
         name = str(places.get(source.kind, source.name))
-    reading = fingerprint(loaded.words)
-    if loaded.random:
+    reading = fingerprint(loaded.required_tokenizer)
+    if loaded.untrained_body:
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
     own = loaded.pooling or Pooling()
     return Encoder(
@@ -64,7 +64,7 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
         dimension=own.width(loaded.config.hidden_size),
         pooling=tuple(own.modes),
         normalize=own.normalize,
-        max_length=loaded.most_pooled(),
+        max_length=loaded.pooling_length(),
         prompt=prompt,
         revision=loaded.source.revision if loaded.source else None,
         reading=reading,
@@ -72,9 +72,9 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     )
 
 
-def check(encoder: Encoder, loaded: Loaded) -> None:
+def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
     """Refuses a model other than the one that made the vectors of an index."""
-    _check_reads(encoder)
+    _check_has_model(encoder)
     found = encoder_of(loaded, encoder.prompt)
     for fact in ("dimension", "pooling", "normalize", "max_length", "digest"):
         said, here = getattr(encoder, fact), getattr(found, fact)
@@ -91,7 +91,7 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
             Argument("dtype", made),
             ", or build the index again",
         )
-    side = loaded.words.truncation_side
+    side = loaded.required_tokenizer.truncation_side
     same = found.reading == encoder.reading if encoder.reading else side == "right"  # as all of them did before
     if not same:
         how = "its case, its special tokens, or the end that it cuts" if encoder.reading else f"it cuts the {side} end"
@@ -101,29 +101,29 @@ def check(encoder: Encoder, loaded: Loaded) -> None:
         )
 
 
-def reopened(encoder: Encoder) -> Loaded:
+def load_encoder(encoder: Encoder) -> Loaded:
     """The model that made the vectors of an index, by its name, once it is found to be the same."""
-    _check_reads(encoder)
+    _check_has_model(encoder)
     if encoder.name.startswith(_FROM_NOWHERE):
         raise InputError(
             f"this index was built with {encoder.name}: give that one as ",
-            Argument("model", Blank("MODEL")),
+            Argument("model", Placeholder("MODEL")),
             ", or save it, and build the index again with what is loaded from there",
         )
     kind = f"int{encoder.bits}" if encoder.bits else None
     how: dict[str, Any] = {"head": None, "dtype": kind}
     try:
-        loaded = open_checkpoint(encoder.name, **how, where=Where(encoder.revision))
+        loaded = open_checkpoint(encoder.name, **how, where=HubOptions(encoder.revision))
     except NotFoundError as error:
         if encoder.revision is None:
-            at = " (", Argument("model", Blank("FOLDER")), " says where it lies now): "
+            at = " (", Argument("model", Placeholder("FOLDER")), " says where it lies now): "
             raise NotFoundError("the model of this index is not here", *at, error) from error
         loaded = open_checkpoint(encoder.name, **how)  # another revision may be here, of the same files
-    check(encoder, loaded)
+    check_encoder(encoder, loaded)
     return loaded
 
 
-def _check_reads(encoder: Encoder) -> None:
+def _check_has_model(encoder: Encoder) -> None:
     """Refuses any model where vectors were given, since nobody knows which one made them."""
     if not encoder.digest:
         raise InputError(
@@ -137,35 +137,35 @@ def check_files(loaded: Loaded) -> None:
     numbers than it has."""
     if loaded.module.onlooker is not None:
         raise InputError(f"{loaded.name} is edited: an index is built, changed and opened outside of the block")
-    if said := unlike_files(loaded, _counts, "an index"):
+    if said := files_mismatch(loaded, _affects_vectors, "an index"):
         raise InputError(said)
 
 
-def encoded(
+def embed_texts(
     loaded: Loaded,
     texts: Sequence[str],
     prompt: str = "",
     *,
     dtype: str | torch.dtype | None = None,
-    told: Callable[[int], object] | None = None,
+    on_progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
-    """Float32[ndarray, "texts dimension"]  told: is told how many more are done."""
-    read = [prompt + text for text in names_of("texts", texts, "texts")]
-    return embed(loaded, read, dtype=dtype, progress=told or False).numpy()
+    """Float32[ndarray, "texts dimension"]  on_progress: is told how many more are done."""
+    read = [prompt + text for text in require_names("texts", texts, "texts")]
+    return embed(loaded, read, dtype=dtype, progress=on_progress or False).numpy()
 
 
-def places_to_cut(loaded: Loaded, tokens: int | None, prompt: str) -> Cut:
+def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> SpanFunction:
     """Where a text is divided into passages: by the tokens that the model reads at once behind the prompt, or fewer.
 
     Raises InputError for a prompt, or so few tokens, that leave no room.
     """
-    most, added = loaded.most_pooled(), loaded.words.added_tokens(pair=False)
+    most, added = loaded.pooling_length(), loaded.required_tokenizer.added_tokens(pair=False)
     if tokens is not None and tokens <= added:
         raise InputError(
             Argument("passage_tokens", tokens), f" leaves no room beside {counted(added, 'special token')}"
         )
     if most and prompt:
-        taken = len(loaded.words.raw([prompt], False, "prompt")[0])
+        taken = len(loaded.required_tokenizer.encode_raw([prompt], False, "prompt")[0])
         if (most := most - taken) <= added:
             raise InputError(Argument("prompt"), f" has {counted(taken, 'token')}, which leaves no room for a text")
     if most and tokens and tokens > most:
@@ -175,8 +175,11 @@ def places_to_cut(loaded: Loaded, tokens: int | None, prompt: str) -> Cut:
     def places(text: str, number: int) -> list[tuple[int, int]]:
         if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
             return []
-        found = windows(loaded.words, text, index=number, rule="windows", max_length=longest)
-        return [(unmarked(text, first, last), visible(text, first, last)[1]) for first, last in map(Window.span, found)]
+        found = windows(loaded.required_tokenizer, text, index=number, rule="windows", max_length=longest)
+        return [
+            (start_without_marks(text, first, last), visible_span(text, first, last)[1])
+            for first, last in map(Window.span, found)
+        ]
 
     return places
 
@@ -185,7 +188,7 @@ def _fingerprint(loaded: Loaded) -> str:
     """sha256 of a model's facts and its files, or of the numbers of a model that has none. Raises InputError where the
     files are others than those that it was loaded from."""
     idle = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None}
-    whole = hashlib.sha256(loaded.facts(head=None, labels=("none",), **idle))
+    whole = hashlib.sha256(loaded.config_bytes(head=None, labels=("none",), **idle))
     try:
         for path in _files(loaded):
             whole.update(f"{path.name} {digest_of(path)}\n".encode())
@@ -205,8 +208,8 @@ def _files(loaded: Loaded) -> list[Path]:
     folders = [one.folder for one in places if one is not None and one.file is None]
     files = [one.file for one in places if one is not None and one.file is not None]
     inside = (path for folder in folders for path in folder.iterdir())  # `glob` is silent about what it may not read
-    return sorted({path for path in inside if _counts(path) and not path.is_dir()}) + files
+    return sorted({path for path in inside if _affects_vectors(path) and not path.is_dir()}) + files
 
 
-def _counts(path: Path) -> bool:
+def _affects_vectors(path: Path) -> bool:
     return any(map(path.match, _PARTS))

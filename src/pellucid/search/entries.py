@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import CorruptFileError, InputError, composed, counted
+from pellucid.errors import CorruptFileError, InputError, counted, normalize_nfc
 from pellucid.lazy import cached_property
-from pellucid.search.conditions import LENT, NUL, WHERE, Condition
+from pellucid.search.conditions import NUL, SQL_FUNCTIONS, WHERE, Condition
 from pellucid.search.connections import close_after, close_dropped
 from pellucid.search.entry import Entry, hash_of
-from pellucid.search.forks import undivided
-from pellucid.search.metadata import packed
+from pellucid.search.forks import fork_guard
+from pellucid.search.metadata import metadata_json
 from pellucid.search.passages import with_terms
-from pellucid.text.cut import whole_characters
+from pellucid.text.cut import replace_surrogates
 
 _TABLES = """
 CREATE TABLE rows (
@@ -46,19 +46,19 @@ _BY_ID = "CREATE INDEX by_id ON rows (id)"
 
 def write_entries(rows: Iterable[Entry], path: Path) -> None:
     """Writes rows, numbered from 0, and the index of their words."""
-    with _new(path) as connection:
+    with _create_file(path) as connection:
         for i, (r, found) in enumerate(with_terms(rows)):
-            id_, text = whole_characters(r.id), whole_characters(r.text)
-            values = (i, id_, text, r.hash, packed(r.id, r.metadata), r.first, r.last)
-            with undivided:
+            id_, text = replace_surrogates(r.id), replace_surrogates(r.text)
+            values = (i, id_, text, r.hash, metadata_json(r.id, r.metadata), r.first, r.last)
+            with fork_guard:
                 connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
                 connection.execute("INSERT INTO words(rowid, terms) VALUES (?, ?)", (i, " ".join(found)))
 
 
-def write_numbered(rows: int, path: Path) -> None:
+def write_numbered_entries(rows: int, path: Path) -> None:
     """Writes so many rows without texts, whose ids count them from 1; in one statement, since a million of them are no
     news to anybody."""
-    with _new(path) as connection, undivided:
+    with _create_file(path) as connection, fork_guard:
         connection.execute(
             "WITH RECURSIVE counted(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM counted WHERE i + 1 < ?) "
             "INSERT INTO rows SELECT i, CAST(i + 1 AS TEXT), '', ?, '{}', NULL, NULL FROM counted",
@@ -67,34 +67,34 @@ def write_numbered(rows: int, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _new(path: Path) -> Iterator[sqlite3.Connection]:
+def _create_file(path: Path) -> Iterator[sqlite3.Connection]:
     """A file with the tables of a segment, to be filled at once; nobody but the writer sees it before it is whole."""
-    with undivided:
+    with fork_guard:
         connection = sqlite3.connect(path, isolation_level=None)
     try:
-        with undivided:
+        with fork_guard:
             connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;" + _TABLES)
             connection.execute("BEGIN")
         yield connection
-        with undivided:
+        with fork_guard:
             connection.execute(_BY_ID)
             connection.execute("COMMIT")
     finally:
-        with undivided:
+        with fork_guard:
             connection.close()
 
 
-def _shapes(schema: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+def _schema_by_name(schema: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     """What a file declares, by name; how FTS5 keeps its own tables is its own affair, as long as they are tables."""
     return {name: (kind, None if str(name).startswith("words_") else sql) for name, kind, sql in schema}
 
 
 @functools.cache
-def _made() -> dict[str, tuple[Any, ...]]:
+def _expected_schema() -> dict[str, tuple[Any, ...]]:
     """What the files of an index declare: a view or a trigger among it would be code of somebody else."""
-    with undivided, contextlib.closing(sqlite3.connect(":memory:")) as connection:
+    with fork_guard, contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_TABLES + _BY_ID)
-        return _shapes(connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall())
+        return _schema_by_name(connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall())
 
 
 class Entries:
@@ -107,12 +107,12 @@ class Entries:
     def __init__(self, path: Path, rows: int) -> None:
         self.path, self.rows = path, rows
         self._lock, self._process = threading.Lock(), os.getpid()
-        with undivided:
+        with fork_guard:
             self._open()
-        if _shapes(self._run("SELECT name, type, sql FROM sqlite_schema")) != _made():
-            raise self._damaged("its tables are not those of an index")
+        if _schema_by_name(self._run("SELECT name, type, sql FROM sqlite_schema")) != _expected_schema():
+            raise self._corrupt_error("its tables are not those of an index")
         if self._run("SELECT count(*), min(number), max(number) FROM rows") != [(rows, 0, rows - 1)]:
-            raise self._damaged(f"it does not hold {counted(rows, 'row')}")
+            raise self._corrupt_error(f"it does not hold {counted(rows, 'row')}")
 
     def _open(self) -> None:
         """The file is opened for reading alone, and its schema runs no code."""
@@ -121,31 +121,31 @@ class Entries:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
             close_after(self, self._connection)
             self._connection.executescript(_PRAGMAS + _STANDING)
-            for (name, many), function in LENT.items():
+            for (name, many), function in SQL_FUNCTIONS.items():
                 self._connection.create_function(name, many, function, deterministic=True)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where it cites what is damaged
-            raise self._damaged(str(error)) from error
+            raise self._corrupt_error(str(error)) from error
 
     def _run(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
         close_dropped()
         try:
-            with undivided, self._lock:
+            with fork_guard, self._lock:
                 if self._process != os.getpid():  # a fork, which may read no file by its parent's connection
                     if self.path.exists():
                         self._open()
                     self._process = os.getpid()
                 return self._connection.execute(statement, values).fetchall()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            raise self._damaged(str(error)) from error
+            raise self._corrupt_error(str(error)) from error
 
-    def _among(self, statement: str, values: Sequence[Any], size: int = 500) -> Iterator[tuple[Any, ...]]:
+    def _run_in_batches(self, statement: str, values: Sequence[Any], size: int = 500) -> Iterator[tuple[Any, ...]]:
         """The rows of a statement that ends with a column, where this is one of some values: it takes only so many."""
         for start in range(0, len(values), size):
             part = values[start : start + size]
             yield from self._run(f"{statement} IN ({','.join('?' * len(part))})", part)
 
-    def _damaged(self, why: str) -> CorruptFileError:
+    def _corrupt_error(self, why: str) -> CorruptFileError:
         return CorruptFileError(f"{self.path} cannot be read: {why}; restore it, or build the index again")
 
     def _entry(self, row: Sequence[Any]) -> Entry:
@@ -154,22 +154,22 @@ class Entries:
         try:
             known = {} if metadata == "{}" else json.loads(metadata)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self._damaged(f"the metadata of a row is no JSON ({error})") from error
+            raise self._corrupt_error(f"the metadata of a row is no JSON ({error})") from error
         whole = type(id_) is str and type(text) is str and type(known) is dict
         if not whole or not (first is last is None or (type(first) is type(last) is int and 0 <= first <= last)):
-            raise self._damaged("a row is not as it was written")
+            raise self._corrupt_error("a row is not as it was written")
         return Entry(id_, text, known, first, last)
 
     def get(self, numbers: Sequence[int]) -> list[Entry]:
         """Rows by their numbers, in this order."""
         found: dict[int, Entry] = {}
         asked = "SELECT number, id, text, metadata, first, last FROM rows WHERE number"
-        for number, *row in self._among(asked, sorted(set(map(int, numbers)))):
+        for number, *row in self._run_in_batches(asked, sorted(set(map(int, numbers)))):
             found[number] = self._entry(row)
         try:
             return [found[int(number)] for number in numbers]
         except KeyError as error:
-            raise self._damaged(f"row {error} is not there") from error
+            raise self._corrupt_error(f"row {error} is not there") from error
 
     def all(self) -> Iterator[Entry]:
         """Every row, in the order of their numbers."""
@@ -185,35 +185,37 @@ class Entries:
         """The hash of every row's text, in the order of their numbers."""
         found = [row[0] for row in self._run("SELECT hash FROM rows ORDER BY number")]
         if not all(isinstance(one, bytes) for one in found):
-            raise self._damaged("the hash of a text is none")
+            raise self._corrupt_error("the hash of a text is none")
         return found
 
     def ids(self) -> list[str]:
         """The id of every row, in the order of their numbers."""
         return [row[0] for row in self._run("SELECT id FROM rows ORDER BY number")]
 
-    def having(self, ids: Iterable[str]) -> list[int]:
+    def rows_with_ids(self, ids: Iterable[str]) -> list[int]:
         """The numbers of the rows with one of these ids."""
-        found = self._among("SELECT number FROM rows WHERE id", [whole_characters(one) for one in ids])
+        found = self._run_in_batches("SELECT number FROM rows WHERE id", [replace_surrogates(one) for one in ids])
         return sorted(number for (number,) in found)
 
     @cached_property
-    def most(self) -> int:
+    def max_passages(self) -> int:
         """In how many rows the text stands that has most of them, its passages; deleted ones count."""
         ((found,),) = self._run("SELECT max(many) FROM (SELECT count(*) AS many FROM rows GROUP BY id)")
         return found
 
-    def fitting(self, conditions: Sequence[Condition]) -> np.ndarray:
+    def condition_mask(self, conditions: Sequence[Condition]) -> np.ndarray:
         """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
-        given: dict[str, Any] = {}
-        clauses = [condition.sql(self.forms(condition.column), given) for condition in conditions]
-        if len(given) > (most := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
+        parameters: dict[str, Any] = {}
+        clauses = [condition.sql(self.column_spellings(condition.column), parameters) for condition in conditions]
+        if len(parameters) > (most := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
             raise InputError(
                 WHERE,
-                f" has too many values, {len(given):,} with their columns, and SQLite takes {most:,}: ask for fewer",
+                f" has too many values, {len(parameters):,} with their columns, and SQLite takes {most:,}: ask for fewer",
             )
         alive = np.zeros(self.rows, bool)
-        alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", given)]] = True
+        alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", parameters)]] = (
+            True
+        )
         return alive
 
     @cached_property
@@ -223,25 +225,29 @@ class Entries:
         others = self._run(f"SELECT id, text, metadata, first, last FROM rows WHERE {NUL}")
         return known.union(*(self._entry(row).metadata for row in others))
 
-    def forms(self, column: str) -> list[str]:
+    def column_spellings(self, column: str) -> list[str]:
         """What rows call a column, in any form of its letters; most have one form, for which no row is read."""
-        return [column] if column.isascii() else [one for one in self.columns if composed(one) == composed(column)]
+        return (
+            [column]
+            if column.isascii()
+            else [one for one in self.columns if normalize_nfc(one) == normalize_nfc(column)]
+        )
 
     def values(self, column: str, most: int = 2_000) -> set[str]:
         """Some of the values of one column, as texts."""
         statement = "SELECT DISTINCT CAST(value AS TEXT) FROM rows, json_each(metadata) WHERE key = ? LIMIT ?"
         return {row[0] for row in self._run(statement, (column, most)) if row[0] is not None}
 
-    def vocabulary(self) -> dict[str, int]:
+    def document_frequencies(self) -> dict[str, int]:
         """Every word, and in how many rows it stands."""
         return dict(self._run("SELECT term, doc FROM vocabulary"))
 
-    def standing(self, word: str) -> np.ndarray:
+    def rows_with_word(self, word: str) -> np.ndarray:
         """The row of each place where a word stands, in order: Int64[ndarray, "places"]"""
         ((places,),) = self._run("SELECT group_concat(doc) FROM standing WHERE term = ?", (word,))
         rows = np.fromstring(places or "", np.int64, sep=",")  # one text instead of half a million tuples
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.rows:
-            raise self._damaged("its words stand in rows that are not there")
+            raise self._corrupt_error("its words stand in rows that are not there")
         return rows
 
     @cached_property
@@ -251,11 +257,11 @@ class Entries:
         if not sizes:  # vectors alone, which have no words
             return np.zeros(self.rows, np.int32)
         if len(sizes) != self.rows or not all(isinstance(one, bytes) and len(one) <= 4 for one in set(sizes)):
-            raise self._damaged("it does not say how many words its rows have")
-        said = {one: _count(one) for one in set(sizes)}
+            raise self._corrupt_error("it does not say how many words its rows have")
+        said = {one: _decode_varint(one) for one in set(sizes)}
         return np.fromiter(map(said.__getitem__, sizes), np.int32, self.rows)
 
 
-def _count(size: bytes) -> int:
+def _decode_varint(size: bytes) -> int:
     """A number as FTS5 writes it (https://sqlite.org/fileformat2.html#varint): seven bits a byte, the highest first."""
     return functools.reduce(lambda number, byte: number << 7 | byte & 127, size, 0)

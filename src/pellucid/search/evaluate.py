@@ -10,18 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pellucid.config.checks import choice, count, is_several, is_word, listed, numbers_of, plain_number, unwrapped
-from pellucid.errors import Argument, InputError, Item, composed, counted, several
-from pellucid.search.condition_checks import unknown
-from pellucid.search.conditions import Condition, as_json, spelled, truth_of
+from pellucid.config.checks import (
+    check_choice,
+    check_count,
+    is_list_like,
+    is_one_of,
+    plain_number,
+    require_integers,
+    require_list,
+    unwrap_arrow,
+)
+from pellucid.errors import Argument, InputError, Item, counted, join_names, normalize_nfc
+from pellucid.search.condition_checks import unknown_column_message
+from pellucid.search.conditions import Condition, as_json, canonical_number, truth_of
 from pellucid.search.corpus import column_named
-from pellucid.search.dates import dated
+from pellucid.search.dates import canonical_date
 from pellucid.search.ids import id_of
-from pellucid.search.metadata import plain
-from pellucid.search.retrieval import Asked
-from pellucid.search.vectors import met
-from pellucid.text.cut import whole_characters
-from pellucid.text.rows import as_named, bare, is_missing
+from pellucid.search.metadata import to_json_value
+from pellucid.search.retrieval import SearchRequest
+from pellucid.search.vectors import min_candidates
+from pellucid.text.cut import replace_surrogates
+from pellucid.text.rows import base_value, is_missing, matching_name
 
 if TYPE_CHECKING:
     from pellucid.search.index import Index
@@ -81,7 +90,7 @@ class Evaluation:
         return f"Evaluation({counted(self.queries, 'query', 'queries')}: {'; '.join(said)})"
 
 
-def evaluated(
+def evaluate_search(
     index: "Index",
     queries: Iterable[str],
     answers: Iterable[Any],
@@ -91,25 +100,25 @@ def evaluated(
     how: Mapping[str, Any],
 ) -> Evaluation:
     """See `Index.evaluate`."""
-    choice("unlisted", unlisted, ("error", "skip"))
+    check_choice("unlisted", unlisted, ("error", "skip"))
     by = column_named("by", by)
-    ks = _depths(depths)
-    asked, wanted = _given(index, queries, answers, by)
-    kept = _kept(index, asked, wanted, by, unlisted)
-    if not is_word(how.get("mode"), "words"):
+    ks = _sorted_ks(depths)
+    asked, wanted = _queries_and_answers(index, queries, answers, by)
+    kept = _answerable_queries(index, asked, wanted, by, unlisted)
+    if not is_one_of(how.get("mode"), "words"):
         _ = index.loaded  # to load the model is no part of a search
     index.search("a", k=ks[0], **how)  # nor is what the first one makes ready
     started = time.perf_counter()
-    found = _found(index, [asked[i] for i in kept], ks, by, how)
+    found = _search_all(index, [asked[i] for i in kept], ks, by, how)
     seconds = time.perf_counter() - started
-    judged = {k: [judge(names, wanted[i], k) for i, names in zip(kept, found[k])] for k in ks}
+    judged = {k: [score_query(names, wanted[i], k) for i, names in zip(kept, found[k])] for k in ks}
     recall, mrr, ndcg = ({k: math.fsum(one[part] for one in judged[k]) / len(kept) for k in ks} for part in range(3))
     misses = [_miss(asked[i], wanted[i], list(dict.fromkeys(names))) for i, names in zip(kept, found[ks[-1]])]
     held = tuple(one for one in misses if one is not None)
     return Evaluation(recall, mrr, ndcg, len(kept), len(asked) - len(kept), seconds, held)
 
 
-def judge(found: Sequence[str], wanted: Mapping[str, float], k: int) -> tuple[float, float, float]:
+def score_query(found: Sequence[str], wanted: Mapping[str, float], k: int) -> tuple[float, float, float]:
     """Recall, reciprocal rank and nDCG of one query at k.
 
     found: the hits, the best first; what comes again among the first k counts where it came first.
@@ -119,25 +128,25 @@ def judge(found: Sequence[str], wanted: Mapping[str, float], k: int) -> tuple[fl
     right = {name for name, grade in wanted.items() if grade > 0}
     first = next((place for place, name in enumerate(names, 1) if name in right), None)
     best = sorted(wanted.values(), reverse=True)[:k]
-    gain = _gain([wanted.get(name, 0.0) for name in names]) / _gain(best)
+    gain = _dcg([wanted.get(name, 0.0) for name in names]) / _dcg(best)
     return len(right.intersection(names)) / len(right), 0.0 if first is None else 1 / first, gain
 
 
-def _gain(grades: Sequence[float]) -> float:
+def _dcg(grades: Sequence[float]) -> float:
     return math.fsum(grade / math.log2(place + 1) for place, grade in enumerate(grades, 1))
 
 
-def _depths(depths: int | Sequence[int]) -> list[int]:
+def _sorted_ks(depths: int | Sequence[int]) -> list[int]:
     """Every k, in order."""
-    ks = numbers_of("k", depths, "whole numbers") if is_several(depths) else [plain_number(depths)]
+    ks = require_integers("k", depths, "whole numbers") if is_list_like(depths) else [plain_number(depths)]
     if not ks:
         raise InputError("k names no number: give one or several, such as k=(1, 5)")
     for k in ks:
-        count("k", k)
+        check_count("k", k)
     return sorted(set(ks))
 
 
-def _given(
+def _queries_and_answers(
     index: "Index", queries: Iterable[str], answers: Iterable[Any], by: str | None
 ) -> tuple[list[str], list[Grades]]:
     """Queries and their right answers, one beside the other."""
@@ -147,7 +156,7 @@ def _given(
         if hasattr(type(one), "columns"):
             raise InputError(Argument(name), f" is {type(one).__name__}, expected a list: give one of its columns")
     queries = queries.keys() if isinstance(queries, Mapping) else queries
-    asked, given = listed("queries", queries, "a list of texts"), listed("answers", answers, "a list")
+    asked, given = require_list("queries", queries, "a list of texts"), require_list("answers", answers, "a list")
     if len(asked) != len(given):
         raise InputError(
             f"there are answers of {len(given)} to {counted(len(asked), 'query', 'queries')}: give each query its own"
@@ -157,17 +166,17 @@ def _given(
     for i, one in enumerate(asked):
         if isinstance(one, str) and not one.strip():
             raise InputError(Item(i, "query"), " holds nothing to look for")
-    return [*map(bare, asked)], [_grades(index, one, i, by) for i, one in enumerate(given)]
+    return [*map(base_value, asked)], [_grades(index, one, i, by) for i, one in enumerate(given)]
 
 
 def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
     """An id, several, or ids with how right each is; or values of a column. A cell in which nothing stands is none."""
     there = index.segments.has_id
     pairs = given.items() if isinstance(given, Mapping) else [(one, 1.0) for one in _all_of(given)]
-    known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_word(name, ""))]
+    known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_one_of(name, ""))]
     grades: Grades = {}
     for value, grade in known:
-        name = _name(id_of(value, there) if by is None else value, by)
+        name = _answer_key(id_of(value, there) if by is None else value, by)
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
             wrong = f": the answer {name!r} has the grade {grade!r}, expected a number from 0 to 1e30"
             raise InputError(Item(number, "query"), wrong)
@@ -180,37 +189,43 @@ def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
 
 
 def _all_of(given: Any) -> Iterable[Any]:
-    return unwrapped(given) if is_several(given) else [given]
+    return unwrap_arrow(given) if is_list_like(given) else [given]
 
 
-def _name(value: Any, by: str | None) -> str:
+def _answer_key(value: Any, by: str | None) -> str:
     """An id; or the value of a column, in one spelling for all that are equal to it in a condition; true and
     false stand apart from 1 and 0."""
     if getattr(getattr(value, "dtype", None), "kind", "") == "M":  # in nanoseconds NumPy takes it for a number
-        value = plain(value)
+        value = to_json_value(value)
     with contextlib.suppress(TypeError, ValueError, RecursionError):  # of what JSON does not know, which no row has
         value = as_json(value) if isinstance(value, list | tuple | dict) else value
-    text = whole_characters(str(value := bare(value)))
-    return text if by is None else truth_of(value) or spelled(value) or dated(value) or composed(text)
+    text = replace_surrogates(str(value := base_value(value)))
+    return (
+        text
+        if by is None
+        else truth_of(value) or canonical_number(value) or canonical_date(value) or normalize_nfc(text)
+    )
 
 
-def _said(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
+def _row_key(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
     """What a row is known by: its id, or its value of a column; "", which is nobody's answer, where none stands."""
-    value = id_ if by is None else metadata.get(as_named(by, metadata))
-    return "" if value is None else _name(value, by)
+    value = id_ if by is None else metadata.get(matching_name(by, metadata))
+    return "" if value is None else _answer_key(value, by)
 
 
-def _kept(index: "Index", asked: list[str], wanted: list[Grades], by: str | None, unlisted: str) -> list[int]:
+def _answerable_queries(
+    index: "Index", asked: list[str], wanted: list[Grades], by: str | None, unlisted: str
+) -> list[int]:
     """The queries that have a right answer in the index; InputError where that is not all, and should be."""
     if not len(index):
         raise InputError(f"{index.folder} holds no texts: add some first")
-    there = _there(index, {answer for grades in wanted for answer in grades}, by)
+    there = _known_answers(index, {answer for grades in wanted for answer in grades}, by)
     right = [{name for name, grade in grades.items() if grade > 0} for grades in wanted]
     kept = [i for i, names in enumerate(right) if names & there]
     if len(kept) < len(asked) and unlisted == "error":
         lost = [name for names in right if not names & there for name in sorted(names)]
         raise InputError(
-            f"the index has no {by or 'id'} {several(lost)}, the right answers of {len(asked) - len(kept):,} of "
+            f"the index has no {by or 'id'} {join_names(lost)}, the right answers of {len(asked) - len(kept):,} of "
             f"{len(asked):,} queries: add these texts, or leave the queries out with ",
             Argument("unlisted", "skip"),
         )
@@ -219,16 +234,16 @@ def _kept(index: "Index", asked: list[str], wanted: list[Grades], by: str | None
     return kept
 
 
-def _there(index: "Index", names: set[str], by: str | None) -> set[str]:
+def _known_answers(index: "Index", names: set[str], by: str | None) -> set[str]:
     """Which of these ids, or values of a column, the index has."""
     found: set[str] = set()
     columns: set[str] = set()
     for segment in index.segments:
-        rows = segment.having(names) if by is None else _with_values(segment, by, sorted(names))
-        found |= {_said(entry.id, entry.metadata, by) for entry in segment.entries.get(rows)}
+        rows = segment.rows_with_ids(names) if by is None else _with_values(segment, by, sorted(names))
+        found |= {_row_key(entry.id, entry.metadata, by) for entry in segment.entries.get(rows)}
         columns |= set() if by is None or found else segment.entries.columns
-    if by is not None and not found and as_named(by, columns) not in columns:
-        raise InputError(unknown(by, columns))
+    if by is not None and not found and matching_name(by, columns) not in columns:
+        raise InputError(unknown_column_message(by, columns))
     return found & names
 
 
@@ -241,16 +256,16 @@ def _with_values(segment: Any, by: str, names: list[str]) -> list[int]:
     return sorted(found)
 
 
-def _found(
+def _search_all(
     index: "Index", queries: list[str], ks: list[int], by: str | None, how: Mapping[str, Any]
 ) -> dict[int, list[list[str]]]:
     """What is found for each query at each k: ids, or values of a column, the best first, as a search for that k finds
     them; what the same search finds for several k is asked once."""
     found: dict[int, list[list[str]]] = {}
-    for _, group in itertools.groupby(ks, lambda k: _reach(index, k, how)):
+    for _, group in itertools.groupby(ks, lambda k: _search_depth(index, k, how)):
         same = list(group)
         names = [
-            [_said(hit["id"], hit["metadata"], by) for hit in hits]
+            [_row_key(hit["id"], hit["metadata"], by) for hit in hits]
             for start in range(0, len(queries), TOGETHER)
             for hits in index.search(queries[start : start + TOGETHER], k=same[-1], **how)
         ]
@@ -258,17 +273,20 @@ def _found(
     return found
 
 
-def _reach(index: "Index", k: int, how: Mapping[str, Any]) -> tuple[int, int]:
+def _search_depth(index: "Index", k: int, how: Mapping[str, Any]) -> tuple[int, int]:
     """What the first hits of a search for k depend on: how far it looks, and k itself where so many passages may be of
     one text that it looks farther."""
-    asked = Asked(k, how["mode"], (), how["rerank"])
+    asked = SearchRequest(k, how["mode"], (), how["rerank"])
     if asked.rerank is not None:
-        return asked.wanted, 0  # of which k are taken in the end
+        return asked.num_candidates, 0  # of which k are taken in the end
     graphs = [] if asked.mode == "words" else [one for one in index.segments if one.vectors.graph is not None]
     if not graphs and asked.mode != "hybrid":
         return 0, 0  # each is compared, whatever k
-    depth, most = asked.depth(asked.mode != "dense"), max((one.entries.most for one in index.segments), default=1)
-    return met(depth, index.manifest.settings.efSearch), k if most * k > depth else 0
+    depth, most = (
+        asked.depth(asked.mode != "dense"),
+        max((one.entries.max_passages for one in index.segments), default=1),
+    )
+    return min_candidates(depth, index.manifest.settings.efSearch), k if most * k > depth else 0
 
 
 def _miss(query: str, wanted: Grades, found: list[str]) -> Miss | None:

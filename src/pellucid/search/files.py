@@ -8,20 +8,20 @@ import os
 from pathlib import Path
 
 from pellucid.errors import InputError
-from pellucid.files import cannot_read, name_of
+from pellucid.files import cannot_read, path_text
 from pellucid.search.generations import is_index
 from pellucid.text.cut import MOST_CHARACTERS
 from pellucid.text.lines import lines, size_and_time
 
 
-def found(name: str | Path) -> tuple[list[Path], list[Path], list[InputError]]:
+def find_files(name: str | Path) -> tuple[list[Path], list[Path], list[InputError]]:
     """The files of a pattern or of a folder, in order; the indexes there, whose own files are no texts; and what may
     not be read. Links to folders are not followed, they may lead in a circle. What is hidden is left out, unless the
     pattern says a dot.
 
     Raises InputError for what can be no path, and for a file or folder that is named alone and may not be read.
     """
-    text = name_of(name)
+    text = path_text(name)
     try:
         if not text:
             raise ValueError("it is empty")
@@ -33,10 +33,10 @@ def found(name: str | Path) -> tuple[list[Path], list[Path], list[InputError]]:
             start, pattern = path, Path("**", "*")
         else:
             return [path], [], []
-        if start.is_dir() and not _is_open(start):
+        if start.is_dir() and not _is_accessible(start):
             raise _forbidden(start)
         every, closed = _matching(start, pattern)
-        return *_beside_indexes(every, start), closed
+        return *_outside_indexes(every, start), closed
     except PermissionError as error:
         raise cannot_read(error.filename or text, error) from error
     except (OSError, ValueError, RuntimeError) as error:
@@ -46,23 +46,23 @@ def found(name: str | Path) -> tuple[list[Path], list[Path], list[InputError]]:
 
 def _matching(start: Path, pattern: Path) -> tuple[list[Path], list[InputError]]:
     """What matches a pattern, in order, and the folders that may not be read, over which `glob` passes in silence."""
-    all_shown, parts = _hidden(pattern), pattern.parts
+    all_shown, parts = _is_hidden(pattern), pattern.parts
 
     def matches(several: tuple[str, ...]) -> set[Path]:
         found = start.glob(str(Path(*several)))
-        return {one for one in found if all_shown or not _hidden(one.relative_to(start))}
+        return {one for one in found if all_shown or not _is_hidden(one.relative_to(start))}
 
     closed = set[Path]()
     for end in range(1, len(parts)):
         listed = parts[end - 1] == "**" or glob.has_magic(parts[end])  # else a name alone is looked for in there
-        closed |= {one for one in matches(parts[:end]) if not _is_open(one, listed=listed)}
+        closed |= {one for one in matches(parts[:end]) if not _is_accessible(one, listed=listed)}
     every, first = (
         sorted(one for one in several if closed.isdisjoint(one.parents)) for several in (matches(parts), closed)
     )
     return every, [cannot_read(one, _forbidden(one)) for one in first]
 
 
-def _is_open(path: Path, *, listed: bool = True) -> bool:
+def _is_accessible(path: Path, *, listed: bool = True) -> bool:
     """Whether a folder may be entered, and listed where it must be; anything else is."""
     rights = os.R_OK | os.X_OK if listed else os.X_OK
     return not os.path.isdir(path) or os.access(path, rights)  # noqa: PTH112 - Path raises where it is barred
@@ -72,11 +72,11 @@ def _forbidden(path: Path) -> PermissionError:
     return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") and part != ".." for part in path.parts)
 
 
-def _beside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Path]]:
+def _outside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Path]]:
     """What is no folder and lies in no index, and the indexes, from `start` on."""
 
     @functools.cache
@@ -89,7 +89,7 @@ def _beside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Pa
     return [path for path, index in paths.items() if index is None], list(indexes)
 
 
-def whole(path: Path, encoding: str) -> str:
+def read_text(path: Path, encoding: str) -> str:
     """A file as one text."""
     size, _ = size_and_time(path)
     if size > 4 * MOST_CHARACTERS:

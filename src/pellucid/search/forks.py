@@ -9,7 +9,7 @@ PATIENCE = 10.0
 """Seconds that a fork waits. It goes on then: a signal may have broken a thread off where nobody could guard it."""
 
 
-class _Undivided:
+class _ForkGuard:
     """Many threads may be inside at once; a fork waits until none is but the thread that forks.
 
     No lock is in it, which a fork, a signal or the collector could meet half shut: whoever comes says so and then looks
@@ -19,7 +19,9 @@ class _Undivided:
     def __init__(self) -> None:
         self._inside, self._forking = dict[int, None](), dict[int, None]()  # threads
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._wait, after_in_parent=self._went, after_in_child=self._begin)
+            os.register_at_fork(
+                before=self._before_fork, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
+            )
 
     def __enter__(self) -> None:
         me = threading.get_ident()
@@ -32,20 +34,20 @@ class _Undivided:
     def __exit__(self, *_: object) -> None:
         self._inside.pop(threading.get_ident(), None)
 
-    def _wait(self) -> None:
+    def _before_fork(self) -> None:
         me, until = threading.get_ident(), time.monotonic() + PATIENCE
         self._forking[me] = None
         while self._inside.keys() - {me} and time.monotonic() < until:
             time.sleep(0.0005)
 
-    def _went(self) -> None:
+    def _after_in_parent(self) -> None:
         self._forking.pop(threading.get_ident(), None)
 
-    def _begin(self) -> None:
+    def _after_in_child(self) -> None:
         self._forking.clear()
         for thread in self._inside.keys() - {threading.get_ident()}:
             self._inside.pop(thread, None)
 
 
-undivided = _Undivided()
+fork_guard = _ForkGuard()
 """Around every call of SQLite that others may make at the same time."""

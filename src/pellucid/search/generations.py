@@ -33,8 +33,16 @@ from pellucid.errors import (
     ResourceError,
     UnsafeFileError,
 )
-from pellucid.files import cannot_read, cannot_write, digest_of, listed, reading, to_disk, write_whole
-from pellucid.lock import alone
+from pellucid.files import (
+    cannot_read,
+    cannot_write,
+    digest_of,
+    file_errors,
+    folder_entries,
+    sync_to_disk,
+    write_atomically,
+)
+from pellucid.lock import exclusive_lock
 from pellucid.search.connections import close_dropped
 from pellucid.search.manifest import Manifest, Segment, Settings, read_manifest, write_manifest
 from pellucid.search.vectors import Vectors
@@ -47,7 +55,7 @@ STAGED, _GENERATION = re.compile(r"[0-9a-f]{32}\.npz"), re.compile(r"generation-
 _PROCESS = secrets.token_hex(8)
 """Which process this is: within a container others may have its number. A fork has it too, and a number of its own."""
 
-_OURS = {
+_OWN_NAMES = {
     ".": re.compile(
         rf"{_GENERATION.pattern}|{SEGMENTS}|{BUILDING}|{LOCK}|{LOCK}\.json|\.(generation-|{LOCK}\.json-).*"
     ),
@@ -57,26 +65,26 @@ _OURS = {
 """The names that an index gives, by folder. Nothing else is ever taken away."""
 
 
-def newest(folder: Path) -> Manifest:
+def newest_manifest(folder: Path) -> Manifest:
     """The generation that opens. Raises NotFoundError where there is no index, CorruptFileError where it is damaged."""
     while True:
-        path = _newest(folder)
+        path = _newest_path(folder)
         try:
             return read_manifest(path)
         except FileNotFoundError as error:  # a writer has just taken it away, and put a newer one there
-            if path == _newest(folder):
+            if path == _newest_path(folder):
                 raise CorruptFileError(f"{path} leads nowhere: restore it, or build the index again") from error
         except OSError as error:
             raise cannot_read(path, error) from error
 
 
-def _newest(folder: Path) -> Path:
-    with reading(folder):  # a name that is too long, or within a folder of somebody else
+def _newest_path(folder: Path) -> Path:
+    with file_errors(folder):  # a name that is too long, or within a folder of somebody else
         there = folder.is_dir()
     if not there:
         build = f"pellucid index build FILE -o {shlex.quote(str(folder))}"
         raise NotFoundError(f"there is no index {str(folder)!r}: build one with {build}")
-    found = generations(folder)
+    found = manifest_paths(folder)
     if not found:
         unfinished = (folder / BUILDING).is_dir()
         advice = "its build was not finished: run the same build again, it goes on" if unfinished else "no generation"
@@ -84,9 +92,9 @@ def _newest(folder: Path) -> Path:
     return found[max(found)]
 
 
-def generations(folder: Path) -> dict[int, Path]:
+def manifest_paths(folder: Path) -> dict[int, Path]:
     """The manifests of a folder, by their numbers."""
-    with reading(folder):
+    with file_errors(folder):
         named = {path: _GENERATION.fullmatch(path.name) for path in folder.iterdir()}
     return {int(found[1]): path for path, found in named.items() if found}
 
@@ -97,7 +105,7 @@ def is_index(folder: Path) -> bool:
     return (folder / SEGMENTS).is_dir() and (named or (folder / LOCK).is_file())
 
 
-def check(folder: Path, segment: Segment, name: str) -> Path:
+def checked_path(folder: Path, segment: Segment, name: str) -> Path:
     """The path of a segment's file, once its bytes are the ones that were written."""
     path = folder / SEGMENTS / segment.folder / name
     size, digest = segment.files[name]
@@ -117,7 +125,7 @@ def check(folder: Path, segment: Segment, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def writing(folder: Path, *, new: bool = False) -> Iterator[None]:
+def writer_lock(folder: Path, *, new: bool = False) -> Iterator[None]:
     """The one writer of an index. Another one waits, and is told who writes; the lock of a dead process is none.
 
     new: the folder is made where it is not there, and taken away again where nothing came of it.
@@ -125,14 +133,14 @@ def writing(folder: Path, *, new: bool = False) -> Iterator[None]:
     """
     note = folder / f"{LOCK}.json"
     with contextlib.ExitStack() as held:
-        made = _hold(folder, note, held, new=new)
+        made = _acquire_lock(folder, note, held, new=new)
         try:
             said = {"pid": os.getpid(), "process": _PROCESS, "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            write_whole(note, lambda file: file.write(json.dumps(said).encode()))
+            write_atomically(note, lambda file: file.write(json.dumps(said).encode()))
             yield
         except BaseException:
             with contextlib.suppress(PellucidError, OSError):
-                sweep(folder, newest(folder) if generations(folder) else None)
+                remove_unnamed(folder, newest_manifest(folder) if manifest_paths(folder) else None)
             raise
         finally:
             with contextlib.suppress(OSError):  # where somebody took the folder away, what happened within says more
@@ -141,17 +149,19 @@ def writing(folder: Path, *, new: bool = False) -> Iterator[None]:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _hold(folder: Path, note: Path, held: contextlib.ExitStack, *, new: bool) -> bool:
+def _acquire_lock(folder: Path, note: Path, held: contextlib.ExitStack, *, new: bool) -> bool:
     """Holds the lock of an index until `held` ends; whether its folder was not there before. Who waits for a build that
     comes to nothing sees the folder taken away, and makes it anew."""
 
     def others() -> str:
-        return f"{folder} is being written by {_who(note)}: wait until that is done"
+        return f"{folder} is being written by {_lock_owner(note)}: wait until that is done"
 
     while True:
-        made = _room(folder) if new else not _newest(folder)  # where there is no index, no lock is left behind
+        made = (
+            _create_folder(folder) if new else not _newest_path(folder)
+        )  # where there is no index, no lock is left behind
         try:
-            held.enter_context(alone(folder / LOCK, others, PATIENCE))
+            held.enter_context(exclusive_lock(folder / LOCK, others, PATIENCE))
         except InputError:
             if not new or folder.is_dir():
                 raise
@@ -160,21 +170,21 @@ def _hold(folder: Path, note: Path, held: contextlib.ExitStack, *, new: bool) ->
 
 
 @contextlib.contextmanager
-def changing(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
+def change_lock(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
     """The one writer of a change.
 
     renew: reads what opens; before the change, and where somebody breaks it off once it is made.
     """
     made = False
     try:
-        with writing(folder):
+        with writer_lock(folder):
             renew()
-            before = _last(folder)
+            before = _newest_number(folder)
             try:
                 yield
                 close_dropped()  # of the generation before, whose files are gone
             finally:
-                made = _last(folder) not in (before, None)
+                made = _newest_number(folder) not in (before, None)
     except KeyboardInterrupt as stop:  # while the lock is given back, too
         if not made:
             raise
@@ -183,30 +193,33 @@ def changing(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
         raise Interrupted(done) from stop
 
 
-def _last(folder: Path) -> int | None:
+def _newest_number(folder: Path) -> int | None:
     """The newest generation by its number; None where the folder is gone."""
     with contextlib.suppress(PellucidError):
-        return max(generations(folder), default=None)
+        return max(manifest_paths(folder), default=None)
 
 
-def _room(folder: Path) -> bool:
+def _create_folder(folder: Path) -> bool:
     """Makes the folder of a new index; whether it was not there before."""
     try:
         made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         strange = [
-            path for part, ours in _OURS.items() for path in listed(folder / part) if not ours.fullmatch(path.name)
+            path
+            for part, ours in _OWN_NAMES.items()
+            for path in folder_entries(folder / part)
+            if not ours.fullmatch(path.name)
         ]
     except OSError as error:
         raise cannot_write(folder, error) from error
     if strange:
         raise InputError(f"{folder} holds {strange[0].name!r}, which is no part of an index: give a new folder's name")
     if made:
-        to_disk(folder.parent)
+        sync_to_disk(folder.parent)
     return made
 
 
-def _who(note: Path) -> str:
+def _lock_owner(note: Path) -> str:
     try:
         said = json.loads(note.read_text())
         mine = (said["pid"], said.get("process")) == (os.getpid(), _PROCESS)
@@ -234,30 +247,34 @@ def write_segment(
         rows, settings, made = write(beside)
         files = sorted(beside.iterdir())
         for path in (*files, beside):
-            to_disk(path)
+            sync_to_disk(path)
         beside.replace(place)
         for path in (place.parent, folder):
-            to_disk(path)
+            sync_to_disk(path)
         moved = [place / path.name for path in files]
         facts = {path.name: (path.stat().st_size, digest_of(path)) for path in moved}
         return Segment(name, rows, settings.kind, facts), settings, made
     except NotFoundError:
         raise  # a file of the corpus, which is nothing that could not be written
     except (OSError, sqlite3.OperationalError) as error:
-        raise _cannot(place, error) from error
+        raise _write_error(place, error) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _cannot(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:
+def _write_error(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:
     """Why a segment could not be written; where there was no room, how much there is."""
     if isinstance(error, OSError) and error.errno != errno.ENOSPC:
         return cannot_write(place, error)
-    found = cannot_write(place, error) if isinstance(error, OSError) else f"cannot write {place}: {error}{_most()}"
+    found = (
+        cannot_write(place, error)
+        if isinstance(error, OSError)
+        else f"cannot write {place}: {error}{_file_size_limit()}"
+    )
     return ResourceError(f"{found} ({shutil.disk_usage(place.parents[1]).free:,} bytes are free there)")
 
 
-def _most() -> str:
+def _file_size_limit() -> str:
     """SQLite does not say that this is the reason: the most that a file may hold, where there is such a limit."""
     with contextlib.suppress(ImportError):  # another system
         import resource
@@ -270,28 +287,28 @@ def _most() -> str:
 def commit(folder: Path, manifest: Manifest) -> None:
     """Makes a generation the newest, and then takes away what no generation names any more."""
     write_manifest(manifest, folder)
-    to_disk(folder)
-    sweep(folder, manifest)
+    sync_to_disk(folder)
+    remove_unnamed(folder, manifest)
 
 
-def sweep(folder: Path, manifest: Manifest | None) -> None:
+def remove_unnamed(folder: Path, manifest: Manifest | None) -> None:
     """Takes away what this generation does not name: older ones, and what writers that were killed have left. None, an
     index whose build was not finished, has only its `building` to keep."""
     number = 0 if manifest is None else manifest.generation
-    older = [path for generation, path in generations(folder).items() if generation < number]
+    older = [path for generation, path in manifest_paths(folder).items() if generation < number]
     for path in (*older, *folder.glob(".generation-*"), *folder.glob(f".{LOCK}.json-*")):
         with contextlib.suppress(OSError):  # it was said to be done, and is
             path.unlink(missing_ok=True)
     named = {segment.folder for segment in manifest.segments} if manifest else set()
-    for place in listed(folder / SEGMENTS):
-        if place.name not in named and _OURS[SEGMENTS].fullmatch(place.name):
+    for place in folder_entries(folder / SEGMENTS):
+        if place.name not in named and _OWN_NAMES[SEGMENTS].fullmatch(place.name):
             shutil.rmtree(place, ignore_errors=True)
 
 
-def forget(folder: Path) -> None:
+def remove_staged(folder: Path) -> None:
     """Takes away what a build had kept of its work, once it is done."""
-    for path in listed(folder / BUILDING):
-        if _OURS[BUILDING].fullmatch(path.name):
+    for path in folder_entries(folder / BUILDING):
+        if _OWN_NAMES[BUILDING].fullmatch(path.name):
             path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody else's files are in it, or it was never there
         (folder / BUILDING).rmdir()

@@ -27,44 +27,44 @@ class _Reader:
 
     path: Path
     bytes: np.ndarray
-    place: int = 0
+    offset: int = 0
 
     def fault(self, what: str) -> NoReturn:
         raise CorruptFileError(f"{self.path} is no graph that can be searched: {what}")
 
-    def plain(self, layout: str) -> tuple[Any, ...]:
-        return struct.unpack("<" + layout, self.some(struct.calcsize("<" + layout), "u1").tobytes())
+    def unpack(self, layout: str) -> tuple[Any, ...]:
+        return struct.unpack("<" + layout, self.read_array(struct.calcsize("<" + layout), "u1").tobytes())
 
-    def some(self, many: int, kind: str) -> np.ndarray:
+    def read_array(self, many: int, kind: str) -> np.ndarray:
         size = many * np.dtype(kind).itemsize
-        if size > len(self.bytes) - self.place:
+        if size > len(self.bytes) - self.offset:
             self.fault(f"it ends at byte {len(self.bytes):,}, in the middle of {many:,} numbers")
-        self.place += size
-        return self.bytes[self.place - size : self.place].view(kind)
+        self.offset += size
+        return self.bytes[self.offset - size : self.offset].view(kind)
 
-    def list(self, kind: str) -> np.ndarray:
-        return self.some(self.plain("Q")[0], kind)
+    def read_counted_array(self, kind: str) -> np.ndarray:
+        return self.read_array(self.unpack("Q")[0], kind)
 
     def header(self, kind: bytes, rows: int, dimension: int, metric: int) -> None:
-        found, width, many, _, _, trained, measure = self.plain("4siqqqBi")
+        found, width, many, _, _, trained, measure = self.unpack("4siqqqBi")
         if (found, width, many, trained, measure) != (kind, dimension, rows, 1, metric):
             self.fault(
                 f"it holds {many:,} vectors of {width:,} numbers ({found!r}), expected {rows:,} of {dimension:,}"
             )
 
 
-def check_graph(path: Path, held: np.ndarray, rows: int, dimension: int, metric: str) -> None:
+def check_graph(path: Path, data: np.ndarray, rows: int, dimension: int, metric: str) -> None:
     """Raises CorruptFileError for a file with which FAISS could read outside of what it holds.
 
-    held: the bytes of the file, UInt8[ndarray, "bytes"].
+    data: the bytes of the file, UInt8[ndarray, "bytes"].
     """
-    read = _Reader(path, held)
+    read = _Reader(path, data)
     read.header(b"IHNf", rows, dimension, _METRIC[metric])
-    read.list("<f8")
-    upto, levels, starts, neighbours = (read.list(kind) for kind in ("<i4", "<i4", "<u8", "<i4"))
-    entry, top, _, _, _ = read.plain("iiiii")
+    read.read_counted_array("<f8")
+    upto, levels, starts, neighbours = (read.read_counted_array(kind) for kind in ("<i4", "<i4", "<u8", "<i4"))
+    entry, top, _, _, _ = read.unpack("iiiii")
     read.header(_STORED[metric], rows, dimension, _METRIC[metric])
-    if len(read.list("<f4")) != rows * dimension or read.place != len(read.bytes):
+    if len(read.read_counted_array("<f4")) != rows * dimension or read.offset != len(read.bytes):
         read.fault("its vectors do not end where the file ends")
     if not 2 <= len(upto) <= _MOST_LEVELS or upto[0] != 0 or (np.diff(upto) < 0).any() or upto[-1] > 2**20:
         read.fault("its neighbours of each level are not counted upwards")

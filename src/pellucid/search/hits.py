@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from pellucid.search.entry import Entry
-from pellucid.tasks.answer import FixedDict, FixedList
+from pellucid.tasks.answer import FrozenDict, FrozenList
 
-LATE = 10
+RRF_K = 10
 """How slowly a later place counts less, in reciprocal rank fusion (Cormack et al., 2009, who take 60): with 10 a first
 place in one list outweighs a middling one in both."""
 
 
-class Hit(FixedDict):
+class Hit(FrozenDict):
     """One text that was found: `id`, `text`, `score`, `metadata`; of a passage, `start` and `end` in its text, too.
 
     similarity: of its vector and the query's; None where words alone were looked for.  words: its BM25 score; None
@@ -27,7 +27,7 @@ class Hit(FixedDict):
     def __init__(self, entry: Entry, score: float, similarity: float | None, words: float | None = None) -> None:
         place = {} if entry.first is None else {"start": entry.first, "end": entry.last}
         super().__init__(id=entry.id, score=score, text=entry.text, **place, metadata=entry.metadata)
-        self._tell(similarity=similarity, words=words)
+        self._set_facts(similarity=similarity, words=words)
 
     def scored(self, score: float) -> "Hit":
         """The same hit with another score."""
@@ -44,7 +44,7 @@ def _hit(keys: dict[str, Any], told: dict[str, Any]) -> Hit:
     return hit
 
 
-class Hits(FixedList):
+class Hits(FrozenList):
     """The answers to one query, each a `Hit`, the best first. It refuses assignment.
 
     query: what was asked; "" for a vector.
@@ -56,21 +56,21 @@ class Hits(FixedList):
 
     def __init__(self, hits: Iterable[Hit], query: str, corrected: str | None = None) -> None:
         super().__init__(hits)
-        self._tell(query=query, corrected=corrected)
+        self._set_facts(query=query, corrected=corrected)
 
     def __reduce__(self) -> Any:
         return (Hits, (list(self), self.query, self.corrected))
 
 
-def fused(similar: np.ndarray, worded: np.ndarray) -> np.ndarray:
+def reciprocal_rank_fusion(similarities: np.ndarray, bm25_scores: np.ndarray) -> np.ndarray:
     """Two orders of the same rows as one, by reciprocal rank (Cormack et al., 2009): 1 for what is first in both.
 
-    similar: Float64[ndarray, "rows"].  worded: BM25, NaN where no word fits.  Of equals the first row counts more.
+    similarities: Float64[ndarray, "rows"].  bm25_scores: BM25, NaN where no word fits.  Of equals the first row counts more.
     """
-    score = 1 / (LATE + 1 + _ranks(similar))
-    fits = np.flatnonzero(~np.isnan(worded))
-    score[fits] += 1 / (LATE + 1 + _ranks(worded[fits]))
-    return score * (LATE + 1) / 2
+    score = 1 / (RRF_K + 1 + _ranks(similarities))
+    fits = np.flatnonzero(~np.isnan(bm25_scores))
+    score[fits] += 1 / (RRF_K + 1 + _ranks(bm25_scores[fits]))
+    return score * (RRF_K + 1) / 2
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

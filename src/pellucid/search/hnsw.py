@@ -13,7 +13,7 @@ import numpy as np
 from pellucid.errors import CorruptFileError, InputError, ResourceError
 from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings
-from pellucid.text.cut import whole_characters
+from pellucid.text.cut import replace_surrogates
 
 STEP = 10_000
 """Rows that a graph takes in at a time, so that it can be told how far it is."""
@@ -42,10 +42,10 @@ def faiss() -> Any:
     return library
 
 
-def built(vectors: Any, settings: Settings, told: Callable[[int], object] | None = None) -> Any:
+def build_graph(vectors: Any, settings: Settings, on_progress: Callable[[int], object] | None = None) -> Any:
     """A graph over vectors, Float32[ndarray, "rows dimension"] or what gives such where it is sliced.
 
-    told: is told how many rows were added since it was told last.
+    on_progress: is told how many rows were added since it was told last.
     """
     library, (rows, dimension) = faiss(), vectors.shape
     measure = library.METRIC_L2 if settings.metric == "euclidean" else library.METRIC_INNER_PRODUCT
@@ -57,8 +57,8 @@ def built(vectors: Any, settings: Settings, told: Callable[[int], object] | None
     numbers.resize(0)
     for start in range(0, rows, STEP):
         graph.add(vectors[start : start + STEP])
-        if told is not None:
-            told(min(STEP, rows - start))
+        if on_progress is not None:
+            on_progress(min(STEP, rows - start))
     return graph
 
 
@@ -73,7 +73,7 @@ def _on_large_pages(first: int, size: int) -> None:
         advise(place, room, mmap.MADV_DONTNEED)
 
 
-class _Held:
+class _GraphVectors:
     """The vectors of a graph where FAISS holds them, as NumPy asks for memory; the graph lives as long as they do."""
 
     def __init__(self, graph: Any) -> None:
@@ -82,12 +82,12 @@ class _Held:
         self.__array_interface__ = {"shape": (graph.ntotal, graph.d), "typestr": "<f4", "data": at, "version": 3}
 
 
-def held(graph: Any) -> np.ndarray:
+def graph_vectors(graph: Any) -> np.ndarray:
     """The vectors of a graph, which are not copied, to be read alone: Float32[ndarray, "rows dimension"]"""
-    return np.asarray(_Held(graph))
+    return np.asarray(_GraphVectors(graph))
 
 
-def walked(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> np.ndarray:
+def search_graph(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> np.ndarray:
     """The rows that a walk finds near to each query; -1 where it found no more: Int64[ndarray, "queries k"]
 
     Where not all are alive, the walk goes over all of them, and those that are alive are chosen from the nearer half of
@@ -95,11 +95,11 @@ def walked(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef
     fills up with what lay on the way to them.
     """
     if alive is None:
-        return graph.search(queries, k, params=_effort(ef))[1]
+        return graph.search(queries, k, params=_search_parameters(ef))[1]
     found = np.full((len(queries), k), -1)
     half, step = max(ef // 2, 1), max(HELD // ef, 1)
     for start in range(0, len(queries), step):
-        met = graph.search(queries[start : start + step], half, params=_effort(ef))[1]
+        met = graph.search(queries[start : start + step], half, params=_search_parameters(ef))[1]
         fits = alive[met] & (met >= 0)
         order = np.argsort(~fits, axis=1, kind="stable")[:, :k]
         some = np.where(np.take_along_axis(fits, order, 1), np.take_along_axis(met, order, 1), -1)
@@ -108,14 +108,14 @@ def walked(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef
 
 
 @functools.lru_cache(64)
-def _effort(ef: int) -> Any:
+def _search_parameters(ef: int) -> Any:
     return faiss().SearchParametersHNSW(efSearch=ef)
 
 
 def write_graph(graph: Any, path: Path) -> None:
     """Raises ResourceError where there is no room for it; InputError for a name that is no text, which FAISS cannot
     say."""
-    if whole_characters(str(path)) != str(path):
+    if replace_surrogates(str(path)) != str(path):
         raise InputError(f"{str(path)!r} is no text, and FAISS writes nowhere else: give another name")
     try:
         faiss().write_index(graph, str(path))

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import InputError
-from pellucid.text.cut import whole_characters
-from pellucid.text.rows import bare, is_missing
+from pellucid.text.cut import replace_surrogates
+from pellucid.text.rows import base_value, is_missing
 
 
-def id_of(value: Any, there: Callable[[str], bool]) -> str:
+def id_of(value: Any, has_id: Callable[[str], bool]) -> str:
     """An id as text; 2.0, which a data frame makes of 2 in a column with gaps, is 2 unless a text that is there goes by
     "2.0"."""
-    text = str(bare(value))
-    return whole_characters(str(int(value)) if _is_whole(value) and not there(text) else text)
+    text = str(base_value(value))
+    return replace_surrogates(str(int(value)) if _is_whole(value) and not has_id(text) else text)
 
 
 def _is_whole(value: Any) -> bool:
@@ -26,7 +26,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, float | np.floating) and float(value).is_integer()
 
 
-def checked_id(value: Any, there: Callable[[str], bool], what: str) -> str:
+def checked_id(value: Any, has_id: Callable[[str], bool], what: str) -> str:
     """The same; InputError for what is neither a text nor a number, and for nothing."""
     if isinstance(value, bytes | Mapping | list | tuple | set) or (
         hasattr(value, "ndim") and not isinstance(value, np.generic)
@@ -35,6 +35,6 @@ def checked_id(value: Any, there: Callable[[str], bool], what: str) -> str:
     if is_missing(value) or value == "":
         raise InputError(f"{what} is empty")
     try:
-        return id_of(value, there)
+        return id_of(value, has_id)
     except ValueError as error:
         raise InputError(f"{what} is a number of more digits than Python writes: give it as a text") from error

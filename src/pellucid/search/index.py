@@ -9,28 +9,28 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pellucid.checkpoints.loaded import Loaded, stands
-from pellucid.checkpoints.model_or_name import held
-from pellucid.config.checks import listed, plain_number, truth
-from pellucid.errors import Argument, InputError, counted, several
+from pellucid.checkpoints.loaded import Loaded, storage_versions
+from pellucid.checkpoints.model_or_name import resolve_model
+from pellucid.config.checks import check_bool, plain_number, require_list
+from pellucid.errors import Argument, InputError, counted, join_names
 from pellucid.files import path_of
-from pellucid.search.change import Building, added, compacted, created, removed
-from pellucid.search.conditions import conditions
-from pellucid.search.copying import copy
+from pellucid.search.change import BuildOptions, add_texts, compact_generation, create_generation, delete_texts
+from pellucid.search.conditions import parse_conditions
+from pellucid.search.copying import copy_generation
 from pellucid.search.corpus import Corpus
-from pellucid.search.curve import Curve, measured
-from pellucid.search.encoder import check, encoded, reopened
-from pellucid.search.evaluate import Evaluation, evaluated
-from pellucid.search.generations import changing, newest, writing
+from pellucid.search.curve import Curve, measure_curve
+from pellucid.search.encoder import check_encoder, embed_texts, load_encoder
+from pellucid.search.evaluate import Evaluation, evaluate_search
+from pellucid.search.generations import change_lock, newest_manifest, writer_lock
 from pellucid.search.manifest import Manifest, Settings
-from pellucid.search.opened import Generation, Segments, newest_opened
-from pellucid.search.queries import gathered, is_single, understood
-from pellucid.search.retrieval import Asked, seek
-from pellucid.search.temporary import goes_with, place
-from pellucid.search.vectors import prepared
-from pellucid.search.verify import verified
+from pellucid.search.opened import Generation, Segments, open_newest
+from pellucid.search.queries import as_query_list, is_single, prepare_queries
+from pellucid.search.retrieval import SearchRequest, search_queries
+from pellucid.search.temporary import build_folder, remove_with
+from pellucid.search.vectors import prepare_vectors
+from pellucid.search.verify import verify_vectors
 from pellucid.search.why import Match, match
-from pellucid.trace.edit import present
+from pellucid.trace.edit import with_active_edits
 
 Where = Mapping[str, Any] | str | list[str] | None
 
@@ -45,9 +45,9 @@ class Index:
     It is a folder of generations (`search/generations.py`): a change makes a new one; who reads the old one keeps it.
     """
 
-    def __init__(self, now: Generation, loaded: Loaded | None) -> None:
+    def __init__(self, generation: Generation, loaded: Loaded | None) -> None:
         """See `build` and `open`."""
-        self._now, self._loaded, self._checked = now, loaded, loaded and stands(loaded.module)
+        self._generation, self._loaded, self._checked = generation, loaded, loaded and storage_versions(loaded.module)
 
     # -- make and open ------------------------------------------------------------------------------------------------
 
@@ -92,13 +92,13 @@ class Index:
         A build that was broken off goes on where it was, when it is asked for again.
         """
         asked = Settings(metric, kind, *map(plain_number, (M, efConstruction, efSearch)))
-        how = Building(plain_number(passage_tokens), prompt, dtype, on_duplicate, progress)
-        loaded = None if model is None else held(model, head=None)
+        how = BuildOptions(plain_number(passage_tokens), prompt, dtype, on_duplicate, progress)
+        loaded = None if model is None else resolve_model(model, head=None)
         corpus = Corpus(source, column, id_column, encoding, skip_bad)
-        with place(out) as folder, writing(folder, new=True):
-            index = cls(created(folder, loaded, corpus, asked, how), loaded)
+        with build_folder(out) as folder, writer_lock(folder, new=True):
+            index = cls(create_generation(folder, loaded, corpus, asked, how), loaded)
         if out is None:
-            goes_with(index, folder)
+            remove_with(index, folder)
         return index
 
     @classmethod
@@ -108,10 +108,10 @@ class Index:
         model: who reads the queries; by default the one that made the vectors, by its name, loaded when it is needed.
         Raises InputError for another model, CorruptFileError where a file was changed since it was written.
         """
-        now = newest_opened(path_of(folder).absolute())
-        loaded = None if model is None else held(model, head=None)
+        now = open_newest(path_of(folder).absolute())
+        loaded = None if model is None else resolve_model(model, head=None)
         if loaded is not None:
-            check(now.manifest.encoder, loaded)
+            check_encoder(now.manifest.encoder, loaded)
         return cls(now, loaded)
 
     # -- ask ----------------------------------------------------------------------------------------------------------
@@ -136,16 +136,16 @@ class Index:
         rerank: a model, or its name, that orders the best 50 anew: one with a sequence-classification head of one label
             reads query and text together, any other compares their vectors.
         """
-        asked = Asked(plain_number(k), mode, tuple(conditions(where)), rerank)
-        if isinstance(query := gathered(query), list) and not query:
+        asked = SearchRequest(plain_number(k), mode, tuple(parse_conditions(where)), rerank)
+        if isinstance(query := as_query_list(query), list) and not query:
             return []
-        now = self._now  # another thread may change it meanwhile
-        found = seek(now, self.encode, understood(query, now.manifest), asked)
+        now = self._generation  # another thread may change it meanwhile
+        found = search_queries(now, self.encode, prepare_queries(query, now.manifest), asked)
         return found[0] if is_single(query) else found
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """The vectors of queries, as they are compared: Float32[ndarray, "texts dimension"]"""
-        return prepared(encoded(self.loaded, texts), self.manifest.settings.metric, "queries")
+        return prepare_vectors(embed_texts(self.loaded, texts), self.manifest.settings.metric, "queries")
 
     def why(self, query: str, hit: Mapping[str, Any]) -> Match:
         """Which words of a query matched which words of a text that was found."""
@@ -172,7 +172,9 @@ class Index:
         unlisted: what becomes of a query none of whose right answers is in the index, "error" or "skip".
         where, mode, rerank: as for `search`.
         """
-        return evaluated(self, queries, answers, k, by, unlisted, {"where": where, "mode": mode, "rerank": rerank})
+        return evaluate_search(
+            self, queries, answers, k, by, unlisted, {"where": where, "mode": mode, "rerank": rerank}
+        )
 
     def curve(
         self,
@@ -186,11 +188,11 @@ class Index:
         queries: texts or vectors, which should be others than those of the index, since a vertex is found more easily
             than what lies between; by default 200 of its own rows.
         """
-        return measured(self, None if queries is None else self._vectors(queries), plain_number(k), efSearch)
+        return measure_curve(self, None if queries is None else self._vectors(queries), plain_number(k), efSearch)
 
     def _vectors(self, queries: Any) -> np.ndarray:
         """Several queries as vectors: Float32[ndarray, "queries dimension"]"""
-        asked = understood(gathered(queries), self.manifest)
+        asked = prepare_queries(as_query_list(queries), self.manifest)
         return asked if isinstance(asked, np.ndarray) else self.encode(asked)
 
     # -- change -------------------------------------------------------------------------------------------------------
@@ -201,10 +203,10 @@ class Index:
         source, read: as for `build`; `column` and `id_column` are by default those of the build.
         update: texts take the place of those with the same id; else a known id is an error.
         """
-        truth("update", update)
-        with changing(self.folder, self._renew):
+        check_bool("update", update)
+        with change_lock(self.folder, self._reload):
             before = len(self)
-            self._now = added(self._now, self.loaded, source, update, read, progress)
+            self._generation = add_texts(self._generation, self.loaded, source, update, read, progress)
             return len(self) - before
 
     def update(self, source: Any, **read: Any) -> int:
@@ -218,28 +220,30 @@ class Index:
         """
         if (ids is None) == (where is None):
             raise InputError("say what to delete: ids, or ", Argument("where"), ", and not both")
-        wanted = None if ids is None else [ids] if isinstance(ids, str) else listed("ids", ids, "a text or several")
-        chosen = conditions(where)
+        wanted = (
+            None if ids is None else [ids] if isinstance(ids, str) else require_list("ids", ids, "a text or several")
+        )
+        chosen = parse_conditions(where)
         if wanted is None and not chosen:
             raise InputError(Argument("where"), " holds no condition: say which rows to delete")
-        with changing(self.folder, self._renew):
+        with change_lock(self.folder, self._reload):
             before = len(self)
-            self._now = removed(self._now, wanted, chosen)
+            self._generation = delete_texts(self._generation, wanted, chosen)
             return before - len(self)
 
     def compact(self, *, progress: bool | None = None) -> None:
         """Writes all rows anew, as one segment, without deleted ones."""
-        with changing(self.folder, self._renew):
-            self._now = compacted(self._now, progress)
+        with change_lock(self.folder, self._reload):
+            self._generation = compact_generation(self._generation, progress)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Copies this index to a folder of its own, which must not exist yet."""
-        return copy(self.folder, self.manifest, path_of(folder).absolute())
+        return copy_generation(self.folder, self.manifest, path_of(folder).absolute())
 
     def verify(self, sample: int = 256) -> int:
         """Makes some vectors again and compares them with those that are kept; how many. Every file was compared with
         its digest when the index was opened. Raises CheckpointMismatchError where a vector differs."""
-        return verified(self.loaded, self._now, sample)
+        return verify_vectors(self.loaded, self._generation, sample)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -247,27 +251,27 @@ class Index:
     def loaded(self) -> Loaded:
         """The model that reads queries, edited where a block edits it. InputError where its numbers were changed."""
         if self._loaded is None:
-            self._loaded = reopened(self.manifest.encoder)  # which was checked by it
-            self._checked = stands(self._loaded.module)
-        if (now := stands(self._loaded.module)) != self._checked:
-            check(self.manifest.encoder, self._loaded)
+            self._loaded = load_encoder(self.manifest.encoder)  # which was checked by it
+            self._checked = storage_versions(self._loaded.module)
+        if (now := storage_versions(self._loaded.module)) != self._checked:
+            check_encoder(self.manifest.encoder, self._loaded)
             self._checked = now
-        return present(self._loaded)
+        return with_active_edits(self._loaded)
 
     @property
     def folder(self) -> Path:
         """Where it lies."""
-        return self._now.folder
+        return self._generation.folder
 
     @property
     def manifest(self) -> Manifest:
         """What the generation that is searched says of itself."""
-        return self._now.manifest
+        return self._generation.manifest
 
     @property
     def segments(self) -> Segments:
         """What is searched."""
-        return self._now.segments
+        return self._generation.segments
 
     def info(self) -> dict[str, Any]:
         """What this index says of itself."""
@@ -279,18 +283,18 @@ class Index:
         return self.manifest.rows
 
     def __repr__(self) -> str:
-        kinds = several(dict.fromkeys(segment.kind for segment in self.manifest.segments))
+        kinds = join_names(dict.fromkeys(segment.kind for segment in self.manifest.segments))
         said = f"{counted(len(self), 'row')}, {kinds or 'empty'}, {self.manifest.settings.metric}"
         return f"Index({str(self.folder)!r}, {said}, by {self.manifest.encoder.name})"
 
-    def _renew(self) -> None:
+    def _reload(self) -> None:
         """Reads what another writer has changed meanwhile."""
-        manifest = newest(self.folder)
+        manifest = newest_manifest(self.folder)
         if manifest != self.manifest:
             if (manifest.encoder, manifest.settings.metric) != (self.manifest.encoder, self.manifest.settings.metric):
                 by = f"{manifest.encoder.name}, for {manifest.settings.metric!r}"
                 raise InputError(f"{self.folder} was built anew by {by} meanwhile: open it again")
-            self._now = self._now.to(manifest)
+            self._generation = self._generation.with_manifest(manifest)
 
     def __reduce__(self) -> Any:
         """Opened anew where it is unpickled; a model that came from no files travels with it."""

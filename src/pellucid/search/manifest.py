@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.config.checks import choice, count
-from pellucid.config.plain import rebuilt
+from pellucid.config.checks import check_choice, check_count
+from pellucid.config.plain import from_json_value
 from pellucid.errors import CorruptFileError
-from pellucid.files import write_whole
+from pellucid.files import write_atomically
 from pellucid.lazy import cached_property
-from pellucid.sealed import damaged, sealed, unsealed
+from pellucid.sealed import damaged_error, read_sealed, seal
 
 ENTRIES, VECTORS, GRAPH = "entries.sqlite", "vectors.f32", "vectors.faiss"
 
@@ -76,11 +76,11 @@ class Settings:
 
     def check(self) -> None:
         """Raises InputError for a setting that FAISS could not work with."""
-        choice("metric", self.metric, METRICS)
-        choice("kind", self.kind, (*KINDS, "auto"))
-        count("M", self.M, MOST_NEIGHBOURS, least=2)
-        count("efConstruction", self.efConstruction, MOST_CANDIDATES)
-        count("efSearch", self.efSearch, MOST_CANDIDATES)
+        check_choice("metric", self.metric, METRICS)
+        check_choice("kind", self.kind, (*KINDS, "auto"))
+        check_count("M", self.M, MOST_NEIGHBOURS, least=2)
+        check_count("efConstruction", self.efConstruction, MOST_CANDIDATES)
+        check_count("efSearch", self.efSearch, MOST_CANDIDATES)
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ class Segment:
     dead: str = ""
 
     @property
-    def numbers(self) -> str:
+    def vectors_file(self) -> str:
         """The name of the file with its vectors."""
         return GRAPH if self.kind == "hnsw" else VECTORS
 
     @property
     def digest(self) -> str:
         """Of the file with its vectors."""
-        return self.files[self.numbers][1]
+        return self.files[self.vectors_file][1]
 
     @cached_property
     def alive(self) -> int:
@@ -163,18 +163,18 @@ def file_of(generation: int) -> str:
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
     """Makes a generation the newest: from here on it is what opens."""
-    content = sealed(asdict(manifest))
-    write_whole(folder / file_of(manifest.generation), lambda file: file.write(content))
+    content = seal(asdict(manifest))
+    write_atomically(folder / file_of(manifest.generation), lambda file: file.write(content))
 
 
 def read_manifest(path: Path) -> Manifest:
     """Raises CorruptFileError for a file that was changed, and InputError for one from a later version."""
-    body = unsealed(path, FORMAT, MOST_BYTES, AGAIN)
+    body = read_sealed(path, FORMAT, MOST_BYTES, AGAIN)
     try:
-        manifest = rebuilt(body, Manifest)
+        manifest = from_json_value(body, Manifest)
         _check(manifest, path)
     except ValueError as error:
-        raise damaged(path, error, AGAIN) from error
+        raise damaged_error(path, error, AGAIN) from error
     return manifest
 
 
@@ -183,13 +183,13 @@ def _check(manifest: Manifest, path: Path) -> None:
     if path.name != file_of(manifest.generation):
         raise ValueError(f"it is generation {manifest.generation!r}")
     encoder = manifest.encoder
-    count("dimension", encoder.dimension, MOST_NUMBERS)
+    check_count("dimension", encoder.dimension, MOST_NUMBERS)
     if encoder.bits not in (None, 0, 4, 8):
         raise ValueError(f"its encoder has {encoder.bits!r} bits")
     if encoder.max_length is not None:
-        count("max_length", encoder.max_length)
+        check_count("max_length", encoder.max_length)
     manifest.settings.check()
-    count("numbered", manifest.numbered, 2**62, least=0)
+    check_count("numbered", manifest.numbered, 2**62, least=0)
     if manifest.format != FORMAT:
         raise ValueError("its format is unknown")
     folders = [segment.folder for segment in manifest.segments]
@@ -200,11 +200,11 @@ def _check(manifest: Manifest, path: Path) -> None:
 
 
 def _check_segment(segment: Segment) -> None:
-    choice("kind", segment.kind, KINDS)
+    check_choice("kind", segment.kind, KINDS)
     if not _FOLDER.fullmatch(segment.folder):
         raise ValueError(f"it names the segment {segment.folder!r}")
-    if set(segment.files) != {ENTRIES, segment.numbers}:
+    if set(segment.files) != {ENTRIES, segment.vectors_file}:
         raise ValueError(f"it names the files {sorted(segment.files)} of a {segment.kind} segment")
     if not all(size >= 0 and _DIGEST.fullmatch(one) for size, one in segment.files.values()):
         raise ValueError(f"it names no digests for the files of {segment.folder}")
-    count("rows", segment.rows, segment.files[ENTRIES][0])  # every row takes bytes
+    check_count("rows", segment.rows, segment.files[ENTRIES][0])  # every row takes bytes

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from pellucid.errors import InputError
-from pellucid.text.cut import whole_characters
-from pellucid.text.rows import bare, is_missing
+from pellucid.text.cut import replace_surrogates
+from pellucid.text.rows import base_value, is_missing
 
 MOST_DIGITS = 4_300
 """Of a whole number that Python reads."""
@@ -18,31 +18,31 @@ MOST_DIGITS = 4_300
 _FAULTS = (TypeError, ValueError, RecursionError)
 
 
-def packed(id_: str, metadata: dict[str, Any]) -> str:
+def metadata_json(id_: str, metadata: dict[str, Any]) -> str:
     """Metadata as JSON: what is missing is null, dates and paths are texts. Raises InputError, which names the column,
     for what JSON does not know, what is infinite among it."""
     try:
-        return _written(metadata)
+        return _to_json(metadata)
     except _FAULTS as error:
         name = next((name for name, value in metadata.items() if not _writes(value)), "all")
         why = "it is too deep" if isinstance(error, RecursionError) else error
         raise InputError(f"{str(name)!r} of {id_!r} cannot be written as JSON: {why}") from error
 
 
-def _written(value: Any) -> str:
-    return whole_characters(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=plain))
+def _to_json(value: Any) -> str:
+    return replace_surrogates(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=to_json_value))
 
 
 def _writes(value: Any) -> bool:
     try:
-        return bool(_written(value))
+        return bool(_to_json(value))
     except _FAULTS:
         return False
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {whole_characters(str(bare(name))): _finite(one) for name, one in value.items()}
+        return {replace_surrogates(str(base_value(name))): _finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     if isinstance(value, float) and math.isinf(value):
@@ -50,7 +50,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Numbers of NumPy and exact ones, dates, paths and UUIDs, as JSON knows them. Raises TypeError for others."""
     if is_missing(value):
         return None

@@ -14,11 +14,11 @@ import numpy as np
 from pellucid.errors import CorruptFileError, PellucidError, ResourceError
 from pellucid.files import cannot_read
 from pellucid.lazy import cached_property
-from pellucid.search.bm25 import Counts, counts
+from pellucid.search.bm25 import CorpusStatistics, corpus_statistics
 from pellucid.search.conditions import Condition
 from pellucid.search.entries import Entries
 from pellucid.search.entry import Entry
-from pellucid.search.generations import check, newest
+from pellucid.search.generations import checked_path, newest_manifest
 from pellucid.search.manifest import ENTRIES, Manifest, Segment
 from pellucid.search.vectors import Vectors, read_graph, read_vectors
 from pellucid.search.words import Vocabulary
@@ -31,55 +31,55 @@ KEPT = 16
 
 
 @dataclass
-class Opened:
+class OpenSegment:
     """One segment.
 
-    dead: Bool[ndarray, "rows"], the rows that were deleted.
+    deleted: Bool[ndarray, "rows"], the rows that were deleted.
     """
 
     segment: Segment
     entries: Entries
     vectors: Vectors
-    dead: np.ndarray
-    _found: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
+    deleted: np.ndarray
+    _condition_masks: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
-    def alive(self, conditions: Sequence[Condition]) -> np.ndarray | None:
+    def searchable_mask(self, conditions: Sequence[Condition]) -> np.ndarray | None:
         """The rows that may be found: Bool[ndarray, "rows"], or None for all; those of the last conditions are kept."""
         if not conditions:
-            return self._living
+            return self._undeleted_mask
         asked = repr(conditions)  # in letters, since True equals 1
-        if (found := self._found.pop(asked, None)) is None:
-            found = self.entries.fitting(conditions) & ~self.dead
+        if (found := self._condition_masks.pop(asked, None)) is None:
+            found = self.entries.condition_mask(conditions) & ~self.deleted
             found.flags.writeable = False
-        for oldest in list(self._found)[: 1 - KEPT]:
-            self._found.pop(oldest, None)
-        self._found[asked] = found
+        for oldest in list(self._condition_masks)[: 1 - KEPT]:
+            self._condition_masks.pop(oldest, None)
+        self._condition_masks[asked] = found
         return found
 
     @cached_property
-    def _living(self) -> np.ndarray | None:
+    def _undeleted_mask(self) -> np.ndarray | None:
         """The rows that were not deleted; None for all."""
-        if not self.dead.any():
+        if not self.deleted.any():
             return None
-        living = ~self.dead
+        living = ~self.deleted
         living.flags.writeable = False
         return living
 
-    def having(self, ids: Iterable[str]) -> list[int]:
+    def rows_with_ids(self, ids: Iterable[str]) -> list[int]:
         """The rows with one of these ids that were not deleted."""
-        return [row for row in self.entries.having(ids) if not self.dead[row]]
+        return [row for row in self.entries.rows_with_ids(ids) if not self.deleted[row]]
 
-    def living(self) -> Iterator[Entry]:
+    def live_entries(self) -> Iterator[Entry]:
         """The entries that were not deleted, in order."""
-        return (entry for entry, dead in zip(self.entries.all(), self.dead) if not dead)
+        return (entry for entry, dead in zip(self.entries.all(), self.deleted) if not dead)
 
     @cached_property
-    def by_hash(self) -> dict[bytes, int]:
+    def row_by_hash(self) -> dict[bytes, int]:
         """The number of a row by the hash of its text."""
         return {one: i for i, one in enumerate(self.entries.hashes())}
 
 
-class Segments(list[Opened]):
+class Segments(list[OpenSegment]):
     """The segments of a generation. The place of a row is its number, counted through all of them."""
 
     @cached_property
@@ -89,36 +89,36 @@ class Segments(list[Opened]):
 
     def has_id(self, id_: str) -> bool:
         """Whether a text that was not deleted goes by an id."""
-        return any(one.having([id_]) for one in self)
+        return any(one.rows_with_ids([id_]) for one in self)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Every word, and in how many rows of all segments it stands."""
         rows: Counter[str] = Counter()
         for one in self:
-            rows.update(one.entries.vocabulary())
-        return Vocabulary(rows, sum(int(one.dead.sum()) for one in self), partial(_lives, tuple(self)))
+            rows.update(one.entries.document_frequencies())
+        return Vocabulary(rows, sum(int(one.deleted.sum()) for one in self), partial(_is_live, tuple(self)))
 
     @cached_property
-    def counts(self) -> Counts:
+    def corpus_statistics(self) -> CorpusStatistics:
         """What BM25 must know of all rows together."""
-        return counts(one.entries for one in self)
+        return corpus_statistics(one.entries for one in self)
 
-    def divided(self, places: np.ndarray) -> Iterator[tuple[Any, np.ndarray, Opened]]:
+    def by_segment(self, global_rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, OpenSegment]]:
         """Places by their segment: which of them stand there, and their rows in it."""
         if len(self) == 1:
-            yield slice(None), places, self[0]
+            yield slice(None), global_rows, self[0]
             return
-        owner = np.searchsorted(self.starts, places, "right") - 1
+        owner = np.searchsorted(self.starts, global_rows, "right") - 1
         for number, one in enumerate(self):
             chosen = np.flatnonzero(owner == number)
             if len(chosen):
-                yield chosen, places[chosen] - self.starts[number], one
+                yield chosen, global_rows[chosen] - self.starts[number], one
 
 
-def _lives(segments: tuple[Opened, ...], word: str) -> bool:
+def _is_live(segments: tuple[OpenSegment, ...], word: str) -> bool:
     """Whether a word stands in a row that was not deleted."""
-    return any(not one.dead[one.entries.standing(word)].all() for one in segments)
+    return any(not one.deleted[one.entries.rows_with_word(word)].all() for one in segments)
 
 
 @dataclass(frozen=True)
@@ -132,40 +132,47 @@ class Generation:
     manifest: Manifest
     segments: Segments
 
-    def to(self, manifest: Manifest) -> "Generation":
+    def with_manifest(self, manifest: Manifest) -> "Generation":
         """Another generation of the same index; vectors that this one holds are not read again."""
-        return opened(self.folder, manifest, {one.segment.digest: one.vectors for one in self.segments})
+        return open_generation(self.folder, manifest, {one.segment.digest: one.vectors for one in self.segments})
 
 
-def newest_opened(folder: Path) -> Generation:
+def open_newest(folder: Path) -> Generation:
     """The generation that opens. Where a writer takes files away meanwhile, a newer one is there; where
     the folder is a link that was led to another index, that one's."""
     while True:
-        manifest = newest(folder)
+        manifest = newest_manifest(folder)
         try:
-            return opened(folder, manifest)
+            return open_generation(folder, manifest)
         except (PellucidError, OSError):
-            if newest(folder) == manifest:
+            if newest_manifest(folder) == manifest:
                 raise
 
 
-def opened(folder: Path, manifest: Manifest, held: Mapping[str, Vectors | None] = MappingProxyType({})) -> Generation:
+def open_generation(
+    folder: Path, manifest: Manifest, loaded: Mapping[str, Vectors | None] = MappingProxyType({})
+) -> Generation:
     """A generation with every segment. Raises CorruptFileError for a file that was changed.
 
-    held: vectors that this process has already, by the digest of the file that they stand in: they are not read again.
+    loaded: vectors that this process has already, by the digest of the file that they stand in: they are not read again.
     """
 
-    def one(segment: Segment) -> Opened:
-        entries = Entries(check(folder, segment, ENTRIES), segment.rows)
-        return Opened(segment, entries, held.get(segment.digest) or _read(folder, manifest, segment), segment.deleted)
+    def one(segment: Segment) -> OpenSegment:
+        entries = Entries(checked_path(folder, segment, ENTRIES), segment.rows)
+        return OpenSegment(
+            segment,
+            entries,
+            loaded.get(segment.digest) or _read_segment_vectors(folder, manifest, segment),
+            segment.deleted,
+        )
 
     return Generation(folder, manifest, Segments(map(one, manifest.segments)))
 
 
-def _read(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
+def _read_segment_vectors(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
     """The vectors of a segment from its file."""
     read = read_graph if segment.kind == "hnsw" else read_vectors
-    path = check(folder, segment, segment.numbers)
+    path = checked_path(folder, segment, segment.vectors_file)
     try:
         vectors = read(path, segment.rows, manifest.encoder.dimension, manifest.settings.metric)
     except (MemoryError, OSError) as error:

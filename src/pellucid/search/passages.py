@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from pellucid.search.entry import Entry
-from pellucid.search.words import LONGEST, split, terms
-from pellucid.text.cut import whole_characters
-from pellucid.text.unspaced import unspaced
+from pellucid.search.words import LONGEST, split_words, terms
+from pellucid.text.cut import replace_surrogates
+from pellucid.text.unspaced import is_unspaced
 
 
 def with_terms(rows: Iterable[Entry]) -> Iterator[tuple[Entry, list[str]]]:
@@ -17,26 +17,26 @@ def with_terms(rows: Iterable[Entry]) -> Iterator[tuple[Entry, list[str]]]:
     for passages, group in itertools.groupby(rows, key=lambda row: row.first is not None):
         if passages:
             for parts in _by_text(group):
-                text, places = _together(parts)
+                text, places = _rejoin(parts)
                 yield from ((part, terms_between(text, *place)) for part, place in zip(parts, places))
         else:
-            yield from ((row, terms(whole_characters(row.text))) for row in group)
+            yield from ((row, terms(replace_surrogates(row.text))) for row in group)
 
 
 def terms_between(text: str, first: int, last: int) -> list[str]:
     """The terms of what begins in a stretch of a text: a word that its end divides is taken whole, one that its start
     divides is not its own; in scripts without spaces the letters on both sides of its end are a pair, too."""
     start = first
-    if _kinds(_beside(text, first)) == {"word"}:
-        while start < last and _kind(text[start]) in ("word", "nothing"):
+    if _kinds(_neighbours(text, first)) == {"word"}:
+        while start < last and _character_kind(text[start]) in ("word", "nothing"):
             start += 1
-    beside, end = _beside(text, last), last
+    beside, end = _neighbours(text, last), last
     if start < last and _kinds(beside) == {"word"}:
-        while end < min(len(text), last + LONGEST) and _kind(text[end]) in ("word", "nothing"):
+        while end < min(len(text), last + LONGEST) and _character_kind(text[end]) in ("word", "nothing"):
             end += 1
     across = []
     if first < last and _kinds(beside) == {"alone"}:
-        left, right = map(split, beside)  # a sign may stand for several letters
+        left, right = map(split_words, beside)  # a sign may stand for several letters
         across.append(left[-1][-1] + right[0][0])
     return terms(text[start:end]) + across
 
@@ -53,14 +53,14 @@ def _by_text(passages: Iterable[Entry]) -> Iterator[list[Entry]]:
         yield parts
 
 
-def _together(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
+def _rejoin(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
     """A text out of its passages, which may overlap, with one space for what stands in none; and where each begins and
     ends in it."""
     pieces: list[str] = []
     places: list[tuple[int, int]] = []
     size = end = 0
     for part in parts:
-        first, text = part.first or 0, whole_characters(part.text)
+        first, text = part.first or 0, replace_surrogates(part.text)
         if first > end:
             pieces.append(" ")
             size, end = size + 1, first
@@ -72,18 +72,18 @@ def _together(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
 
 
 @functools.lru_cache(4096)
-def _kind(letter: str) -> Literal["word", "alone", "nothing", "space"]:
+def _character_kind(letter: str) -> Literal["word", "alone", "nothing", "space"]:
     """What a character is to `split`: of a word, a word by itself, a joiner or an accent, or between words."""
-    if found := split(letter):
-        return "alone" if unspaced(found[-1]) else "word"
-    return "nothing" if len(split(f"x{letter}x")) == 1 else "space"
+    if found := split_words(letter):
+        return "alone" if is_unspaced(found[-1]) else "word"
+    return "nothing" if len(split_words(f"x{letter}x")) == 1 else "space"
 
 
 def _kinds(letters: str) -> set[str]:
-    return set(map(_kind, letters))
+    return set(map(_character_kind, letters))
 
 
-def _beside(text: str, place: int) -> str:
+def _neighbours(text: str, place: int) -> str:
     """The letters before and behind a place, past accents and joiners; " " where there is none."""
     sides = text[max(place - LONGEST, 0) : place][::-1], text[place : place + LONGEST]
-    return "".join(next((letter for letter in side if _kind(letter) != "nothing"), " ") for side in sides)
+    return "".join(next((letter for letter in side if _character_kind(letter) != "nothing"), " ") for side in sides)

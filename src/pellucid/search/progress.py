@@ -3,25 +3,25 @@
 import os
 from collections.abc import Sized
 
-from pellucid.config.checks import is_several
+from pellucid.config.checks import is_list_like
 from pellucid.errors import InputError
 from pellucid.files import path_of
 from pellucid.search.corpus import Corpus
-from pellucid.text.rows import OBJECTS, TABLES
+from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES
 
 
-def expected(corpus: Corpus) -> int | None:
+def estimated_rows(corpus: Corpus) -> int | None:
     """About how many rows a corpus has, where that is known without reading it: a table has at most one in each line.
     None where nobody knows; long texts become several rows, and the bar then goes beyond it."""
     source = corpus.source
     if not isinstance(source, str | os.PathLike):
-        return len(source) if isinstance(source, Sized) and is_several(source) else None
+        return len(source) if isinstance(source, Sized) and is_list_like(source) else None
     try:
         path = path_of(source)
-        if path.suffix.lower() not in (*TABLES, *OBJECTS) or not path.is_file():
+        if path.suffix.lower() not in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES) or not path.is_file():
             return None
         with path.open("rb") as file:
             ends = sum(part.count(b"\n") for part in iter(lambda: file.read(2**20), b""))
     except (OSError, RuntimeError, InputError):  # whoever reads it says what is wrong
         return None
-    return max(ends - (path.suffix.lower() in TABLES), 1)
+    return max(ends - (path.suffix.lower() in TABLE_SUFFIXES), 1)

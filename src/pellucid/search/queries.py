@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pellucid.config.checks import is_several, unwrapped
+from pellucid.config.checks import is_list_like, unwrap_arrow
 from pellucid.errors import InputError, Item
 from pellucid.search.manifest import Manifest
-from pellucid.search.vectors import prepared
+from pellucid.search.vectors import prepare_vectors
 from pellucid.text.cut import clean_text
 
 
-def gathered(query: Any) -> Any:
+def as_query_list(query: Any) -> Any:
     """Several queries, or the numbers of one vector, as a list, whatever holds them; arrays of numbers as they are."""
     numbers = isinstance(query, Tensor) or (isinstance(query, np.ndarray) and query.dtype.kind in "fiub")
-    return list(unwrapped(query)) if is_several(query) and not numbers else query
+    return list(unwrap_arrow(query)) if is_list_like(query) and not numbers else query
 
 
 def is_single(query: Any) -> bool:
@@ -26,7 +26,7 @@ def is_single(query: Any) -> bool:
     return isinstance(query, str) or np.ndim(query) == 1
 
 
-def understood(query: Any, manifest: Manifest) -> list[str] | np.ndarray:
+def prepare_queries(query: Any, manifest: Manifest) -> list[str] | np.ndarray:
     """Queries that were gathered as texts, or as vectors, Float32[ndarray, "queries dimension"].
 
     Raises InputError for a text that is empty or none, and for vectors that an index of this kind cannot compare.
@@ -43,7 +43,7 @@ def understood(query: Any, manifest: Manifest) -> list[str] | np.ndarray:
         raise InputError(f"a query is a text or a vector, and this is neither: {str(error)[:120]}") from error
     if vectors.dtype.kind not in "fiub" or not vectors.ndim:
         raise InputError(f"a query is a text or a vector, and this is neither: {type(query).__name__}")
-    vectors = prepared(vectors[None] if is_single(query) else vectors, manifest.settings.metric, "queries")
+    vectors = prepare_vectors(vectors[None] if is_single(query) else vectors, manifest.settings.metric, "queries")
     if vectors.shape[1] != manifest.encoder.dimension:
         raise InputError(f"queries have {vectors.shape[1]} numbers, expected {manifest.encoder.dimension}")
     return vectors

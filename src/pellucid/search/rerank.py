@@ -4,26 +4,26 @@ the vectors of another than the index has; see `TextRanking`."""
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.model_or_name import held
+from pellucid.checkpoints.model_or_name import resolve_model
 from pellucid.search.hits import Hit
 from pellucid.tasks.task import Work
 from pellucid.tasks.text_ranking import TextRanking
 
 
-def reranked(loaded: Loaded, query: str, hits: list[Hit]) -> list[Hit]:
+def rerank_hits(loaded: Loaded, query: str, hits: list[Hit]) -> list[Hit]:
     """The same hits, the best first by what the model says of each, which is their new score."""
     if not hits:
         return hits
     question = TextRanking(long="windows")
-    item = question.item({"query": query, "documents": [hit["text"] for hit in hits]}, 0)
-    (order,) = question.solve(work := Work(loaded), [item], 0)
-    question.tell(work)
+    item = question.check_item({"query": query, "documents": [hit["text"] for hit in hits]}, 0)
+    (order,) = question.answer_items(work := Work(loaded), [item], 0)
+    question.warn_about_items(work)
     answers: list[Any] = list(order)
     return [hits[one["corpus_id"]].scored(one["score"]) for one in answers]
 
 
-def reader(model: Any) -> Loaded:
+def load_reranker(model: Any) -> Loaded:
     """The model that somebody gave, or named. Raises InputError for one that cannot rank."""
-    loaded = held(model, "rerank")
+    loaded = resolve_model(model, "rerank")
     TextRanking.check(loaded)
     return loaded

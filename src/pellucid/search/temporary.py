@@ -7,17 +7,17 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from pellucid.errors import Argument, Blank, Interrupted
-from pellucid.files import path_of, temporary
+from pellucid.errors import Argument, Interrupted, Placeholder
+from pellucid.files import make_temporary_folder, path_of
 
 
 @contextlib.contextmanager
-def place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
+def build_folder(out: str | os.PathLike[str] | None) -> Iterator[Path]:
     """The folder to build in: the one that was given, or a temporary one, which is gone again where building fails."""
     if out is not None:
         yield path_of(out).absolute()
         return
-    folder = temporary("pellucid-index-", ", or pass ", Argument("out", Blank("FOLDER")))
+    folder = make_temporary_folder("pellucid-index-", ", or pass ", Argument("out", Placeholder("FOLDER")))
     try:
         yield folder
     except BaseException as error:
@@ -28,12 +28,12 @@ def place(out: str | os.PathLike[str] | None) -> Iterator[Path]:
         raise
 
 
-def goes_with(index: object, folder: Path) -> None:
+def remove_with(index: object, folder: Path) -> None:
     """Takes a temporary folder away when its index is, and when the program ends."""
-    weakref.finalize(index, _vanish, folder, os.getpid())
+    weakref.finalize(index, _remove_folder, folder, os.getpid())
 
 
-def _vanish(folder: Path, process: int) -> None:
+def _remove_folder(folder: Path, process: int) -> None:
     """A fork of the process that made the folder leaves it alone."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)

@@ -28,12 +28,12 @@ WALKED = 30
 """How many rows are compared one by one in the time that a walk takes for one candidate, as measured."""
 
 
-def prepared(vectors: Any, metric: str, what: str = "vectors") -> np.ndarray:
+def prepare_vectors(vectors: Any, metric: str, what: str = "vectors") -> np.ndarray:
     """Vectors as they are compared: float32, finite, and of length 1 for the cosine."""
-    return Unprepared(vectors, metric, what)[:]
+    return LazyVectors(vectors, metric, what)[:]
 
 
-class Unprepared:
+class LazyVectors:
     """Vectors that are prepared where they are sliced, so that there is no second copy of all of them."""
 
     def __init__(self, vectors: Any, metric: str, what: str = "vectors") -> None:
@@ -58,13 +58,13 @@ class Unprepared:
         """Float32[ndarray, "rows dimension"]"""
         first, last, _ = rows.indices(len(self))
         if 0 < last - first <= BLOCK:
-            return np.array(self._some(first, last), np.float32, order="C")
+            return np.array(self._prepared_rows(first, last), np.float32, order="C")
         made = np.empty((max(last - first, 0), self.shape[1]), np.float32)
         for start in range(first, last, BLOCK):
-            made[start - first : start - first + BLOCK] = self._some(start, min(start + BLOCK, last))
+            made[start - first : start - first + BLOCK] = self._prepared_rows(start, min(start + BLOCK, last))
         return made
 
-    def _some(self, first: int, last: int) -> np.ndarray:
+    def _prepared_rows(self, first: int, last: int) -> np.ndarray:
         held = self.vectors[first:last]
         held = held.astype(np.float32) if held.dtype == np.float16 else held  # in which `LARGEST` is infinite
         if self.metric != "cosine":
@@ -91,11 +91,11 @@ def scores(query: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
     found = np.empty(len(vectors))
     for start in range(0, len(vectors), BLOCK):
         some = vectors[None, start : start + BLOCK]
-        found[start : start + BLOCK] = _exact(query[None], some, metric)[0]
+        found[start : start + BLOCK] = _exact_scores(query[None], some, metric)[0]
     return found
 
 
-def _exact(queries: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
+def _exact_scores(queries: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
     """queries: [queries, dimension], vectors: [queries, rows, dimension] -> Float64[ndarray, "queries rows"]"""
     wide = vectors.astype(np.float64)
     if metric != "euclidean":
@@ -104,12 +104,12 @@ def _exact(queries: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
     return -np.sqrt(np.einsum("qrd,qrd->qr", wide, wide))
 
 
-def met(k: int, ef: int) -> int:
+def min_candidates(k: int, ef: int) -> int:
     """How many rows a walk must find, so that the first few of them are the same whatever k."""
     return max(k, min(ef // 2, 10))
 
 
-Ranked = tuple[np.ndarray, np.ndarray]
+ScoredRows = tuple[np.ndarray, np.ndarray]
 """Rows, the nearest first, and their scores: Int64[ndarray, "rows"], Float64[ndarray, "rows"]"""
 
 
@@ -125,7 +125,7 @@ class Vectors:
     metric: str
     graph: Any = None
 
-    def scored(self, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> list[Ranked]:
+    def nearest(self, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> list[ScoredRows]:
         """For each query at most k rows with their exact scores, the nearest first; of equally near ones the first row
         first. Without a graph no nearer row is ever left out.
 
@@ -141,46 +141,46 @@ class Vectors:
         if k == 0 or not len(queries):
             return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
         alive = None if many == rows else alive
-        least = min(met(k, ef), many)
+        least = min(min_candidates(k, ef), many)
         effort = min(max(ef, k if alive is None else 4 * least) * rows // many, rows)
-        answers: dict[int, Ranked] = {}
+        answers: dict[int, ScoredRows] = {}
         waiting = np.arange(len(queries))
         while len(waiting) and self.graph is not None and effort <= rows and many > WALKED * effort:
-            found = hnsw.walked(self.graph, queries[waiting], least, alive, effort)
+            found = hnsw.search_graph(self.graph, queries[waiting], least, alive, effort)
             whole = found[:, -1] >= 0  # where rows are lacking, they are at the end
             answers |= zip(waiting[whole].tolist(), self._rescored(queries[waiting[whole]], found[whole], k))
             waiting = waiting[~whole]
             effort = rows + 1 if alive is None else 4 * effort  # more would meet no others where all are alive
-        answers |= zip(waiting.tolist(), self._compared(queries[waiting], k, alive, many))
+        answers |= zip(waiting.tolist(), self._exhaustive(queries[waiting], k, alive, many))
         return [answers[i] for i in range(len(queries))]
 
-    def _rescored(self, queries: np.ndarray, found: np.ndarray, k: int) -> Iterator[Ranked]:
+    def _rescored(self, queries: np.ndarray, found: np.ndarray, k: int) -> Iterator[ScoredRows]:
         """The first k of what a walk found, by exact scores."""
         step = max(BLOCK // found.shape[1], 1)
         for start in range(0, len(found), step):
             some = slice(start, start + step)
-            exact = _exact(queries[some], self.numbers[found[some]], self.metric)
+            exact = _exact_scores(queries[some], self.numbers[found[some]], self.metric)
             for rows, score in zip(found[some], exact):
-                rows, score = _ranked(rows, score)
+                rows, score = _sort_by_score(rows, score)
                 yield rows[:k], score[:k]
 
-    def _compared(self, queries: np.ndarray, k: int, alive: np.ndarray | None, many: int) -> Iterator[Ranked]:
+    def _exhaustive(self, queries: np.ndarray, k: int, alive: np.ndarray | None, many: int) -> Iterator[ScoredRows]:
         """Each query with every row that is alive: in float32 first, and then exactly what may be among the first k."""
         few = alive is not None and 4 * many < len(alive)
         places = np.flatnonzero(alive) if alive is not None and few else None
         step = max(ROUGH // len(self.numbers if places is None else places), 1)
         for start in range(0, len(queries), step):
             block = queries[start : start + step]
-            rough = self._rough(block, places)
+            rough = self._approximate_scores(block, places)
             if alive is not None and not few:
                 rough[:, ~alive] = -np.inf
             for query, row in zip(block, rough):
-                first = np.flatnonzero(row >= np.partition(row, -k)[-k] - self._doubt(query))
+                first = np.flatnonzero(row >= np.partition(row, -k)[-k] - self._rounding_bound(query))
                 rows = first if places is None else places[first]
-                rows, exact = _ranked(rows, scores(query, self.numbers[rows], self.metric))
+                rows, exact = _sort_by_score(rows, scores(query, self.numbers[rows], self.metric))
                 yield rows[:k], exact[:k]
 
-    def _rough(self, queries: np.ndarray, places: np.ndarray | None) -> np.ndarray:
+    def _approximate_scores(self, queries: np.ndarray, places: np.ndarray | None) -> np.ndarray:
         """What orders rows as their scores do, but for what float32 rounds off: Float32[ndarray, "queries rows"]"""
         if places is None:
             made = queries @ self.numbers.T
@@ -190,29 +190,29 @@ class Vectors:
                 some = slice(start, start + GATHERED)
                 made[:, some] = queries @ self.numbers[places[some]].T
         if self.metric == "euclidean":
-            made -= self._halves if places is None else self._halves[places]
+            made -= self._half_squared_norms if places is None else self._half_squared_norms[places]
         return made
 
-    def _doubt(self, query: np.ndarray) -> float:
+    def _rounding_bound(self, query: np.ndarray) -> float:
         """How far two scores in float32 may be apart that are equal: the bound of a sum of rounded products, of which
         the smallest are nothing."""
         length, kind = float(np.linalg.norm(query.astype(np.float64))), np.finfo(np.float32)
-        more = self._longest if self.metric == "euclidean" else 0.0
-        return (len(query) + 8) * (float(kind.eps) * (length + more) * self._longest + float(kind.tiny))
+        more = self._max_norm if self.metric == "euclidean" else 0.0
+        return (len(query) + 8) * (float(kind.eps) * (length + more) * self._max_norm + float(kind.tiny))
 
     @cached_property
-    def _longest(self) -> float:
+    def _max_norm(self) -> float:
         """The length of the longest vector."""
-        return float(np.sqrt(2 * self._halves.max(initial=0)))
+        return float(np.sqrt(2 * self._half_squared_norms.max(initial=0)))
 
     @cached_property
-    def _halves(self) -> np.ndarray:
+    def _half_squared_norms(self) -> np.ndarray:
         """Half of each vector's product with itself: Float32[ndarray, "rows"]. A row is the nearer to a query, the
         greater their product is, less this."""
         return np.einsum("rd,rd->r", self.numbers, self.numbers) / 2
 
 
-def _ranked(rows: np.ndarray, exact: np.ndarray) -> Ranked:
+def _sort_by_score(rows: np.ndarray, exact: np.ndarray) -> ScoredRows:
     order = np.lexsort((rows, -exact))
     return rows[order], exact[order]
 

@@ -3,27 +3,27 @@
 import numpy as np
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count
+from pellucid.config.checks import check_count
 from pellucid.errors import CheckpointMismatchError
-from pellucid.search.encoder import check_files, encoded
+from pellucid.search.encoder import check_files, embed_texts
 from pellucid.search.opened import Generation
-from pellucid.search.vectors import prepared
+from pellucid.search.vectors import prepare_vectors
 
 LEAST = 0.999
 """The least cosine of a vector and the same made again; vectors that were made in bfloat16 come so near."""
 
 
-def verified(loaded: Loaded, now: Generation, sample: int) -> int:
+def verify_vectors(loaded: Loaded, now: Generation, sample: int) -> int:
     """Makes the vectors of some rows again, the same rows each time; how many."""
-    count("sample", sample)
+    check_count("sample", sample)
     check_files(loaded)
     chance, checked = np.random.default_rng(0), 0
     for segment in now.segments:
-        living = np.flatnonzero(~segment.dead)
+        living = np.flatnonzero(~segment.deleted)
         rows = np.sort(chance.choice(living, min(sample, len(living)), replace=False))
         entries = segment.entries.get(rows.tolist())
-        made = encoded(loaded, [entry.text for entry in entries], now.manifest.encoder.prompt)
-        held, again = (prepared(numbers, "cosine") for numbers in (segment.vectors.numbers[rows], made))
+        made = embed_texts(loaded, [entry.text for entry in entries], now.manifest.encoder.prompt)
+        held, again = (prepare_vectors(numbers, "cosine") for numbers in (segment.vectors.numbers[rows], made))
         alike = (held * again).sum(axis=1)
         if len(alike) and alike.min() < LEAST:
             worst = int(alike.argmin())

@@ -13,8 +13,8 @@ from pellucid.errors import InputError, counted
 from pellucid.machine import inference_mode
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import Window, windows
-from pellucid.text.cut import visible
-from pellucid.view.likeness import Likeness, LikenessView, Span, number
+from pellucid.text.cut import visible_span
+from pellucid.view.likeness import Likeness, LikenessView, Span, format_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,42 +62,42 @@ def match(loaded: Loaded, query: str, hit: Mapping[str, Any], prompt: str = "") 
     text = hit.get("text") if isinstance(hit, Mapping) else None
     if not isinstance(text, str):
         raise InputError("the hit holds no text: give one of those that `search` found")
-    asked, mine, _ = _words(loaded, query, "")
+    asked, mine, _ = _word_vectors(loaded, query, "")
     if not asked:
         raise InputError(f"the query {query!r} holds no words that could be compared")
-    found, theirs, cut = _words(loaded, text, prompt)
+    found, theirs, cut = _word_vectors(loaded, text, prompt)
     names = [tuple(whole[slice(*span)] for span in spans) for whole, spans in ((query, asked), (text, found))]
-    return Match(names[0], names[1], mine @ theirs.T, (query, text), (asked, found), _said(hit, cut))
+    return Match(names[0], names[1], mine @ theirs.T, (query, text), (asked, found), _hit_summary(hit, cut))
 
 
-def _said(hit: Mapping[str, Any], cut: int) -> str:
+def _hit_summary(hit: Mapping[str, Any], cut: int) -> str:
     """What is known of a hit, in one line.  cut: so many tokens of its text were not read."""
     similarity, words = getattr(hit, "similarity", None), getattr(hit, "words", None)
     parts = [f"id {hit['id']}"] if "id" in hit else []
-    parts += [f"score {number(hit['score'], 3)}"] if "score" in hit else []
-    parts += [f"similarity of the vectors {number(similarity, 3)}"] if similarity is not None else []
-    parts += [f"BM25 of the words {number(words)}"] if words is not None else []
+    parts += [f"score {format_number(hit['score'], 3)}"] if "score" in hit else []
+    parts += [f"similarity of the vectors {format_number(similarity, 3)}"] if similarity is not None else []
+    parts += [f"BM25 of the words {format_number(words)}"] if words is not None else []
     parts += [f"not read: the last {counted(cut, 'token')}"] if cut else []
     return ", ".join(parts)
 
 
-def _words(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, ...], np.ndarray, int]:
+def _word_vectors(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, ...], np.ndarray, int]:
     """Where the words of a text stand; their vectors, of length 1: Float32[ndarray, "words hidden"]; how many tokens
     were cut off."""
-    (window,) = windows(loaded.words, prompt + text, rule="truncate", max_length=loaded.most_pooled())
-    every = _places(window, len(prompt))
+    (window,) = windows(loaded.required_tokenizer, prompt + text, rule="truncate", max_length=loaded.pooling_length())
+    every = _word_spans(window, len(prompt))
     places = [place for place in every if not _is_punctuation((prompt + text)[slice(*place[2])])] or every
     states = _states(loaded, window)
     vectors = np.array([states[first:last].mean(axis=0) for first, last, _ in places]).reshape(-1, states.shape[1])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    spans = tuple(visible(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in places)
+    spans = tuple(visible_span(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in places)
     return spans, vectors, window.cut
 
 
 def _states(loaded: Loaded, window: Window) -> np.ndarray:
     """The hidden states behind the last layer: Float32[ndarray, "seq hidden"]"""
     with inference_mode():
-        states = states_of(loaded.module.swift(), as_batch(loaded, [window.ids], [window.type_ids]))
+        states = states_of(loaded.module.packed_copy(), as_batch(loaded, [window.ids], [window.type_ids]))
         return states[0].float().cpu().numpy()
 
 
@@ -106,7 +106,7 @@ def _is_punctuation(word: str) -> bool:
     return all(unicodedata.category(letter)[0] in "PZ" or letter in "`^~" for letter in word)
 
 
-def _places(window: Window, start: int) -> list[tuple[int, int, tuple[int, int]]]:
+def _word_spans(window: Window, start: int) -> list[tuple[int, int, tuple[int, int]]]:
     """The tokens of each word, from and to, and its characters; those of a prompt are left out."""
     found: list[tuple[int, int, tuple[int, int]]] = []
     before = None

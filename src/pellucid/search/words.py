@@ -10,7 +10,7 @@ from typing import Any
 
 from pellucid.errors import Argument, InputError
 from pellucid.lazy import cached_property
-from pellucid.text.unspaced import UNSPACED, unspaced
+from pellucid.text.unspaced import UNSPACED, is_unspaced
 
 NEAR = 0.75
 """From here on two words count as one mistyped: 1 less the share of letters to change, two swapped ones as one."""
@@ -31,7 +31,7 @@ a script without spaces a run is a sentence, and all of it is looked at."""
 
 _RUNS = re.compile(f"[{UNSPACED}]+|[^ {UNSPACED}]+")
 _PLAIN = re.compile(r"[a-z0-9]+")
-_LOOKS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_VARIATION_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """Selectors of how a sign is drawn, which stand behind many an emoji and some Han."""
 
 _POINTS = (
@@ -40,97 +40,99 @@ _POINTS = (
 )
 """What says in Hebrew and in Arabic how a letter is spoken, which most texts leave out, and what makes one longer."""
 
-_ACCENTS = re.compile(f"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f{_POINTS}{_LOOKS}]+")
+_ACCENTS = re.compile(
+    f"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f{_POINTS}{_VARIATION_SELECTORS}]+"
+)
 
 
 @dataclass(frozen=True)
-class Words:
+class QueryTerms:
     """What is looked for.
 
-    asked: every word to look for.  corrected: the query with mistyped words put right; None where none was.
+    terms: every word to look for.  corrected: the query with mistyped words put right; None where none was.
     common: words of the query that stand in too many rows (see `MOST_ROWS`), for where the others find nothing.
     """
 
-    asked: tuple[str, ...]
+    terms: tuple[str, ...]
     corrected: str | None
     common: tuple[str, ...] = ()
 
 
-def split(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Runs of letters, marks and digits, in lower case, without accents; a run ends where a script begins that puts no
     space between its words. "Müller's 手机X" -> muller, s, 手机, x."""
     if text.isascii():
         return [run[:LONGEST] for run in _PLAIN.findall(text.lower())]
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     joined = unicodedata.normalize("NFC", _ACCENTS.sub("", plain))
-    return [run if unspaced(run) else run[:LONGEST] for run in _RUNS.findall("".join(map(_letter, joined)))]
+    return [run if is_unspaced(run) else run[:LONGEST] for run in _RUNS.findall("".join(map(_letter, joined)))]
 
 
 def terms(text: str) -> list[str]:
     """What the index of words keeps of a text: its words; in scripts without spaces each letter, and each two letters
     that stand side by side, which is as much as can be known without a dictionary."""
-    return [term for run in split(text) for term in ([*_pairs(run), *run] if unspaced(run) else [run])]
+    return [term for run in split_words(text) for term in ([*_bigrams(run), *run] if is_unspaced(run) else [run])]
 
 
-def understood(query: str, vocabulary: "Vocabulary") -> Words:
+def parse_query(query: str, vocabulary: "Vocabulary") -> QueryTerms:
     """The words of a query; one that stands nowhere is taken for those nearest to it, the nearest of all put in its
     place in `corrected`."""
     asked: dict[str, None] = {}
     changes: dict[str, str] = {}
     unknown: set[str] = set()
-    runs = split(query)
+    runs = split_words(query)
     for run in runs:
         if len(asked) >= MOST_WORDS:
             break
-        if unspaced(run):
-            asked |= dict.fromkeys(term for term in _pairs(run) or [run] if term in vocabulary.rows)
-        elif vocabulary.holds(run):
+        if is_unspaced(run):
+            asked |= dict.fromkeys(term for term in _bigrams(run) or [run] if term in vocabulary.document_frequencies)
+        elif vocabulary.has_live_row(run):
             asked[run] = None
         elif run not in unknown and len(unknown) < MOST_WORDS:  # each is compared with the whole vocabulary
             unknown.add(run)
-            if nearest := vocabulary.near(run):
+            if nearest := vocabulary.nearest_words(run):
                 asked |= dict.fromkeys(nearest)
                 changes[run] = nearest[0]
     corrected = " ".join(changes.get(run, run) for run in runs) if changes else None
     words = list(asked)[:MOST_WORDS]
-    telling = _telling(words, vocabulary.rows)
-    return Words(tuple(telling), corrected, tuple(word for word in words if word not in telling))
+    telling = _rare_words(words, vocabulary.document_frequencies)
+    return QueryTerms(tuple(telling), corrected, tuple(word for word in words if word not in telling))
 
 
-def _telling(asked: list[str], rows: Mapping[str, int]) -> list[str]:
+def _rare_words(words: list[str], rows: Mapping[str, int]) -> list[str]:
     """The words that are rare enough to be looked for, in their own order."""
     kept, found = set(), 0
-    for word in sorted(asked, key=lambda word: (rows[word], word)):
+    for word in sorted(words, key=lambda word: (rows[word], word)):
         found += rows[word]
         if kept and found > MOST_ROWS:
             break
         kept.add(word)
-    return [word for word in asked if word in kept]
+    return [word for word in words if word in kept]
 
 
 @dataclass
 class Vocabulary:
     """Every word of an index.
 
-    rows: in how many rows each stands, those that were deleted among them.
-    dead: how many rows were deleted.  lives: whether a word stands in one that was not.
+    document_frequencies: in how many rows each stands, those that were deleted among them.
+    deleted_rows: how many rows were deleted.  is_live: whether a word stands in one that was not.
     """
 
-    rows: Mapping[str, int]
-    dead: int = 0
-    lives: Callable[[str], bool] = lambda word: True
+    document_frequencies: Mapping[str, int]
+    deleted_rows: int = 0
+    is_live: Callable[[str], bool] = lambda word: True
 
-    def holds(self, word: str) -> bool:
+    def has_live_row(self, word: str) -> bool:
         """Whether a word stands in a row that was not deleted."""
-        many = self.rows.get(word, 0)
-        return many > self.dead or (many > 0 and (not self.dead or self.lives(word)))
+        many = self.document_frequencies.get(word, 0)
+        return many > self.deleted_rows or (many > 0 and (not self.deleted_rows or self.is_live(word)))
 
     @cached_property
     def words(self) -> list[str]:
         """In the order of their letters, so that equals among near ones do not depend on how they were read."""
-        return sorted(self.rows)
+        return sorted(self.document_frequencies)
 
-    def near(self, word: str, most: int = 3) -> list[str]:
+    def nearest_words(self, word: str, most: int = 3) -> list[str]:
         """The nearest words, those that stand in more rows first among equals (optimal string alignment)."""
         if len(word) < SHORTEST:
             return []
@@ -141,8 +143,8 @@ class Vocabulary:
             raise InputError("a search for words needs RapidFuzz: ", *ways) from missing
         alike: Any = distance.OSA.normalized_similarity
         found = process.extract(word, self.words, scorer=alike, limit=50, score_cutoff=NEAR)
-        nearest = sorted(found, key=lambda hit: (-hit[1], -self.rows[hit[0]], hit[0]))
-        return list(itertools.islice((one for one, _, _ in nearest if self.holds(one)), most))
+        nearest = sorted(found, key=lambda hit: (-hit[1], -self.document_frequencies[hit[0]], hit[0]))
+        return list(itertools.islice((one for one, _, _ in nearest if self.has_live_row(one)), most))
 
 
 @functools.lru_cache(4096)
@@ -152,5 +154,5 @@ def _letter(letter: str) -> str:
     return letter if kind[0] in "LMN" else "" if kind == "Cf" else " "
 
 
-def _pairs(run: str) -> list[str]:
+def _bigrams(run: str) -> list[str]:
     return [run[i : i + 2] for i in range(len(run) - 1)]

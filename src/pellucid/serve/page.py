@@ -40,13 +40,13 @@ _HEADERS = {
 
 def check_port(port: int) -> None:
     """Refuses a number that no port has, and a port that cannot be had now."""
-    with listening(port), socket.socket() as line:
+    with port_errors(port), socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
         line.bind((LOOPBACK, port))
 
 
 @contextmanager
-def listening(port: int) -> Iterator[None]:
+def port_errors(port: int) -> Iterator[None]:
     """Refuses a number that no port has, and says of a port that the system does not give that it is this one."""
     if not 0 <= port <= 65535:
         raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
@@ -67,8 +67,8 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, page: str, blocks: Mapping[str, bytes], port: int = 0) -> None:
         """page: the HTML.  blocks: asked for one at a time, from several threads.  port: 0 for any that is free."""
-        self._open: dict[socket.socket, float] = {}
-        with listening(port):
+        self._deadlines: dict[socket.socket, float] = {}
+        with port_errors(port):
             super().__init__((LOOPBACK, port), _Handler)
         self.page = page.encode("utf-8")
         self.blocks = blocks
@@ -86,30 +86,30 @@ class PageServer(ThreadingHTTPServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether there is room for one more connection."""
-        return len(self._open) < MOST_CONNECTIONS
+        return len(self._deadlines) < MOST_CONNECTIONS
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """A connection begins: by when its request must be there."""
-        self._open[request] = time.monotonic() + PATIENCE
+        self._deadlines[request] = time.monotonic() + PATIENCE
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         """A connection ends."""
-        self._open.pop(request, None)
+        self._deadlines.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Several times a second: nothing more is read from whoever takes too long."""
         now = time.monotonic()
-        self._read_no_more([line for line, end in list(self._open.items()) if end < now])
+        self._stop_reading([line for line, end in list(self._deadlines.items()) if end < now])
 
     def server_close(self) -> None:
         """Waits for answers that are being given, and for no request that is still coming."""
-        self._read_no_more(list(self._open))
+        self._stop_reading(list(self._deadlines))
         super().server_close()
 
     @staticmethod
-    def _read_no_more(lines: list[socket.socket]) -> None:
+    def _stop_reading(lines: list[socket.socket]) -> None:
         for line in lines:
             with suppress(OSError):  # it has just ended by itself
                 line.shutdown(socket.SHUT_RD)
@@ -131,7 +131,7 @@ def serve_page(
 
     ready: is told the address once the server listens.
     """
-    with running(page, blocks, port) as server:
+    with running_server(page, blocks, port) as server:
         try:
             ready(server.address)
             if open_browser:
@@ -143,7 +143,7 @@ def serve_page(
 
 
 @contextmanager
-def running(page: str, blocks: Mapping[str, bytes], port: int = 0) -> Iterator[PageServer]:
+def running_server(page: str, blocks: Mapping[str, bytes], port: int = 0) -> Iterator[PageServer]:
     """A server that answers while the block lasts; afterwards its port is free and its threads have ended."""
     server = PageServer(page, blocks, port)
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="pellucid-page")
@@ -164,17 +164,17 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "pellucid", ""
 
     def do_GET(self) -> None:
-        refused = self._refused()
+        refused = self._refusal()
         if refused:
-            return self._answer(HTTPStatus.FORBIDDEN, "text/plain", refused)
+            return self._respond(HTTPStatus.FORBIDDEN, "text/plain", refused)
         path = unquote(self.path.split("?")[0].split("#")[0])
         _, _, wanted = path[1:].partition("/")
         if wanted == "" and path.endswith("/"):
-            return self._answer(HTTPStatus.OK, "text/html", self.server.page)
+            return self._respond(HTTPStatus.OK, "text/html", self.server.page)
         name = wanted.removeprefix("block/")
         if wanted != name and name in self.server.blocks:
             return self._send_block(name)
-        return self._answer(
+        return self._respond(
             HTTPStatus.NOT_FOUND, "text/plain", "There is nothing at this address of the page's server."
         )
 
@@ -185,12 +185,12 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             block = self.server.blocks[name]
         except PellucidError as error:
-            return self._answer(
+            return self._respond(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", f"The block {name} is not there: {error}."
             )
-        return self._answer(HTTPStatus.OK, "application/octet-stream", block)
+        return self._respond(HTTPStatus.OK, "application/octet-stream", block)
 
-    def _refused(self) -> str:
+    def _refusal(self) -> str:
         """Why this request gets nothing; an empty string where it may be answered."""
         hosts = self.server.hosts()
         if self.headers.get_all("Host") not in [[host] for host in hosts]:
@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             return "This address does not hold the token of the page: open the one that was printed."
         return ""
 
-    def _answer(self, status: HTTPStatus, kind: str, body: str | bytes) -> None:
+    def _respond(self, status: HTTPStatus, kind: str, body: str | bytes) -> None:
         data = body.encode("utf-8") if isinstance(body, str) else body
         self.send_response(status)
         for name, value in _HEADERS.items():
@@ -223,8 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.request_version == "HTTP/0.9":
             self.request_version = "HTTP/1.0"
         if code == HTTPStatus.NOT_IMPLEMENTED:
-            return self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "This server only answers GET and HEAD.")
-        return self._answer(HTTPStatus(code), "text/plain", f"This request cannot be read: {HTTPStatus(code).phrase}.")
+            return self._respond(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "This server only answers GET and HEAD.")
+        return self._respond(HTTPStatus(code), "text/plain", f"This request cannot be read: {HTTPStatus(code).phrase}.")
 
     def log_message(self, format: str, *args: object) -> None:  # the library's name
         """Requests are told with --debug; the token is not."""

@@ -8,7 +8,7 @@ Method = Literal["integrated gradients", "gradient x input"]
 
 
 @dataclass(frozen=True)
-class Reason:
+class AnswerAttribution:
     """Why: how much each token that was read adds to what was answered, or takes from it.
 
     said: what the scores are about, in words.  tokens, scores: one score for each token.
@@ -24,7 +24,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Read:
+class TextCoverage:
     """What was read of a text.
 
     windows: the stretches that were read, as characters from and to, in order.
@@ -38,10 +38,10 @@ class Read:
     ids: tuple[int, ...] = ()
 
 
-class Fixed:
+class Frozen:
     """What cannot be changed. What is told beside it is read as attributes, and no part of its keys."""
 
-    def _tell(self, **facts: Any) -> None:
+    def _set_facts(self, **facts: Any) -> None:
         vars(self).update(facts)
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
@@ -50,19 +50,19 @@ class Fixed:
     __setattr__ = __delattr__ = __setitem__ = __delitem__ = __ior__ = __iadd__ = __imul__ = _refuse
 
 
-class FixedDict(Fixed, dict[str, Any]):
+class FrozenDict(Frozen, dict[str, Any]):
     """A dict that refuses assignment; JSON as it is."""
 
-    pop = popitem = clear = update = setdefault = Fixed._refuse  # type: ignore[assignment]
+    pop = popitem = clear = update = setdefault = Frozen._refuse  # type: ignore[assignment]
 
 
-class FixedList(Fixed, list[Any]):
+class FrozenList(Frozen, list[Any]):
     """A list that refuses assignment; JSON as it is."""
 
-    append = extend = insert = remove = pop = clear = sort = reverse = Fixed._refuse  # type: ignore[assignment]
+    append = extend = insert = remove = pop = clear = sort = reverse = Frozen._refuse  # type: ignore[assignment]
 
 
-class Answer(FixedDict):
+class Answer(FrozenDict):
     """One answer, by the keys that users know; JSON as it is.
 
     all: this answer and the others that were possible, the best first; () where the task knows but one.
@@ -76,9 +76,9 @@ class Answer(FixedDict):
     """
 
     all: tuple["Answer", ...]
-    read: Read
+    read: TextCoverage
     window: int | None
-    why: Reason | None
+    why: AnswerAttribution | None
     mask: int | None
     ids: tuple[int, ...]
     finish_reason: str | None
@@ -89,19 +89,19 @@ class Answer(FixedDict):
         keys: Mapping[str, Any],
         *,
         all: Iterable["Answer"] = (),
-        read: Read | None = None,
+        read: TextCoverage | None = None,
         window: int | None = None,
-        why: Reason | None = None,
+        why: AnswerAttribution | None = None,
         mask: int | None = None,
         ids: Iterable[int] = (),
         finish_reason: str | None = None,
         raw: bool = False,
     ) -> None:
         super().__init__(keys)
-        self._tell(all=tuple(all), read=read or Read(), window=window, why=why, mask=mask)
-        self._tell(ids=tuple(ids), finish_reason=finish_reason, raw=raw)
+        self._set_facts(all=tuple(all), read=read or TextCoverage(), window=window, why=why, mask=mask)
+        self._set_facts(ids=tuple(ids), finish_reason=finish_reason, raw=raw)
 
-    def but(self, **facts: Any) -> "Answer":
+    def replace(self, **facts: Any) -> "Answer":
         """The same answer, with other things told beside it."""
         return Answer(self, **(vars(self) | facts))
 
@@ -126,20 +126,22 @@ class Answer(FixedDict):
         return (Answer, (dict(self),), vars(self))
 
 
-class Answers(FixedList):
+class Answers(FrozenList):
     """Several answers to one question, such as the entities of one text. It refuses assignment, and is JSON as it is.
 
     read, why: as for an `Answer`.
     """
 
-    read: Read
-    why: Reason | None
+    read: TextCoverage
+    why: AnswerAttribution | None
 
-    def __init__(self, several: Iterable[Any], *, read: Read | None = None, why: Reason | None = None) -> None:
+    def __init__(
+        self, several: Iterable[Any], *, read: TextCoverage | None = None, why: AnswerAttribution | None = None
+    ) -> None:
         super().__init__(several)
-        self._tell(read=read or Read(), why=why)
+        self._set_facts(read=read or TextCoverage(), why=why)
 
-    def but(self, **facts: Any) -> "Answers":
+    def replace(self, **facts: Any) -> "Answers":
         """The same answers, with other things told beside them."""
         return Answers(self, **(vars(self) | facts))
 

@@ -16,65 +16,69 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument
-from pellucid.generation.checkpoint_settings import started
+from pellucid.generation.checkpoint_settings import required_start_token
 from pellucid.machine import inference_mode, no_grad
-from pellucid.models import EncoderDecoder, Network, Output, evaluating
-from pellucid.tasks.answer import Answer, Answers, Reason
+from pellucid.models import EncoderDecoder, Network, Output, evaluation_copy
+from pellucid.tasks.answer import Answer, AnswerAttribution, Answers
 from pellucid.tasks.task import Work
 from pellucid.text import Tokenizer, Window, tokens_of
-from pellucid.text.spelling import written
+from pellucid.text.spelling import token_text
 from pellucid.trace import Recorder
-from pellucid.trace.explain.embedding_function import answered, emptied
-from pellucid.trace.explain.integration import Way
-from pellucid.trace.gradients import felt
+from pellucid.trace.explain.embedding_function import baseline_embeddings, output_for_embeddings
+from pellucid.trace.explain.integration import IntegrationPath
+from pellucid.trace.gradients import record_with_gradients
 
 STEPS = 64
 """Places on the way at which the gradient is taken, at most; a way begins with half as many."""
 
 
 @dataclass(frozen=True)
-class Aim:
+class Target:
     """One number that was answered.
 
-    said: in words.  window: the stretch that it is about.  of: the number, from the model's output for that stretch.
-    text: what that is a stretch of, where several texts are read apart.
+    description: in words.  window: the stretch that it is about.  value_of: the number, from the model's output for that stretch.
+    text_name: what that is a stretch of, where several texts are read apart.
     """
 
-    said: str
+    description: str
     window: Window
-    of: Callable[[Output], Tensor]
-    text: str = ""
+    value_of: Callable[[Output], Tensor]
+    text_name: str = ""
 
 
-def logit(said: str, window: Window, number: int, place: int | None = None) -> Aim:
-    """A logit as an aim.  number: which one.  place: of which token; None where the text has one answer."""
-    where = (0, number) if place is None else (0, place, number)
-    return Aim(f"logit of {said}", window, lambda output: output["logits"][where])
+def logit_target(description: str, window: Window, index: int, position: int | None = None) -> Target:
+    """A logit as an aim.  index: which one.  position: of which token; None where the text has one answer."""
+    where = (0, index) if position is None else (0, position, index)
+    return Target(f"logit of {description}", window, lambda output: output["logits"][where])
 
 
-def explained(work: Work, found: Answer | Answers, aims: Callable[[Answer], Sequence[Aim]]) -> Answer | Answers:
-    """The same answer, or answers, each with its reason.  aims: the numbers behind one; one for each text of several
+def with_attribution(
+    work: Work, found: Answer | Answers, targets_of: Callable[[Answer], Sequence[Target]]
+) -> Answer | Answers:
+    """The same answer, or answers, each with its reason.  targets_of: the numbers behind one; one for each text of several
     that were read apart."""
     if isinstance(found, Answer):
-        return found.but(why=reason(work, aims(found)))
-    return Answers([one.but(why=reason(work, aims(one))) for one in found], **vars(found))
+        return found.replace(why=attribute_answer(work, targets_of(found)))
+    return Answers([one.but(why=attribute_answer(work, targets_of(one))) for one in found], **vars(found))
 
 
-def reason(work: Work, aims: Sequence[Aim]) -> Reason:
+def attribute_answer(work: Work, targets: Sequence[Target]) -> AnswerAttribution:
     """How much each token of these stretches adds to the numbers that are asked about.
 
     Raises InputError for a model of 8 or 4 bits.
     """
     tokens: list[str] = []
     scores: list[float] = []
-    for aim in aims:
+    for aim in targets:
         tokens += aim.window.tokens
-        scores += _by_token(_shares(work, aim))
-    read = _as_text(work.loaded.words, tokens)
-    return Reason(aims[0].said + _where(aims), read, tuple(scores), "integrated gradients")
+        scores += _sum_sides(_token_attributions(work, aim))
+    read = _as_text(work.loaded.required_tokenizer, tokens)
+    return AnswerAttribution(
+        targets[0].description + _window_description(targets), read, tuple(scores), "integrated gradients"
+    )
 
 
-def reason_of_writing(loaded: Loaded, prompt: Sequence[int], answer: Sequence[int]) -> Reason:
+def attribute_generation(loaded: Loaded, prompt: Sequence[int], answer: Sequence[int]) -> AnswerAttribution:
     """How much each token of a prompt matters for the log-probability of everything that was written behind it.
 
     By the gradient at this prompt times the embedding: the way from padding is too rough through the norms of a deep
@@ -82,7 +86,7 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], answer: Sequence[in
 
     prompt: what the model read, and of an encoder-decoder what its encoder read.  answer: ids, at least one.
     """
-    words, ids = loaded.tokenizer, list(answer)
+    tokenizer, ids = loaded.tokenizer, list(answer)
 
     def of(output: Output) -> Tensor:
         said = output["logits"][0, -len(ids) :].log_softmax(dim=-1)
@@ -92,46 +96,48 @@ def reason_of_writing(loaded: Loaded, prompt: Sequence[int], answer: Sequence[in
         batch: dict[str, Any]
         if isinstance(loaded.module, EncoderDecoder):
             name = "encoder.embeddings.output"
-            batch = {**as_batch(loaded, [prompt], written=[[started(loaded), *ids[:-1]]])}
+            batch = {**as_batch(loaded, [prompt], decoder_rows=[[required_start_token(loaded), *ids[:-1]]])}
         else:
             name = "embeddings.output"
             batch = {**as_batch(loaded, [[*prompt, *ids[:-1]]]), "logits_to_keep": len(ids)}
-        points, gradients = felt(_plain(loaded), batch, [name], of)
+        points, gradients = record_with_gradients(_plain_module(loaded), batch, [name], of)
     scores = (points[name] * gradients[name])[0, : len(prompt)].sum(dim=-1).cpu().double().tolist()
-    read = _as_text(words, tokens_of(words, prompt))
-    return Reason("log-probability of what was written", read, tuple(scores), "gradient x input")
+    read = _as_text(tokenizer, tokens_of(tokenizer, prompt))
+    return AnswerAttribution("log-probability of what was written", read, tuple(scores), "gradient x input")
 
 
-def _as_text(words: Tokenizer | None, tokens: Iterable[str]) -> tuple[str, ...]:
+def _as_text(tokenizer: Tokenizer | None, tokens: Iterable[str]) -> tuple[str, ...]:
     """Tokens as they stand in a text, as far as somebody knows how they are written."""
-    return tuple(token if words is None else written(token, words.by_bytes) for token in tokens)
+    return tuple(token if tokenizer is None else token_text(token, tokenizer.by_bytes) for token in tokens)
 
 
-def _plain(loaded: Loaded) -> Network:
-    return evaluating(loaded.module.real(Argument("explain", True)))
+def _plain_module(loaded: Loaded) -> Network:
+    return evaluation_copy(loaded.module.require_float(Argument("explain", True)))
 
 
-def _shares(work: Work, aim: Aim) -> dict[str, Tensor]:
+def _token_attributions(work: Work, target: Target) -> dict[str, Tensor]:
     """What each token of one text adds to a number, by the side that read it: Float64[Tensor, "seq"]"""
-    loaded, words = work.loaded, work.loaded.words
+    loaded, tokenizer = work.loaded, work.loaded.required_tokenizer
     with inference_mode(False), no_grad():
-        module, inputs = _plain(loaded), as_batch(loaded, [aim.window.ids], [aim.window.type_ids])
+        module, inputs = _plain_module(loaded), as_batch(loaded, [target.window.ids], [target.window.type_ids])
 
         def values(points: dict[str, Tensor]) -> Tensor:
-            found = answered(loaded, inputs, points)
+            found = output_for_embeddings(loaded, inputs, points)
             rows = len(found["last_hidden_state"])
-            return torch.stack([aim.of(Output({k: v[i : i + 1] for k, v in found.items()})) for i in range(rows)])
+            return torch.stack(
+                [target.value_of(Output({k: v[i : i + 1] for k, v in found.items()})) for i in range(rows)]
+            )
 
         ends = Recorder(("*embeddings.output",))
         module(**inputs, watch=ends)
-        padding = next((token for token in (words.pad_token_id, words.eos_token_id) if token is not None), 0)
-        start = emptied(loaded, inputs, {"input_ids": padding})
-        found = Way(values, start, ends.kept).walk(STEPS, work.progress)
-    found.tell("read them as a rough hint")
-    return dict(zip(ends.kept, found.scores.split([point.shape[1] for point in ends.kept.values()])))
+        padding = next((token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0)
+        start = baseline_embeddings(loaded, inputs, {"input_ids": padding})
+        found = IntegrationPath(values, start, ends.recorded).integrate(STEPS, work.progress)
+    found.warn_if_inaccurate("read them as a rough hint")
+    return dict(zip(ends.recorded, found.scores.split([point.shape[1] for point in ends.recorded.values()])))
 
 
-def _by_token(shares: dict[str, Tensor]) -> list[float]:
+def _sum_sides(shares: dict[str, Tensor]) -> list[float]:
     """One score a token: a pair's decoder reads the text too, one place to the right behind its start token."""
     first, *others = shares.values()
     for other in others:
@@ -139,11 +145,11 @@ def _by_token(shares: dict[str, Tensor]) -> list[float]:
     return first.tolist()
 
 
-def _where(aims: Sequence[Aim]) -> str:
+def _window_description(targets: Sequence[Target]) -> str:
     """In which stretches, in words; nothing of a text that was read whole."""
     parts = [
-        f"stretch {aim.window.number + 1} of {aim.window.count}{aim.text and f' of {aim.text}'}"
-        for aim in aims
+        f"stretch {aim.window.index + 1} of {aim.window.count}{aim.text_name and f' of {aim.text_name}'}"
+        for aim in targets
         if aim.window.count > 1
     ]
     return f" in {' and '.join(parts)}" if parts else ""

@@ -8,8 +8,8 @@ import torch
 from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import read_config
 from pellucid.config import Config, NoPosition
-from pellucid.errors import NotFoundError, near
-from pellucid.models.assemble import assemble, tie, ties
+from pellucid.errors import NotFoundError, did_you_mean
+from pellucid.models.assemble import assemble, tie_parameters, tied_parameters
 
 KINDS = ("norm", "position", "attention_position", "feed_forward", "head")
 """Axes on which a model has one of several types; the settings of the type are rows of their own."""
@@ -39,7 +39,7 @@ def config_of(name: str) -> Config:
     try:
         return read_config(name)
     except NotFoundError as error:
-        hint = near(name, known)
+        hint = did_you_mean(name, known)
         raise NotFoundError(f"{name!r} is no family{hint}, and {error}" if hint else str(error)) from error
 
 
@@ -72,5 +72,5 @@ def _kind(part: Any) -> str | None:
 def _parameters(config: Config) -> int:
     with torch.device("meta"):
         module = assemble(config)
-    tie(module, ties(config))
+    tie_parameters(module, tied_parameters(config))
     return sum(p.numel() for p in module.parameters())

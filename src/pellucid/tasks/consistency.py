@@ -11,10 +11,10 @@ from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.errors import counted
-from pellucid.files import for_a_while
+from pellucid.files import temporary_folder
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, Encoder, EncoderDecoder, Network, Output, assemble
-from pellucid.tasks.tolerance import Check, Point, compare, difference, judge
+from pellucid.tasks.tolerance import Check, Point, check_differences, compare_points, relative_difference
 
 Row = dict[str, Tensor]
 """One text as the module takes it, each tensor of [1, seq]."""
@@ -23,7 +23,7 @@ STEPS = 64
 """So many tokens are read one by one: enough for every path of the cache, and still seconds."""
 
 
-def twin(loaded: Loaded, attention: str = "fused") -> Network:
+def shared_weights_copy(loaded: Loaded, attention: str = "fused") -> Network:
     """A second module on the same numbers; it costs no memory."""
     with torch.device("meta"):
         module = assemble(loaded.config, attention=attention)
@@ -32,37 +32,37 @@ def twin(loaded: Loaded, attention: str = "fused") -> Network:
 
 
 @no_grad()
-def fused_is_explicit(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
+def check_fused_attention(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """One kernel against scores, softmax and sum."""
-    other = twin(loaded, "explicit")
-    points = [point for row in rows for point in _answers(other(**row), loaded.module(**row))]
-    return compare("fused = explicit attention", points, tolerance)
+    other = shared_weights_copy(loaded, "explicit")
+    points = [point for row in rows for point in _output_points(other(**row), loaded.module(**row))]
+    return compare_points("fused = explicit attention", points, tolerance)
 
 
 @no_grad()
-def packed_is_plain(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
+def check_packed_copy(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """The twin for speed, by which tasks answer, against the plain module; also where it is asked for less."""
-    other, points = twin(loaded).swift(), list[Point]()
+    other, points = shared_weights_copy(loaded).packed_copy(), list[Point]()
     for row in rows:
         wanted = loaded.module(**row)
-        points += _answers(other(**row), wanted)
+        points += _output_points(other(**row), wanted)
         if "logits" in wanted:
             points.append(("first alone.logits", other.logits(**row), wanted["logits"]))
         if isinstance(other, Encoder):
             points.append(
                 ("first alone.last_hidden_state", other.first_states(**row), wanted["last_hidden_state"][:, :1])
             )
-    return compare("packed = plain", points, tolerance)
+    return compare_points("packed = plain", points, tolerance)
 
 
 @no_grad()
-def cached_is_full(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
+def check_cache(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """A decoder that reads token by token and remembers, against one pass over all."""
     module, points, names = loaded.module, list[Point](), ["last_hidden_state"]
     if loaded.config.writes:
         names.append("logits")
     else:  # such a head judges a whole text, and may look for its end in every piece
-        module = twin(loaded)
+        module = shared_weights_copy(loaded)
         module.head = None
     for row in rows:
         written = ("decoder_input_ids",) if "decoder_input_ids" in row else ("input_ids", "attention_mask")
@@ -70,7 +70,7 @@ def cached_is_full(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
         full = module(**short)
         steps = list(_token_by_token(module, short, full))
         points += [(name, torch.cat([step[name] for step in steps], dim=1), full[name]) for name in names]
-    return compare("cached = one full pass", points, tolerance)
+    return compare_points("cached = one full pass", points, tolerance)
 
 
 def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]:
@@ -88,19 +88,19 @@ def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]
 
 
 @no_grad()
-def padded_is_alone(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
+def check_padding(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """Texts side by side, filled up to one length, against each text alone; decoders are filled on either side."""
     points: list[Point] = []
     for left in (False, True) if loaded.config.kind == "decoder" else (False,):
-        together = loaded.module(**side_by_side(rows, loaded.config.pad_token_id or 0, loaded.config.longest, left))
+        together = loaded.module(**padded_batch(rows, loaded.config.pad_token_id or 0, loaded.config.longest, left))
         for i, row in enumerate(rows):
             alone = loaded.module(**row)
             for name, wanted in alone.items():
-                points.append((name, _cut(together[name][i : i + 1], wanted, left), wanted))
-    return compare("padded = alone", points, tolerance, counted(len(rows), "text"))
+                points.append((name, _without_padding(together[name][i : i + 1], wanted, left), wanted))
+    return compare_points("padded = alone", points, tolerance, counted(len(rows), "text"))
 
 
-def side_by_side(rows: list[Row], pad: int, longest: int | None, left: bool = False) -> Row:
+def padded_batch(rows: list[Row], pad: int, longest: int | None, left: bool = False) -> Row:
     """Rows as one batch, three places wider than the longest where the model has room for it.
 
     pad: what ids are filled with; the mask and the types are filled with 0.  longest: places that the model has.
@@ -110,16 +110,16 @@ def side_by_side(rows: list[Row], pad: int, longest: int | None, left: bool = Fa
         most = max(row[name].shape[1] for row in rows)
         width = max(most, min(most + 3, longest or most + 3))
         blank = pad if name.endswith("input_ids") else 0
-        batch[name] = torch.cat([_fill(row[name], width, blank, left) for row in rows])
+        batch[name] = torch.cat([_pad(row[name], width, blank, left) for row in rows])
     return batch
 
 
-def _fill(row: Tensor, width: int, blank: int, left: bool) -> Tensor:
+def _pad(row: Tensor, width: int, blank: int, left: bool) -> Tensor:
     missing = width - row.shape[1]
     return torch.nn.functional.pad(row, (missing, 0) if left else (0, missing), value=blank)
 
 
-def _cut(found: Tensor, wanted: Tensor, left: bool) -> Tensor:
+def _without_padding(found: Tensor, wanted: Tensor, left: bool) -> Tensor:
     """The real places of an answer that has places; an answer for a whole text as it is."""
     if found.dim() < 3:
         return found
@@ -127,33 +127,33 @@ def _cut(found: Tensor, wanted: Tensor, left: bool) -> Tensor:
     return found[:, found.shape[1] - length :] if left else found[:, :length]
 
 
-def saved_is_loaded(loaded: Loaded, texts: list[str]) -> Check:
+def check_saving(loaded: Loaded, texts: list[str]) -> Check:
     """Written to a folder and read back: facts, ids of the texts, and every number to the last bit."""
     kind = loaded.module.dtype
-    with for_a_while() as folder:
+    with temporary_folder() as folder:
         again = open_checkpoint(save_checkpoint(loaded, folder / "saved"), dtype=kind)
     apart = {"config": 0.0 if again.config == loaded.config else math.inf}
     if loaded.tokenizer is not None:
-        apart["tokenizer"] = 0.0 if _ids(again, texts) == _ids(loaded, texts) else math.inf
+        apart["tokenizer"] = 0.0 if _token_ids(again, texts) == _token_ids(loaded, texts) else math.inf
     found, wanted = again.module.state_dict(), loaded.module.state_dict()
     for name in wanted.keys() | found.keys():
-        apart[name] = _bits(found[name], wanted[name]) if name in found and name in wanted else math.inf
-    return judge("saved = loaded", apart, 0.0, f"{len(wanted)} tables, bit by bit")
+        apart[name] = _bitwise_difference(found[name], wanted[name]) if name in found and name in wanted else math.inf
+    return check_differences("saved = loaded", apart, 0.0, f"{len(wanted)} tables, bit by bit")
 
 
-def _ids(loaded: Loaded, texts: list[str]) -> list[list[int]] | None:
+def _token_ids(loaded: Loaded, texts: list[str]) -> list[list[int]] | None:
     return None if loaded.tokenizer is None else [row.ids for row in loaded.tokenizer.encode(texts)]
 
 
-def _bits(found: Tensor, wanted: Tensor) -> float:
-    if found.shape == wanted.shape and torch.equal(_bytes(found), _bytes(wanted)):
+def _bitwise_difference(actual: Tensor, expected: Tensor) -> float:
+    if actual.shape == expected.shape and torch.equal(_bytes(actual), _bytes(expected)):
         return 0.0
-    return difference(found, wanted) or math.inf  # the same value in other bits, as -0 is
+    return relative_difference(actual, expected) or math.inf  # the same value in other bits, as -0 is
 
 
 def _bytes(table: Tensor) -> Tensor:
     return table.detach().contiguous().view(torch.uint8)
 
 
-def _answers(found: Output, wanted: Output) -> list[Point]:
-    return [(name, found[name], wanted[name]) for name in wanted]
+def _output_points(actual: Output, expected: Output) -> list[Point]:
+    return [(name, actual[name], expected[name]) for name in expected]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.tasks.tagged_tokens import Tagged, guessed_words, whole_characters, words_of
+from pellucid.tasks.tagged_tokens import TaggedTokens, character_ranges, heuristic_words, tokenizer_words
 from pellucid.text import Tokenizer
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
@@ -18,15 +18,15 @@ STRATEGIES = ("none", "simple", "first", "average", "max")
 
 @dataclass(frozen=True)
 class Tag:
-    """What a label says: of which kind an entity is, and whether it begins (`opens`) or ends (`closes`) here."""
+    """What a label says: of which kind an entity is, and whether it begins (`begins`) or ends (`ends`) here."""
 
-    kind: str
-    opens: bool = False
-    closes: bool = False
+    entity_type: str
+    begins: bool = False
+    ends: bool = False
 
 
 @functools.lru_cache(maxsize=64)
-def tags_of(labels: tuple[str, ...]) -> tuple[Tag, ...]:
+def parse_tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
     """The labels, read. `B-`, `I-`, and where every label but one has such a letter also `E-`, `L-`, `S-`, `U-`."""
     written = [re.fullmatch(r"([BIELSU])-(.+)", label) for label in labels]
     scheme = sum(one is None for one in written) <= 1
@@ -37,13 +37,13 @@ def tags_of(labels: tuple[str, ...]) -> tuple[Tag, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def guessed_tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
+def heuristic_tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
     """The labels as the reference reads them: `B-` and `I-` alone."""
     return tuple(Tag(label[2:] if label[:2] in ("B-", "I-") else label, label[:2] == "B-") for label in labels)
 
 
 @dataclass(frozen=True)
-class Found:
+class Entity:
     """An entity, or with strategy "none" a token.
 
     label: the number of its label, that of its first word.  score: the mean over its words.
@@ -60,30 +60,30 @@ class Found:
         return range(self.words[0].start, self.words[-1].stop)
 
 
-def labelled(tokens: Tagged, ranges: Sequence[range], strategy: str) -> list[Found]:
+def label_words(tokens: TaggedTokens, ranges: Sequence[range], strategy: str) -> list[Entity]:
     """Each word with its label: that of its first token, of the surest, or of the mean of all."""
     if not ranges:
         return []
-    scores, labels = _scores(tokens.scores, ranges, strategy).max(dim=-1)
-    return [Found(*one) for one in zip(labels.tolist(), scores.tolist(), ((word,) for word in ranges))]
+    scores, labels = _word_scores(tokens.scores, ranges, strategy).max(dim=-1)
+    return [Entity(*one) for one in zip(labels.tolist(), scores.tolist(), ((word,) for word in ranges))]
 
 
-def written(tokens: Tagged, one: Found, strategy: str, words: Tokenizer) -> str:
+def entity_text(tokens: TaggedTokens, one: Entity, strategy: str, tokenizer: Tokenizer) -> str:
     """What the tokenizer makes of an entity's tokens: as a word each, where words were labelled, then together."""
-    pieces = [_piece(tokens, word) for word in one.words]
+    pieces = [_word_pieces(tokens, word) for word in one.words]
     if strategy == "none":
         return pieces[0][0]
     if strategy == "simple":
-        return words.convert_tokens_to_string([piece for word in pieces for piece in word])
-    return words.convert_tokens_to_string([words.convert_tokens_to_string(word) for word in pieces])
+        return tokenizer.convert_tokens_to_string([piece for word in pieces for piece in word])
+    return tokenizer.convert_tokens_to_string([tokenizer.convert_tokens_to_string(word) for word in pieces])
 
 
-def _piece(tokens: Tagged, word: range) -> list[str]:
+def _word_pieces(tokens: TaggedTokens, word: range) -> list[str]:
     """The tokens of a word, for those that the vocabulary lacks their text."""
     return [tokens.sentence.slice(*tokens.places[i]) if tokens.unknown[i] else tokens.pieces[i] for i in word]
 
 
-def _scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tensor:
+def _word_scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tensor:
     """Float[Tensor, "tokens labels"]  ->  Float[Tensor, "words labels"]"""
     if strategy == "average":
         sizes = torch.tensor([len(one) for one in ranges], device="cpu")
@@ -98,50 +98,54 @@ def _scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tensor:
     return scores[[max(one, key=surest.__getitem__) for one in ranges]]
 
 
-def ranges_of(tokens: Tagged, strategy: str, true: bool, words: Tokenizer) -> list[range]:
-    """The tokens that are labelled together.  true: the tokenizer's words, not guessed ones."""
-    if strategy == "none" or (strategy == "simple" and not true):
+def word_ranges(tokens: TaggedTokens, strategy: str, use_tokenizer_words: bool, tokenizer: Tokenizer) -> list[range]:
+    """The tokens that are labelled together.  use_tokenizer_words: the tokenizer's words, not guessed ones."""
+    if strategy == "none" or (strategy == "simple" and not use_tokenizer_words):
         return [range(i, i + 1) for i in range(len(tokens.pieces))]
-    if not true:
-        return guessed_words(tokens, words.continues)
-    return whole_characters(tokens) if strategy == "simple" else words_of(tokens)
+    if not use_tokenizer_words:
+        return heuristic_words(tokens, tokenizer.subword_prefix)
+    return character_ranges(tokens) if strategy == "simple" else tokenizer_words(tokens)
 
 
-def grouped(tokens: Tagged, found: Iterable[Found], tags: Sequence[Tag], *, touching: bool) -> list[Found]:
+def group_entities(
+    tokens: TaggedTokens, found: Iterable[Entity], tags: Sequence[Tag], *, merge_adjacent: bool
+) -> list[Entity]:
     """Neighbours of one kind together, unless the second begins an entity.
 
-    touching: one that begins where the entity before it ends, without a space, goes on with it. Many models begin an
+    merge_adjacent: one that begins where the entity before it ends, without a space, goes on with it. Many models begin an
         entity at each part of a number or of an address; in scripts without spaces neighbours touch anyway.
     """
-    groups: list[list[Found]] = []
+    groups: list[list[Entity]] = []
     for one in found:
-        if groups and _joins(tokens, groups[-1][-1], one, tags, touching):
+        if groups and _continues_entity(tokens, groups[-1][-1], one, tags, merge_adjacent):
             groups[-1].append(one)
         else:
             groups.append([one])
-    return [_group(group) for group in groups]
+    return [_merge_entities(group) for group in groups]
 
 
-def _joins(tokens: Tagged, before: Found, one: Found, tags: Sequence[Tag], touching: bool) -> bool:
+def _continues_entity(
+    tokens: TaggedTokens, before: Entity, one: Entity, tags: Sequence[Tag], merge_adjacent: bool
+) -> bool:
     last, tag = tags[before.label], tags[one.label]
-    if last.kind != tag.kind or last.closes:
+    if last.entity_type != tag.entity_type or last.ends:
         return False
-    return not tag.opens or (touching and not tag.closes and _touch(tokens, before, one))
+    return not tag.begins or (merge_adjacent and not tag.ends and _are_adjacent(tokens, before, one))
 
 
-def _touch(tokens: Tagged, before: Found, one: Found) -> bool:
+def _are_adjacent(tokens: TaggedTokens, before: Entity, one: Entity) -> bool:
     shown = tokens.sentence.shown
     end, start = tokens.places[before.words[-1][-1]][1], tokens.places[one.words[0][0]][0]
     around = shown[end - 1 : end] + shown[start : start + 1]
     return start <= end and not any(c.isspace() or unicodedata.category(c) == "Lo" for c in around)
 
 
-def _group(group: list[Found]) -> Found:
+def _merge_entities(group: list[Entity]) -> Entity:
     score = sum(one.score for one in group) / len(group)
-    return Found(group[0].label, score, tuple(word for one in group for word in one.words))
+    return Entity(group[0].label, score, tuple(word for one in group for word in one.words))
 
 
-def longest(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def longest_entities(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of entities that overlap the longer one, of two as long the surer one, as the reference chooses: each is compared
     with the last that was kept."""
     kept: list[dict[str, Any]] = []

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice
+from pellucid.config.checks import check_choice
 from pellucid.errors import InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answers
-from pellucid.tasks.reader import Reader, Stretch, deepest, what_was_read
-from pellucid.tasks.task import Work, check_readable, text_alone
+from pellucid.tasks.reader import Reader, WindowOutput, most_central_windows, text_coverage
+from pellucid.tasks.task import Work, check_readable, single_text
 from pellucid.text import Window
 
 
@@ -34,27 +34,27 @@ class FeatureExtraction(Reader):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.side is not None:
-            choice("side", self.side, ("encoder", "decoder"))
+            check_choice("side", self.side, ("encoder", "decoder"))
 
     @classmethod
     def check(cls, loaded: Loaded) -> None:
         """Every body has features, whatever head stands on it."""
         check_readable(loaded, ("all",))
 
-    def item(self, given: Any, index: int) -> str:
-        return text_alone(given, index)
+    def check_item(self, given: Any, index: int) -> str:
+        return single_text(given, index)
 
-    def asked(self, work: Work, item: str, index: int) -> list[Window]:
+    def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         if self.side is not None and work.loaded.config.kind not in (self.side, "encoder-decoder"):
             kind = work.loaded.config.kind
             raise InputError(f"side is {self.side!r}, and this model is of kind {kind!r}: leave it out")
-        return self.stretches(work, index, item)
+        return self.text_windows(work, index, item)
 
-    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+    def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         return module(**batch)["last_hidden_state"] if self.side == "decoder" else states_of(module, batch)
 
-    def answer(self, work: Work, item: str, stretches: list[Stretch]) -> Answers:
-        return Answers(joined(stretches), read=what_was_read(stretches))
+    def answer(self, work: Work, item: str, outputs: list[WindowOutput]) -> Answers:
+        return Answers(join_vectors(outputs), read=text_coverage(outputs))
 
 
 def states_of(module: Network, batch: dict[str, Tensor]) -> Tensor:
@@ -62,13 +62,13 @@ def states_of(module: Network, batch: dict[str, Tensor]) -> Tensor:
     return module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
 
 
-def joined(stretches: list[Stretch]) -> list[list[float]]:
+def join_vectors(outputs: list[WindowOutput]) -> list[list[float]]:
     """The vectors of a whole text from those of its stretches, special tokens once around it."""
-    if len(stretches) == 1:
-        return stretches[0].kept.tolist()
-    best = deepest([stretch.window for stretch in stretches])
-    first, last = stretches[0], stretches[-1]
-    start = first.window.sides.index(0)
-    end = len(last.window.sides) - last.window.sides[::-1].index(0)
-    middle = [stretches[number].kept[place].tolist() for number, place in best]
-    return first.kept[:start].tolist() + middle + last.kept[end:].tolist()
+    if len(outputs) == 1:
+        return outputs[0].output.tolist()
+    best = most_central_windows([stretch.window for stretch in outputs])
+    first, last = outputs[0], outputs[-1]
+    start = first.window.sequence_ids.index(0)
+    end = len(last.window.sequence_ids) - last.window.sequence_ids[::-1].index(0)
+    middle = [outputs[number].output[place].tolist() for number, place in best]
+    return first.output[:start].tolist() + middle + last.output[end:].tolist()

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks import Watch
+from pellucid.blocks import Observer
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import all_of
+from pellucid.config.checks import as_list
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Output
-from pellucid.text.cut import check_read
+from pellucid.text.cut import check_has_tokens
 
 
 def forward(
@@ -24,7 +24,7 @@ def forward(
     decoder_input_ids: Tensor | None = None,
     *,
     decoder_attention_mask: Tensor | None = None,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
 ) -> Output:
     """One pass over ids, one text or several texts. See `Model.__call__`.  watch: an onlooker."""
     target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
@@ -32,38 +32,40 @@ def forward(
         raise InputError(
             "input_ids are a mapping, expected numbers or texts: give its columns by name, model(**columns)"
         )
-    if (texts := _texts(inputs)) is not None:
+    if (texts := _as_texts(inputs)) is not None:
         for name, rows in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
             if rows is not None:
                 raise InputError(
                     f"{name} was given beside texts, which bring their own: leave ", Argument(name), " out"
                 )
-        return _run(loaded, watch, **_read(loaded, texts), **target)
-    ids = _tensor("input_ids", inputs)
+        return _run_module(loaded, watch, **_encode_texts(loaded, texts), **target)
+    ids = _as_tensor("input_ids", inputs)
     if attention_mask is None:
         _warn_of_padding(ids, loaded.config.pad_token_id, loaded.config.bos_token_id)
-    return _run(loaded, watch, input_ids=ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **target)
+    return _run_module(
+        loaded, watch, input_ids=ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **target
+    )
 
 
-def _texts(inputs: Any) -> list[str] | None:
+def _as_texts(inputs: Any) -> list[str] | None:
     """One text, or several in whatever holds them; None for ids."""
     if isinstance(inputs, str):
         return [inputs]
-    found = (None if isinstance(inputs, Tensor) else all_of(inputs)) or []
+    found = (None if isinstance(inputs, Tensor) else as_list(inputs)) or []
     return found if any(isinstance(one, str) for one in found) else None
 
 
-def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
+def _run_module(loaded: Loaded, watch: Observer | None, **given: Tensor | None) -> Output:
     """The module's pass with what it takes; what it does not take, and was given, is refused."""
     for name, rows in given.items():
-        if rows is not None and name not in loaded.module.reads:
+        if rows is not None and name not in loaded.module.input_names:
             raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
     try:
         device = loaded.module.device
-        here = {name: _tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}
+        here = {name: _as_tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}
         return loaded.module(**here, watch=watch)
     except (AttributeError, TypeError) as error:
-        if (part := _of_others(loaded.module)) is None:
+        if (part := _peft_part(loaded.module)) is None:
             raise
         raise InputError(
             f"{part}, and a pass asks more of what stands there than that has: hang adapters on linear maps alone, as "
@@ -71,7 +73,7 @@ def _run(loaded: Loaded, watch: Watch | None, **given: Tensor | None) -> Output:
         ) from error
 
 
-def _of_others(module: nn.Module) -> str | None:
+def _peft_part(module: nn.Module) -> str | None:
     """What another library has hung on a table or on a whole head, as "head is a ..."; None where nothing hangs."""
     for path, part in module.named_modules():
         kind = type(part)
@@ -80,14 +82,14 @@ def _of_others(module: nn.Module) -> str | None:
     return None
 
 
-def _read(loaded: Loaded, texts: list[str]) -> dict[str, Tensor]:
-    rows = loaded.words.encode(texts)
+def _encode_texts(loaded: Loaded, texts: list[str]) -> dict[str, Tensor]:
+    rows = loaded.required_tokenizer.encode(texts)
     for i, row in enumerate(rows):
-        check_read(row.ids, Item(i, "text"))
+        check_has_tokens(row.ids, Item(i, "text"))
     return as_batch(loaded, [row.ids for row in rows], [row.type_ids for row in rows])
 
 
-def _tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
+def _as_tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
     if isinstance(rows, Tensor):
         if rows.is_meta or rows.is_nested or rows.layout != torch.strided:
             where = " on 'meta', which holds no numbers" if rows.is_meta else ", sparse or nested"

@@ -1,6 +1,6 @@
 """Languages by their codes (ISO 639-1) and by their English names, as models are told them."""
 
-from pellucid.errors import InputError, near, short
+from pellucid.errors import InputError, did_you_mean, shorten
 
 _KNOWN = """af:Afrikaans am:Amharic ar:Arabic az:Azerbaijani be:Belarusian bg:Bulgarian bn:Bengali bs:Bosnian
     ca:Catalan ceb:Cebuano cs:Czech cy:Welsh da:Danish de:German el:Greek en:English eo:Esperanto es:Spanish et:Estonian
@@ -20,17 +20,17 @@ LANGUAGES = {code: name for code, _, name in (one.partition(":") for one in _KNO
 _CODES = {word.lower(): code for code, name in LANGUAGES.items() for word in (code, name)}
 
 
-def code_of(said: str) -> str:
+def code_of(name: str) -> str:
     """The code of a language, from its code or its name, in whatever case; as it was said, where it is not known."""
-    return _CODES.get(said.lower(), said)
+    return _CODES.get(name.lower(), name)
 
 
-def language(option: str, said: str) -> str:
+def language(option: str, name: str) -> str:
     """The English name of a language, from its code or its name. Raises InputError for one that is not known."""
-    if said.lower() not in _CODES:
-        hint = near(said.title(), LANGUAGES.values(), 1)
+    if name.lower() not in _CODES:
+        hint = did_you_mean(name.title(), LANGUAGES.values(), 1)
         raise InputError(
-            f"{option} is {short(said, 40)!r}{hint}, expected a code such as 'de' or a name such as 'German'; what a "
+            f"{option} is {shorten(name, 40)!r}{hint}, expected a code such as 'de' or a name such as 'German'; what a "
             "model is told in other words can be said with prefix"
         )
-    return LANGUAGES[code_of(said)]
+    return LANGUAGES[code_of(name)]

@@ -8,52 +8,52 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import InputError, near, short
+from pellucid.errors import InputError, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from pellucid.tasks.task import Task
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"
-FEELINGS = "pellucid/sentiment-minilm"
+SENTIMENT = "pellucid/sentiment-minilm"
 
 
 @dataclass(frozen=True)
-class Name:
+class TaskInfo:
     """A task by its name.
 
-    home: the class of it, as "module:class".  model: who answers where nobody is named.
-    says: one line for a person.  gives: the keys of an answer.  aliases: other names for the same.
+    class_path: the class of it, as "module:class".  default_model: who answers where nobody is named.
+    summary: one line for a person.  answer_keys: the keys of an answer.  aliases: other names for the same.
     """
 
     name: str
-    home: str
-    model: str
-    says: str
-    gives: tuple[str, ...]
+    class_path: str
+    default_model: str
+    summary: str
+    answer_keys: tuple[str, ...]
     aliases: tuple[str, ...] = ()
 
-    def task(self) -> "type[Task]":
+    def task_class(self) -> "type[Task]":
         """Its class."""
-        return homed("pellucid.tasks", self.home)
+        return import_class("pellucid.tasks", self.class_path)
 
 
-def homed(room: str, home: str) -> Any:
+def import_class(room: str, home: str) -> Any:
     """The class at "module:class" of a room, imported only now."""
     module, _, name = home.partition(":")
     return getattr(importlib.import_module(f"{room}.{module}"), name)
 
 
 TASKS = (
-    Name(
+    TaskInfo(
         "text-classification",
         "text_classification:TextClassification",
-        FEELINGS,
+        SENTIMENT,
         "Which label a text, or a pair of texts, has.",
         ("label", "score"),
         ("sentiment-analysis",),
     ),
-    Name(
+    TaskInfo(
         "token-classification",
         "token_classification:TokenClassification",
         "nationaldesignstudio/rampart",
@@ -61,70 +61,70 @@ TASKS = (
         ("entity_group", "score", "word", "start", "end"),
         ("ner",),
     ),
-    Name(
+    TaskInfo(
         "question-answering",
         "question_answering:QuestionAnswering",
         "distilbert/distilbert-base-cased-distilled-squad",
         "The stretch of a context that answers a question.",
         ("score", "start", "end", "answer"),
     ),
-    Name(
+    TaskInfo(
         "fill-mask",
         "fill_mask:FillMask",
         "distilbert/distilroberta-base",
         "The words that fit in the place of a mask.",
         ("score", "token", "token_str", "sequence"),
     ),
-    Name(
+    TaskInfo(
         "summarization",
         "writing:Summarization",
         "sshleifer/distilbart-cnn-12-6",
         "A text in fewer words.",
         ("summary_text",),
     ),
-    Name(
+    TaskInfo(
         "translation",
         "writing:Translation",
         "google-t5/t5-base",
         "A text in another language: translation_xx_to_yy.",
         ("translation_text",),
     ),
-    Name(
+    TaskInfo(
         "text2text-generation",
         "writing:TextToText",
         "google-t5/t5-base",
         "What an encoder-decoder writes for a text.",
         ("generated_text",),
     ),
-    Name(
+    TaskInfo(
         "text-generation",
         "text_generation:TextGeneration",
         SMALL,
         "How a text, or a conversation, goes on.",
         ("generated_text",),
     ),
-    Name(
+    TaskInfo(
         "zero-shot-classification",
         "zero_shot:ZeroShotClassification",
         "facebook/bart-large-mnli",
         "Which of your own labels fits a text.",
         ("sequence", "labels", "scores"),
     ),
-    Name(
+    TaskInfo(
         "feature-extraction",
         "feature_extraction:FeatureExtraction",
         SENTENCES,
         "The hidden state of every token.",
         (),
     ),
-    Name(
+    TaskInfo(
         "sentence-similarity",
         "sentence_similarity:SentenceSimilarity",
         SENTENCES,
         "How alike the meaning of two texts is.",
         ("score",),
     ),
-    Name(
+    TaskInfo(
         "text-ranking",
         "text_ranking:TextRanking",
         SENTENCES,
@@ -138,15 +138,15 @@ TASKS = (
 _PAIR = re.compile(r"translation_(\w+?)_to_(\w+)")
 
 
-def named(task: str) -> tuple[Name, dict[str, Any]]:
+def find_task(task: str) -> tuple[TaskInfo, dict[str, Any]]:
     """The task that goes by a name, and the options that the name says: translation_en_to_de names two languages."""
     if not isinstance(task, str):
-        raise InputError(f"task is {short(repr(task))}, expected the name of a task, such as 'text-classification'")
+        raise InputError(f"task is {shorten(repr(task))}, expected the name of a task, such as 'text-classification'")
     if found := _PAIR.fullmatch(task):
-        return named("translation")[0], {"src_lang": found[1], "tgt_lang": found[2]}
+        return find_task("translation")[0], {"src_lang": found[1], "tgt_lang": found[2]}
     for one in TASKS:
         if task in (one.name, *one.aliases):
             return one, {}
     known = [name for one in TASKS for name in (one.name, *one.aliases)]
     others = f": one of {', '.join(known)}, or translation_xx_to_yy"
-    raise InputError(f"unknown task {short(repr(task))}{near(task, known)}", others)
+    raise InputError(f"unknown task {shorten(repr(task))}{did_you_mean(task, known)}", others)

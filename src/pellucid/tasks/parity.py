@@ -11,9 +11,9 @@ from pellucid.config import Config
 from pellucid.errors import PellucidError, counted
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, EncoderDecoder
-from pellucid.tasks.consistency import Row, twin
-from pellucid.tasks.reference import NoReference, ask, open_reference, version
-from pellucid.tasks.tolerance import Check, Point, compare, judge
+from pellucid.tasks.consistency import Row, shared_weights_copy
+from pellucid.tasks.reference import NoReference, open_reference, reference_forward, version
+from pellucid.tasks.tolerance import Check, Point, check_differences, compare_points
 from pellucid.trace.aliases import aliases
 from pellucid.trace.record import Recorder
 
@@ -28,7 +28,7 @@ GROUPS = {
 WORDS = "transformers: same tokens"
 
 
-def against_reference(
+def compare_with_reference(
     loaded: Loaded, rows: list[Row], tokens: int, tolerance: float, begin: Callable[[str], object]
 ) -> Iterator[Check]:
     """Every number that both show, layer by layer, and the first tokens that both would write.
@@ -46,16 +46,18 @@ def against_reference(
     except (NoReference, PellucidError) as reason:
         yield Check(title, None, note=str(reason))
         return
-    whole = compare(title, points, tolerance, f"{type(model).__name__}{remark}")
+    whole = compare_points(title, points, tolerance, f"{type(model).__name__}{remark}")
     yield whole
     for name, endings in GROUPS.items():
         part = {place: apart for place, apart in whole.points if place.endswith(endings)}
         if part:
-            yield judge(f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} places")
+            yield check_differences(
+                f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} places"
+            )
     if tokens and loaded.config.writes:
         begin(f"writing {counted(tokens, 'token')} with both")
         try:
-            yield same_words(loaded, model, rows[0], tokens, tolerance)
+            yield check_same_tokens(loaded, model, rows[0], tokens, tolerance)
         except NoReference as reason:
             yield Check(WORDS, None, note=str(reason))
 
@@ -67,17 +69,19 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
     """Every place that both show, in the order of the pass."""
     recorder = Recorder(tuple(f"*{ending}" for endings in GROUPS.values() for ending in endings))
     with no_grad():
-        twin(loaded, "explicit")(**row, watch=recorder)
-    wanted = _theirs(ask(model, **row, output_hidden_states=True, output_attentions=True), loaded.config)
-    order = {name: i for i, name in enumerate(recorder.kept)}
+        shared_weights_copy(loaded, "explicit")(**row, watch=recorder)
+    wanted = _reference_outputs(
+        reference_forward(model, **row, output_hidden_states=True, output_attentions=True), loaded.config
+    )
+    order = {name: i for i, name in enumerate(recorder.recorded)}
     nothing = torch.empty(0, device="cpu")
     return [
-        (name, recorder.kept.get(name, nothing), wanted[name])
+        (name, recorder.recorded.get(name, nothing), wanted[name])
         for name in sorted(wanted, key=lambda name: order.get(name, len(order)))
     ]
 
 
-def _theirs(out: Any, config: Config) -> dict[str, Tensor]:
+def _reference_outputs(out: Any, config: Config) -> dict[str, Tensor]:
     """The reference's answer under the names of our places; one that we lack stays under its own."""
     ours = aliases(config)
     sides = ("encoder_", "decoder_") if config.kind == "encoder-decoder" else ("",)
@@ -99,7 +103,7 @@ def _theirs(out: Any, config: Config) -> dict[str, Tensor]:
 # -- word by word ------------------------------------------------------------------------------------------------------
 
 
-def same_words(loaded: Loaded, model: Any, row: Row, tokens: int, tolerance: float) -> Check:
+def check_same_tokens(loaded: Loaded, model: Any, row: Row, tokens: int, tolerance: float) -> Check:
     """The most likely next token, again and again: ours with its cache, the reference's without.
 
     Where both choose differently, the difference is what our choice is worth less in the reference's logits: two
@@ -108,30 +112,30 @@ def same_words(loaded: Loaded, model: Any, row: Row, tokens: int, tolerance: flo
     room = (loaded.config.longest or 10**9) - tokens
     row = {name: ids if "decoder_input_ids" in row else ids[:, : max(room, 1)] for name, ids in row.items()}
     tokens = min(tokens, (loaded.config.longest or 10**9) - 1)
-    wanted, logits = _their_words(model, row, tokens)
-    found = _our_words(loaded, row, tokens)
-    note = "" if loaded.tokenizer is None else repr(loaded.target_words.decode(found))
+    wanted, logits = _their_tokens(model, row, tokens)
+    found = _our_tokens(loaded, row, tokens)
+    note = "" if loaded.tokenizer is None else repr(loaded.required_target_tokenizer.decode(found))
     for i, (ours, theirs) in enumerate(zip(found, wanted)):
         if ours != theirs:
             worth = float(logits[i][theirs] - logits[i][ours]) / max(float(logits[i].abs().max()), 1.0)
-            return judge(WORDS, {f"token {i + 1}": worth}, tolerance, note)
-    return judge(WORDS, {"tokens": 0.0}, tolerance, f"{len(found)} of {tokens} agree {note}".strip())
+            return check_differences(WORDS, {f"token {i + 1}": worth}, tolerance, note)
+    return check_differences(WORDS, {"tokens": 0.0}, tolerance, f"{len(found)} of {tokens} agree {note}".strip())
 
 
-def _their_words(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Tensor]]:
+def _their_tokens(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Tensor]]:
     name = "decoder_input_ids" if "decoder_input_ids" in row else "input_ids"
     ids = row[name][:, :1] if name == "decoder_input_ids" else row[name]
     said, logits = [], []
     for _ in range(tokens):
         given = row | {name: ids} | ({"attention_mask": torch.ones_like(ids)} if name == "input_ids" else {})
-        logits.append(ask(model, **given)["logits"][0, -1].double())
+        logits.append(reference_forward(model, **given)["logits"][0, -1].double())
         said.append(int(logits[-1].argmax()))
         ids = torch.cat((ids, torch.tensor([said[-1:]], device="cpu")), dim=1)
     return said, logits
 
 
 @no_grad()
-def _our_words(loaded: Loaded, row: Row, tokens: int) -> list[int]:
+def _our_tokens(loaded: Loaded, row: Row, tokens: int) -> list[int]:
     module, said = loaded.module, []
     assert isinstance(module, Decoder | EncoderDecoder)  # only these have a head that writes
     given: dict[str, Any] = {"input_ids": row["input_ids"]}

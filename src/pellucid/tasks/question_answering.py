@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, is_word, truth
+from pellucid.config.checks import check_bool, check_choice, check_count, is_one_of
 from pellucid.errors import InputError, Item
 from pellucid.tasks.answer import Answer
-from pellucid.tasks.attribution import Aim
-from pellucid.tasks.reader import Reader, Stretch, what_was_read
-from pellucid.tasks.spans import Asked, Span, outer_tokens, spans
-from pellucid.tasks.spans_apart import spans_apart
-from pellucid.tasks.tagged_tokens import Sentence
+from pellucid.tasks.attribution import Target
+from pellucid.tasks.reader import Reader, WindowOutput, text_coverage
+from pellucid.tasks.spans import Span, SpanOptions, outer_tokens, spans
+from pellucid.tasks.spans_apart import spans_per_window
+from pellucid.tasks.tagged_tokens import AlignedText
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.text import Window
 from pellucid.text.cut import clean_text
@@ -49,21 +49,21 @@ class QuestionAnswering(Reader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count("top_k", self.top_k)
-        count("max_answer_len", self.max_answer_len)
-        truth("handle_impossible_answer", self.handle_impossible_answer)
-        truth("align_to_words", self.align_to_words)
-        choice("scores", self.scores, ("comparable", "per_window"))
+        check_count("top_k", self.top_k)
+        check_count("max_answer_len", self.max_answer_len)
+        check_bool("handle_impossible_answer", self.handle_impossible_answer)
+        check_bool("align_to_words", self.align_to_words)
+        check_choice("scores", self.scores, ("comparable", "per_window"))
 
     @classmethod
-    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        if not is_word(options.get("scores"), "per_window") or loaded.tokenizer is None:
+    def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+        if not is_one_of(options.get("scores"), "per_window") or loaded.tokenizer is None:
             return dict(options)
-        length = options.get("max_length") or min(loaded.longest or REFERENCE_LENGTH, REFERENCE_LENGTH)
+        length = options.get("max_length") or min(loaded.max_length or REFERENCE_LENGTH, REFERENCE_LENGTH)
         shared = min(length // 2, REFERENCE_STRIDE) if isinstance(length, int) else None
         return {"long": "windows", "max_length": length, "stride": shared} | dict(options)
 
-    def item(self, given: Any, index: int) -> tuple[str, Sentence]:
+    def check_item(self, given: Any, index: int) -> tuple[str, AlignedText]:
         if isinstance(given, Mapping) and (lacks := [name for name in NAMES if given.get(name) is None]):
             raise InputError(Item(index), f" has no {lacks[0]}: give both, as question= and context=")
         question, context = text_or_pair(given, index, NAMES)
@@ -74,44 +74,46 @@ class QuestionAnswering(Reader):
         for name, text in zip(NAMES, (question, context)):
             if not text.strip():
                 raise InputError(f"the {name} of ", Item(index), " is empty: there is nothing to answer")
-        return clean_text(question, index, "item"), Sentence.of_text(context, index)
+        return clean_text(question, index, "item"), AlignedText.of_text(context, index)
 
-    def asked(self, work: Work, item: tuple[str, Sentence], index: int) -> list[Window]:
-        found = self.stretches(work, index, item[0], item[1].read, side=1)
-        if 1 not in found[0].sides:
+    def item_windows(self, work: Work, item: tuple[str, AlignedText], index: int) -> list[Window]:
+        found = self.text_windows(work, index, item[0], item[1].read, side=1)
+        if 1 not in found[0].sequence_ids:
             raise InputError("the context of ", Item(index), " has no tokens: there is nothing to find an answer in")
         return found
 
-    def answer(self, work: Work, item: tuple[str, Sentence], stretches: list[Stretch]) -> Answer:
-        context, read = item[1], what_was_read(stretches, side=1)
+    def answer(self, work: Work, item: tuple[str, AlignedText], outputs: list[WindowOutput]) -> Answer:
+        context, read = item[1], text_coverage(outputs, side=1)
         every = []
-        for one in self._spans(work, context.read, stretches) or [Span(0.0, 0, 0, 0)]:
-            (start, end), _ = context.place(one.start, one.end)
+        for one in self._spans(work, context.read, outputs) or [Span(0.0, 0, 0, 0)]:
+            (start, end), _ = context.shown_span(one.start, one.end)
             found = {"score": one.score, "start": start, "end": end, "answer": context.read[one.start : one.end]}
             every.append(Answer(found, read=read, window=one.window))
-        return every[0].but(all=every)
+        return every[0].replace(all=every)
 
-    def _spans(self, work: Work, context: str, stretches: list[Stretch]) -> list[Span]:
-        asked = Asked(self.top_k, self.max_answer_len, self.align_to_words, self.handle_impossible_answer)
+    def _spans(self, work: Work, context: str, outputs: list[WindowOutput]) -> list[Span]:
+        asked = SpanOptions(self.top_k, self.max_answer_len, self.align_to_words, self.handle_impossible_answer)
         if self.scores == "per_window":
             words = work.loaded.tokenizer
-            return spans_apart(context, stretches, words.cls_token_id if words else None, asked)
-        return spans(context, stretches, asked)
+            return spans_per_window(context, outputs, words.cls_token_id if words else None, asked)
+        return spans(context, outputs, asked)
 
-    def aims(self, work: Work, item: tuple[str, Sentence], stretches: list[Stretch], one: Answer) -> list[Aim]:
+    def attribution_targets(
+        self, work: Work, item: tuple[str, AlignedText], outputs: list[WindowOutput], one: Answer
+    ) -> list[Target]:
         """The logit of the start and that of the end; they are of two stretches where a cut goes through the answer."""
         assert one.window is not None
         if not one["end"]:
-            window = stretches[one.window].window
-            return [Aim("logits of no answer", window, lambda output: output["logits"][0, 0].sum())]
-        held = stretches if self.scores == "comparable" else [stretches[one.window]]
+            window = outputs[one.window].window
+            return [Target("logits of no answer", window, lambda output: output["logits"][0, 0].sum())]
+        held = outputs if self.scores == "comparable" else [outputs[one.window]]
         places = item[1].places or range(len(item[1].read) + 1)
         (first, start), (last, end) = outer_tokens(held, places.index(one["start"]), places.index(one["end"]))
         if first is last:
             said = f"logits of start and end of {one['answer']!r}"
-            return [Aim(said, first, lambda output: output["logits"][0, start, 0] + output["logits"][0, end, 1])]
+            return [Target(said, first, lambda output: output["logits"][0, start, 0] + output["logits"][0, end, 1])]
         said = f"logits of the start and of the end of {one['answer']!r}"
         return [
-            Aim(said, first, lambda output: output["logits"][0, start, 0]),
-            Aim(said, last, lambda output: output["logits"][0, end, 1]),
+            Target(said, first, lambda output: output["logits"][0, start, 0]),
+            Target(said, last, lambda output: output["logits"][0, end, 1]),
         ]

@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
-from pellucid.config.checks import truth
+from pellucid.config.checks import check_bool
 from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
 from pellucid.models import Network, check_finite
-from pellucid.tasks.answer import Answer, Read
-from pellucid.tasks.attribution import Aim, explained
-from pellucid.tasks.passes import passes
-from pellucid.tasks.task import Found, Task, Work
+from pellucid.tasks.answer import Answer, TextCoverage
+from pellucid.tasks.attribution import Target, with_attribution
+from pellucid.tasks.passes import run_batches
+from pellucid.tasks.task import Task, TaskAnswer, Work
 from pellucid.text import Window, windows
-from pellucid.text.cut import called, check_read
+from pellucid.text.cut import check_has_tokens, item_name
 
 
 @dataclass(frozen=True)
-class Stretch:
+class WindowOutput:
     """A stretch of an item, and what was kept of the model's answer to it."""
 
     window: Window
-    kept: Any
+    output: Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,42 +36,42 @@ class Reader(Task):
 
     parse_special_tokens: whether `[SEP]`, typed in an item, is that token, as in the reference; else it is plain
         characters.
-    apart: whether batches may be read side by side; not where the answer to one is large.
+    parallel: whether batches may be read side by side; not where the answer to one is large.
     """
 
     parse_special_tokens: bool = False
 
-    apart: ClassVar[bool] = True
+    parallel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        truth("parse_special_tokens", self.parse_special_tokens)
-        if self.explain and type(self).aims is Reader.aims:
+        check_bool("parse_special_tokens", self.parse_special_tokens)
+        if self.explain and type(self).attribution_targets is Reader.attribution_targets:
             wrong = f"{self.name} gives no number that could be explained: leave "
             raise InputError(wrong, Argument("explain"), " out")
 
     @abstractmethod
-    def asked(self, work: Work, item: Any, index: int) -> list[Window]:
+    def item_windows(self, work: Work, item: Any, index: int) -> list[Window]:
         """The stretches to be read for an item."""
 
-    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+    def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         """What is looked at of a pass: Float[Tensor, "batch seq answers"], or "batch answers" """
         return module.logits(**batch)
 
-    def keep(self, work: Work, here: Tensor, window: Window) -> Any:
+    def window_output(self, work: Work, here: Tensor, window: Window) -> Any:
         """What is kept of one stretch. here: Float32[Tensor, "seq answers"], or "answers" where the text has one."""
         return here
 
     @abstractmethod
-    def answer(self, work: Work, item: Any, stretches: list[Stretch]) -> Found:
+    def answer(self, work: Work, item: Any, outputs: list[WindowOutput]) -> TaskAnswer:
         """The answer to an item."""
 
-    def aims(self, work: Work, item: Any, stretches: list[Stretch], one: Answer) -> list[Aim]:
+    def attribution_targets(self, work: Work, item: Any, outputs: list[WindowOutput], one: Answer) -> list[Target]:
         """The number that an answer stands for, which `explain` shares out by `tasks/attribution.py`; nothing, where
         `explain` is refused."""
         return []
 
-    def stretches(
+    def text_windows(
         self, work: Work, index: int | str, text: str | list[str], pair: str | None = None, side: int | None = 0
     ) -> list[Window]:
         """A text, a pair, or words read one by one, by the rule for long ones.
@@ -80,53 +80,55 @@ class Reader(Task):
         side: which of a pair is cut; None for the longer one.
         """
         loaded = work.loaded
-        most = loaded.longest if self.max_length is None else loaded.most(self.max_length)
+        most = loaded.max_length if self.max_length is None else loaded.capped_length(self.max_length)
         place: dict[str, Any] = {"rule": self.long, "max_length": most, "stride": self.stride}
         place |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
         place["apart"] = isinstance(text, list)
-        found = windows(loaded.words, text, pair, **place)
-        check_read(found[0].ids, called(index, "item"))
+        found = windows(loaded.required_tokenizer, text, pair, **place)
+        check_has_tokens(found[0].ids, item_name(index, "item"))
         return found
 
-    def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
-        asked = [self.asked(work, item, first + i) for i, item in enumerate(items)]
+    def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:
+        asked = [self.item_windows(work, item, first + i) for i, item in enumerate(items)]
         rows = [row for rows in asked for row in rows]
-        kept = dict(self._passes(work, rows))
+        kept = dict(self._window_outputs(work, rows))
         start = 0
         for item, windows_ in zip(items, asked):
             numbers = range(start, start + len(windows_))
-            yield self._answered(work, item, [Stretch(rows[i], kept.pop(i)) for i in numbers])
+            yield self._explained_answer(work, item, [WindowOutput(rows[i], kept.pop(i)) for i in numbers])
             start += len(windows_)
 
     @no_grad()
-    def _answered(self, work: Work, item: Any, stretches: list[Stretch]) -> Found:
-        found = self.answer(work, item, stretches)
+    def _explained_answer(self, work: Work, item: Any, outputs: list[WindowOutput]) -> TaskAnswer:
+        found = self.answer(work, item, outputs)
         if not self.explain:
             return found
-        return explained(work, found, lambda one: self.aims(work, item, stretches, one))
+        return with_attribution(work, found, lambda one: self.attribution_targets(work, item, outputs, one))
 
-    def _passes(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
+    def _window_outputs(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
         """What is kept of each row, by its number."""
-        module = work.loaded.module.swift(work.dtype)
-        alike = _alike(rows)
+        module = work.loaded.module.packed_copy(work.dtype)
+        alike = _equal_rows(rows)
         lengths = [len(rows[numbers[0]].ids) for numbers in alike]
 
         def kept_of(group: list[int]) -> list[tuple[int, Any]]:
             firsts = [rows[alike[i][0]] for i in group]
             batch = as_batch(work.loaded, [row.ids for row in firsts], [row.type_ids for row in firsts])
-            output = self.look(work, module, batch).float().cpu()
+            output = self.forward_batch(work, module, batch).float().cpu()
             found = [here[: lengths[i]] if output.dim() == 3 else here for here, i in zip(output, group)]
             if not output.isfinite().all():  # as those of padding may be
                 found = [check_finite(here, module) for here in found]
             return [
-                (number, self.keep(work, here, rows[number])) for here, i in zip(found, group) for number in alike[i]
+                (number, self.window_output(work, here, rows[number]))
+                for here, i in zip(found, group)
+                for number in alike[i]
             ]
 
-        for _, kept in passes(module, lengths, kept_of, apart=self.apart):
+        for _, kept in run_batches(module, lengths, kept_of, parallel=self.parallel):
             yield from kept
 
 
-def _alike(rows: Sequence[Window]) -> list[list[int]]:
+def _equal_rows(rows: Sequence[Window]) -> list[list[int]]:
     """The numbers of the rows, those together that a model cannot tell apart: they are run once."""
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for i, row in enumerate(rows):
@@ -134,13 +136,13 @@ def _alike(rows: Sequence[Window]) -> list[list[int]]:
     return list(found.values())
 
 
-def by_text(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
+def outputs_by_text(outputs: Sequence[WindowOutput]) -> list[list[WindowOutput]]:
     """The stretches of each text, of several that were read one after the other."""
-    starts = [i for i, stretch in enumerate(stretches) if stretch.window.number == 0]
-    return [list(stretches[i:j]) for i, j in zip(starts, [*starts[1:], len(stretches)])]
+    starts = [i for i, stretch in enumerate(outputs) if stretch.window.index == 0]
+    return [list(outputs[i:j]) for i, j in zip(starts, [*starts[1:], len(outputs)])]
 
 
-def deepest(windows_: Sequence[Window], side: int | None = None) -> list[tuple[int, int]]:
+def most_central_windows(windows_: Sequence[Window], side: int | None = None) -> list[tuple[int, int]]:
     """For each token of a text, in order, the stretch in which it stands farthest from where the text was cut, so that
     most of both sides of it was read there: the number of that stretch, and the token's place in it.
 
@@ -148,32 +150,32 @@ def deepest(windows_: Sequence[Window], side: int | None = None) -> list[tuple[i
     """
     best: dict[int, tuple[float, int, int]] = {}
     for number, window in enumerate(windows_):
-        here = [place for place, one in enumerate(window.sides) if one is not None and side in (None, one)]
+        here = [place for place, one in enumerate(window.sequence_ids) if one is not None and side in (None, one)]
         for nth, place in enumerate(here):
-            depth, token = _inside(window, nth, len(here)), window.before + nth
+            depth, token = _distance_to_cut(window, nth, len(here)), window.tokens_before + nth
             if token not in best or depth > best[token][0]:
                 best[token] = depth, number, place
     return [best[token][1:] for token in sorted(best)]
 
 
-def _inside(window: Window, nth: int, size: int) -> float:
+def _distance_to_cut(window: Window, nth: int, size: int) -> float:
     """How far the n-th of `size` tokens of a text in a stretch stands from where the text was cut there, in tokens."""
-    before = math.inf if window.number == 0 else nth
-    return min(before, math.inf if window.number == window.count - 1 else size - 1 - nth)
+    before = math.inf if window.index == 0 else nth
+    return min(before, math.inf if window.index == window.count - 1 else size - 1 - nth)
 
 
-def mean_of(stretches: Sequence[Stretch]) -> Tensor:
+def mean_output(outputs: Sequence[WindowOutput]) -> Tensor:
     """The mean of what was kept of a text's stretches, each weighed by its tokens: Float[Tensor, "width"]"""
-    if len(stretches) == 1:
-        return stretches[0].kept
-    like = stretches[0].kept
-    rows = torch.stack([stretch.kept.clone().to(like) for stretch in stretches])
-    weights = torch.tensor([len(stretch.window.ids) for stretch in stretches], device="cpu").to(like)
+    if len(outputs) == 1:
+        return outputs[0].output
+    like = outputs[0].output
+    rows = torch.stack([stretch.output.clone().to(like) for stretch in outputs])
+    weights = torch.tensor([len(stretch.window.ids) for stretch in outputs], device="cpu").to(like)
     return (rows * weights[:, None]).sum(0) / weights.sum()
 
 
-def what_was_read(stretches: Sequence[Stretch], side: int = 0) -> Read:
+def text_coverage(outputs: Sequence[WindowOutput], side: int = 0) -> TextCoverage:
     """What was read of an item's text. side: 1 where the second text of a pair is the one that is read in stretches."""
-    held = [stretch.window for stretch in stretches]
-    nothing = all(special or here != side for one in held for special, here in zip(one.special, one.sides))
-    return Read(tuple(one.span(side) for one in held), sum(one.cut for one in held), nothing)
+    held = [stretch.window for stretch in outputs]
+    nothing = all(special or here != side for one in held for special, here in zip(one.special, one.sequence_ids))
+    return TextCoverage(tuple(one.span(side) for one in held), sum(one.cut for one in held), nothing)

@@ -16,9 +16,9 @@ from torch.overrides import TorchFunctionMode
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.config import Rotary
-from pellucid.errors import several, short, was_interrupted
-from pellucid.files import for_a_while
-from pellucid.machine import REAL, no_grad, require_memory
+from pellucid.errors import join_names, shorten, was_interrupted
+from pellucid.files import temporary_folder
+from pellucid.machine import NARROWER_FLOATS, no_grad, require_memory
 from pellucid.models import count
 
 
@@ -65,14 +65,14 @@ def _open_gguf(loaded: Loaded, file: Path) -> Any:
 
 
 def _open_saved(loaded: Loaded) -> Any:
-    with for_a_while() as folder:
+    with temporary_folder() as folder:
         return _open(loaded, save_checkpoint(loaded, folder / "saved"))
 
 
 def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
     architecture = loaded.family.page(loaded.config.head).architecture
     kind = loaded.module.dtype
-    require_memory(count(loaded.module), kind.itemsize * 8, torch.device("cpu"), REAL)
+    require_memory(count(loaded.module), kind.itemsize * 8, torch.device("cpu"), NARROWER_FLOATS)
     ways = {"attn_implementation": "eager", "local_files_only": True, "output_loading_info": True, **form}
     with _quiet() as transformers:
         model_class = getattr(transformers, architecture, None)
@@ -81,17 +81,17 @@ def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
         try:
             model, report = model_class.from_pretrained(folder, dtype=kind, **ways)
         except Exception as error:  # another library's errors can be anything
-            raise _no("it does not open these files", error) from error
+            raise _no_reference_error("it does not open these files", error) from error
     missing = [name for name in report["missing_keys"] if loaded.config.pools or "pooler" not in name]
     if missing:  # it would compute with numbers drawn by chance
-        raise NoReference(f"it finds no numbers for {several(sorted(missing), 3)}")
+        raise NoReference(f"it finds no numbers for {join_names(sorted(missing), 3)}")
     return model.eval()
 
 
-def _no(what: str, error: Exception) -> BaseException:
+def _no_reference_error(what: str, error: Exception) -> BaseException:
     """What another library complains of, as one short line; Ctrl-C, where that is what it came of."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return KeyboardInterrupt() if was_interrupted(error) else NoReference(f"{what}: {short(first, 160)}")
+    return KeyboardInterrupt() if was_interrupted(error) else NoReference(f"{what}: {shorten(first, 160)}")
 
 
 @contextlib.contextmanager
@@ -131,25 +131,25 @@ def _without_bar() -> Iterator[None]:
 # -- one pass ----------------------------------------------------------------------------------------------------------
 
 
-class _InFull(TorchFunctionMode):
+class _KeepFloat64(TorchFunctionMode):
     """Keeps float64 throughout: the reference narrows to float32 inside norms, softmax and turned positions."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         func = torch.Tensor.double if func is torch.Tensor.float else func
-        named = {name: _wide(value) for name, value in (kwargs or {}).items()}
-        return func(*map(_wide, args), **named)
+        named = {name: _float64_for_float32(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_float64_for_float32, args), **named)
 
 
-def _wide(value: Any) -> Any:
+def _float64_for_float32(value: Any) -> Any:
     return torch.float64 if value is torch.float32 else value
 
 
-def ask(model: Any, **inputs: Any) -> Any:
+def reference_forward(model: Any, **inputs: Any) -> Any:
     """One pass of the reference; without its cache, which lays keys out anew and so rounds otherwise."""
     settings = {"use_cache": False} if getattr(model.config, "use_cache", False) else {}
     wide = next(model.parameters()).dtype == torch.float64
-    with no_grad(), _quiet(), _InFull() if wide else contextlib.nullcontext():
+    with no_grad(), _quiet(), _KeepFloat64() if wide else contextlib.nullcontext():
         try:
             return model(**inputs, **settings)
         except Exception as error:  # as above
-            raise _no("it does not read this input", error) from error
+            raise _no_reference_error("it does not read this input", error) from error

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.errors import InputError, Item
-from pellucid.tasks.answer import Answer, Read
-from pellucid.tasks.attribution import Aim
-from pellucid.tasks.reader import Stretch, by_text, mean_of, what_was_read
+from pellucid.tasks.answer import Answer, TextCoverage
+from pellucid.tasks.attribution import Target
+from pellucid.tasks.reader import WindowOutput, mean_output, outputs_by_text, text_coverage
 from pellucid.tasks.task import Work, text_or_pair
-from pellucid.tasks.vectors import BODIES, Comparing
+from pellucid.tasks.vectors import BODY_HEADS, VectorTask
 from pellucid.text import Window
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentenceSimilarity(Comparing):
+class SentenceSimilarity(VectorTask):
     """A score for a pair of texts, `{"score"}`, by the vectors of the checkpoint. One text beside several is as many
     pairs.
 
@@ -22,28 +22,30 @@ class SentenceSimilarity(Comparing):
     """
 
     name: ClassVar[str] = "sentence-similarity"
-    heads: ClassVar[tuple[str | None, ...]] = BODIES
+    heads: ClassVar[tuple[str | None, ...]] = BODY_HEADS
     inputs: ClassVar[tuple[str, ...]] = ("source_sentence", "sentences")
 
-    def item(self, given: Any, index: int) -> tuple[str, str]:
+    def check_item(self, given: Any, index: int) -> tuple[str, str]:
         first, second = text_or_pair(given, index, ("source_sentence", "sentences"))
         if second is None:
             raise InputError(Item(index), " is one text, expected a pair of texts as a tuple")
         return first, second
 
-    def asked(self, work: Work, item: tuple[str, str], index: int) -> list[Window]:
-        return [window for text in item for window in self.stretches(work, index, text)]
+    def item_windows(self, work: Work, item: tuple[str, str], index: int) -> list[Window]:
+        return [window for text in item for window in self.text_windows(work, index, text)]
 
-    def answer(self, work: Work, item: tuple[str, str], stretches: list[Stretch]) -> Answer:
-        first, second = by_text(stretches)
-        score = self.compared(work, mean_of(first), mean_of(second))
-        one, other = what_was_read(first), what_was_read(second)
-        read = Read(one.windows + other.windows, one.cut + other.cut, one.empty or other.empty)
+    def answer(self, work: Work, item: tuple[str, str], outputs: list[WindowOutput]) -> Answer:
+        first, second = outputs_by_text(outputs)
+        score = self.text_similarity(work, mean_output(first), mean_output(second))
+        one, other = text_coverage(first), text_coverage(second)
+        read = TextCoverage(one.windows + other.windows, one.cut + other.cut, one.empty or other.empty)
         return Answer({"score": float(score)}, read=read)
 
-    def aims(self, work: Work, item: tuple[str, str], stretches: list[Stretch], one: Answer) -> list[Aim]:
-        first, second = by_text(stretches)
+    def attribution_targets(
+        self, work: Work, item: tuple[str, str], outputs: list[WindowOutput], one: Answer
+    ) -> list[Target]:
+        first, second = outputs_by_text(outputs)
         return [
-            self.aim(work, first, mean_of(second), "the first"),
-            self.aim(work, second, mean_of(first), "the second"),
+            self.similarity_target(work, first, mean_output(second), "the first"),
+            self.similarity_target(work, second, mean_output(first), "the second"),
         ]

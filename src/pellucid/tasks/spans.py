@@ -15,26 +15,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pellucid.tasks.reader import Stretch, deepest
+from pellucid.tasks.reader import WindowOutput, most_central_windows
 from pellucid.text import Window
-from pellucid.text.cut import bare, visible
+from pellucid.text.cut import trimmed_span, visible_span
 
 AT_ONCE = 1_024
 """Beginnings whose ends are looked at together: a long context must not need all its spans in memory."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class SpanOptions:
     """What is asked of the spans.
 
-    top_k: so many, at most.  longest: tokens of an answer, at most.  words: answers begin and end where words do.
-    null: "there is no answer" is one of the answers.
+    top_k: so many, at most.  max_tokens: tokens of an answer, at most.  align_to_words: answers begin and end where words do.
+    allow_null: "there is no answer" is one of the answers.
     """
 
     top_k: int
-    longest: int
-    words: bool
-    null: bool
+    max_tokens: int
+    align_to_words: bool
+    allow_null: bool
 
 
 @dataclass(frozen=True)
@@ -66,56 +66,60 @@ class Unit:
     window: int
 
 
-def spans(context: str, stretches: Sequence[Stretch], asked: Asked) -> list[Span]:
+def spans(context: str, outputs: Sequence[WindowOutput], options: SpanOptions) -> list[Span]:
     """The likeliest answers, the best first. None overlaps a better one, and none reads as a better one does.
 
-    stretches: each with the logits of start and end, Float32[Tensor, "seq 2"].
+    outputs: each with the logits of start and end, Float32[Tensor, "seq 2"].
 
     A span's score is the probability of its first word as a start times that of its last as an end. A model says "no
     answer" by choosing the special token before the texts; of several stretches that one counts which is least sure of
     it, and where there is no such token the score is 0. All scores together come to no more than 1.
     """
-    sources = _sources(stretches)
-    units, owners = _units(context, stretches, sources, asked.words)
-    logits = torch.stack([stretches[number].kept[place] for number, place in sources])
-    window, null = _least_null(stretches)
+    sources = _token_sources(outputs)
+    units, owners = _units(context, outputs, sources, options.align_to_words)
+    logits = torch.stack([outputs[number].output[place] for number, place in sources])
+    window, null = _least_null(outputs)
     logits = torch.cat((logits, null))
-    chances = logits.double().softmax(dim=0)
-    shares = torch.zeros(len(units), 2, dtype=chances.dtype, device="cpu")
-    shares.index_add_(0, torch.tensor(owners, device="cpu"), chances[: len(sources)])
-    nothing = [Span(float(chances[len(sources) :].sum(0).prod()), 0, 0, window)] if asked.null else []
-    return _chosen(context, shares, units, asked, nothing)
+    probabilities = logits.double().softmax(dim=0)
+    unit_probabilities = torch.zeros(len(units), 2, dtype=probabilities.dtype, device="cpu")
+    unit_probabilities.index_add_(0, torch.tensor(owners, device="cpu"), probabilities[: len(sources)])
+    null_span = [Span(float(probabilities[len(sources) :].sum(0).prod()), 0, 0, window)] if options.allow_null else []
+    return _select_spans(context, unit_probabilities, units, options, null_span)
 
 
-def outer_tokens(stretches: Sequence[Stretch], start: int, end: int) -> tuple[tuple[Window, int], tuple[Window, int]]:
+def outer_tokens(
+    outputs: Sequence[WindowOutput], start: int, end: int
+) -> tuple[tuple[Window, int], tuple[Window, int]]:
     """The first and the last token that hold some of these characters, each as its stretch and its place there."""
-    windows = ((stretches[number].window, place) for number, place in _sources(stretches))
+    windows = ((outputs[number].window, place) for number, place in _token_sources(outputs))
     held = [(w, place) for w, place in windows if w.offsets[place][0] < end and start < w.offsets[place][1]]
     return held[0], held[-1]
 
 
-def _chosen(context: str, shares: Tensor, units: list[Unit], asked: Asked, nothing: list[Span]) -> list[Span]:
+def _select_spans(
+    context: str, shares: Tensor, units: list[Unit], options: SpanOptions, nothing: list[Span]
+) -> list[Span]:
     """As many as were asked for; more and more spans are looked at until there are."""
-    most = 4 * asked.top_k + 12
+    most = 4 * options.top_k + 12
     while True:
         found, said = list(nothing), set[str]()
-        ranked = _likeliest(shares, units, asked.longest, most)
+        ranked = _most_likely_spans(shares, units, options.max_tokens, most)
         for score, first, last in ranked:
-            start, end = visible(context, units[first].start, units[last].end)
+            start, end = visible_span(context, units[first].start, units[last].end)
             words = context[start:end].casefold()
             if words and words not in said and not any(one.start < end and start < one.end for one in found):
                 said.add(words)
                 found.append(Span(score, start, end, units[first].window))
-        if len(found) >= asked.top_k + len(nothing) or len(ranked) < most:
-            return sorted(found, key=lambda span: -span.score)[: asked.top_k]
+        if len(found) >= options.top_k + len(nothing) or len(ranked) < most:
+            return sorted(found, key=lambda span: -span.score)[: options.top_k]
         most *= 4
 
 
-def _likeliest(shares: Tensor, units: list[Unit], longest: int, most: int) -> list[tuple[float, int, int]]:
+def _most_likely_spans(shares: Tensor, units: list[Unit], max_tokens: int, most: int) -> list[tuple[float, int, int]]:
     """Score, first and last unit of the likeliest spans, the best first."""
     firsts = torch.tensor([unit.first for unit in units], device="cpu")
     lasts = torch.tensor([unit.last for unit in units], device="cpu")
-    limits = torch.searchsorted(firsts, lasts + longest)  # the first unit that is too far away
+    limits = torch.searchsorted(firsts, lasts + max_tokens)  # the first unit that is too far away
     width = int((limits - torch.arange(len(units), device="cpu")).max())
     found: list[tuple[float, int, int]] = []
     for rows in torch.arange(len(units), device="cpu").split(AT_ONCE):
@@ -130,13 +134,13 @@ def _likeliest(shares: Tensor, units: list[Unit], longest: int, most: int) -> li
     return sorted(found, key=lambda place: (-place[0], place[1], place[2]))[:most]
 
 
-def _sources(stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
+def _token_sources(outputs: Sequence[WindowOutput]) -> list[tuple[int, int]]:
     """For each token of the context the stretch that it is taken from, and its place there."""
-    return deepest([stretch.window for stretch in stretches], side=1)
+    return most_central_windows([stretch.window for stretch in outputs], side=1)
 
 
 def _units(
-    context: str, stretches: Sequence[Stretch], sources: list[tuple[int, int]], words: bool
+    context: str, outputs: Sequence[WindowOutput], sources: list[tuple[int, int]], align_to_words: bool
 ) -> tuple[list[Unit], list[int]]:
     """The words of the context, or its tokens; and for each token the number of the one that it is part of.
 
@@ -146,9 +150,9 @@ def _units(
     owners: list[int] = []
     before: int | None = None
     for token, (number, place) in enumerate(sources):
-        window = stretches[number].window
-        (start, end), word = bare(context, *window.offsets[place]), window.words[place]
-        if words and units and word == before and not any(map(str.isspace, context[units[-1].end : start])):
+        window = outputs[number].window
+        (start, end), word = trimmed_span(context, *window.offsets[place]), window.words[place]
+        if align_to_words and units and word == before and not any(map(str.isspace, context[units[-1].end : start])):
             old = units[-1]
             begin = start if old.start == old.end else old.start
             units[-1] = Unit(old.first, token, begin, max(old.end, end), old.window)
@@ -159,9 +163,9 @@ def _units(
     return units, owners
 
 
-def _least_null(stretches: Sequence[Stretch]) -> tuple[int, Tensor]:
+def _least_null(outputs: Sequence[WindowOutput]) -> tuple[int, Tensor]:
     """The stretch that is least sure that it holds no answer, and the logits of that: [1, 2], or [0, 2] for none."""
-    if stretches[0].window.sides[0] is not None:
-        return 0, stretches[0].kept[:0]
-    least = min(range(len(stretches)), key=lambda number: float(stretches[number].kept[0].sum()))
-    return least, stretches[least].kept[:1]
+    if outputs[0].window.sequence_ids[0] is not None:
+        return 0, outputs[0].output[:0]
+    least = min(range(len(outputs)), key=lambda number: float(outputs[number].output[0].sum()))
+    return least, outputs[least].output[:1]

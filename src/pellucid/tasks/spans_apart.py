@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pellucid.tasks.reader import Stretch
-from pellucid.tasks.spans import Asked, Span
+from pellucid.tasks.reader import WindowOutput
+from pellucid.tasks.spans import Span, SpanOptions
 from pellucid.text import Window
 
 Numbers = np.ndarray
@@ -19,27 +19,29 @@ OUTSIDE = -10_000.0
 """The logit of what is no part of the context."""
 
 
-def spans_apart(context: str, stretches: Sequence[Stretch], cls_token_id: int | None, asked: Asked) -> list[Span]:
+def spans_per_window(
+    context: str, outputs: Sequence[WindowOutput], cls_token_id: int | None, options: SpanOptions
+) -> list[Span]:
     """The best spans of all stretches, the best first.
 
-    stretches: each with the logits of start and end, Float32[Tensor, "seq 2"].
+    outputs: each with the logits of start and end, Float32[Tensor, "seq 2"].
     cls_token_id: the token that may be chosen beside those of the context; None where there is none.
     """
     found: dict[str, Span] = {}
     least = 1_000_000.0
-    for number, stretch in enumerate(stretches):
+    for number, stretch in enumerate(outputs):
         window = stretch.window
-        open_ = np.array([side == 1 or i == cls_token_id for side, i in zip(window.sides, window.ids)])
-        starts, ends = (_softmax(np.where(open_, logits, np.float32(OUTSIDE))) for logits in stretch.kept.numpy().T)
+        allowed = np.array([side == 1 or i == cls_token_id for side, i in zip(window.sequence_ids, window.ids)])
+        starts, ends = (_softmax(np.where(allowed, logits, np.float32(OUTSIDE))) for logits in stretch.output.numpy().T)
         least = min(least, float(starts[0] * ends[0]))
         starts[0] = ends[0] = 0.0
-        for score, first, last in _best(starts, ends, open_, asked):
-            start, end = _characters(window, first, last, asked.words)
+        for score, first, last in _most_likely_spans(starts, ends, allowed, options):
+            start, end = _characters(window, first, last, options.align_to_words)
             said = context[start:end].lower()
             old = found.get(said, Span(0.0, start, end, number))
             found[said] = replace(old, score=old.score + score)
-    every = [*found.values(), *([Span(least, 0, 0, 0)] if asked.null else [])]
-    return sorted(every, key=lambda span: span.score, reverse=True)[: asked.top_k]
+    every = [*found.values(), *([Span(least, 0, 0, 0)] if options.allow_null else [])]
+    return sorted(every, key=lambda span: span.score, reverse=True)[: options.top_k]
 
 
 def _softmax(logits: Numbers) -> Numbers:
@@ -47,11 +49,13 @@ def _softmax(logits: Numbers) -> Numbers:
     return powers / powers.sum()
 
 
-def _best(starts: Numbers, ends: Numbers, open_: Numbers, asked: Asked) -> Iterator[tuple[float, int, int]]:
+def _most_likely_spans(
+    starts: Numbers, ends: Numbers, allowed: Numbers, options: SpanOptions
+) -> Iterator[tuple[float, int, int]]:
     """Score, first and last token of the best spans of one stretch, impossible ones with a score of 0 among them."""
-    table = np.tril(np.triu(np.outer(starts, ends)), asked.longest - 1)
+    table = np.tril(np.triu(np.outer(starts, ends)), options.max_tokens - 1)
     flat = -table.flatten()
-    most = 2 * asked.top_k + 10 if asked.words else asked.top_k
+    most = 2 * options.top_k + 10 if options.align_to_words else options.top_k
     if most == 1:
         order = np.array([flat.argmin()])
     elif len(flat) <= most:
@@ -59,22 +63,22 @@ def _best(starts: Numbers, ends: Numbers, open_: Numbers, asked: Asked) -> Itera
     else:
         chosen = np.argpartition(flat, most)[:most]  # of equal scores, those that this very call finds
         order = chosen[np.argsort(flat[chosen])]
-    open_ = open_.copy()
+    open_ = allowed.copy()
     open_[0] = True
     for first, last in zip(*(axis.tolist() for axis in np.unravel_index(order, table.shape))):
         if open_[first] and open_[last]:
             yield float(table[first, last]), first, last
 
 
-def _characters(window: Window, first: int, last: int, words: bool) -> tuple[int, int]:
+def _characters(window: Window, first: int, last: int, align_to_words: bool) -> tuple[int, int]:
     """The characters of a span, widened to the words of the context that bear the numbers of its tokens' words."""
     here = [
         (window.word_ids[token], place)
-        for token, (place, side) in enumerate(zip(window.offsets, window.sides))
+        for token, (place, side) in enumerate(zip(window.offsets, window.sequence_ids))
         if side == 1
     ]
     starts = [start for word, (start, _) in here if word is not None and word == window.word_ids[first]]
     ends = [end for word, (_, end) in here if word is not None and word == window.word_ids[last]]
-    if words and starts and ends:
+    if align_to_words and starts and ends:
         return starts[0], ends[-1]
     return window.offsets[first][0], window.offsets[last][1]

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.tasks.reader import Stretch, deepest
-from pellucid.text.cut import bare, clean_text
+from pellucid.tasks.reader import WindowOutput, most_central_windows
+from pellucid.text.cut import clean_text, trimmed_span
 from pellucid.text.pieces import SPACE
-from pellucid.text.unspaced import unspaced
+from pellucid.text.unspaced import is_unspaced
 
 BOUNDARIES = ("words", "heuristic")
 
@@ -20,20 +20,20 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Sentence:
+class AlignedText:
     """A text as the model reads it, and as a person counts its characters.
 
     read, shown: the two.  places: where each character that is read stands in `shown`, its end included; None where
-    both are the same.  starts: where the words begin in `read` that the person gave; None where a text was given.
+    both are the same.  word_starts: where the words begin in `read` that the person gave; None where a text was given.
     """
 
     read: str
     shown: str
     places: tuple[int, ...] | None = None
-    starts: tuple[int, ...] | None = None
+    word_starts: tuple[int, ...] | None = None
 
     @classmethod
-    def of_text(cls, text: str, index: int | str) -> "Sentence":
+    def of_text(cls, text: str, index: int | str) -> "AlignedText":
         """A text. Where two halves of a surrogate pair stand apart in it, the model reads one character."""
         read = clean_text(text, index, "item")
         if len(read) == len(text):
@@ -45,7 +45,7 @@ class Sentence:
         return cls(read, text, (*places, here))
 
     @classmethod
-    def of_words(cls, words: Sequence[str], delimiter: str, index: int | str) -> "Sentence":
+    def of_words(cls, words: Sequence[str], delimiter: str, index: int | str) -> "AlignedText":
         """Words, which the model reads with a space between, and the person with a delimiter."""
         words = [clean_text(word, index, "item") for word in words]
         starts, places, here = [], [], 0
@@ -58,16 +58,16 @@ class Sentence:
     @property
     def words(self) -> list[str]:
         """The words that the person gave."""
-        starts = self.starts or ()
+        starts = self.word_starts or ()
         return [self.read[start : end - 1] for start, end in zip(starts, (*starts[1:], len(self.read) + 1))]
 
-    def place(self, start: int, end: int) -> tuple[Place, int | None]:
+    def shown_span(self, start: int, end: int) -> tuple[Place, int | None]:
         """A stretch of `read` in `shown`, and the number of the word that was given there."""
         given = None
-        if self.starts is not None:
+        if self.word_starts is not None:
             seen = end - len(self.read[start:end].lstrip())
-            given = bisect_right(self.starts, seen) - 1
-            start = max(start, self.starts[given])
+            given = bisect_right(self.word_starts, seen) - 1
+            start = max(start, self.word_starts[given])
             end = max(end, min(start + 1, len(self.read)))  # a space alone counts as the letter that follows it
         if self.places is not None:
             start, end = self.places[start], self.places[max(start, end)]
@@ -79,7 +79,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Tagged:
+class TaggedTokens:
     """The tokens of a sentence, one entry of each list for each token.
 
     pieces: as the vocabulary writes them.  places: characters of `sentence.shown`.  words: the number of its word.
@@ -87,7 +87,7 @@ class Tagged:
     stretches: the stretch whose word is taken.  within: its number there.  scores: Float32[Tensor, "tokens labels"]
     """
 
-    sentence: Sentence
+    sentence: AlignedText
     pieces: list[str]
     places: list[Place]
     words: list[int | None]
@@ -98,90 +98,98 @@ class Tagged:
     scores: Tensor
 
 
-def tagged(sentence: Sentence, stretch: Stretch, unknown: int | None) -> Tagged:
+def tag_window(sentence: AlignedText, output: WindowOutput, unknown: int | None) -> TaggedTokens:
     """The tokens of one stretch. unknown: the id of tokens that the vocabulary lacks."""
-    window = stretch.window
-    here = [i for i, side in enumerate(window.sides) if side is not None]
-    placed = [sentence.place(*window.offsets[i]) for i in here]
-    given = sentence.starts is not None
-    return Tagged(
+    window = output.window
+    here = [i for i, side in enumerate(window.sequence_ids) if side is not None]
+    placed = [sentence.shown_span(*window.offsets[i]) for i in here]
+    given = sentence.word_starts is not None
+    return TaggedTokens(
         sentence,
         [window.tokens[i].strip() or window.tokens[i].strip(" ") for i in here],  # spaces come with a typed mask
         [place for place, _ in placed],
         [word for _, word in placed] if given else [window.words[i] for i in here],
         [window.ids[i] == unknown for i in here],
-        [window.before + i for i in here],
-        [window.number] * len(here),
+        [window.tokens_before + i for i in here],
+        [window.index] * len(here),
         here,
-        stretch.kept[here],
+        output.output[here],
     )
 
 
-def innermost(parts: Sequence[Tagged], stretches: Sequence[Stretch]) -> Tagged:
+def merge_windows(parts: Sequence[TaggedTokens], outputs: Sequence[WindowOutput]) -> TaggedTokens:
     """The tokens of the whole sentence, each from the stretch in which it stands farthest from where that was cut."""
     if len(parts) == 1:
         return parts[0]
     nths = [{place: nth for nth, place in enumerate(part.within)} for part in parts]
-    best = deepest([stretch.window for stretch in stretches])
+    best = most_central_windows([stretch.window for stretch in outputs])
     chosen = [(parts[number], nths[number][place]) for number, place in best]
     names = ("pieces", "places", "words", "unknown", "numbers", "stretches", "within")
     lists: dict[str, Any] = {name: [getattr(part, name)[nth] for part, nth in chosen] for name in names}
     return replace(parts[0], scores=torch.stack([part.scores[nth] for part, nth in chosen]), **lists)
 
 
-def words_of(tokens: Tagged) -> list[range]:
+def tokenizer_words(tokens: TaggedTokens) -> list[range]:
     """The tokens of each word, where the tokenizer knows words: `Merkel` `'` `s` `Siemens` `-` `Villa` `.`
 
     Tokenizers that know only spaces, as those of sentencepiece, do not part a word from the signs at it. So a token of
     signs alone is a word of its own, unless the words were given; a space alone belongs to the word that it begins,
     but not in scripts without spaces, whose words seldom begin with one. What nobody sees makes no word.
     """
-    kinds = _kinds(tokens)
+    kinds = _token_kinds(tokens)
     found: list[range] = []
     for i in range(len(kinds)):
-        if found and _goes_on(tokens, kinds, i):
+        if found and _continues_word(tokens, kinds, i):
             found[-1] = range(found[-1].start, i + 1)
         else:
             found.append(range(i, i + 1))
     return [word for word in found if any(kinds[i] in ("word", "sign") for i in word)]
 
 
-def whole_characters(tokens: Tagged) -> list[range]:
+def character_ranges(tokens: TaggedTokens) -> list[range]:
     """Each token alone, but those together that share a character."""
     found: list[range] = []
-    for i, kind in enumerate(_kinds(tokens)):
-        if found and found[-1].stop == i and (_within(tokens, i) or (kind in ("word", "sign") and _shares(tokens, i))):
+    for i, kind in enumerate(_token_kinds(tokens)):
+        if (
+            found
+            and found[-1].stop == i
+            and (_overlaps_previous(tokens, i) or (kind in ("word", "sign") and _shares_character(tokens, i)))
+        ):
             found[-1] = range(found[-1].start, i + 1)
         elif kind in ("word", "sign"):
             found.append(range(i, i + 1))
     return found
 
 
-def _goes_on(tokens: Tagged, kinds: list[str], i: int) -> bool:
-    shown, given = tokens.sentence.shown, tokens.sentence.starts is not None
-    if kinds[i] == "space" and _within(tokens, i):  # one character that normalisation writes as several words
+def _continues_word(tokens: TaggedTokens, kinds: list[str], i: int) -> bool:
+    shown, given = tokens.sentence.shown, tokens.sentence.word_starts is not None
+    if kinds[i] == "space" and _overlaps_previous(
+        tokens, i
+    ):  # one character that normalisation writes as several words
         return True
-    if not given and kinds[i - 1] == "space" and unspaced(shown, bare(shown, *tokens.places[i])[0]):
+    if not given and kinds[i - 1] == "space" and is_unspaced(shown, trimmed_span(shown, *tokens.places[i])[0]):
         return False
-    if kinds[i] in ("word", "sign") and _shares(tokens, i):
+    if kinds[i] in ("word", "sign") and _shares_character(tokens, i):
         return True
     if tokens.words[i] != tokens.words[i - 1] or "gap" in kinds[i - 1 : i + 1]:
         return False
     return given or "sign" not in kinds[i - 1 : i + 1]
 
 
-def _shares(tokens: Tagged, i: int) -> bool:
+def _shares_character(tokens: TaggedTokens, i: int) -> bool:
     """Whether a token holds a part of the character before it: some of its bytes, or an accent on it."""
     (start, _), (_, end) = tokens.places[i], tokens.places[i - 1]
-    return _within(tokens, i) or (start == end > 0 and unicodedata.category(tokens.sentence.shown[start])[0] == "M")
+    return _overlaps_previous(tokens, i) or (
+        start == end > 0 and unicodedata.category(tokens.sentence.shown[start])[0] == "M"
+    )
 
 
-def _within(tokens: Tagged, i: int) -> bool:
+def _overlaps_previous(tokens: TaggedTokens, i: int) -> bool:
     """Whether a token begins before the one before it ends."""
     return i > 0 and tokens.places[i][0] < tokens.places[i - 1][1]
 
 
-def _kinds(tokens: Tagged) -> list[str]:
+def _token_kinds(tokens: TaggedTokens) -> list[str]:
     """What each token is: "word", "sign", "space" at the beginning of a word, or else "gap"."""
     shown, kinds = tokens.sentence.shown, list[str]()
     for i, (start, end) in enumerate(tokens.places):
@@ -193,7 +201,7 @@ def _kinds(tokens: Tagged) -> list[str]:
     return kinds
 
 
-def guessed_words(tokens: Tagged, continues: str | None) -> list[range]:
+def heuristic_words(tokens: TaggedTokens, continues: str | None) -> list[range]:
     """The tokens of each word as the reference guesses them.
 
     Where the vocabulary marks what goes on with a word, a token does so if it is not as long as its text, which a

@@ -3,13 +3,13 @@
 import warnings
 from collections.abc import Sequence
 
-from pellucid.errors import Argument, InputError, near, several
+from pellucid.errors import Argument, InputError, did_you_mean, join_names
 from pellucid.text import Tokenizer
 
 _MOST_NEAR = 5_000
 
 
-def target_ids(words: Tokenizer, targets: Sequence[str], before: str, *, partial: bool) -> list[int]:
+def target_ids(tokenizer: Tokenizer, targets: Sequence[str], before: str, *, partial: bool) -> list[int]:
     """The ids of these words, each once, in their order.
 
     before: the text before the mask, which decides: after a space "Paris" is `ĠParis` in a vocabulary that marks
@@ -18,57 +18,59 @@ def target_ids(words: Tokenizer, targets: Sequence[str], before: str, *, partial
     Raises InputError for a word that is no single token, with near ones.
     """
     if not partial:
-        return list(dict.fromkeys(_alone(words, target, before) for target in targets))
-    ids = list(dict.fromkeys(i for target in targets if (i := _first(words, target)) is not None))
+        return list(dict.fromkeys(_required_id(tokenizer, target, before) for target in targets))
+    ids = list(dict.fromkeys(i for target in targets if (i := _first_token_id(tokenizer, target)) is not None))
     if not ids:
-        raise InputError(f"targets are {several(map(repr, targets))}, and the vocabulary has no token for any of them")
+        raise InputError(
+            f"targets are {join_names(map(repr, targets))}, and the vocabulary has no token for any of them"
+        )
     return ids
 
 
-def possible_ids(words: Tokenizer, targets: Sequence[str], *, partial: bool) -> list[int]:
+def possible_ids(tokenizer: Tokenizer, targets: Sequence[str], *, partial: bool) -> list[int]:
     """The ids that these words may have, whatever stands before the mask."""
     if partial:
-        return target_ids(words, targets, "", partial=True)
-    found = [_whole(words, target, before) for target in targets for before in ("", "a", "a ")]
+        return target_ids(tokenizer, targets, "", partial=True)
+    found = [_single_token_id(tokenizer, target, before) for target in targets for before in ("", "a", "a ")]
     return list(dict.fromkeys(i for i in found if i is not None))
 
 
-def _alone(words: Tokenizer, target: str, before: str) -> int:
-    found = _whole(words, target, before)
+def _required_id(tokenizer: Tokenizer, target: str, before: str) -> int:
+    found = _single_token_id(tokenizer, target, before)
     if found is None:
-        raise _no_token(words, target)
+        raise _no_token_error(tokenizer, target)
     return found
 
 
-def _whole(words: Tokenizer, target: str, before: str) -> int | None:
-    (written,) = words.convert_tokens_to_ids([target])
+def _single_token_id(tokenizer: Tokenizer, target: str, before: str) -> int | None:
+    (written,) = tokenizer.convert_tokens_to_ids([target])
     spaced = target[:1].isspace() or before[-1:].isspace()
     if before and not spaced and written is not None:
         return written
-    pieces = _pieces(words, f" {target.strip()}" if spaced else target)
-    return pieces[0] if len(pieces) == 1 and pieces[0] != words.unk_token_id else written
+    pieces = _token_ids(tokenizer, f" {target.strip()}" if spaced else target)
+    return pieces[0] if len(pieces) == 1 and pieces[0] != tokenizer.unk_token_id else written
 
 
-def _first(words: Tokenizer, target: str) -> int | None:
-    (written,) = words.convert_tokens_to_ids([target])
+def _first_token_id(tokenizer: Tokenizer, target: str) -> int | None:
+    (written,) = tokenizer.convert_tokens_to_ids([target])
     if written is not None:
         return written
-    pieces = _pieces(words, target)
+    pieces = _token_ids(tokenizer, target)
     if not pieces:
         warnings.warn(f"the target {target!r} has no token and is left out", stacklevel=2)
         return None
-    (first,) = words.convert_ids_to_tokens(pieces[:1])
+    (first,) = tokenizer.convert_ids_to_tokens(pieces[:1])
     warnings.warn(f"the target {target!r} is no token of the vocabulary: {first!r} is asked about", stacklevel=2)
     return pieces[0]
 
 
-def _pieces(words: Tokenizer, text: str) -> list[int]:
-    return words.encode([text], add_special_tokens=False)[0].ids
+def _token_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.encode([text], add_special_tokens=False)[0].ids
 
 
-def _no_token(words: Tokenizer, target: str) -> InputError:
-    tokens = words.convert_ids_to_tokens(_pieces(words, target))
-    others = near(target.strip(), _known(words, target))
+def _no_token_error(tokenizer: Tokenizer, target: str) -> InputError:
+    tokens = tokenizer.convert_ids_to_tokens(_token_ids(tokenizer, target))
+    others = did_you_mean(target.strip(), _similar_tokens(tokenizer, target))
     if len(tokens) < 2:
         return InputError(f"the target {target!r} is not in the vocabulary{others}: choose another word")
     pieces = " ".join(tokens[:6]) + (" ..." if len(tokens) > 6 else "")
@@ -80,8 +82,8 @@ def _no_token(words: Tokenizer, target: str) -> InputError:
     )
 
 
-def _known(words: Tokenizer, target: str) -> list[str]:
+def _similar_tokens(tokenizer: Tokenizer, target: str) -> list[str]:
     """The tokens that begin as a word does, without what stands for a space before them."""
-    beginning, space = target.strip()[:2].casefold(), words.space or ""
-    plain = {token.lstrip(space) for token in words.vocab}
+    beginning, space = target.strip()[:2].casefold(), tokenizer.space_marker or ""
+    plain = {token.lstrip(space) for token in tokenizer.vocab}
     return sorted(token for token in plain if token.casefold().startswith(beginning))[:_MOST_NEAR]

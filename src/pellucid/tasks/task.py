@@ -15,21 +15,21 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, is_several, truth, unwrapped
-from pellucid.errors import InputError, Item, several
+from pellucid.config.checks import check_bool, check_choice, check_count, is_list_like, unwrap_arrow
+from pellucid.errors import InputError, Item, join_names
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.text import RULES
 from pellucid.text.rows import is_missing
 
-Found = Answer | Answers
+TaskAnswer = Answer | Answers
 
 
 @dataclass
-class Seen:
-    """What was met on the way through all items.  texts: how many; unread: those that are unknown tokens alone."""
+class TextCounts:
+    """What was met on the way through all items.  texts: how many; unknown: those that are unknown tokens alone."""
 
     texts: int = 0
-    unread: int = 0
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Work:
 
     loaded: the model.  dtype: compute in this; None for the model's own.
     progress: show a bar for what takes long of one answer; None where a terminal waits for it.
-    seen: what is told of all items at the end.
+    text_counts: what is told of all items at the end.
     """
 
     loaded: Loaded
     dtype: torch.dtype | None = None
     progress: bool | None = None
-    seen: Seen = field(default_factory=Seen)
+    text_counts: TextCounts = field(default_factory=TextCounts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +74,12 @@ class Task(ABC):
     """What a person gives, by name, in order; these are no options."""
 
     def __post_init__(self) -> None:
-        choice("long", self.long, RULES)
-        truth("explain", self.explain)
+        check_choice("long", self.long, RULES)
+        check_bool("explain", self.explain)
         if self.max_length is not None:
-            count("max_length", self.max_length)
+            check_count("max_length", self.max_length)
         if self.stride is not None:
-            count("stride", self.stride, least=0)
+            check_count("stride", self.stride, least=0)
 
     @classmethod
     def options(cls) -> list[str]:
@@ -87,7 +87,7 @@ class Task(ABC):
         return [field.name for field in fields(cls)]
 
     @classmethod
-    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options of a question to this model: those given, and what the checkpoint says where nothing is."""
         return dict(options)
 
@@ -103,42 +103,42 @@ class Task(ABC):
         check_readable(loaded, loaded.untrained)
 
     @classmethod
-    def gathered(cls, given: Mapping[str, Any]) -> Any:
+    def items_from_arguments(cls, given: Mapping[str, Any]) -> Any:
         """What was given by name, as the items that `single` and `item` understand.
 
         Of several names a dict may hold lists as well: it is as many items as these are long.
         """
         if len(given) == 1:
             only = next(iter(given.values()))
-            if len(cls.inputs) == 1 or not isinstance(only, Mapping) or not any(map(is_several, only.values())):
+            if len(cls.inputs) == 1 or not isinstance(only, Mapping) or not any(map(is_list_like, only.values())):
                 return only
             given = only
         for name, row in given.items():
-            if name in cls.inputs and not (row is None or isinstance(row, str) or is_several(row)):
+            if name in cls.inputs and not (row is None or isinstance(row, str) or is_list_like(row)):
                 raise InputError(f"{name} is {type(row).__name__}, expected a text or a list of texts")
-        columns = {name: list(unwrapped(row)) for name, row in given.items() if is_several(row)}
+        columns = {name: list(unwrap_arrow(row)) for name, row in given.items() if is_list_like(row)}
         if not columns:
             return dict(given)
         lengths = [len(column) for column in columns.values()]
         if len(set(lengths)) > 1:
-            raise InputError(f"{several(columns)} have {lengths} entries, expected as many of each")
+            raise InputError(f"{join_names(columns)} have {lengths} entries, expected as many of each")
         many = lengths[0]
         return [{name: columns[name][i] if name in columns else given[name] for name in given} for i in range(many)]
 
     @classmethod
-    def single(cls, given: Any) -> bool:
+    def is_single_item(cls, given: Any) -> bool:
         """Whether this is one item, not several."""
         return isinstance(given, str | tuple | Mapping)
 
     @abstractmethod
-    def item(self, given: Any, index: int) -> Any:
+    def check_item(self, given: Any, index: int) -> Any:
         """One item, checked; raises InputError, which names its number, for what cannot be one."""
 
     @abstractmethod
-    def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
+    def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:
         """The answers to some checked items, in their order.  first: the number of the first one."""
 
-    def tell(self, work: Work) -> None:
+    def warn_about_items(self, work: Work) -> None:
         """Says what is to be said of all items together, once these are answered; here nothing."""
         return
 
@@ -146,16 +146,16 @@ class Task(ABC):
 def check_readable(loaded: Loaded, parts: Sequence[str]) -> None:
     """Refuses a model without a tokenizer, and one of which some of these parts have random numbers."""
     if random := [part for part in loaded.untrained if part in parts]:
-        raise InputError(f"{loaded.name} is not trained ({several(random)}): its answers would be random")
-    _ = loaded.words  # refuses a model without a tokenizer
+        raise InputError(f"{loaded.name} is not trained ({join_names(random)}): its answers would be random")
+    _ = loaded.required_tokenizer  # refuses a model without a tokenizer
 
 
-def text_alone(given: Any, index: int, name: str = "text") -> str:
+def single_text(given: Any, index: int, name: str = "text") -> str:
     """A text, or one as a dict by its name."""
     if isinstance(given, Mapping) and set(given) == {name}:
         given = given[name]
     if isinstance(given, Mapping):
-        keys = several(map(str, given)) or "none"
+        keys = join_names(map(str, given)) or "none"
         raise InputError(Item(index), f" has the keys {keys}, expected a text, or a dict with a text under {name!r}")
     if not isinstance(given, str):
         raise InputError(Item(index), f" is {type(given).__name__}, expected a text")
@@ -169,7 +169,7 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
     if isinstance(given, Mapping):
         unknown = [str(key) for key in given if key not in names]
         if unknown or names[0] not in given:
-            keys = several(map(str, given)) or "none"
+            keys = join_names(map(str, given)) or "none"
             raise InputError(Item(index), f" has the keys {keys}, expected {' and '.join(names)}")
         given = (given[names[0]], given.get(names[1]))
     if not isinstance(given, tuple | list) or len(given) != 2:
@@ -177,6 +177,6 @@ def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text
     first, second = given[0], None if is_missing(given[1]) else given[1]
     for name, one in zip(names, (first,) if second is None else (first, second)):
         if not isinstance(one, str):
-            advice = f"; columns go by name, {name}=[...]" if is_several(one) else ""
+            advice = f"; columns go by name, {name}=[...]" if is_list_like(one) else ""
             raise InputError(Item(index), f" holds {type(one).__name__}, expected two texts{advice}")
     return first, second

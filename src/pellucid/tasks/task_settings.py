@@ -13,15 +13,20 @@ from typing import Any
 
 from pellucid.checkpoints.generation import FILE, check_generation
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import CorruptFileError, several, short
+from pellucid.errors import CorruptFileError, join_names, shorten
 from pellucid.generation import Settings
-from pellucid.generation.checkpoint_settings import said_by, settings_of, start_of, with_ends
+from pellucid.generation.checkpoint_settings import (
+    checkpoint_options,
+    decoder_start_token,
+    settings_of,
+    with_end_tokens,
+)
 
 log = logging.getLogger("pellucid")
 
 _ENDS: Mapping[str, Callable[[Loaded], Any]] = {
-    "eos_token_id": lambda loaded: with_ends(loaded).config.end_tokens,
-    "decoder_start_token_id": start_of,
+    "eos_token_id": lambda loaded: with_end_tokens(loaded).config.end_tokens,
+    "decoder_start_token_id": decoder_start_token,
 }
 """The tokens that texts end and begin with, whatever the task."""
 
@@ -36,12 +41,12 @@ def params_of(loaded: Loaded) -> dict[str, dict[str, Any]]:
         return {}
     if not isinstance(said, dict) or not all(isinstance(one, dict) for one in said.values()):
         raise CorruptFileError(
-            f"{_path(loaded)}: task_specific_params is {short(repr(said))}, expected an object of objects"
+            f"{_config_path(loaded)}: task_specific_params is {shorten(repr(said))}, expected an object of objects"
         )
     return said
 
 
-def pairs_of(loaded: Loaded) -> list[str]:
+def translation_tasks(loaded: Loaded) -> list[str]:
     """The tasks among those that name two languages, as `translation_en_to_de` does."""
     return [name for name in params_of(loaded) if name.startswith("translation_")]
 
@@ -56,7 +61,7 @@ def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
     found = loaded.config.inert.get("prefix") if found is None else found
     if found is not None and (not isinstance(found, str) or len(found) > MOST_PREFIX):
         expected = f"a text of at most {MOST_PREFIX:,} characters"
-        raise CorruptFileError(f"{_path(loaded)}: prefix is {short(repr(found))}, expected {expected}")
+        raise CorruptFileError(f"{_config_path(loaded)}: prefix is {shorten(repr(found))}, expected {expected}")
     return found
 
 
@@ -71,33 +76,35 @@ def with_prefix(loaded: Loaded, prefix: str, names: Sequence[str]) -> Loaded:
     return replace(loaded, config=loaded.config.replace(inert=inert))
 
 
-def settled(loaded: Loaded, asked: dict[str, Any], names: Sequence[str], defaults: Mapping[str, Any]) -> Settings:
+def task_generation_settings(
+    loaded: Loaded, requested: dict[str, Any], names: Sequence[str], defaults: Mapping[str, Any]
+) -> Settings:
     """How to write: what was asked for, over what `config.json` tells of the first of these tasks that it knows, over
     what the checkpoint says of all writing, over `defaults`.
 
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
-    place = f"{_path(loaded)}: task_specific_params"
-    return settings_of(loaded, asked, _special(loaded, names), defaults, place=place)
+    place = f"{_config_path(loaded)}: task_specific_params"
+    return settings_of(loaded, requested, _task_options(loaded, names), defaults, place=place)
 
 
-def _special(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
+def _task_options(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
     """Our options by name, as far as `config.json` sets them for the task."""
     params = params_of(loaded)
     told = next((params[name] for name in names if name in params), {})
-    told = check_generation({key: value for key, value in told.items() if key != "prefix"}, _path(loaded))
+    told = check_generation({key: value for key, value in told.items() if key != "prefix"}, _config_path(loaded))
     if left := [name for name, own in _ENDS.items() if name in told and _as_set(told[name]) != _as_set(own(loaded))]:
         log.warning(
             "%s: task_specific_params sets %s for one task only; that is not followed, so texts may differ. "
             "To use it, set it in %s",
-            *(_path(loaded), several(left), FILE),
+            *(_config_path(loaded), join_names(left), FILE),
         )
-    return said_by(loaded, told)
+    return checkpoint_options(loaded, told)
 
 
 def _as_set(ids: Any) -> set[int]:
     return set(ids) if isinstance(ids, list | tuple) else {ids}
 
 
-def _path(loaded: Loaded) -> Path:
+def _config_path(loaded: Loaded) -> Path:
     return loaded.source.folder / "config.json" if loaded.source else Path("config.json")

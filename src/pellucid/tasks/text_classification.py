@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from pellucid.config.checks import choice, count
+from pellucid.config.checks import check_choice, check_count
 from pellucid.tasks.answer import Answer
-from pellucid.tasks.attribution import Aim, logit
-from pellucid.tasks.reader import Reader, Stretch, mean_of, what_was_read
+from pellucid.tasks.attribution import Target, logit_target
+from pellucid.tasks.reader import Reader, WindowOutput, mean_output, text_coverage
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.text import Window
 
@@ -36,28 +36,30 @@ class TextClassification(Reader):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.function_to_apply is not None:
-            choice("function_to_apply", self.function_to_apply, FUNCTIONS)
+            check_choice("function_to_apply", self.function_to_apply, FUNCTIONS)
         if self.top_k is not None:
-            count("top_k", self.top_k)
+            check_count("top_k", self.top_k)
 
-    def item(self, given: Any, index: int) -> tuple[str, str | None]:
+    def check_item(self, given: Any, index: int) -> tuple[str, str | None]:
         return text_or_pair(given, index)
 
-    def asked(self, work: Work, item: tuple[str, str | None], index: int) -> list[Window]:
-        return self.stretches(work, index, *item, side=None)
+    def item_windows(self, work: Work, item: tuple[str, str | None], index: int) -> list[Window]:
+        return self.text_windows(work, index, *item, side=None)
 
-    def answer(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch]) -> Answer:
-        scores = self._scores(work, mean_of(stretches))
+    def answer(self, work: Work, item: tuple[str, str | None], outputs: list[WindowOutput]) -> Answer:
+        scores = self._scores(work, mean_output(outputs))
         labels, raw = work.loaded.config.labels, self._function(work) == "none"
-        told: dict[str, Any] = {"read": what_was_read(stretches), "raw": raw}
+        told: dict[str, Any] = {"read": text_coverage(outputs), "raw": raw}
         order = scores.argsort(descending=True, stable=True)[: self.top_k].tolist()
         every = [Answer({"label": labels[i], "score": float(scores[i])}, **told) for i in order]
-        return every[0].but(all=every)
+        return every[0].replace(all=every)
 
-    def aims(self, work: Work, item: tuple[str, str | None], stretches: list[Stretch], one: Answer) -> list[Aim]:
+    def attribution_targets(
+        self, work: Work, item: tuple[str, str | None], outputs: list[WindowOutput], one: Answer
+    ) -> list[Target]:
         number = list(work.loaded.config.labels).index(one["label"])
-        best = max(stretches, key=lambda stretch: float(stretch.kept[number]))
-        return [logit(repr(one["label"]), best.window, number)]
+        best = max(outputs, key=lambda stretch: float(stretch.output[number]))
+        return [logit_target(repr(one["label"]), best.window, number)]
 
     def _function(self, work: Work) -> str:
         """What turns logits into scores."""

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from pellucid.config.checks import choice, truth
+from pellucid.config.checks import check_bool, check_choice
 from pellucid.errors import Argument, InputError, Item, counted
 from pellucid.generation.prompts import end_of_turn
-from pellucid.generation.texts import Draft
-from pellucid.tasks.answer import Answer, Read
+from pellucid.generation.texts import GeneratedSequence
+from pellucid.tasks.answer import Answer, TextCoverage
 from pellucid.tasks.task import Work
-from pellucid.tasks.writer import Prompt, Text, Writer, what_was_read
+from pellucid.tasks.writer import GeneratedText, Prompt, Writer, text_coverage
 from pellucid.text import Tokenizer
 from pellucid.text.chat import check_messages
 from pellucid.text.cut import clean_text
-from pellucid.text.portions import Portion, Reading, endings
+from pellucid.text.portions import PrefixedEncoder, TextChunk, ending_chunks
 
 Messages = list[dict[str, Any]]
 _CUT, _OLDEST = Argument("long", "truncate"), " to leave its oldest turns out"
@@ -56,19 +56,19 @@ class TextGeneration(Writer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for option in ("parse_in_messages", "return_full_text", "add_special_tokens", "skip_special_tokens"):
-            truth(option, getattr(self, option))
+            check_bool(option, getattr(self, option))
         if self.continue_final_message is not None:
-            truth("continue_final_message", self.continue_final_message)
+            check_bool("continue_final_message", self.continue_final_message)
         if self.truncation_side is not None:
-            choice("truncation_side", self.truncation_side, ("left", "right"))
+            check_choice("truncation_side", self.truncation_side, ("left", "right"))
 
     @classmethod
-    def single(cls, given: Any) -> bool:
-        return super().single(given) or _is_conversation(given)
+    def is_single_item(cls, given: Any) -> bool:
+        return super().is_single_item(given) or _is_conversation(given)
 
-    def item(self, given: Any, index: int) -> str | Messages:
+    def check_item(self, given: Any, index: int) -> str | Messages:
         if not _is_conversation(given):
-            return super().item(given, index)
+            return super().check_item(given, index)
         try:
             check_messages(given)
         except InputError as error:
@@ -76,45 +76,49 @@ class TextGeneration(Writer):
         return [{key: _clean(value, index) for key, value in message.items()} for message in given]
 
     def prompts(self, work: Work, item: str | Messages, index: int) -> list[Prompt]:
-        tokenizer = work.loaded.words
-        limit = work.loaded.longest if self.max_length is None else work.loaded.config.longest
+        tokenizer = work.loaded.required_tokenizer
+        limit = work.loaded.max_length if self.max_length is None else work.loaded.config.longest
         if isinstance(item, str):
             return [Prompt(portion) for portion in self._portions(work, tokenizer, item, index, limit)]
         ends = tuple(end_of_turn(tokenizer))
         return [Prompt(self._conversation(tokenizer, item, index, limit), ends)]
 
-    def text(self, words: Tokenizer, prompt: Prompt, draft: Draft) -> Text:
+    def generated_text(self, tokenizer: Tokenizer, prompt: Prompt, sequence: GeneratedSequence) -> GeneratedText:
         """Decoded with what stands before it, so that the space between the two is there."""
         given, skip = prompt.portion.ids, self.skip_special_tokens
-        ids = draft.ids[:-1] if draft.why == "end" and skip else draft.ids
-        before, whole = self.decoded(words, given, skip), self.decoded(words, [*given, *ids], skip)
-        return self.ended(whole[len(before) :], draft)
+        ids = sequence.ids[:-1] if sequence.finish_reason == "end" and skip else sequence.ids
+        before, whole = self.decode(tokenizer, given, skip), self.decode(tokenizer, [*given, *ids], skip)
+        return self.finish_text(whole[len(before) :], sequence)
 
-    def answer(self, work: Work, item: str | Messages, prompts: list[Prompt], texts: list[list[Text]]) -> Answer:
+    def answer(
+        self, work: Work, item: str | Messages, prompts: list[Prompt], texts: list[list[GeneratedText]]
+    ) -> Answer:
         portions = [prompt.portion for prompt in prompts]
-        read = what_was_read(item, portions) if isinstance(item, str) else Read(cut=portions[0].cut)
+        read = text_coverage(item, portions) if isinstance(item, str) else TextCoverage(cut=portions[0].cut)
         read = replace(read, ids=tuple(portions[-1].ids))
         window = len(prompts) - 1 if len(prompts) > 1 else None
-        every = [self._one(work, item, prompts[-1], one).but(read=read, window=window) for one in texts[-1]]
+        every = [self._one_answer(work, item, prompts[-1], one).replace(read=read, window=window) for one in texts[-1]]
         for i, prompt in enumerate(prompts[:-1]):
             start, end = prompt.portion.span
-            every += [self._one(work, item[start:end], prompt, one).but(read=read, window=i) for one in texts[i]]
-        return every[0].but(all=every if len(every) > 1 else ())
+            every += [
+                self._one_answer(work, item[start:end], prompt, one).replace(read=read, window=i) for one in texts[i]
+            ]
+        return every[0].replace(all=every if len(every) > 1 else ())
 
-    def _one(self, work: Work, item: Any, prompt: Prompt, text: Text) -> Answer:
+    def _one_answer(self, work: Work, item: Any, prompt: Prompt, text: GeneratedText) -> Answer:
         said: Any = text.text
-        if self.return_full_text and (isinstance(item, str) or self._goes_on(item)):
-            said = continued(item, said)
+        if self.return_full_text and (isinstance(item, str) or self._continues_last_message(item)):
+            said = append_text(item, said)
         elif self.return_full_text:
             said = [*item, {"role": "assistant", "content": said}]
-        why = self.why(work, [prompt], [text])
-        return Answer({"generated_text": said}, ids=text.draft.ids, finish_reason=text.finish_reason, why=why)
+        why = self.attribution(work, [prompt], [text])
+        return Answer({"generated_text": said}, ids=text.sequence.ids, finish_reason=text.finish_reason, why=why)
 
-    def _goes_on(self, messages: Messages) -> bool:
+    def _continues_last_message(self, messages: Messages) -> bool:
         last = messages[-1]["role"] == "assistant"
         return last if self.continue_final_message is None else self.continue_final_message
 
-    def _most(self, limit: int | None, index: int, tokens: int, *advice: str | Argument) -> int | None:
+    def _token_limit(self, limit: int | None, index: int, tokens: int, *advice: str | Argument) -> int | None:
         """How many of so many tokens may be read; None where all may. InputError where all must be read and cannot.
 
         advice: what helps then.
@@ -131,39 +135,39 @@ class TextGeneration(Writer):
         most = min(n for n in (self.max_length, limit and limit - new, tokens) if n is not None)
         return most if tokens > most else None
 
-    def _portions(self, work: Work, tokenizer: Tokenizer, text: str, index: int, limit: int | None) -> list[Portion]:
-        reading = Reading(tokenizer, self.prefix or "", self.parse_special_tokens, self.add_special_tokens)
-        whole = reading.whole(text)
+    def _portions(self, work: Work, tokenizer: Tokenizer, text: str, index: int, limit: int | None) -> list[TextChunk]:
+        reading = PrefixedEncoder(tokenizer, self.prefix or "", self.parse_special_tokens, self.add_special_tokens)
+        whole = reading.whole_chunk(text)
         if not whole.ids:
             start = work.loaded.config.bos_token_id
             if start is None:
                 raise InputError(Item(index), " has no tokens: a model needs one to begin with")
             return [replace(whole, ids=[start])]
         stretches = (" to cut it, or ", Argument("long", "windows"), " to go on with each stretch of it")
-        most = self._most(limit, index, len(whole.ids), *stretches)
+        most = self._token_limit(limit, index, len(whole.ids), *stretches)
         if most is None:
             return [whole]
         side = self.truncation_side or tokenizer.settings.get("truncation_side", "left")
         how: dict[str, Any] = {"rule": self.long, "stride": self.stride, "left": side == "left"}
-        return endings(reading, text, index, room=most, **how)
+        return ending_chunks(reading, text, index, room=most, **how)
 
-    def _conversation(self, tokenizer: Tokenizer, messages: Messages, index: int, limit: int | None) -> Portion:
+    def _conversation(self, tokenizer: Tokenizer, messages: Messages, index: int, limit: int | None) -> TextChunk:
         ids = self._ids(tokenizer, messages, index)
-        most = self._most(limit, index, len(ids), _OLDEST)
+        most = self._token_limit(limit, index, len(ids), _OLDEST)
         whole, kept = len(ids), list(messages)
         if most is not None and self.long == "windows":
             raise InputError(Item(index), " is a conversation too long to be read at once: pass ", _CUT, _OLDEST)
         while most is not None and len(ids) > most:
-            kept = shorter(kept)
+            kept = without_oldest_turn(kept)
             if not kept:
                 raise InputError(
                     Item(index), f": the last message alone does not fit into {counted(most, 'token')}: shorten it"
                 )
             ids = self._ids(tokenizer, kept, index)
-        return Portion(ids, (0, 0), whole - len(ids))
+        return TextChunk(ids, (0, 0), whole - len(ids))
 
     def _ids(self, tokenizer: Tokenizer, messages: Messages, index: int) -> list[int]:
-        on: dict[str, Any] = {"continue_final_message": self._goes_on(messages)}
+        on: dict[str, Any] = {"continue_final_message": self._continues_last_message(messages)}
         on["parse_special_tokens"] = self.parse_in_messages
         try:
             return [int(i) for i in tokenizer.apply_chat_template(messages, tokenize=True, **on)]
@@ -181,14 +185,14 @@ def _is_conversation(given: Any) -> bool:
     return several and isinstance(given[0], Mapping) and "role" in given[0]
 
 
-def continued(item: str | Messages, said: str) -> str | Messages:
+def append_text(item: str | Messages, text: str) -> str | Messages:
     """A text, or the last message of a conversation, with some more behind it."""
     if isinstance(item, str):
-        return item + said
-    return [*item[:-1], item[-1] | {"content": item[-1]["content"] + said}]
+        return item + text
+    return [*item[:-1], item[-1] | {"content": item[-1]["content"] + text}]
 
 
-def shorter(messages: Messages) -> Messages:
+def without_oldest_turn(messages: Messages) -> Messages:
     """A conversation without its oldest turn, which is a question with its answer; [] where there is but one."""
     first = 1 if messages[0]["role"] == "system" else 0
     later = [i for i in range(first + 1, len(messages)) if messages[i]["role"] == "user"]

@@ -7,23 +7,23 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, count, is_several, truth, unwrapped
-from pellucid.errors import Argument, InputError, Item, counted, several, short
+from pellucid.config.checks import check_bool, check_choice, check_count, is_list_like, unwrap_arrow
+from pellucid.errors import Argument, InputError, Item, counted, join_names, shorten
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
-from pellucid.tasks.attribution import Aim, logit
-from pellucid.tasks.reader import Stretch, by_text, mean_of, what_was_read
+from pellucid.tasks.attribution import Target, logit_target
+from pellucid.tasks.reader import WindowOutput, mean_output, outputs_by_text, text_coverage
 from pellucid.tasks.task import Work
-from pellucid.tasks.vectors import BODIES, Comparing
+from pellucid.tasks.vectors import BODY_HEADS, VectorTask
 from pellucid.text import Window
 
 FUNCTIONS = ("sigmoid", "none")
-CROSS = "sequence-classification"
-_STATED = {"Sigmoid": "sigmoid", "Identity": "none"}
+CROSS_ENCODER_HEAD = "sequence-classification"
+_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none"}
 
 
 @dataclass(frozen=True)
-class Question:
+class RankingQuery:
     """A query and the documents that may answer it."""
 
     query: str
@@ -31,7 +31,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextRanking(Comparing):
+class TextRanking(VectorTask):
     """The documents, best first, as `{"corpus_id", "score", "text"}`; `corpus_id` counts them as they were given.
 
     A model with a head of one label reads the query and each document together (a cross-encoder); any other compares
@@ -49,131 +49,139 @@ class TextRanking(Comparing):
     function_to_apply: str | None = None
 
     name: ClassVar[str] = "text-ranking"
-    heads: ClassVar[tuple[str | None, ...]] = (*BODIES, CROSS)
+    heads: ClassVar[tuple[str | None, ...]] = (*BODY_HEADS, CROSS_ENCODER_HEAD)
     inputs: ClassVar[tuple[str, ...]] = ("query", "documents")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        truth("return_documents", self.return_documents)
+        check_bool("return_documents", self.return_documents)
         if self.top_k is not None:
-            count("top_k", self.top_k)
+            check_count("top_k", self.top_k)
         if self.function_to_apply is not None:
-            choice("function_to_apply", self.function_to_apply, FUNCTIONS)
+            check_choice("function_to_apply", self.function_to_apply, FUNCTIONS)
 
     @classmethod
     def check(cls, loaded: Loaded) -> None:
         super().check(loaded)
-        if _crosses(loaded) and loaded.config.num_labels != 1:
+        if _is_cross_encoder(loaded) and loaded.config.num_labels != 1:
             raise InputError(
                 f"this model has {loaded.config.num_labels} labels, and text-ranking needs one, a document's score: "
                 "choose another model"
             )
 
     @classmethod
-    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        other = "similarity" if _crosses(loaded) else "function_to_apply"
+    def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+        other = "similarity" if _is_cross_encoder(loaded) else "function_to_apply"
         if options.get(other) is not None:
-            kind = "reads query and document together" if _crosses(loaded) else "compares vectors"
+            kind = "reads query and document together" if _is_cross_encoder(loaded) else "compares vectors"
             raise InputError(f"{other} was given, and this model {kind}: leave it out")
-        return super().fitting(loaded, options)
+        return super().resolve_options(loaded, options)
 
     @classmethod
-    def gathered(cls, given: Mapping[str, Any]) -> Any:
+    def items_from_arguments(cls, given: Mapping[str, Any]) -> Any:
         """One query with its documents, or several queries: each with the same documents, or with its own."""
         if len(given) == 1:
             return next(iter(given.values()))
         queries, documents = given["query"], given["documents"]
-        if not is_several(queries) or not is_several(documents):
+        if not is_list_like(queries) or not is_list_like(documents):
             return dict(given)
-        queries, documents = list(unwrapped(queries)), list(unwrapped(documents))
+        queries, documents = list(unwrap_arrow(queries)), list(unwrap_arrow(documents))
         same = all(isinstance(one, str) for one in documents)
         if not same and len(documents) != len(queries):
             asked = counted(len(queries), "query", "queries")
             raise InputError(f"{asked} and {counted(len(documents), 'list')} of documents were given")
         return [{"query": one, "documents": documents if same else documents[i]} for i, one in enumerate(queries)]
 
-    def item(self, given: Any, index: int) -> Question:
+    def check_item(self, given: Any, index: int) -> RankingQuery:
         if isinstance(given, Mapping):
             if set(given) != {"query", "documents"}:
-                raise InputError(Item(index), f" has the keys {several(map(str, given))}, expected query and documents")
+                raise InputError(
+                    Item(index), f" has the keys {join_names(map(str, given))}, expected query and documents"
+                )
             given = given["query"], given["documents"]
         if not isinstance(given, tuple) or len(given) != 2:
             raise InputError(Item(index), f" is {type(given).__name__}, expected a query and its documents as a tuple")
         query, documents = given
-        if not is_several(documents):
+        if not is_list_like(documents):
             raise InputError(Item(index), f" has documents of {type(documents).__name__}, expected a list of texts")
-        documents = tuple(unwrapped(documents))
+        documents = tuple(unwrap_arrow(documents))
         for text in (query, *documents):
             if not isinstance(text, str):
                 raise InputError(Item(index), f" holds {type(text).__name__}, expected a query and texts")
         if not documents:
             raise InputError(Item(index), " has no documents: there is nothing to rank")
-        return Question(query, documents)
+        return RankingQuery(query, documents)
 
-    def asked(self, work: Work, item: Question, index: int) -> list[Window]:
+    def item_windows(self, work: Work, item: RankingQuery, index: int) -> list[Window]:
         named = [(f"document {i} of item {index}", text) for i, text in enumerate(item.documents)]
-        if _crosses(work.loaded):
-            rows = [self.stretches(work, name, item.query, text, side=1) for name, text in named]
+        if _is_cross_encoder(work.loaded):
+            rows = [self.text_windows(work, name, item.query, text, side=1) for name, text in named]
         else:
             query = (f"the query of item {index}", item.query)
-            rows = [self.stretches(work, name, text) for name, text in (query, *named)]
+            rows = [self.text_windows(work, name, text) for name, text in (query, *named)]
         return [window for windows in rows for window in windows]
 
-    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
-        return module.logits(**batch) if _crosses(work.loaded) else super().look(work, module, batch)
+    def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+        return module.logits(**batch) if _is_cross_encoder(work.loaded) else super().forward_batch(work, module, batch)
 
-    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return here if _crosses(work.loaded) else super().keep(work, here, window)
+    def window_output(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return here if _is_cross_encoder(work.loaded) else super().window_output(work, here, window)
 
-    def answer(self, work: Work, item: Question, stretches: list[Stretch]) -> Answers:
-        query, documents = self._apart(work, stretches)
-        side, found = 1 if _crosses(work.loaded) else 0, []
-        asked = mean_of(query) if query else None
+    def answer(self, work: Work, item: RankingQuery, outputs: list[WindowOutput]) -> Answers:
+        query, documents = self._split_query(work, outputs)
+        side, found = 1 if _is_cross_encoder(work.loaded) else 0, []
+        asked = mean_output(query) if query else None
         for i, (text, document) in enumerate(zip(item.documents, documents)):
             scores = [self._score(work, asked, stretch) for stretch in document]
             best = scores.index(max(scores))
             keys = {"corpus_id": i, "score": scores[best]} | ({"text": text} if self.return_documents else {})
-            found.append(Answer(keys, read=what_was_read(document, side), window=best))
+            found.append(Answer(keys, read=text_coverage(document, side), window=best))
         found.sort(key=lambda one: -one["score"])
         return Answers(found[: self.top_k])
 
-    def aims(self, work: Work, item: Question, stretches: list[Stretch], one: Answer) -> list[Aim]:
-        query, documents = self._apart(work, stretches)
+    def attribution_targets(
+        self, work: Work, item: RankingQuery, outputs: list[WindowOutput], one: Answer
+    ) -> list[Target]:
+        query, documents = self._split_query(work, outputs)
         best = documents[one["corpus_id"]][one.window or 0]
-        if _crosses(work.loaded):
-            return [logit("the document", best.window, 0)]
+        if _is_cross_encoder(work.loaded):
+            return [logit_target("the document", best.window, 0)]
         return [
-            self.aim(work, query, best.kept, "the query"),
-            self.aim(work, [best], mean_of(query), "the document"),
+            self.similarity_target(work, query, best.kept, "the query"),
+            self.similarity_target(work, [best], mean_output(query), "the document"),
         ]
 
-    def _apart(self, work: Work, stretches: list[Stretch]) -> tuple[list[Stretch], list[list[Stretch]]]:
+    def _split_query(
+        self, work: Work, outputs: list[WindowOutput]
+    ) -> tuple[list[WindowOutput], list[list[WindowOutput]]]:
         """The stretches of the query where it is read alone, and those of each document."""
-        texts = by_text(stretches)
-        return ([], texts) if _crosses(work.loaded) else (texts[0], texts[1:])
+        texts = outputs_by_text(outputs)
+        return ([], texts) if _is_cross_encoder(work.loaded) else (texts[0], texts[1:])
 
-    def _score(self, work: Work, query: Tensor | None, document: Stretch) -> float:
+    def _score(self, work: Work, query: Tensor | None, document: WindowOutput) -> float:
         if query is not None:
-            return float(self.compared(work, query, document.kept))
-        score = document.kept[0]
-        return float(score.sigmoid() if (self.function_to_apply or _stated(work.loaded)) == "sigmoid" else score)
+            return float(self.text_similarity(work, query, document.output))
+        score = document.output[0]
+        return float(
+            score.sigmoid() if (self.function_to_apply or _checkpoint_activation(work.loaded)) == "sigmoid" else score
+        )
 
 
-def _crosses(loaded: Loaded) -> bool:
-    return loaded.config.head is not None and loaded.config.head.name == CROSS
+def _is_cross_encoder(loaded: Loaded) -> bool:
+    return loaded.config.head is not None and loaded.config.head.name == CROSS_ENCODER_HEAD
 
 
-def _stated(loaded: Loaded) -> str:
+def _checkpoint_activation(loaded: Loaded) -> str:
     """What the checkpoint of a cross-encoder says of its logit, under either of the names that it may stand under."""
     said = loaded.config.inert.get("sentence_transformers")
     path = said.get("activation_fn") if isinstance(said, Mapping) else None
     path = path or loaded.config.inert.get("sbert_ce_default_activation_function") or "Sigmoid"
     name = str(path).rpartition(".")[2]
-    if name not in _STATED:
+    if name not in _ACTIVATIONS:
         raise InputError(
-            f"config.json names the function {short(str(path))!r}: pass ",
+            f"config.json names the function {shorten(str(path))!r}: pass ",
             Argument("function_to_apply", "sigmoid"),
             " or ",
             Argument("function_to_apply", "none"),
         )
-    return _STATED[name]
+    return _ACTIVATIONS[name]

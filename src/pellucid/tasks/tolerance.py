@@ -36,23 +36,23 @@ class Check:
     points: tuple[tuple[str, float], ...] = ()
 
 
-def difference(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference in any row (the last axis), as a share of the largest number of that row of `wanted`.
+def relative_difference(actual: Tensor, expected: Tensor) -> float:
+    """The largest difference in any row (the last axis), as a share of the largest number of that row of `expected`.
 
     Row by row, since some models have one position whose numbers are a thousand times those of the others, and a
     mistake at the others must not hide behind it. Where one of both is not finite, or the shapes differ: infinite.
     """
-    if found.shape != wanted.shape:
+    if actual.shape != expected.shape:
         return math.inf
-    if not wanted.numel():
+    if not expected.numel():
         return 0.0
-    apart = (found.double() - wanted.double()).abs().amax(dim=-1)
-    size = wanted.double().abs().amax(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
+    apart = (actual.double() - expected.double()).abs().amax(dim=-1)
+    size = expected.double().abs().amax(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
     most = float((apart / size).max())
     return most if math.isfinite(most) else math.inf
 
 
-def of_logits(logits: Tensor) -> Tensor:
+def with_unit_column(logits: Tensor) -> Tensor:
     """The logits with a 1 beside each row: they are never measured by less, since no softmax would tell.
 
     Float[Tensor, "... labels"]  ->  Float[Tensor, "... labels+1"]
@@ -60,18 +60,18 @@ def of_logits(logits: Tensor) -> Tensor:
     return torch.cat((logits, torch.ones_like(logits[..., :1])), dim=-1)
 
 
-def compare(name: str, points: Iterable[Point], tolerance: float, note: str = "") -> Check:
+def compare_points(name: str, points: Iterable[Point], tolerance: float, note: str = "") -> Check:
     """Measures point after point; what several texts have at one place counts as one."""
     most: dict[str, float] = {}
     for place, found, wanted in points:
         if place.endswith("logits"):
-            found, wanted = of_logits(found), of_logits(wanted)
-        most[place] = max(most.get(place, 0.0), difference(found, wanted))
-    return judge(name, most, tolerance, note)
+            found, wanted = with_unit_column(found), with_unit_column(wanted)
+        most[place] = max(most.get(place, 0.0), relative_difference(found, wanted))
+    return check_differences(name, most, tolerance, note)
 
 
-def judge(name: str, most: dict[str, float], tolerance: float, note: str = "") -> Check:
+def check_differences(name: str, differences: dict[str, float], tolerance: float, note: str = "") -> Check:
     """A check from the differences that were measured, place by place."""
-    first = next((place for place, apart in most.items() if apart > tolerance), "")
-    largest = max(most.values(), default=0.0)
-    return Check(name, not first, largest, tolerance, first, note, tuple(most.items()))
+    first = next((place for place, apart in differences.items() if apart > tolerance), "")
+    largest = max(differences.values(), default=0.0)
+    return Check(name, not first, largest, tolerance, first, note, tuple(differences.items()))

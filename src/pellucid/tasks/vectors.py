@@ -9,21 +9,21 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import OF_TOKENS
-from pellucid.config.checks import choice
+from pellucid.config.checks import check_choice
 from pellucid.config.pooling import SIMILARITIES, Pooling
 from pellucid.models import Network, Output
-from pellucid.tasks.attribution import Aim
-from pellucid.tasks.embed import finished, pool, pooled_states, tell_unread
-from pellucid.tasks.reader import Reader, Stretch, mean_of
+from pellucid.tasks.attribution import Target
+from pellucid.tasks.embed import normalize_and_truncate, pool, pooled_states, warn_unknown_tokens
+from pellucid.tasks.reader import Reader, WindowOutput, mean_output
 from pellucid.tasks.task import Work
 from pellucid.text import Window
 
-BODIES = (None, *OF_TOKENS)
+BODY_HEADS = (None, *OF_TOKENS)
 """Heads that leave a body whose states speak for a text: none, and those that it was trained with."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparing(Reader):
+class VectorTask(Reader):
     """A task that compares vectors of texts, each made as the checkpoint says, and as the mean of a plain one.
 
     similarity: "cosine", "dot", or "euclidean" and "manhattan", which are distances below zero; by default what the
@@ -37,61 +37,63 @@ class Comparing(Reader):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.similarity is not None:
-            choice("similarity", self.similarity, SIMILARITIES)
+            check_choice("similarity", self.similarity, SIMILARITIES)
 
     @classmethod
-    def fitting(cls, loaded: Loaded, options: Any) -> dict[str, Any]:
+    def resolve_options(cls, loaded: Loaded, options: Any) -> dict[str, Any]:
         """The length that the checkpoint was made for is the limit, as long as no other is given."""
-        return {"max_length": loaded.most_pooled()} | dict(options)
+        return {"max_length": loaded.pooling_length()} | dict(options)
 
-    def look(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
-        return pooled_states(module, batch, plan_of(work))[0]
+    def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
+        return pooled_states(module, batch, pooling_of(work))[0]
 
-    def keep(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return pooled(work, here)
+    def window_output(self, work: Work, here: Tensor, window: Window) -> Tensor:
+        return window_vector(work, here)
 
-    def _passes(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
-        unread = [row.unread(work.loaded.words.unk_token_id) for row in rows]
-        starts = [i for i, row in enumerate(rows) if row.number == 0]
-        work.seen.texts += len(starts)
-        work.seen.unread += sum(all(unread[i : i + rows[i].count]) for i in starts)
-        return super()._passes(work, rows)
+    def _window_outputs(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
+        unread = [row.is_all_unknown(work.loaded.required_tokenizer.unk_token_id) for row in rows]
+        starts = [i for i, row in enumerate(rows) if row.index == 0]
+        work.text_counts.texts += len(starts)
+        work.text_counts.unknown += sum(all(unread[i : i + rows[i].count]) for i in starts)
+        return super()._window_outputs(work, rows)
 
-    def tell(self, work: Work) -> None:
-        tell_unread(work.seen.unread, work.seen.texts)
+    def warn_about_items(self, work: Work) -> None:
+        warn_unknown_tokens(work.text_counts.unknown, work.text_counts.texts)
 
-    def compared(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
+    def text_similarity(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
         """How alike two texts are, from their vectors before these are finished: Float[Tensor, "width"], twice"""
-        plan = plan_of(work)
-        return similar(self.similarity or plan.similarity, finished(one, plan), finished(other, plan))
+        plan = pooling_of(work)
+        return vector_similarity(
+            self.similarity or plan.similarity, normalize_and_truncate(one, plan), normalize_and_truncate(other, plan)
+        )
 
-    def aim(self, work: Work, stretches: list[Stretch], other: Tensor, text: str) -> Aim:
+    def similarity_target(self, work: Work, outputs: list[WindowOutput], other: Tensor, text: str) -> Target:
         """The similarity as a number of that stretch of a text which is most like the other one.  text: its name."""
-        best = max(stretches, key=lambda stretch: float(self.compared(work, stretch.kept, other)))
-        rest = [stretch for stretch in stretches if stretch is not best]
+        best = max(outputs, key=lambda stretch: float(self.text_similarity(work, stretch.output, other)))
+        rest = [stretch for stretch in outputs if stretch is not best]
         fixed = other.clone()  # what a pass in inference kept takes no part in gradients
 
         def of(output: Output) -> Tensor:
             states = output.get("encoder_last_hidden_state", output["last_hidden_state"])
-            here = Stretch(best.window, pooled(work, states[0]))
-            return self.compared(work, mean_of([here, *rest]), fixed.to(states))
+            here = WindowOutput(best.window, window_vector(work, states[0]))
+            return self.text_similarity(work, mean_output([here, *rest]), fixed.to(states))
 
-        return Aim(f"{self.similarity or plan_of(work).similarity} of the two texts", best.window, of, text)
+        return Target(f"{self.similarity or pooling_of(work).similarity} of the two texts", best.window, of, text)
 
 
-def plan_of(work: Work) -> Pooling:
+def pooling_of(work: Work) -> Pooling:
     """How this checkpoint makes a vector of a text."""
     return work.loaded.pooling or Pooling()
 
 
-def pooled(work: Work, states: Tensor) -> Tensor:
+def window_vector(work: Work, states: Tensor) -> Tensor:
     """The vector of one stretch, before it is finished: Float[Tensor, "seq hidden"]  ->  Float[Tensor, "width"]"""
-    return pool(states[None], None, Pooling(plan_of(work).modes))[0]
+    return pool(states[None], None, Pooling(pooling_of(work).modes))[0]
 
 
-def similar(way: str, one: Tensor, other: Tensor) -> Tensor:
+def vector_similarity(metric: str, one: Tensor, other: Tensor) -> Tensor:
     """Two vectors compared: Float[Tensor, "width"], twice  ->  Float[Tensor, ""]"""
-    match way:
+    match metric:
         case "cosine":
             scaled = [torch.nn.functional.normalize(vector, dim=-1) for vector in (one, other)]
             return scaled[0] @ scaled[1]

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from pellucid.checkpoints.load import account, open_checkpoint
+from pellucid.checkpoints.load import open_checkpoint, read_plan
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import (
@@ -15,20 +15,20 @@ from pellucid.errors import (
     InputError,
     PellucidError,
     ResourceError,
-    several,
-    short,
+    join_names,
+    shorten,
 )
-from pellucid.machine import REAL, choose_dtype
+from pellucid.machine import NARROWER_FLOATS, choose_dtype
 from pellucid.streams import use_threads
 from pellucid.tasks.consistency import (
     Row,
-    cached_is_full,
-    fused_is_explicit,
-    packed_is_plain,
-    padded_is_alone,
-    saved_is_loaded,
+    check_cache,
+    check_fused_attention,
+    check_packed_copy,
+    check_padding,
+    check_saving,
 )
-from pellucid.tasks.parity import against_reference
+from pellucid.tasks.parity import compare_with_reference
 from pellucid.tasks.tolerance import TOLERANCES, Check
 
 TEXTS = (
@@ -64,31 +64,31 @@ def verify(
     tolerance = TOLERANCES[kind]
     begin("reading the files")
     try:
-        check, loaded = _account(name), open_checkpoint(name, dtype=kind, narrower=REAL)
+        check, loaded = _account_check(name), open_checkpoint(name, dtype=kind, narrower=NARROWER_FLOATS)
     except (CheckpointMismatchError, CorruptFileError) as error:
         yield Check(ACCOUNTED, False, note=str(error))
         return
-    rows = read(loaded, texts)
+    rows = input_rows(loaded, texts)
     yield check
-    for title, ask in _questions(loaded, rows, list(texts), tolerance).items():
+    for title, ask in _checks(loaded, rows, list(texts), tolerance).items():
         begin(title)
-        yield _asked(title, ask)
-    yield from against_reference(loaded, rows, tokens, tolerance, begin)
+        yield _run_check(title, ask)
+    yield from compare_with_reference(loaded, rows, tokens, tolerance, begin)
 
 
-def _questions(loaded: Loaded, rows: list[Row], texts: list[str], tolerance: float) -> dict[str, Callable[[], Check]]:
+def _checks(loaded: Loaded, rows: list[Row], texts: list[str], tolerance: float) -> dict[str, Callable[[], Check]]:
     given = (loaded, rows, tolerance)
-    asked = {"fused = explicit attention": partial(fused_is_explicit, *given)}
+    asked = {"fused = explicit attention": partial(check_fused_attention, *given)}
     if loaded.config.kind != "encoder":
-        asked["cached = one full pass"] = partial(cached_is_full, *given)
+        asked["cached = one full pass"] = partial(check_cache, *given)
     return asked | {
-        "padded = alone": partial(padded_is_alone, *given),
-        "packed = plain": partial(packed_is_plain, *given),
-        "saved = loaded": partial(saved_is_loaded, loaded, texts),
+        "padded = alone": partial(check_padding, *given),
+        "packed = plain": partial(check_packed_copy, *given),
+        "saved = loaded": partial(check_saving, loaded, texts),
     }
 
 
-def _asked(title: str, ask: Callable[[], Check]) -> Check:
+def _run_check(title: str, ask: Callable[[], Check]) -> Check:
     """A check that cannot be done for want of room is no fault of the checkpoint; any other error of ours is."""
     try:
         return ask()
@@ -96,25 +96,29 @@ def _asked(title: str, ask: Callable[[], Check]) -> Check:
         return Check(title, None if isinstance(error, ResourceError) else False, note=str(error))
 
 
-def _account(name: str | os.PathLike[str]) -> Check:
-    plan = account(name)
-    held = {place.theirs for place in plan.placed.values()} | {one.place.theirs for one in plan.doubled}
-    parts = [f"{len(held)} placed", f"{len(plan.tied) + len(plan.doubled)} tied", f"{len(plan.dropped)} dropped"]
+def _account_check(name: str | os.PathLike[str]) -> Check:
+    plan = read_plan(name)
+    held = {place.tensor_name for place in plan.locations.values()} | {
+        one.location.tensor_name for one in plan.duplicates
+    }
+    parts = [f"{len(held)} placed", f"{len(plan.tied) + len(plan.duplicates)} tied", f"{len(plan.dropped)} dropped"]
     reasons: dict[str, list[str]] = {}
     for theirs, reason in plan.dropped.items():
         reasons.setdefault(reason, []).append(theirs)
-    why = "; ".join(f"{several(names, 2)}: {reason}" for reason, names in reasons.items())
+    why = "; ".join(f"{join_names(names, 2)}: {reason}" for reason, names in reasons.items())
     return Check(ACCOUNTED, True, note=", ".join(parts) + (f" ({why})" if why else ""))
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------
 
 
-def read(loaded: Loaded, texts: Sequence[str]) -> list[Row]:
+def input_rows(loaded: Loaded, texts: Sequence[str]) -> list[Row]:
     """The texts as the module takes them, one by one; where it tells texts apart, the second half is a second text."""
     config = loaded.config
     rows = []
-    for ids in _drawn(config) if loaded.tokenizer is None and tuple(texts) == TEXTS else _read(loaded, texts):
+    for ids in (
+        _random_ids(config) if loaded.tokenizer is None and tuple(texts) == TEXTS else _encode_texts(loaded, texts)
+    ):
         row = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if config.kind == "encoder" and config.type_vocab_size > 1:
             row["token_type_ids"] = (torch.arange(ids.shape[1], device="cpu") >= ids.shape[1] // 2).long()[None]
@@ -127,23 +131,23 @@ def read(loaded: Loaded, texts: Sequence[str]) -> list[Row]:
     return rows
 
 
-def _read(loaded: Loaded, texts: Sequence[str]) -> Iterator[torch.Tensor]:
+def _encode_texts(loaded: Loaded, texts: Sequence[str]) -> Iterator[torch.Tensor]:
     if not texts:
         raise InputError("there is no text to verify with: give at least one")
-    for text, row in zip(texts, loaded.words.encode(list(texts), max_length=loaded.longest)):
+    for text, row in zip(texts, loaded.required_tokenizer.encode(list(texts), max_length=loaded.max_length)):
         if not row.ids:
-            raise InputError(f"the text {short(text, 40)!r} has no tokens: give one with words")
+            raise InputError(f"the text {shorten(text, 40)!r} has no tokens: give one with words")
         yield torch.tensor([row.ids], device="cpu")
 
 
-def _drawn(config: Config) -> Iterator[torch.Tensor]:
+def _random_ids(config: Config) -> Iterator[torch.Tensor]:
     """Ids by chance, always the same, for a model that came without a tokenizer; an end token where it knows one."""
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     own_table = None if config.decoder is None else config.decoder.source_vocab_size
     size = own_table or config.vocab_size
     for length in (17, 12, 5):
         ids = torch.randint(
-            min(3, size - 1), size, (1, min(length, config.longest or length)), generator=chance, device="cpu"
+            min(3, size - 1), size, (1, min(length, config.longest or length)), generator=generator, device="cpu"
         )
         for end in (token for token in config.end_tokens[:1] if token < size):  # some files name one that they lack
             ids[:, -1] = end

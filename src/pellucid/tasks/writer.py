@@ -10,22 +10,22 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import truth
+from pellucid.config.checks import check_bool
 from pellucid.errors import InputError
 from pellucid.generation import Settings
-from pellucid.generation.checkpoint_settings import with_ends
-from pellucid.generation.options import tokens
-from pellucid.generation.prompts import Order
-from pellucid.generation.settings import names as names_of_writing
-from pellucid.generation.stops import cut
-from pellucid.generation.texts import Draft, written
-from pellucid.tasks.answer import Answer, Read, Reason
-from pellucid.tasks.attribution import reason_of_writing
-from pellucid.tasks.task import Found, Task, Work, text_alone
-from pellucid.tasks.task_settings import prefix_of, settled
+from pellucid.generation.checkpoint_settings import with_end_tokens
+from pellucid.generation.options import token_ids
+from pellucid.generation.prompts import GenerationRequest
+from pellucid.generation.settings import option_names as names_of_writing
+from pellucid.generation.stops import cut_at_stop
+from pellucid.generation.texts import GeneratedSequence, generate_group
+from pellucid.tasks.answer import Answer, AnswerAttribution, TextCoverage
+from pellucid.tasks.attribution import attribute_generation
+from pellucid.tasks.task import Task, TaskAnswer, Work, single_text
+from pellucid.tasks.task_settings import prefix_of, task_generation_settings
 from pellucid.text import Tokenizer
 from pellucid.text.cut import clean_text
-from pellucid.text.portions import Portion
+from pellucid.text.portions import TextChunk
 
 TOGETHER = 64
 """So many items are sorted by length at a time; their answers are there before the next ones are read."""
@@ -35,19 +35,19 @@ TOGETHER = 64
 class Prompt:
     """What the model reads for an item, or for a stretch of it.
 
-    portion: its tokens, and where they stand.  ends: tokens that end an answer to it, beside the model's own.
+    portion: its tokens, and where they stand.  end_tokens: tokens that end an answer to it, beside the model's own.
     """
 
-    portion: Portion
-    ends: tuple[int, ...] = ()
+    portion: TextChunk
+    end_tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Text:
-    """A text that was written.  draft: its tokens, and why they end."""
+class GeneratedText:
+    """A text that was written.  sequence: its tokens, and why they end."""
 
     text: str
-    draft: Draft
+    sequence: GeneratedSequence
     finish_reason: str
 
 
@@ -80,13 +80,13 @@ class Writer(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        truth("parse_special_tokens", self.parse_special_tokens)
-        truth("clean_up_tokenization_spaces", self.clean_up_tokenization_spaces)
-        truth("keep_stop", self.keep_stop)
+        check_bool("parse_special_tokens", self.parse_special_tokens)
+        check_bool("clean_up_tokenization_spaces", self.clean_up_tokenization_spaces)
+        check_bool("keep_stop", self.keep_stop)
         if self.prefix is not None and not isinstance(self.prefix, str):
             raise InputError(f"prefix is {type(self.prefix).__name__}, expected a text")
         if self.eos_token_id is not None:
-            tokens("eos_token_id", self.eos_token_id, None)
+            token_ids("eos_token_id", self.eos_token_id, None)
 
     @classmethod
     def options(cls) -> list[str]:
@@ -94,17 +94,17 @@ class Writer(Task):
         return [*own, *(name for name in names_of_writing() if name not in own)]
 
     @classmethod
-    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
         own = {one.name for one in fields(cls)}
         given = {name: value for name, value in options.items() if name in own}
         asked = {name: value for name, value in options.items() if name not in own}
-        names = cls.names(loaded, given)
+        names = cls.task_names(loaded, given)
         if given.get("prefix") is None:
             given["prefix"] = prefix_of(loaded, names)
-        return given | {"settings": settled(loaded, asked, names, cls.defaults)}
+        return given | {"settings": task_generation_settings(loaded, asked, names, cls.defaults)}
 
     @classmethod
-    def names(cls, loaded: Loaded, options: Mapping[str, Any]) -> list[str]:
+    def task_names(cls, loaded: Loaded, options: Mapping[str, Any]) -> list[str]:
         """What a checkpoint may call this task, the best first."""
         return [cls.name]
 
@@ -113,66 +113,70 @@ class Writer(Task):
         """What is read for an item: one prompt, or one for each stretch of it."""
 
     @abstractmethod
-    def text(self, words: Tokenizer, prompt: Prompt, draft: Draft) -> Text:
+    def generated_text(self, tokenizer: Tokenizer, prompt: Prompt, sequence: GeneratedSequence) -> GeneratedText:
         """The text of what was written behind a prompt."""
 
     @abstractmethod
-    def answer(self, work: Work, item: Any, prompts: list[Prompt], texts: list[list[Text]]) -> Answer:
+    def answer(self, work: Work, item: Any, prompts: list[Prompt], texts: list[list[GeneratedText]]) -> Answer:
         """The answer to an item.  texts: for each of its prompts, as many as were asked for, the best first."""
 
-    def item(self, given: Any, index: int) -> Any:
-        return clean_text(text_alone(given, index), index, "item")
+    def check_item(self, given: Any, index: int) -> Any:
+        return clean_text(single_text(given, index), index, "item")
 
-    def solve(self, work: Work, items: Sequence[Any], first: int) -> Iterator[Found]:
+    def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:
         numbered = enumerate(items, first)
         while some := list(itertools.islice(numbered, TOGETHER)):
             asked = [self.prompts(work, item, number) for number, item in some]
-            texts = iter(self._written(work, list(itertools.chain.from_iterable(asked))))
+            texts = iter(self._generate(work, list(itertools.chain.from_iterable(asked))))
             for (_, item), prompts in zip(some, asked):
                 yield self.answer(work, item, prompts, list(itertools.islice(texts, len(prompts))))
 
-    def _written(self, work: Work, prompts: list[Prompt]) -> list[list[Text]]:
+    def _generate(self, work: Work, prompts: list[Prompt]) -> list[list[GeneratedText]]:
         """The texts behind each prompt."""
-        found: dict[int, list[Text]] = {}
-        words, loaded = work.loaded.target_words, work.loaded
+        found: dict[int, list[GeneratedText]] = {}
+        words, loaded = work.loaded.required_target_tokenizer, work.loaded
         if work.dtype is not None:
-            loaded = replace(loaded, module=loaded.module.swift(work.dtype))
-        for ends in dict.fromkeys(prompt.ends for prompt in prompts):
-            which = [i for i, prompt in enumerate(prompts) if prompt.ends == ends]
+            loaded = replace(loaded, module=loaded.module.packed_copy(work.dtype))
+        for ends in dict.fromkeys(prompt.end_tokens for prompt in prompts):
+            which = [i for i, prompt in enumerate(prompts) if prompt.end_tokens == ends]
             rows = [prompts[i].portion.ids for i in which]
-            order = Order(self._ending(loaded, ends), words, rows, self.settings)
-            for group in order.groups():
-                for i, drafts in zip(group, written(order, group)):
-                    found[which[i]] = [self.text(words, prompts[which[i]], draft) for draft in drafts]
+            request = GenerationRequest(self._with_end_tokens(loaded, ends), words, rows, self.settings)
+            for group in request.groups():
+                for i, drafts in zip(group, generate_group(request, group)):
+                    found[which[i]] = [self.generated_text(words, prompts[which[i]], draft) for draft in drafts]
         return [found[i] for i in range(len(prompts))]
 
-    def _ending(self, loaded: Loaded, ends: tuple[int, ...]) -> Loaded:
+    def _with_end_tokens(self, loaded: Loaded, ends: tuple[int, ...]) -> Loaded:
         """The model with the tokens that end a text."""
         if self.eos_token_id is None:
-            return with_ends(loaded, ends)
+            return with_end_tokens(loaded, ends)
         given = (self.eos_token_id,) if isinstance(self.eos_token_id, int) else tuple(self.eos_token_id)
         return replace(loaded, config=loaded.config.replace(eos_token_id=given))
 
-    def decoded(self, words: Tokenizer, ids: Sequence[int], skip: bool = True) -> str:
-        """Ids as a text, cleaned where that was asked for.  skip: leaves special tokens out."""
-        return words.cleaned(words.decode(ids, skip_special_tokens=skip), self.clean_up_tokenization_spaces)
+    def decode(self, tokenizer: Tokenizer, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Ids as a text, cleaned where that was asked for.  skip_special_tokens: leaves special tokens out."""
+        return tokenizer.cleaned(
+            tokenizer.decode(ids, skip_special_tokens=skip_special_tokens), self.clean_up_tokenization_spaces
+        )
 
-    def ended(self, whole: str, draft: Draft) -> Text:
+    def finish_text(self, whole: str, sequence: GeneratedSequence) -> GeneratedText:
         """What was written, up to a stop."""
-        text, stopped = cut(whole, self.settings.stop)
-        return Text(whole if self.keep_stop else text, draft, "stop" if stopped else draft.why)
+        text, stopped = cut_at_stop(whole, self.settings.stop)
+        return GeneratedText(whole if self.keep_stop else text, sequence, "stop" if stopped else sequence.finish_reason)
 
-    def why(self, work: Work, prompts: Sequence[Prompt], texts: Sequence[Text]) -> Reason | None:
+    def attribution(
+        self, work: Work, prompts: Sequence[Prompt], texts: Sequence[GeneratedText]
+    ) -> AnswerAttribution | None:
         """What mattered for these texts, each behind its prompt; None where nobody asked."""
         if not self.explain:
             return None
         pairs = zip(prompts, texts)
-        reasons = [reason_of_writing(work.loaded, prompt.portion.ids, text.draft.ids) for prompt, text in pairs]
+        reasons = [attribute_generation(work.loaded, prompt.portion.ids, text.sequence.ids) for prompt, text in pairs]
         tokens = tuple(token for reason in reasons for token in reason.tokens)
         scores = tuple(score for reason in reasons for score in reason.scores)
-        return Reason(reasons[0].said, tokens, scores, reasons[0].method)
+        return AnswerAttribution(reasons[0].said, tokens, scores, reasons[0].method)
 
 
-def what_was_read(text: str, portions: Sequence[Portion]) -> Read:
+def text_coverage(text: str, portions: Sequence[TextChunk]) -> TextCoverage:
     """What was read of an item's text."""
-    return Read(tuple(one.span for one in portions), sum(one.cut for one in portions), not text.strip())
+    return TextCoverage(tuple(one.span for one in portions), sum(one.cut for one in portions), not text.strip())

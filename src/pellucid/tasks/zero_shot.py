@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, is_word, truth
-from pellucid.errors import Argument, InputError, several
+from pellucid.config.checks import check_bool, check_choice, is_one_of
+from pellucid.errors import Argument, InputError, join_names
 from pellucid.tasks.answer import Answer
-from pellucid.tasks.attribution import Aim, logit
+from pellucid.tasks.attribution import Target, logit_target
 from pellucid.tasks.entailment import contradiction, entailment
-from pellucid.tasks.reader import Reader, Stretch, by_text, mean_of, what_was_read
-from pellucid.tasks.task import Work, text_alone
+from pellucid.tasks.reader import Reader, WindowOutput, mean_output, outputs_by_text, text_coverage
+from pellucid.tasks.task import Work, single_text
 from pellucid.text import Window
 from pellucid.text.cut import clean_text
 
@@ -48,8 +48,8 @@ class ZeroShotClassification(Reader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        truth("multi_label", self.multi_label)
-        choice("roles", self.roles, ("named", "fixed"))
+        check_bool("multi_label", self.multi_label)
+        check_choice("roles", self.roles, ("named", "fixed"))
         template = self.hypothesis_template
         if not isinstance(template, str) or "{}" not in template:
             raise InputError(
@@ -59,66 +59,66 @@ class ZeroShotClassification(Reader):
             labels_of(self.candidate_labels)
 
     @classmethod
-    def fitting(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        if not is_word(options.get("roles"), "fixed") and entailment(loaded.config.labels) is None:
+    def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
+        if not is_one_of(options.get("roles"), "fixed") and entailment(loaded.config.labels) is None:
             raise InputError(
-                f"none of the model's labels ({several(loaded.config.labels)}) means entailment: choose a model of "
+                f"none of the model's labels ({join_names(loaded.config.labels)}) means entailment: choose a model of "
                 "natural language inference, or pass ",
                 Argument("roles", "fixed"),
                 " to take the last one, as the reference does",
             )
         return dict(options)
 
-    def item(self, given: Any, index: int) -> str:
+    def check_item(self, given: Any, index: int) -> str:
         if self.candidate_labels is None:
             raise InputError(
                 f"{self.name} needs labels: pass ", Argument("candidate_labels", ["politics", "sports"]), ", say"
             )
-        return clean_text(text_alone(given, index, "sequences"), index, "item")
+        return clean_text(single_text(given, index, "sequences"), index, "item")
 
-    def asked(self, work: Work, item: str, index: int) -> list[Window]:
-        self._places(work)
+    def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
+        self._entailment_indices(work)
         hypotheses = [self.hypothesis_template.replace("{}", label) for label in self._labels]
-        return [window for hypothesis in hypotheses for window in self.stretches(work, index, item, hypothesis)]
+        return [window for hypothesis in hypotheses for window in self.text_windows(work, index, item, hypothesis)]
 
-    def answer(self, work: Work, item: str, stretches: list[Stretch]) -> Answer:
-        asked = by_text(stretches)
-        scores = self._scores(work, torch.stack([mean_of(one) for one in asked]))
+    def answer(self, work: Work, item: str, outputs: list[WindowOutput]) -> Answer:
+        by_label = outputs_by_text(outputs)
+        scores = self._scores(work, torch.stack([mean_output(one) for one in by_label]))
         order = scores.argsort(descending=True, stable=True).tolist()
         labels = self._labels
         keys = {"sequence": item, "labels": [labels[i] for i in order], "scores": scores[order].tolist()}
-        read = what_was_read(max(asked, key=lambda one: (len(one), one[0].window.cut)))
+        read = text_coverage(max(by_label, key=lambda one: (len(one), one[0].window.cut)))
         return Answer(keys, read=replace(read, empty=read.empty or not item.strip()))
 
     def _scores(self, work: Work, logits: Tensor) -> Tensor:
         """Float[Tensor, "labels answers"]  ->  Float[Tensor, "labels"]"""
-        entails, contradicts = self._places(work)
+        entails, contradicts = self._entailment_indices(work)
         if contradicts is None:
             return logits[:, entails].softmax(dim=0)
         return logits[:, [contradicts, entails]].softmax(dim=-1)[:, 1]
 
-    def aims(self, work: Work, item: str, stretches: list[Stretch], one: Answer) -> list[Aim]:
-        entails, _ = self._places(work)
-        best = by_text(stretches)[self._labels.index(one["labels"][0])]
-        most = max(best, key=lambda stretch: float(stretch.kept[entails]))
-        return [logit(f"entailment of {one['labels'][0]!r}", most.window, entails)]
+    def attribution_targets(self, work: Work, item: str, outputs: list[WindowOutput], one: Answer) -> list[Target]:
+        entails, _ = self._entailment_indices(work)
+        best = outputs_by_text(outputs)[self._labels.index(one["labels"][0])]
+        most = max(best, key=lambda stretch: float(stretch.output[entails]))
+        return [logit_target(f"entailment of {one['labels'][0]!r}", most.window, entails)]
 
     @property
     def _labels(self) -> list[str]:
         return labels_of(self.candidate_labels or ())
 
-    def _places(self, work: Work) -> tuple[int, int | None]:
+    def _entailment_indices(self, work: Work) -> tuple[int, int | None]:
         """Which logits mean entailment and contradiction; None for the latter where the labels share a score."""
-        said, alone = work.loaded.config.labels, self.multi_label or len(self._labels) == 1
+        labels, alone = work.loaded.config.labels, self.multi_label or len(self._labels) == 1
         if self.roles == "fixed":
-            last = len(said) - 1
-            entails = next((i for i, name in enumerate(said) if name.lower().startswith("entail")), last)
+            last = len(labels) - 1
+            entails = next((i for i, name in enumerate(labels) if name.lower().startswith("entail")), last)
             return entails, (0 if entails else last) if alone else None
-        entails, contradicts = entailment(said), contradiction(said)
+        entails, contradicts = entailment(labels), contradiction(labels)
         assert entails is not None  # `fitting` has looked
         if alone and contradicts is None:
             raise InputError(
-                f"none of the model's labels ({several(said)}) means contradiction, against which a label is scored "
+                f"none of the model's labels ({join_names(labels)}) means contradiction, against which a label is scored "
                 "alone: give several without multi_label, or pass ",
                 Argument("roles", "fixed"),
                 " to take the first as the reference does",

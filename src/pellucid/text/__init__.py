@@ -1,9 +1,9 @@
 """Words to ids and back. The only room that speaks to `tokenizers`; it never sees a model."""
 
 from pellucid.text.batch import Batch as Batch
-from pellucid.text.batch import by_length as by_length
+from pellucid.text.batch import batch_limits as batch_limits
 from pellucid.text.batch import collate as collate
-from pellucid.text.batch import limits as limits
+from pellucid.text.batch import length_batches as length_batches
 from pellucid.text.encoded import Encoded as Encoded
 from pellucid.text.spelling import tokens_of as tokens_of
 from pellucid.text.tokenizer import Tokenizer as Tokenizer

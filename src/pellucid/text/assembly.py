@@ -8,24 +8,26 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from pellucid.errors import CorruptFileError
-from pellucid.text.layouts import AS_ADDED, ROLES, Layout
-from pellucid.text.settings import added_tokens, content, extra_tokens
+from pellucid.text.layouts import ROLES, ROLES_AS_ADDED, Layout
+from pellucid.text.settings import added_tokens, extra_tokens, token_content
 
 
-def with_roles(roles: Mapping[str, str], settings: dict[str, Any]) -> dict[str, Any]:
+def with_default_roles(roles: Mapping[str, str], settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with the family's token for each role that they leave open; null in the settings means none."""
     return {f"{role}_token": token for role, token in roles.items()} | settings
 
 
-def dress(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path) -> None:
+def add_tokens_and_template(
+    backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path
+) -> None:
     """Adds the special and the added tokens, then the post-processing.
 
     Raises CorruptFileError where a token has another id than the settings say, or the vocabulary lacks one that stands
     around each text.
     """
-    _add(backend, layout, settings, path)
+    _add_tokens(backend, layout, settings, path)
     single, pair = _templates(layout, settings)
-    words = {role: content(settings.get(f"{role}_token")) for role in ROLES}
+    words = {role: token_content(settings.get(f"{role}_token")) for role in ROLES}
     used = [role for role in ROLES if "{" + role + "}" in single + pair]
     ids = {role: backend.token_to_id(words[role] or "") for role in used}
     if missing := [str(words[role] or role) for role in used if ids[role] is None]:
@@ -39,35 +41,35 @@ def dress(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any
     )
 
 
-def make_special(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
+def add_special_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
     """Adds what the settings name and a `tokenizer.json` does not list: tokens of its vocabulary become special, others
     get the next ids, as in the reference."""
-    roles: list[Any] = [token for role in AS_ADDED if content(token := settings.get(f"{role}_token"))]
-    extra, listed = extra_tokens(settings), _added(backend)
+    roles: list[Any] = [token for role in ROLES_AS_ADDED if token_content(token := settings.get(f"{role}_token"))]
+    extra, listed = extra_tokens(settings), _added_tokens_by_content(backend)
     for token in added_tokens(settings).values():
         if len(token) > 1:
-            _add_one(backend, token, special=token["content"] in map(content, roles))
+            _add_token(backend, token, special=token["content"] in map(token_content, roles))
         elif token["content"] not in listed:  # `added_tokens.json` tells no more than names
-            _add_one(backend, token, special=token["content"] in map(content, [*roles, *extra]))
+            _add_token(backend, token, special=token["content"] in map(token_content, [*roles, *extra]))
     for token in roles:
-        known = _added(backend).get(str(content(token)))
+        known = _added_tokens_by_content(backend).get(str(token_content(token)))
         if known is None:
-            _add_one(backend, token, special=True)
+            _add_token(backend, token, special=True)
         elif not known.special:
             known.special = True
             backend.add_special_tokens([known])
     for token in extra:
-        if str(content(token)) not in _added(backend):
-            _add_one(backend, token, special=True)
+        if str(token_content(token)) not in _added_tokens_by_content(backend):
+            _add_token(backend, token, special=True)
 
 
-def _added(backend: tokenizers.Tokenizer) -> dict[str, AddedToken]:
+def _added_tokens_by_content(backend: tokenizers.Tokenizer) -> dict[str, AddedToken]:
     return {token.content: token for token in backend.get_added_tokens_decoder().values()}
 
 
 def _templates(layout: Layout, settings: dict[str, Any]) -> tuple[str, str]:
-    lead = settings.get("add_bos_token", layout.lead)
-    tail = settings.get("add_eos_token", layout.tail)
+    lead = settings.get("add_bos_token", layout.adds_bos)
+    tail = settings.get("add_eos_token", layout.adds_eos)
     if layout.single != "$A" or not (lead or tail):
         return layout.single, layout.pair
     before, after = "{bos} " if lead else "", " {eos}" if tail else ""
@@ -75,23 +77,25 @@ def _templates(layout: Layout, settings: dict[str, Any]) -> tuple[str, str]:
     return first, first + (" {bos}:1" if lead else "") + " $B:1" + (" {eos}:1" if tail else "")
 
 
-def _add(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path) -> None:
+def _add_tokens(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path) -> None:
     numbered = added_tokens(settings)
     for token in numbered.values():
-        _add_one(backend, token)
+        _add_token(backend, token)
     for role in ROLES:
         token = settings.get(f"{role}_token")
-        if content(token):
+        if token_content(token):
             spaced = role == "mask" and layout.mask_takes_space
-            _add_one(backend, token if isinstance(token, dict) else {"content": token, "lstrip": spaced}, special=True)
+            _add_token(
+                backend, token if isinstance(token, dict) else {"content": token, "lstrip": spaced}, special=True
+            )
     for token in extra_tokens(settings):
-        _add_one(backend, token, special=True)
+        _add_token(backend, token, special=True)
     for i, token in numbered.items():
         if (found := backend.token_to_id(token["content"])) != i:
             raise CorruptFileError(f"{path}: token {token['content']!a} has the id {found}, the settings say {i}")
 
 
-def _add_one(backend: tokenizers.Tokenizer, token: str | dict[str, Any], special: bool = False) -> None:
+def _add_token(backend: tokenizers.Tokenizer, token: str | dict[str, Any], special: bool = False) -> None:
     token = token if isinstance(token, dict) else {"content": token}
     flags = {name: bool(token.get(name)) for name in ("lstrip", "rstrip", "single_word")}
     special = special or bool(token.get("special"))

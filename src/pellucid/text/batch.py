@@ -6,20 +6,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from pellucid.config.checks import all_of
-from pellucid.errors import Argument, InputError, Words
+from pellucid.config.checks import as_list
+from pellucid.errors import Argument, InputError, MessagePart
 
 TOKEN_BUDGET = 1536
 """Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
 
-PASS = 48
+PASS_COST = 48
 """What a pass costs besides its positions, in positions: reading its tables, and the price of each step."""
 
-GPU_TOKEN_BUDGET, GPU_PASS = 16384, 4096
+GPU_TOKEN_BUDGET, GPU_PASS_COST = 16384, 4096
 """The same on a GPU, which computes thousands of positions in the time that a pass takes to ask for its steps."""
 
 PADDINGS = (True, False, "longest", "max_length", "do_not_pad")
-KINDS = ("pt", "np", None)
+RETURN_TENSORS = ("pt", "np", None)
 
 
 class Batch(dict[str, Any]):
@@ -57,16 +57,16 @@ def collate(
     return {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
 
 
-def listed(name: str, given: Any) -> list[Any]:
+def text_list(name: str, texts: Any) -> list[Any]:
     """One text, or several, as a list; InputError for what is neither."""
-    if isinstance(given, str):
-        return [given]
-    if (found := all_of(given)) is None:
-        raise InputError(f"{name} is {type(given).__name__}, expected a text or a list of texts")
+    if isinstance(texts, str):
+        return [texts]
+    if (found := as_list(texts)) is None:
+        raise InputError(f"{name} is {type(texts).__name__}, expected a text or a list of texts")
     return found
 
 
-def check_equally_long(rows: Iterable[Sequence[Any]], *besides: Words) -> None:
+def check_equally_long(rows: Iterable[Sequence[Any]], *besides: MessagePart) -> None:
     """Refuses rows of unequal length, which make no tensor.
 
     besides: what helps as well as padding.
@@ -75,7 +75,7 @@ def check_equally_long(rows: Iterable[Sequence[Any]], *besides: Words) -> None:
         raise InputError("texts of unequal length do not make one tensor: pass ", Argument("padding", True), besides)
 
 
-def as_kind(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str, Any]:
+def to_tensor_type(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str, Any]:
     """Arrays as what `kind` asks for: "pt" for torch tensors, "np" for the arrays themselves, None for lists."""
     if kind is None:
         return {name: array.tolist() for name, array in arrays.items()}
@@ -86,16 +86,18 @@ def as_kind(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str, Any]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def limits(device: str) -> tuple[int, int]:
+def batch_limits(device: str) -> tuple[int, int]:
     """The budget of a batch and the price of a pass on a kind of device, as `by_length` takes them."""
-    return (TOKEN_BUDGET, PASS) if device == "cpu" else (GPU_TOKEN_BUDGET, GPU_PASS)
+    return (TOKEN_BUDGET, PASS_COST) if device == "cpu" else (GPU_TOKEN_BUDGET, GPU_PASS_COST)
 
 
-def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET, price: int = PASS) -> Iterator[list[int]]:
+def length_batches(
+    lengths: Sequence[int], budget: int = TOKEN_BUDGET, pass_cost: int = PASS_COST
+) -> Iterator[list[int]]:
     """Row numbers grouped into batches, longest first, each batch at most `budget` positions after padding.
 
     Neighbours in length share a batch, and are parted where their padding would cost more than a further pass: of all
-    such groupings this is one that takes least. No text is ever split.  price: what a pass costs besides, in positions
+    such groupings this is one that takes least. No text is ever split.  pass_cost: what a pass costs besides, in positions
 
     >>> list(by_length([3, 9, 4, 8], budget=18))
     [[1, 3], [2, 0]]
@@ -111,7 +113,7 @@ def by_length(lengths: Sequence[int], budget: int = TOKEN_BUDGET, price: int = P
             first += 1
         while changes and changes[0] <= first:
             changes.popleft()
-        costs = ((least[start] + (last + 1 - start) * widths[start] + price, start) for start in (first, *changes))
+        costs = ((least[start] + (last + 1 - start) * widths[start] + pass_cost, start) for start in (first, *changes))
         cost, start = min(costs)
         least.append(cost)
         begun.append(start)

@@ -7,9 +7,9 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.files import read_any, read_text
-from pellucid.text.assembly import dress, with_roles
-from pellucid.text.cut import guarded
+from pellucid.files import read_json_value, read_text
+from pellucid.text.assembly import add_tokens_and_template, with_default_roles
+from pellucid.text.cut import panics_as_errors
 from pellucid.text.layouts import LAYOUTS, Layout, layout_of
 
 MOST_BYTES = 64 * 2**20
@@ -25,35 +25,35 @@ def open_bytelevel(
     Raises InputError for a family whose way of splitting words is not told by these two files.
     """
     beside = path.with_name("merges.txt")
-    vocabulary, merges = _vocabulary(path), _merges(beside)
-    layout = layout_of(model_type, settings) or (None if model_type else _guess(vocabulary))
+    vocabulary, merges = _read_vocabulary(path), _read_merges(beside)
+    layout = layout_of(model_type, settings) or (None if model_type else _guessed_layout(vocabulary))
     if layout is None or layout.form != "bytelevel":
         raise InputError(
             f"{path.parent}: vocab.json and merges.txt do not tell how {model_type or 'this model'} splits words, "
             "expected GPT-2's or RoBERTa's family: add its tokenizer.json"
         )
-    settings = with_roles(layout.roles, settings)
+    settings = with_default_roles(layout.roles, settings)
     spaced = settings.get("add_prefix_space", False)
-    with guarded(f"{beside} does not fit vocab.json"):
+    with panics_as_errors(f"{beside} does not fit vocab.json"):
         backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     backend.decoder = decoders.ByteLevel()
-    dress(backend, layout, settings, path)
-    if layout.trims:  # as the reference: a token's place leaves out the space before the word
+    add_tokens_and_template(backend, layout, settings, path)
+    if layout.trims_offsets:  # as the reference: a token's place leaves out the space before the word
         trim = processors.ByteLevel(trim_offsets=settings.get("trim_offsets", True), add_prefix_space=spaced)
         backend.post_processor = processors.Sequence([trim, backend.post_processor])
     return backend, settings
 
 
-def _guess(vocabulary: dict[str, int]) -> Layout | None:
+def _guessed_layout(vocabulary: dict[str, int]) -> Layout | None:
     """The layout of files whose family nobody named, by the special tokens that they hold."""
     if {"<s>", "</s>", "<mask>"} <= vocabulary.keys():
         return LAYOUTS["roberta"]
     return LAYOUTS["gpt2"] if "<|endoftext|>" in vocabulary else None
 
 
-def _vocabulary(path: Path) -> dict[str, int]:
-    found = read_any(path, MOST_BYTES)
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    found = read_json_value(path, MOST_BYTES)
     if not isinstance(found, dict) or not found or not all(type(i) is int for i in found.values()):
         raise CorruptFileError(f"{path} is no vocabulary, expected an object of words and their ids")
     ids = set(found.values())
@@ -62,7 +62,7 @@ def _vocabulary(path: Path) -> dict[str, int]:
     return found
 
 
-def _merges(path: Path) -> list[tuple[str, str]]:
+def _read_merges(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
         raise CorruptFileError(f"{path} is missing, expected it beside vocab.json")
     merges = []

@@ -7,7 +7,7 @@ import re
 SAMPLE = 2**16
 """So many bytes are looked at."""
 
-MOST = 5
+MOST_ENCODINGS = 5
 """Encodings that are told: whoever tries more knows better."""
 
 _OTHERS = re.compile(r"[^\0-\x7f]")
@@ -50,25 +50,25 @@ def encodings_of(sample: bytes) -> list[str]:
     """
     if 0 in sample:
         many, wide = max((sample.decode(name, "ignore").count("\n"), name) for name in ("utf-16-be", "utf-16-le"))
-        return [wide] if many and _share(_read(sample, wide), r"[^\0-\x7f\ud800-\uf8ff]") == 1 else []
+        return [wide] if many and _share(_decoded(sample, wide), r"[^\0-\x7f\ud800-\uf8ff]") == 1 else []
     if len(_OTHERS.findall(sample.decode(errors="ignore"))) > sample.decode(errors="replace").count("\ufffd"):
         return []
     found: dict[str, str] = {}
-    latin = _read(sample, "latin-1")
+    latin = _decoded(sample, "latin-1")
     beside = max(_share(latin, kind) for kind in (_BESIDE, _ALONE)) >= 0.5
     for name, kind in _LATIN if beside else ():
-        if _share(text := _read(sample, name), kind) >= 0.95:
+        if _share(text := _decoded(sample, name), kind) >= 0.95:
             found |= {} if text in found.values() else {name: text}
     for names, kind, least in (*_WIDE, *(() if beside else _NARROW), *_HANS):
-        texts = {name: _read(sample, name) for name in names}
+        texts = {name: _decoded(sample, name) for name in names}
         fit = [name for name in names if _share(texts[name], f"(?<![A-Za-z]){kind}(?![A-Za-z])") >= least]
         for name in sorted(fit, key=lambda name: -_share(texts[name], _SMALL)):
             found |= {} if texts[name] in found.values() else {name: texts[name]}
     plain = not any(0x80 <= byte < 0xA0 for byte in sample)
-    return ["latin-1" if name == "cp1252" and plain else name for name in found][:MOST]
+    return ["latin-1" if name == "cp1252" and plain else name for name in found][:MOST_ENCODINGS]
 
 
-def _read(sample: bytes, encoding: str) -> str:
+def _decoded(sample: bytes, encoding: str) -> str:
     """The text; none where the bytes are not of the encoding."""
     with contextlib.suppress(UnicodeDecodeError):
         return codecs.getincrementaldecoder(encoding)().decode(sample)  # the last may be cut

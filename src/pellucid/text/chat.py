@@ -4,8 +4,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pellucid.errors import Argument, CorruptFileError, InputError, several, short, visible
-from pellucid.text.rows import bare
+from pellucid.errors import Argument, CorruptFileError, InputError, escape_unprintable, join_names, shorten
+from pellucid.text.rows import base_value
 
 MOST_TEMPLATE = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
@@ -18,17 +18,17 @@ _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """What a message may call the reasoning before its content; templates read the first, or the second."""
 
 
-def template_of(settings: Mapping[str, Any], given: str | None, tools: object = None) -> str:
+def select_template(settings: Mapping[str, Any], chat_template: str | None, tools: object = None) -> str:
     """The template that was given, or that of a tokenizer's settings: the only one, or the one of the name that was
     given where several are.
 
     tools: where they are given and no name is, "tool_use" is taken, else "default", as in the reference.
     Raises InputError where there is none, or none of that name.
     """
-    if not isinstance(given, str | None):
-        raise InputError(Argument("chat_template"), f" is {short(repr(given))}, expected text")
-    if given is not None and "{" in given:
-        return given
+    if not isinstance(chat_template, str | None):
+        raise InputError(Argument("chat_template"), f" is {shorten(repr(chat_template))}, expected text")
+    if chat_template is not None and "{" in chat_template:
+        return chat_template
     found: Any = settings.get("chat_template")
     if found is None:
         raise InputError(
@@ -38,13 +38,13 @@ def template_of(settings: Mapping[str, Any], given: str | None, tools: object = 
     if isinstance(found, list):
         found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}
     if isinstance(found, dict):
-        wanted = given or ("tool_use" if tools is not None and "tool_use" in found else "default")
+        wanted = chat_template or ("tool_use" if tools is not None and "tool_use" in found else "default")
         if wanted not in found:
-            raise InputError(f"this tokenizer has no chat template {wanted!r}; it has {several(map(str, found))}")
+            raise InputError(f"this tokenizer has no chat template {wanted!r}; it has {join_names(map(str, found))}")
         found = found[wanted]
-    elif given not in (None, "default"):
+    elif chat_template not in (None, "default"):
         raise InputError(
-            f"this tokenizer has no chat template {given!r}: its only one has no name, leave ",
+            f"this tokenizer has no chat template {chat_template!r}: its only one has no name, leave ",
             Argument("chat_template"),
             " out",
         )
@@ -53,18 +53,20 @@ def template_of(settings: Mapping[str, Any], given: str | None, tools: object = 
     return found
 
 
-def render_chat(template: str, messages: object, variables: Mapping[str, Any], *, unfinished: bool = False) -> str:
+def render_chat(
+    template: str, messages: object, variables: Mapping[str, Any], *, continue_final_message: bool = False
+) -> str:
     """The text of a conversation.
 
     messages: a list of `{"role": ..., "content": ...}`; other keys go along.
     variables: what the template may read beside them; plain values only.
-    unfinished: ends with the last message's own text, for a model to go on with.
+    continue_final_message: ends with the last message's own text, for a model to go on with.
     Raises InputError in one sentence for messages that are none, for a template that is broken or refuses them, and for
     one that does more than a conversation needs.
     """
     checked = check_messages(messages)
-    given = {"messages": _marked(checked) if unfinished else checked, **variables}
-    plain = {name: _plain(value, name) for name, value in given.items()}
+    values = {"messages": _with_end_mark(checked) if continue_final_message else checked, **variables}
+    plain = {name: _json_value(value, name) for name, value in values.items()}
     if len(template) > MOST_TEMPLATE:
         raise InputError(f"the chat template has {len(template):,} characters, expected at most {MOST_TEMPLATE:,}")
     from jinja2 import TemplateError
@@ -73,56 +75,56 @@ def render_chat(template: str, messages: object, variables: Mapping[str, Any], *
 
     token = BUDGET.set(Budget())
     try:
-        text = _compiled(template).render(**plain)
+        text = _compiled_template(template).render(**plain)
     except TemplateError as error:
-        raise InputError(f"the chat template cannot be used: {_reason(error)}") from error
+        raise InputError(f"the chat template cannot be used: {_error_text(error)}") from error
     except RecursionError as error:
         raise InputError("the chat template cannot be used: it is nested, or calls itself, without end") from error
     except MemoryError as error:
         raise InputError("the chat template cannot be used: it takes more memory than there is") from error
     except Exception as error:  # a template may do anything wrong that Python can do wrong
-        what = f"{type(error).__name__}: {_reason(error)}"
+        what = f"{type(error).__name__}: {_error_text(error)}"
         raise InputError(f"the chat template fails on these messages: {what}") from error
     finally:
         BUDGET.reset(token)
-    return _up_to_mark(text, plain["messages"]) if unfinished else text
+    return _text_before_mark(text, plain["messages"]) if continue_final_message else text
 
 
 def check_messages(messages: object) -> list[dict[str, Any]]:
     """The messages without empty values, as the reference has it; raises InputError for what is no conversation."""
     if not isinstance(messages, list | tuple) or not messages:
-        found = "empty" if isinstance(messages, list | tuple) else _short(messages)
+        found = "empty" if isinstance(messages, list | tuple) else _short_value(messages)
         raise InputError(f'messages is {found}, expected a list of {{"role": ..., "content": ...}}')
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise InputError(f'message {i} is {_short(message)}, expected {{"role": ..., "content": ...}}')
+            raise InputError(f'message {i} is {_short_value(message)}, expected {{"role": ..., "content": ...}}')
         if not isinstance(message.get("content"), str | list) and not set(message) - {"role", "content"}:
-            raise InputError(f"message {i} has the content {_short(message.get('content'))}, expected text")
-    return [_named(message) for message in messages]
+            raise InputError(f"message {i} has the content {_short_value(message.get('content'))}, expected text")
+    return [_with_reasoning_names(message) for message in messages]
 
 
-def _named(message: Mapping[str, Any]) -> dict[str, Any]:
+def _with_reasoning_names(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message without empty values, its reasoning under the names by which templates ask for it."""
-    said = {str(key): value for key, value in message.items() if value is not None}
-    thought = next((said[name] for name in _THOUGHTS if name in said), None)
-    return said if thought is None else {"thinking": thought} | said | {"reasoning_content": thought}
+    fields = {str(key): value for key, value in message.items() if value is not None}
+    thought = next((fields[name] for name in _THOUGHTS if name in fields), None)
+    return fields if thought is None else {"thinking": thought} | fields | {"reasoning_content": thought}
 
 
-def _marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_end_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The messages, with a mark behind what the last one says, and a space that goes where the template trims."""
     *others, last = messages
-    said = last.get("content")
-    parts = said if isinstance(said, list) else [{"text": said}]
+    content = last.get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
     places = [i for i, part in enumerate(parts) if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
     if not places or not parts[places[-1]]["text"].strip():
         raise InputError(f"message {len(others)} has no text to go on with: give it some, or leave it out")
     i = places[-1]
     marked = f"{parts[i]['text']}{_MARK} "
-    whole = [*parts[:i], dict(parts[i]) | {"text": marked}, *parts[i + 1 :]] if isinstance(said, list) else marked
+    whole = [*parts[:i], dict(parts[i]) | {"text": marked}, *parts[i + 1 :]] if isinstance(content, list) else marked
     return [*others, last | {"content": whole}]
 
 
-def _up_to_mark(text: str, messages: list[dict[str, Any]]) -> str:
+def _text_before_mark(text: str, messages: list[dict[str, Any]]) -> str:
     """The text of a conversation up to where its last message ends, trimmed where the template trims it."""
     before, mark, behind = text.rpartition(_MARK)
     if not mark:
@@ -131,42 +133,42 @@ def _up_to_mark(text: str, messages: list[dict[str, Any]]) -> str:
     return before if behind.startswith(" ") else before.rstrip()
 
 
-def _short(value: object) -> str:
+def _short_value(value: object) -> str:
     text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
-    return short(text, 60)
+    return shorten(text, 60)
 
 
-def _reason(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     said = str(error).replace("No filter named", "among the filters that are allowed here there is no")
-    return short(visible(" ".join(said.split())), 300)
+    return shorten(escape_unprintable(" ".join(said.split())), 300)
 
 
-def _plain(value: Any, place: str, depth: int = 1) -> Any:
+def _json_value(value: Any, path: str, depth: int = 1) -> Any:
     """Values as JSON knows them: an object with methods would be a door out of the sandbox.
 
-    place: where it stands, such as `tools[0]`.
+    path: where it stands, such as `tools[0]`.
     """
     if isinstance(value, str | int | float | None):
-        return bare(value)
+        return base_value(value)
     if depth > 100:
-        raise InputError(f"{place.partition('[')[0]} are nested more than 100 deep")
+        raise InputError(f"{path.partition('[')[0]} are nested more than 100 deep")
     if isinstance(value, Mapping):
         if strange := [key for key in value if not isinstance(key, str | int | float | None)]:
             raise InputError(
-                f"the template cannot take the key {_short(strange[0])} of {short(place)}: expected a text"
+                f"the template cannot take the key {_short_value(strange[0])} of {shorten(path)}: expected a text"
             )
         return {
-            _plain(key, place, depth + 1): _plain(item, f"{place}[{_short(key)}]", depth + 1)
+            _json_value(key, path, depth + 1): _json_value(item, f"{path}[{_short_value(key)}]", depth + 1)
             for key, item in value.items()
         }
     if isinstance(value, Sequence):
-        return [_plain(item, f"{place}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return [_json_value(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
     expected = "give its JSON schema" if callable(value) else "expected text, numbers, lists and objects"
-    raise InputError(f"the template cannot take a {type(value).__name__}, which {short(place)} is: {expected}")
+    raise InputError(f"the template cannot take a {type(value).__name__}, which {shorten(path)} is: {expected}")
 
 
 @functools.lru_cache(maxsize=16)
-def _compiled(template: str) -> Any:
+def _compiled_template(template: str) -> Any:
     from pellucid.text.template_sandbox import Sandbox
 
     return Sandbox().from_string(template)

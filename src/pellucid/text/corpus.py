@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.config.checks import is_several, listed, names_of, unwrapped
-from pellucid.errors import InputError, several
+from pellucid.config.checks import is_list_like, require_list, require_names, unwrap_arrow
+from pellucid.errors import InputError, join_names
 from pellucid.files import path_of
 from pellucid.text.cut import clean_text
 from pellucid.text.lines import lines, size_and_time
@@ -17,7 +17,7 @@ from pellucid.text.rows import check_column, read_rows
 PART = 2**16
 """Characters of a plain file that are handed on together; lines stay whole."""
 
-Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+FilePaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 """One file, several, or none."""
 
 
@@ -37,9 +37,9 @@ class Corpus:
     def __iter__(self) -> Iterator[str]:
         yield from self.texts
         for path in self.files:
-            yield from self._table(path) if self.columns else self._plain(path)
+            yield from self._column_texts(path) if self.columns else self._text_parts(path)
 
-    def characters(self, cleaning: Any = None) -> Counter[str]:
+    def character_counts(self, cleaning: Any = None) -> Counter[str]:
         """How often each character occurs. Raises InputError where there is nothing but white space.
 
         cleaning: a step of the library that the texts go through first.
@@ -51,7 +51,7 @@ class Corpus:
             raise InputError(f"{self.name}: there is nothing but white space to learn from")
         return found
 
-    def _plain(self, path: Path) -> Iterator[str]:
+    def _text_parts(self, path: Path) -> Iterator[str]:
         """A file in parts, each line ended by one character whatever ends it in the file."""
         part: list[str] = []
         size = 0
@@ -65,24 +65,24 @@ class Corpus:
         if part:
             yield "".join(part)
 
-    def _table(self, path: Path) -> Iterator[str]:
+    def _column_texts(self, path: Path) -> Iterator[str]:
         for texts in read_rows(path, encoding=self.encoding).texts(*self.columns):
             yield from texts
 
 
-def corpus_of(files: Given, texts: Iterable[str] | None, column: str | Sequence[str], encoding: str) -> Corpus:
+def corpus_of(files: FilePaths, texts: Iterable[str] | None, column: str | Sequence[str], encoding: str) -> Corpus:
     """The texts that a person gave, in files or as they are.
 
     Raises InputError for none of both, for both, for what is no text, and for a table without a column.
     """
-    columns = names_of("column", column, "the name of a column, or several")
+    columns = require_names("column", column, "the name of a column, or several")
     if (files is None) == (texts is None):
         raise InputError("give files, or texts=[...]: one of both" if files is None else "files and texts: give one")
     if texts is not None:
-        if not is_several(texts):
+        if not is_list_like(texts):
             raise InputError(f"texts is {type(texts).__name__}, expected several texts; a file goes to files")
-        return Corpus("texts", texts=tuple(clean_text(text, i, "text") for i, text in enumerate(unwrapped(texts))))
-    paths = [files] if isinstance(files, str | os.PathLike) else listed("files", files, "names of files")
+        return Corpus("texts", texts=tuple(clean_text(text, i, "text") for i, text in enumerate(unwrap_arrow(texts))))
+    paths = [files] if isinstance(files, str | os.PathLike) else require_list("files", files, "names of files")
     if not all(isinstance(path, str | os.PathLike) for path in paths):
         raise InputError("files hold something that is no path, expected names of files; texts go to texts=[...]")
     found = tuple(map(path_of, paths))
@@ -91,4 +91,4 @@ def corpus_of(files: Given, texts: Iterable[str] | None, column: str | Sequence[
     for path in found:
         check_column(path, columns[0] if columns else None)
         size_and_time(path)  # refuses what has no end
-    return Corpus(several(map(str, found), 3), found, columns, encoding=encoding)
+    return Corpus(join_names(map(str, found), 3), found, columns, encoding=encoding)

@@ -12,11 +12,11 @@ from pellucid.errors import (
     CorruptFileError,
     InputError,
     Item,
+    MessagePart,
     PellucidError,
     ResourceError,
-    Words,
     counted,
-    short,
+    shorten,
 )
 
 log = logging.getLogger("pellucid")
@@ -25,7 +25,7 @@ MOST_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
 
 
-def called(index: int | str, what: str) -> str | Item:
+def item_name(index: int | str, what: str) -> str | Item:
     """What an error calls a text: by its number, or by the place that whoever read it from a file knows."""
     return index if isinstance(index, str) else Item(index, what)
 
@@ -33,48 +33,49 @@ def called(index: int | str, what: str) -> str | Item:
 def clean_text(text: object, index: int | str, what: str) -> str:
     """The text itself, half surrogate pairs replaced; raises InputError for what is no text or too long."""
     if not isinstance(text, str):
-        raise InputError(called(index, what), f" is {type(text).__name__}, expected a string")
+        raise InputError(item_name(index, what), f" is {type(text).__name__}, expected a string")
     if len(text) > MOST_CHARACTERS:
         raise InputError(
-            called(index, what), f" has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first"
+            item_name(index, what),
+            f" has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first",
         )
-    return whole_characters(text)
+    return replace_surrogates(text)
 
 
-def check_read(ids: Sequence[int], name: Words, advice: str = "") -> None:
+def check_has_tokens(ids: Sequence[int], name: MessagePart, advice: str = "") -> None:
     """Raises InputError for a text of which no token is left.  name: what the error calls it."""
     if not ids:
         raise InputError(name, " has no tokens: a model reads at least one", advice)
 
 
-def warn_of_cut(number: int, total: int, most: int | None, what: str = "texts") -> None:
+def warn_of_truncation(number: int, total: int, most: int | None, what: str = "texts") -> None:
     """Says how many of all texts were too long, where there are any.  most: tokens that were left of each."""
     if number and most is not None:
         log.warning("%d of %d %s were cut to %s", number, total, what, counted(most, "token"))
 
 
-def ids_of(ids: Any) -> list[int]:
+def checked_ids(ids: Any) -> list[int]:
     """The ids of tokens as plain numbers, from whatever holds them."""
     try:
         given = list(ids)
-        found = [-1] if _no_ids(ids, given) else [operator.index(i) for i in given]
+        found = [-1] if _are_not_ids(ids, given) else [operator.index(i) for i in given]
     except TypeError:
         found = [-1]
     if found and not 0 <= min(found) <= max(found) < 2**32:
-        raise InputError(f"the ids are {short(repr(ids))}, expected the ids of tokens: whole numbers from 0")
+        raise InputError(f"the ids are {shorten(repr(ids))}, expected the ids of tokens: whole numbers from 0")
     return found
 
 
-def _no_ids(ids: Any, given: list[Any]) -> bool:
+def _are_not_ids(ids: Any, values: list[Any]) -> bool:
     """Whether these are letters, bytes or truths, of which Python makes numbers without a word."""
     if hasattr(ids, "dtype"):
         return str(ids.dtype) in ("torch.bool", "bool")
-    kinds = {kind.__name__ for kind in set(map(type, given))}  # each once, since there may be many ids
-    truths = "Tensor" in kinds and any(str(getattr(one, "dtype", "")) == "torch.bool" for one in given)
+    kinds = {kind.__name__ for kind in set(map(type, values))}  # each once, since there may be many ids
+    truths = "Tensor" in kinds and any(str(getattr(one, "dtype", "")) == "torch.bool" for one in values)
     return truths or bool(kinds & {"bool", "bool_"}) or isinstance(ids, str | bytes | bytearray | memoryview)
 
 
-def whole_characters(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with U+FFFD for every half of a surrogate pair, which is no character, and which no file can hold."""
     try:
         text.encode()
@@ -83,36 +84,36 @@ def whole_characters(text: str) -> str:
     return text
 
 
-def bare(text: str, start: int, end: int) -> tuple[int, int]:
+def trimmed_span(text: str, start: int, end: int) -> tuple[int, int]:
     """A stretch of a text without the spaces at its ends; of nothing but space, its end."""
     piece = text[start:end]
     return end - len(piece.lstrip()), start + len(piece.rstrip()) if piece.strip() else end
 
 
-def visible(text: str, start: int, end: int) -> tuple[int, int]:
+def visible_span(text: str, start: int, end: int) -> tuple[int, int]:
     """A stretch of a text without the spaces at its ends, and with the accents that stand on its last letter.
     A tokenizer that takes them away does not count them among the characters of a token."""
-    start, end = bare(text, start, end)
-    while start < end < len(text) and is_mark(text[end]):
+    start, end = trimmed_span(text, start, end)
+    while start < end < len(text) and is_combining_mark(text[end]):
         end += 1
     return start, end
 
 
-def unmarked(text: str, start: int, end: int) -> int:
+def start_without_marks(text: str, start: int, end: int) -> int:
     """Where a stretch begins without the accents of a letter before it, which `visible` gives to that one's stretch; it
     keeps them where it holds nothing else."""
     place = start
-    while start and not text[start - 1].isspace() and place < end and is_mark(text[place]):
+    while start and not text[start - 1].isspace() and place < end and is_combining_mark(text[place]):
         place += 1
     return place if place < end else start
 
 
-def is_mark(character: str) -> bool:
+def is_combining_mark(character: str) -> bool:
     """Whether a character stands on the letter before it: an accent, a vowel sign, a voiced sign of half-width kana."""
     return unicodedata.category(character)[0] == "M" or character in "\uff9e\uff9f"
 
 
-def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str, side: str) -> int:
+def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str, side: str) -> int:
     """Shortens the encodings in place until both fit into `limit` with `added` special tokens; says by how much.
 
     side: "right" cuts off what stands last in a text, "left" what stands first.
@@ -121,7 +122,7 @@ def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: s
     excess = 0 if limit is None else sum(sizes) + added - limit
     if excess <= 0:
         return 0
-    second_alone = cuts_second(strategy, second)
+    second_alone = truncates_second(strategy, second)
     room = sum(sizes) - excess
     if room < 0:
         raise InputError(Argument("max_length", limit), f" leaves no room beside {added} special tokens")
@@ -140,17 +141,17 @@ def cut_pair(first: Any, second: Any, limit: int | None, added: int, strategy: s
     return excess
 
 
-def cuts_second(strategy: str, second: Any) -> bool:
+def truncates_second(strategy: str, second: Any) -> bool:
     """Whether the second text alone is to be cut; InputError where there is none."""
     if strategy == "only_second" and second is None:
         raise InputError("'only_second' says that the second text is to be cut, and there is one text alone")
     return strategy == "only_second"
 
 
-def too_long(index: int | str, excess: int, limit: int) -> InputError:
+def too_long_error(index: int | str, excess: int, limit: int) -> InputError:
     """The error for an item that is not read whole, and may not be cut or read in stretches unasked."""
     return InputError(
-        called(index, "item"),
+        item_name(index, "item"),
         f" has {counted(excess, 'token')} more than the {limit:,} that are read at once: pass ",
         Argument("long", "windows"),
         " to read all of it in stretches, or ",
@@ -159,7 +160,7 @@ def too_long(index: int | str, excess: int, limit: int) -> InputError:
     )
 
 
-def shared_tokens(stride: int | None, room: int) -> int:
+def overlap_tokens(stride: int | None, room: int) -> int:
     """How many tokens each stretch of `room` shares with the one before: what was asked for, else a quarter of it."""
     shared = room // 4 if stride is None else stride
     if type(shared) is not int or not 0 <= shared < room:
@@ -173,7 +174,7 @@ def shared_tokens(stride: int | None, room: int) -> int:
 
 
 @contextmanager
-def guarded(what: str = "the tokenizer failed on this text") -> Iterator[None]:
+def panics_as_errors(what: str = "the tokenizer failed on this text") -> Iterator[None]:
     """The library at work; its panics, which no `except Exception` would see, become one of our errors, which begins
     with `what`. What is one already stays as it is. Raises ResourceError where the system gives it no threads."""
     try:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from pellucid.text.pieces import tile
+from pellucid.text.pieces import tiled_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,12 @@ class Encoded:
     cut: int
     """Tokens that were cut off because the text was too long."""
 
-    def unread(self, unknown: int | None) -> bool:
+    def is_all_unknown(self, unknown: int | None) -> bool:
         """Whether it is unknown tokens alone, as a long sentence without spaces is to WordPiece.  unknown: their id."""
-        return unread(self.ids, self.special, unknown)
+        return is_all_unknown(self.ids, self.special, unknown)
 
 
-def unread(ids: Sequence[int], special: Sequence[int], unknown: int | None) -> bool:
+def is_all_unknown(ids: Sequence[int], special: Sequence[int], unknown: int | None) -> bool:
     """The same, of a text's ids, and of which of them are special."""
     return unknown in ids and all(id_ == unknown or mark for id_, mark in zip(ids, special))
 
@@ -37,11 +37,11 @@ def input_names(token_types: bool) -> list[str]:
 Row = TypeVar("Row", bound=Encoded)
 
 
-def tiled(row: Row, text: str) -> Row:
+def with_tiled_offsets(row: Row, text: str) -> Row:
     """The row with the places of its tokens as sentencepiece counts them; special tokens stand nowhere."""
     plain = [i for i, special in enumerate(row.special) if not special]
     offsets = list(row.offsets)
-    places = tile(text, [row.tokens[i] for i in plain], [row.offsets[i] for i in plain])
+    places = tiled_offsets(text, [row.tokens[i] for i in plain], [row.offsets[i] for i in plain])
     for i, place in zip(plain, places):
         offsets[i] = place
     return replace(row, offsets=offsets)

@@ -9,20 +9,20 @@ import tokenizers
 
 from pellucid.errors import InputError
 from pellucid.text import sentencepiece
-from pellucid.text.assembly import make_special, with_roles
+from pellucid.text.assembly import add_special_tokens, with_default_roles
 from pellucid.text.bytelevel import open_bytelevel
-from pellucid.text.cut import guarded, whole_characters
+from pellucid.text.cut import panics_as_errors, replace_surrogates
 from pellucid.text.encoded import input_names
-from pellucid.text.growth import check_growth, check_tables
-from pellucid.text.layouts import ROLES, Form, layout_of, pads_left, stranger
-from pellucid.text.settings import marked, read_settings, stated_length, with_added, without
+from pellucid.text.growth import check_charsmaps, check_growth
+from pellucid.text.layouts import ROLES, Form, layout_of, pads_left, unfit_tokenizer_class
+from pellucid.text.settings import read_settings, stated_length, with_token_objects, with_type_marks, without_tokens
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.text.tokenizer_config import follow, lower_first
+from pellucid.text.tokenizer_config import add_lowercase, apply_settings
 from pellucid.text.wordpiece import open_wordpiece
 
-_AS_IT_STANDS, _UNTOLD = "PreTrainedTokenizerFast", "TokenizersBackend"
-TARGET = "target_tokenizer.json"
-Opened = tuple[tokenizers.Tokenizer, dict[str, Any]]
+_GENERIC_CLASS, _TYPELESS_CLASS = "PreTrainedTokenizerFast", "TokenizersBackend"
+TARGET_TOKENIZER_FILE = "target_tokenizer.json"
+BackendAndSettings = tuple[tokenizers.Tokenizer, dict[str, Any]]
 
 
 def open_tokenizer(
@@ -51,27 +51,30 @@ def open_tokenizer(
         settings = {"tokenizer_class": stated_class} | settings
     if pads_left(settings):
         settings = {"padding_side": "left"} | settings
-    name = next((name for name in _FORMS if (folder / name).is_file()), None)
+    name = next((name for name in _OPENERS if (folder / name).is_file()), None)
     if name is None:
         return None
     listed = settings.get("model_input_names")
     if isinstance(listed, list) and listed:  # a list that stands there is followed also against the model
         token_types = "token_type_ids" in listed and token_types is not False
-    elif settings.get("tokenizer_class") == _UNTOLD:
+    elif settings.get("tokenizer_class") == _TYPELESS_CLASS:
         token_types = False
     elif token_types is None:
         layout = layout_of(None, settings)
-        token_types = layout is not None and layout.numbers_texts
+        token_types = layout is not None and layout.has_token_types
     plain = name in sentencepiece.FILES and layout_of(model_type, settings, "sentencepiece") is None
-    if name != "tokenizer.json" and (other := stranger(settings, _BRINGS.get(name, "sentencepiece"))) is not None:
+    if (
+        name != "tokenizer.json"
+        and (other := unfit_tokenizer_class(settings, _FORM_OF_FILE.get(name, "sentencepiece"))) is not None
+    ):
         raise InputError(
             f"{folder}: tokenizer_class is {other!r}, and how that class reads words is not told by {name}: "
             "add its tokenizer.json"
         )
-    backend, settings = _FORMS[name](folder / name, settings, model_type)
+    backend, settings = _OPENERS[name](folder / name, settings, model_type)
     check_growth(backend, folder / name)
     if name != "tokenizer.json":
-        settings = settings | {"tokenizer_class": _AS_IT_STANDS}
+        settings = settings | {"tokenizer_class": _GENERIC_CLASS}
     limits = [n for n in (max_length, stated_length(settings)) if n is not None]
     most = min(limits, default=None)
     return Tokenizer(backend, settings=settings, max_length=most, token_types=token_types, tiled=plain)
@@ -79,21 +82,21 @@ def open_tokenizer(
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
     """The same tokenizer, which reads every text in lower case."""
-    backend = backend_of(tokenizer)
-    lower_first(backend)
-    return _around(backend, tokenizer)
+    backend = backend_copy(tokenizer)
+    add_lowercase(backend)
+    return _with_backend(backend, tokenizer)
 
 
 def with_tokens(
     tokenizer: Tokenizer, tokens: Sequence[str | tokenizers.AddedToken], *, special: bool
 ) -> tuple[Tokenizer, int]:
     """The same tokenizer, which knows these tokens as well; and how many of them are new to its vocabulary."""
-    backend = backend_of(tokenizer)
+    backend = backend_copy(tokenizer)
     new = (backend.add_special_tokens if special else backend.add_tokens)(list(tokens))
-    return _around(backend, tokenizer), new
+    return _with_backend(backend, tokenizer), new
 
 
-def within(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, list[str]]:
+def without_tokens_beyond(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, list[str]]:
     """The same tokenizer without the added tokens that a table of so many rows has no row for, and these tokens.
 
     Only such go as nothing but a text that spells them can give: they stand around no text and in no conversation, and
@@ -110,10 +113,10 @@ def within(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, list[str]]:
     state = json.loads(tokenizer.to_json())
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < rows]
     backend = tokenizers.Tokenizer.from_str(json.dumps(state))
-    return _around(backend, tokenizer, without(beyond, settings)), beyond
+    return _with_backend(backend, tokenizer, without_tokens(beyond, settings)), beyond
 
 
-def _around(backend: tokenizers.Tokenizer, other: Tokenizer, settings: dict[str, Any] | None = None) -> Tokenizer:
+def _with_backend(backend: tokenizers.Tokenizer, other: Tokenizer, settings: dict[str, Any] | None = None) -> Tokenizer:
     """A backend with everything else of another tokenizer, but for settings that are given."""
     kept = {
         "token_types": other.token_types,
@@ -125,21 +128,21 @@ def _around(backend: tokenizers.Tokenizer, other: Tokenizer, settings: dict[str,
 
 def open_target_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of what the decoder of an encoder-decoder writes, where it has words of its own; else None."""
-    path = folder / TARGET
+    path = folder / TARGET_TOKENIZER_FILE
     if not path.is_file():
         return None
     settings = read_settings(folder)
-    backend = _as_it_stands(path, settings)
+    backend = _read_backend(path, settings)
     check_growth(backend, path)
     return Tokenizer(backend, settings=settings, token_types=False)
 
 
 def write_target_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Writes what `open_target_tokenizer` reads."""
-    (folder / TARGET).write_text(tokenizer.to_json(), encoding="utf-8")
+    (folder / TARGET_TOKENIZER_FILE).write_text(tokenizer.to_json(), encoding="utf-8")
 
 
-def backend_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+def backend_copy(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     """A tokenizer as the library that it speaks to has it; a copy."""
     return tokenizers.Tokenizer.from_str(tokenizer.to_json())
 
@@ -155,39 +158,39 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, token_types: bool = T
     """
     backend = tokenizer.to_json()
     (folder / "tokenizer.json").write_text(backend, encoding="utf-8")
-    settings = {"tokenizer_class": _AS_IT_STANDS} | marked(with_added(backend, tokenizer.settings))
+    settings = {"tokenizer_class": _GENERIC_CLASS} | with_type_marks(with_token_objects(backend, tokenizer.settings))
     settings["model_input_names"] = input_names(tokenizer.token_types and token_types)
     if tokenizer.model_max_length is not None:
         settings["model_max_length"] = tokenizer.model_max_length
-    text = whole_characters(json.dumps(settings, indent=2, ensure_ascii=False)) + "\n"
+    text = replace_surrogates(json.dumps(settings, indent=2, ensure_ascii=False)) + "\n"
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
 
-def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> Opened:
-    backend = _as_it_stands(path, settings)
-    layout = follow(backend, settings, model_type)
+def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> BackendAndSettings:
+    backend = _read_backend(path, settings)
+    layout = apply_settings(backend, settings, model_type)
     if layout is None:
         return backend, settings
     held = backend.get_vocab(with_added_tokens=True)
     own = {role: token for role, token in layout.roles.items() if token in held}
-    settings = with_roles(own, settings)
-    make_special(backend, settings)
+    settings = with_default_roles(own, settings)
+    add_special_tokens(backend, settings)
     return backend, settings
 
 
-def _as_it_stands(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
+def _read_backend(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     raw = path.read_bytes()
-    with guarded(f"{path} is not a tokenizer"):
-        check_tables(raw)
+    with panics_as_errors(f"{path} is not a tokenizer"):
+        check_charsmaps(raw)
         backend = tokenizers.Tokenizer.from_buffer(raw)  # its own reader takes names in UTF-8 alone
-        make_special(backend, settings)
+        add_special_tokens(backend, settings)
     return backend
 
 
-_BRINGS: dict[str, Form] = {"vocab.txt": "wordpiece", "vocab.json": "bytelevel"}
+_FORM_OF_FILE: dict[str, Form] = {"vocab.txt": "wordpiece", "vocab.json": "bytelevel"}
 """How words are read by files that say nothing else; those of sentencepiece by its own."""
 
-_FORMS: dict[str, Callable[[Path, dict[str, Any], str | None], Opened]] = {
+_OPENERS: dict[str, Callable[[Path, dict[str, Any], str | None], BackendAndSettings]] = {
     "tokenizer.json": _from_json,
     "vocab.txt": open_wordpiece,
     "vocab.json": open_bytelevel,

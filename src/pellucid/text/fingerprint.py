@@ -31,11 +31,11 @@ def fingerprint(tokenizer: Tokenizer) -> str:
         for pairs in (None, [_PROBES[0]]):
             around = tokenizer.added_tokens(pair=pairs is not None)
             for limit in (None, around + _ROOM):
-                whole.update(_read(tokenizer, text, pairs, limit).encode())
+                whole.update(_encoding_text(tokenizer, text, pairs, limit).encode())
     return whole.hexdigest()
 
 
-def _read(tokenizer: Tokenizer, text: str, pairs: Sequence[str] | None, limit: int | None) -> str:
+def _encoding_text(tokenizer: Tokenizer, text: str, pairs: Sequence[str] | None, limit: int | None) -> str:
     try:
         (row,) = tokenizer.encode([text], pairs, max_length=limit, parse_special_tokens=True)
     except (CorruptFileError, InputError):  # as where a vocabulary has no token for what is unknown

@@ -12,12 +12,12 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
-from pellucid.text.cut import guarded
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, join_names
+from pellucid.text.cut import panics_as_errors
 from pellucid.text.gguf_vocabulary import Vocabulary
-from pellucid.text.gguf_wordpiece import as_bert_writes, wordpiece_of
-from pellucid.text.pieces import SPACE, cuts_of, decoder_of
-from pellucid.text.spm import Kind
+from pellucid.text.gguf_wordpiece import bert_tokens, build_wordpiece
+from pellucid.text.pieces import SPACE, cuts_of, piece_decoder
+from pellucid.text.spm import PieceKind
 from pellucid.text.tokenizer import Tokenizer
 
 log = logging.getLogger("pellucid")
@@ -43,10 +43,10 @@ SPLITS: dict[str, tuple[tuple[str, ...], bool]] = {
 """How a byte-level vocabulary splits texts, by the file's name for it: patterns one after the other, and
 whether GPT-2's comes after them."""
 
-_WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "falcon3")
+_IGNORE_MERGES = ("llama-bpe", "llama3", "llama-v3", "falcon3")
 """Vocabularies that look a word up whole before they merge it; Llama 3's also begin every text with bos."""
 
-_COMPOSED = ("qwen2", "deepseek-r1-qwen")
+_NFC_FIRST = ("qwen2", "deepseek-r1-qwen")
 """Vocabularies whose texts are composed first (Unicode NFC)."""
 
 
@@ -56,18 +56,18 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None) -> Tokeni
     max_length: the model's own limit in tokens.
     Raises CheckpointMismatchError for a kind of vocabulary or a way of splitting that is not known.
     """
-    if vocabulary.model not in _BUILD:
-        kinds = ", ".join(_BUILD)
+    if vocabulary.model not in _BUILDERS:
+        kinds = ", ".join(_BUILDERS)
         raise CheckpointMismatchError(
             f"{vocabulary.source}: tokenizer.ggml.model is {vocabulary.model[:40]!r}, expected one of {kinds}"
         )
     if vocabulary.model == "bert":
-        vocabulary = replace(vocabulary, tokens=as_bert_writes(vocabulary))
-    with guarded(f"{vocabulary.source} holds no vocabulary that works"):
-        backend = _BUILD[vocabulary.model](vocabulary)
+        vocabulary = replace(vocabulary, tokens=bert_tokens(vocabulary))
+    with panics_as_errors(f"{vocabulary.source} holds no vocabulary that works"):
+        backend = _BUILDERS[vocabulary.model](vocabulary)
         _add_special(backend, vocabulary)
-        _frame(backend, vocabulary)
-    settings: dict[str, Any] = {f"{role}_token": vocabulary.role(role) for role in vocabulary.special}
+        _add_template(backend, vocabulary)
+    settings: dict[str, Any] = {f"{role}_token": vocabulary.token_of_role(role) for role in vocabulary.special}
     if vocabulary.chat_template is not None:
         settings["chat_template"] = vocabulary.chat_template
     return Tokenizer(backend, settings=settings, max_length=max_length, token_types=False)
@@ -78,7 +78,7 @@ def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None) -> Tokeni
 
 def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """Byte-level BPE (Radford et al., 2019)."""
-    split = vocabulary.split
+    split = vocabulary.pre_tokenizer_name
     if split is None:
         log.warning("%s: tokenizer.ggml.pre is missing; texts are split as GPT-2 splits them", vocabulary.source)
         split = "gpt-2"
@@ -88,9 +88,11 @@ def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         )
     patterns, gpt2_too = SPLITS[split]
     backend = tokenizers.Tokenizer(
-        models.BPE(_by_id(vocabulary.words()), _pairs(vocabulary.merges), ignore_merges=split in _WHOLE_FIRST)
+        models.BPE(
+            _token_ids(vocabulary.token_names()), _merge_pairs(vocabulary.merges), ignore_merges=split in _IGNORE_MERGES
+        )
     )
-    if split in _COMPOSED:
+    if split in _NFC_FIRST:
         backend.normalizer = normalizers.NFC()
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
     spelled = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=gpt2_too)
@@ -103,26 +105,30 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """SentencePiece's BPE (Kudo and Richardson, 2018): spaces are `▁`, and what has no piece is spelled in bytes."""
     if len(vocabulary.scores) != len(vocabulary.tokens) and not vocabulary.merges:
         raise CorruptFileError(f"{vocabulary.source} has neither tokenizer.ggml.scores nor tokenizer.ggml.merges")
-    merges = _pairs(vocabulary.merges) or _merges_of(vocabulary)
+    merges = _merge_pairs(vocabulary.merges) or _merges_by_score(vocabulary)
     model = models.BPE(
-        _by_id(vocabulary.words()), merges, unk_token=vocabulary.role("unk"), fuse_unk=True, byte_fallback=True
+        _token_ids(vocabulary.token_names()),
+        merges,
+        unk_token=vocabulary.token_of_role("unk"),
+        fuse_unk=True,
+        byte_fallback=True,
     )
     backend = tokenizers.Tokenizer(model)
     prefix = _begins_with_space(vocabulary)
     blanks = [normalizers.Prepend("▁")] if prefix else []
     backend.normalizer = normalizers.Sequence([*blanks, normalizers.Replace(" ", "▁")])
-    backend.decoder = decoder_of(int(prefix))
+    backend.decoder = piece_decoder(int(prefix))
     return backend
 
 
-_BUILD = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": wordpiece_of}
+_BUILDERS = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": build_wordpiece}
 
 
-def _by_id(tokens: Iterable[str]) -> dict[str, int]:
+def _token_ids(tokens: Iterable[str]) -> dict[str, int]:
     return {token: i for i, token in enumerate(tokens)}
 
 
-def _pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
+def _merge_pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     if not all(left and right and " " not in right for left, right in pairs):
         raise ValueError("a merge is not two pieces with a blank between them")
@@ -134,39 +140,41 @@ def _begins_with_space(vocabulary: Vocabulary) -> bool:
     return vocabulary.flags.get("add_space_prefix", True)
 
 
-def _merges_of(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+def _merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """The merges behind the scores: whatever two pieces make a third, the best third first."""
-    known = _by_id(vocabulary.words())
+    known = _token_ids(vocabulary.token_names())
     scored = [
         (score, piece, kind, cuts_of(piece, known))
-        for score, (piece, kind) in zip(vocabulary.scores, vocabulary.typed())
+        for score, (piece, kind) in zip(vocabulary.scores, vocabulary.tokens_and_kinds())
     ]
     # A user's tokens with a space, which stands behind another one here, are merged as in llama.cpp.
     spaced = _begins_with_space(vocabulary)
-    made = [one for one in scored if one[2] == Kind.NORMAL or (one[2] == Kind.USER and SPACE in one[1] and spaced)]
-    plain = [(score, piece) for score, piece, kind, cuts in made if cuts and kind == Kind.NORMAL]
+    made = [
+        one for one in scored if one[2] == PieceKind.NORMAL or (one[2] == PieceKind.USER and SPACE in one[1] and spaced)
+    ]
+    plain = [(score, piece) for score, piece, kind, cuts in made if cuts and kind == PieceKind.NORMAL]
     many = Counter(score for score, _ in plain)
     if tied := [piece for score, piece in plain if many[score] > 1]:
         log.warning(
             "%s: tokenizer.ggml.scores are the same for %s: of these the one with the smaller id is made first, where "
             "llama.cpp makes the leftmost in a text",
             vocabulary.source,
-            several(map(ascii, tied), 3),
+            join_names(map(ascii, tied), 3),
         )
-    if unused := [piece for _, piece, kind, cuts in scored if kind == Kind.UNUSED and cuts]:
+    if unused := [piece for _, piece, kind, cuts in scored if kind == PieceKind.UNUSED and cuts]:
         log.warning(
             "%s: tokenizer.ggml.token_type calls %s unused, and they are never made; sentencepiece makes them on its "
             "way to other pieces, so it may cut their texts otherwise",
             vocabulary.source,
-            several(map(ascii, unused), 3),
+            join_names(map(ascii, unused), 3),
         )
-    return [cut for one in sorted(made, key=lambda one: _rank(*one[:3])) for cut in one[3]]
+    return [cut for one in sorted(made, key=lambda one: _merge_order(*one[:3])) for cut in one[3]]
 
 
-def _rank(score: float, piece: str, kind: int) -> tuple[float, int]:
+def _merge_order(score: float, piece: str, kind: int) -> tuple[float, int]:
     """What comes first: the best score; of a user's blanks, whose scores are one, the longest, so that the leftmost
     grow on before others begin, as in llama.cpp."""
-    return -score, -len(piece) if kind == Kind.USER and not piece.strip(SPACE) else 0
+    return -score, -len(piece) if kind == PieceKind.USER and not piece.strip(SPACE) else 0
 
 
 # -- special tokens ----------------------------------------------------------------------------------------------------
@@ -175,21 +183,21 @@ def _rank(score: float, piece: str, kind: int) -> tuple[float, int]:
 def _add_special(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
     """Tokens that are found whole in a text before it is split."""
     kinds = vocabulary.kinds
-    own = {i for i, kind in enumerate(kinds) if kind in (Kind.CONTROL, Kind.UNKNOWN)}
+    own = {i for i, kind in enumerate(kinds) if kind in (PieceKind.CONTROL, PieceKind.UNKNOWN)}
     special = own | set(vocabulary.special.values())
-    plain = {i for i, kind in enumerate(kinds) if kind == Kind.USER} - special
-    names = list(vocabulary.words())
+    plain = {i for i, kind in enumerate(kinds) if kind == PieceKind.USER} - special
+    names = list(vocabulary.token_names())
     backend.add_special_tokens([AddedToken(names[i], normalized=False, special=True) for i in sorted(special)])
     spelled = vocabulary.model == "llama" and not _begins_with_space(vocabulary)
     backend.add_tokens([AddedToken(names[i], normalized=spelled and SPACE in names[i]) for i in sorted(plain)])
 
 
-def _frame(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
+def _add_template(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
     """What stands before and after every text: bos and eos, or cls and sep."""
     bert = vocabulary.model == "bert"
-    begins = bert or vocabulary.model == "llama" or vocabulary.split in _WHOLE_FIRST
-    first = _framing(vocabulary, "cls" if bert else "bos", "add_bos_token", begins)
-    last = _framing(vocabulary, "sep" if bert else "eos", "add_eos_token", bert)
+    begins = bert or vocabulary.model == "llama" or vocabulary.pre_tokenizer_name in _IGNORE_MERGES
+    first = _template_token(vocabulary, "cls" if bert else "bos", "add_bos_token", begins)
+    last = _template_token(vocabulary, "sep" if bert else "eos", "add_eos_token", bert)
     if not first and not last:
         return
     again = [] if bert else first  # BERT's second text begins without a sign of its own
@@ -200,6 +208,6 @@ def _frame(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
     )
 
 
-def _framing(vocabulary: Vocabulary, role: str, flag: str, usual: bool) -> list[str]:
-    token = vocabulary.role(role)
+def _template_token(vocabulary: Vocabulary, role: str, flag: str, usual: bool) -> list[str]:
+    token = vocabulary.token_of_role(role)
     return [token] if token is not None and vocabulary.flags.get(flag, usual) else []

@@ -5,13 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import CorruptFileError, several
-from pellucid.text.spm import Kind
+from pellucid.errors import CorruptFileError, join_names
+from pellucid.text.spm import PieceKind
 
 _ROLES = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding", "cls": "cls", "mask": "mask",
 }  # fmt: skip
-_USUAL = {"llama": {"unk": 0, "bos": 1, "eos": 2}, "bert": {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}}
+_DEFAULT_IDS = {
+    "llama": {"unk": 0, "bos": 1, "eos": 2},
+    "bert": {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103},
+}
 """The ids of roles where the file has no key for them, as llama.cpp has them."""
 
 _FLAGS = (
@@ -31,7 +34,7 @@ class Vocabulary:
 
     source: the file, for messages.
     model: "gpt2" (byte-level BPE), "llama" (SentencePiece's BPE) or "bert" (WordPiece).
-    split: the file's name for how texts are split first.  tokens: as the file has them.
+    pre_tokenizer_name: the file's name for how texts are split first.  tokens: as the file has them.
     kinds, scores: one for each token, or none; kinds are numbered as `Kind` numbers sentencepiece's.
     merges: "left right", the strongest first.  special: the ids of roles ("bos", "pad" ...).
     flags: add_bos_token, add_eos_token, add_space_prefix, normalizer.lowercase and normalizer.strip_accents, where the
@@ -40,7 +43,7 @@ class Vocabulary:
 
     source: str
     model: str
-    split: str | None
+    pre_tokenizer_name: str | None
     tokens: Sequence[str]
     kinds: Sequence[int]
     scores: Sequence[float]
@@ -49,21 +52,21 @@ class Vocabulary:
     flags: dict[str, bool]
     chat_template: str | None
 
-    def words(self) -> Iterator[str]:
+    def token_names(self) -> Iterator[str]:
         """The tokens in order, an empty one by a name of its own: as keys, two that are empty would be one."""
-        return (token or _nameless(i) for i, token in enumerate(self.tokens))
+        return (token or _name_of_empty(i) for i, token in enumerate(self.tokens))
 
-    def typed(self) -> Iterator[tuple[str, int]]:
+    def tokens_and_kinds(self) -> Iterator[tuple[str, int]]:
         """The tokens in order, each with its kind: normal ones where the file has no kinds."""
-        return zip(self.words(), self.kinds or itertools.repeat(Kind.NORMAL))
+        return zip(self.token_names(), self.kinds or itertools.repeat(PieceKind.NORMAL))
 
-    def role(self, name: str) -> str | None:
+    def token_of_role(self, name: str) -> str | None:
         """The token that plays a role."""
         i = self.special.get(name)
-        return None if i is None else self.tokens[i] or _nameless(i)
+        return None if i is None else self.tokens[i] or _name_of_empty(i)
 
 
-def _nameless(index: int) -> str:
+def _name_of_empty(index: int) -> str:
     return f"[EMPTY_{index}]"
 
 
@@ -99,12 +102,12 @@ def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary | No
     return Vocabulary(
         source=source,
         model=model,
-        split=stated("ggml.pre", str, None),
+        pre_tokenizer_name=stated("ggml.pre", str, None),
         tokens=tokens,
         kinds=kinds,
         scores=numbers("scores"),
         merges=strings("merges"),
-        special=_usual(model, kinds, metadata) | _special(metadata, len(tokens), source),
+        special=_default_special_ids(model, kinds, metadata) | _stated_special_ids(metadata, len(tokens), source),
         flags={flag: value for flag in _FLAGS if (value := stated(f"ggml.{flag}", bool, None)) is not None},
         chat_template=stated("chat_template", str, None),
     )
@@ -121,21 +124,21 @@ def _check_tokens(stated: Sequence[str], source: str) -> None:
     seen: set[str] = set()
     twice = [token for token in tokens if token and (token in seen or seen.add(token))]
     if twice:
-        raise CorruptFileError(f"{source}: tokenizer.ggml.tokens has {several(map(ascii, twice), 3)} twice")
+        raise CorruptFileError(f"{source}: tokenizer.ggml.tokens has {join_names(map(ascii, twice), 3)} twice")
 
 
-def _usual(model: str, kinds: Sequence[int], metadata: Mapping[str, Any]) -> dict[str, int]:
+def _default_special_ids(model: str, kinds: Sequence[int], metadata: Mapping[str, Any]) -> dict[str, int]:
     """The usual ids of roles that the file does not name, where a token stands that is no word."""
     return {
         role: token
-        for role, token in _USUAL.get(model, {}).items()
+        for role, token in _DEFAULT_IDS.get(model, {}).items()
         if f"tokenizer.ggml.{_ROLES[role]}_token_id" not in metadata
         and token < len(kinds)
-        and kinds[token] in (Kind.UNKNOWN, Kind.CONTROL)
+        and kinds[token] in (PieceKind.UNKNOWN, PieceKind.CONTROL)
     }
 
 
-def _special(metadata: Mapping[str, Any], count: int, source: str) -> dict[str, int]:
+def _stated_special_ids(metadata: Mapping[str, Any], count: int, source: str) -> dict[str, int]:
     ids = {role: token_id(metadata, f"{theirs}_token_id", count, source) for role, theirs in _ROLES.items()}
     found = {role: token for role, token in ids.items() if token is not None}
     if metadata["tokenizer.ggml.model"] == "bert":  # whose files have its two as bos and eos, some as these alone

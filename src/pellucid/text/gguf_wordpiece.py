@@ -6,30 +6,30 @@ import unicodedata
 import tokenizers
 from tokenizers import normalizers
 
-from pellucid.errors import several
+from pellucid.errors import join_names
 from pellucid.text.gguf_vocabulary import Vocabulary
 from pellucid.text.pieces import SPACE
-from pellucid.text.spm import Kind
+from pellucid.text.spm import PieceKind
 from pellucid.text.wordpiece import wordpiece
 
 log = logging.getLogger("pellucid")
 
 
-def as_bert_writes(vocabulary: Vocabulary) -> list[str]:
+def bert_tokens(vocabulary: Vocabulary) -> list[str]:
     """The tokens with `##` before all but beginnings of words, which the file marks by `▁` instead."""
     written = []
-    for token, kind in vocabulary.typed():
-        whole = kind in (Kind.CONTROL, Kind.UNKNOWN) or (token.startswith("[") and token.endswith("]"))
+    for token, kind in vocabulary.tokens_and_kinds():
+        whole = kind in (PieceKind.CONTROL, PieceKind.UNKNOWN) or (token.startswith("[") and token.endswith("]"))
         written.append(token[1:] if token.startswith(SPACE) else token if whole else f"##{token}")
     return written
 
 
-def wordpiece_of(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+def build_wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """WordPiece (Devlin et al., 2018) of a vocabulary `as_bert_writes`."""
-    words = {word: i for i, word in enumerate(vocabulary.words())}
+    words = {word: i for i, word in enumerate(vocabulary.token_names())}
     lowercase, strip_accents = _casing(vocabulary)
     cleaning = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
-    return wordpiece(words, vocabulary.role("unk") or "[UNK]", cleaning)
+    return wordpiece(words, vocabulary.token_of_role("unk") or "[UNK]", cleaning)
 
 
 def _casing(vocabulary: Vocabulary) -> tuple[bool, bool]:
@@ -39,7 +39,9 @@ def _casing(vocabulary: Vocabulary) -> tuple[bool, bool]:
     learned from texts without accents has none. Else lowercased texts lose their accents, as BERT's and llama.cpp's do.
     """
     lowercase, strip = (vocabulary.flags.get(f"normalizer.{name}") for name in ("lowercase", "strip_accents"))
-    words = [word for word, kind in vocabulary.typed() if kind == Kind.NORMAL and not word.startswith("[")]
+    words = [
+        word for word, kind in vocabulary.tokens_and_kinds() if kind == PieceKind.NORMAL and not word.startswith("[")
+    ]
     if lowercase is None:
         capitals = [word for word in words if word != word.lower()]
         lowercase = not capitals
@@ -61,6 +63,6 @@ def _warn(vocabulary: Vocabulary, key: str, words: list[str], done: str) -> None
         "%s: tokenizer.ggml.normalizer.%s is missing; since the vocabulary has %s, texts are not %s",
         vocabulary.source,
         key,
-        several(map(ascii, words), 3),
+        join_names(map(ascii, words), 3),
         done,
     )

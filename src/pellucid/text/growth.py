@@ -9,36 +9,38 @@ from typing import Any
 import tokenizers
 
 from pellucid.errors import CorruptFileError
-from pellucid.text.cut import guarded
+from pellucid.text.cut import panics_as_errors
 from pellucid.text.protobuf import BrokenMessage
 
 MOST_GROWTH = 4095
 """Characters that one may become at the worst, each step by itself. ALBERT's count 3,888: U+FDFA becomes 18 by
 Unicode's table, and a table of sentencepiece's knows the same."""
-MOST_AROUND = 1000
+MOST_SPECIAL_TOKENS = 1000
 """Special tokens around a text or a pair."""
 
 
 def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
     """Raises CorruptFileError where a text could grow beyond all use, before or after it is split into tokens."""
-    before = _growth(path, "normalizer", backend.normalizer) * _growth(path, "pre_tokenizer", backend.pre_tokenizer)
-    after = _growth(path, "decoder", backend.decoder)
+    before = _greatest_growth(path, "normalizer", backend.normalizer) * _greatest_growth(
+        path, "pre_tokenizer", backend.pre_tokenizer
+    )
+    after = _greatest_growth(path, "decoder", backend.decoder)
     for growth, what in ((before, "normalizer and pre_tokenizer"), (after, "decoder")):
         if growth > MOST_GROWTH:
             raise CorruptFileError(
                 f"{path}: {what} may make {growth:,.0f} characters of one, expected at most {MOST_GROWTH:,}"
             )
     around = max(backend.num_special_tokens_to_add(pair) for pair in (False, True))
-    if around > MOST_AROUND:
+    if around > MOST_SPECIAL_TOKENS:
         raise CorruptFileError(
-            f"{path}: {around:,} special tokens stand around a text, expected at most {MOST_AROUND:,}"
+            f"{path}: {around:,} special tokens stand around a text, expected at most {MOST_SPECIAL_TOKENS:,}"
         )
-    _check_around(backend, path)
+    _check_post_processor(backend, path)
 
 
-def _check_around(backend: tokenizers.Tokenizer, path: Path) -> None:
+def _check_post_processor(backend: tokenizers.Tokenizer, path: Path) -> None:
     """Puts the special tokens around a text and a pair once: that one of them is in no table shows there alone."""
-    with guarded(f"{path}: its post_processor fails"):
+    with panics_as_errors(f"{path}: its post_processor fails"):
         text, around = tokenizers.Encoding(), backend.post_processor
         rows = [] if around is None else [around.process(text, second) for second in (None, text)]
     for row in rows:
@@ -49,37 +51,37 @@ def _check_around(backend: tokenizers.Tokenizer, path: Path) -> None:
                 )
 
 
-def check_tables(raw: bytes) -> None:
+def check_charsmaps(raw: bytes) -> None:
     """Raises BrokenMessage for a normalisation table that claims more than it holds, which the library reserves.
 
     raw: a file `tokenizer.json`.
     """
     if b"precompiled_charsmap" in raw or b"\\u" in raw:  # by which the name may be written otherwise
-        json.loads(raw, object_pairs_hook=_checked)
+        json.loads(raw, object_pairs_hook=_check_charsmap)
 
 
-def _checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _check_charsmap(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for name, value in pairs:
         if name == "precompiled_charsmap" and value:
-            check_size(base64.b64decode(value))
+            check_charsmap_size(base64.b64decode(value))
     return dict(pairs)
 
 
-def check_size(table: bytes) -> None:
+def check_charsmap_size(table: bytes) -> None:
     """Raises BrokenMessage where the tree of a table is not there."""
     size = int.from_bytes(table[:4], "little")
     if size % 4 or not 4 <= size <= len(table) - 4:
         raise BrokenMessage(f"its normalisation table says {size:,} bytes of {len(table):,}")
 
 
-def _growth(path: Path, what: str, part: Any) -> float:
+def _greatest_growth(path: Path, what: str, part: Any) -> float:
     """The most that one character becomes by a part of a tokenizer, and by all that stands in it."""
     left, growth = [] if part is None else [json.loads(part.__getstate__())], 1.0
     while left:
         step = left.pop()
         kind = step["type"]
         if kind == "Sequence":
-            left += step[_WITHIN[what]]
+            left += step[_STEPS_KEY[what]]
         elif kind in GROWTH[what]:
             known = GROWTH[what][kind]
             growth *= known(step) if callable(known) else known
@@ -90,22 +92,22 @@ def _growth(path: Path, what: str, part: Any) -> float:
     return growth
 
 
-def _replaced(step: dict[str, Any]) -> float:
+def _replace_growth(step: dict[str, Any]) -> float:
     """A pattern may fit on both sides of a character, and adds to it."""
     old, new = step["pattern"].get("String", ""), step["content"]
     return max(1.0, len(new) / len(old)) if old else 1.0 + 2 * len(new)
 
 
-def _looked_up(step: dict[str, Any]) -> float:
+def _charsmap_growth(step: dict[str, Any]) -> float:
     """The longest replacement in a table of sentencepiece's: a size, a tree, texts that end in NUL."""
     table = base64.b64decode(step["precompiled_charsmap"])
     texts = table[4 + int.from_bytes(table[:4], "little") :]
     return max(1.0, *map(len, texts.decode().split("\0")))
 
 
-_WITHIN = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+_STEPS_KEY = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 """What a sequence calls its steps."""
-_AS_LONG = 1.0
+_NO_GROWTH = 1.0
 GROWTH: dict[str, dict[str, float | Callable[[dict[str, Any]], float]]] = {
     "normalizer": {
         "BertNormalizer": 3.0,  # a Chinese character between spaces
@@ -115,23 +117,23 @@ GROWTH: dict[str, dict[str, float | Callable[[dict[str, Any]], float]]] = {
         "NFD": 4.0,
         "NFKC": 18.0,
         "NFKD": 18.0,
-        "Precompiled": _looked_up,
+        "Precompiled": _charsmap_growth,
         "Prepend": lambda step: 1.0 + len(step["prepend"]),
-        "Replace": _replaced,
-        **dict.fromkeys(("Nmt", "Strip", "StripAccents"), _AS_LONG),
+        "Replace": _replace_growth,
+        **dict.fromkeys(("Nmt", "Strip", "StripAccents"), _NO_GROWTH),
     },
     "pre_tokenizer": {
         "ByteLevel": lambda step: 4.0 + step["add_prefix_space"],
         "Metaspace": 2.0,  # a mark before a piece
-        **dict.fromkeys(("BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation"), _AS_LONG),
-        **dict.fromkeys(("Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit"), _AS_LONG),
+        **dict.fromkeys(("BertPreTokenizer", "CharDelimiterSplit", "Digits", "FixedLength", "Punctuation"), _NO_GROWTH),
+        **dict.fromkeys(("Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit"), _NO_GROWTH),
     },
     "decoder": {
         "BPEDecoder": 3.0,  # a suffix of nothing is found on both sides; what parts CTC's words likewise
         "CTC": 3.0,
-        "Replace": _replaced,
+        "Replace": _replace_growth,
         "WordPiece": 2.0,  # a space before a token
-        **dict.fromkeys(("ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"), _AS_LONG),
+        **dict.fromkeys(("ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"), _NO_GROWTH),
     },
 }
 """The most characters that one becomes by each kind of step that the library has."""

@@ -15,39 +15,48 @@ class DecodeStream:
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, spelled: Collection[int], skipped: Collection[int], *, skip: bool
+        self,
+        backend: tokenizers.Tokenizer,
+        byte_ids: Collection[int],
+        skipped_ids: Collection[int],
+        *,
+        skip_special_tokens: bool,
     ) -> None:
-        """spelled: the ids of single bytes.  skipped: ids that are no part of the text, which `skip` leaves out."""
+        """byte_ids: the ids of single bytes.  skipped_ids: ids that are no part of the text, which `skip_special_tokens` leaves out."""
         self._backend = backend
-        self._spelled, self._skipped, self._skip = spelled, skipped if skip else (), skip
-        self._library: decoders.DecodeStream | None = decoders.DecodeStream(skip_special_tokens=skip)
+        self._byte_ids, self._skipped_ids, self._skip_special_tokens = (
+            byte_ids,
+            skipped_ids if skip_special_tokens else (),
+            skip_special_tokens,
+        )
+        self._stream: decoders.DecodeStream | None = decoders.DecodeStream(skip_special_tokens=skip_special_tokens)
         self._ids: list[int] = []
-        self._held: list[int] = []
-        self._given = 0
+        self._pending: list[int] = []
+        self._emitted = 0
 
     def step(self, token: int) -> str:
         """One more id  ->  the characters that are certain now, none as a rule where a character is not whole yet."""
         self._ids.append(token)
-        if token not in self._skipped and self._backend.id_to_token(token) is not None:  # a table may be longer
-            self._held.append(token)
-        if self._library is None or not self._held or self._held[-1] in self._spelled:
+        if token not in self._skipped_ids and self._backend.id_to_token(token) is not None:  # a table may be longer
+            self._pending.append(token)
+        if self._stream is None or not self._pending or self._pending[-1] in self._byte_ids:
             return ""
         try:
-            part = self._library.step(self._backend, self._held) or ""
+            part = self._stream.step(self._backend, self._pending) or ""
         except Exception:  # noqa: BLE001 - this decoder rewrites what it has given: the rest comes at the end
-            self._library, part = None, ""
-        self._held = []
-        self._given += len(part)
+            self._stream, part = None, ""
+        self._pending = []
+        self._emitted += len(part)
         return part
 
     def end(self) -> str:
         """The characters that were still held back, broken ones as U+FFFD."""
-        rest = self._backend.decode(self._ids, skip_special_tokens=self._skip)[self._given :]
-        self._given += len(rest)
+        rest = self._backend.decode(self._ids, skip_special_tokens=self._skip_special_tokens)[self._emitted :]
+        self._emitted += len(rest)
         return rest
 
 
-def spelled_bytes(backend: tokenizers.Tokenizer) -> frozenset[int]:
+def byte_token_ids(backend: tokenizers.Tokenizer) -> frozenset[int]:
     """The ids of tokens that stand for single bytes, such as `<0xE2>`; none where the decoder takes them as words."""
     if backend.decoder is None or backend.decoder.decode(["<0x41>"]).strip() != "A":
         return frozenset()

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 Form = Literal["wordpiece", "bytelevel", "sentencepiece"]
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-AS_ADDED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+ROLES_AS_ADDED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """The roles in the order in which the reference names them and adds tokens for them, which their ids follow."""
 
 
@@ -16,31 +16,31 @@ class Layout:
 
     form: that of the files in which the family came, before there was a `tokenizer.json`; None for no family's.
     single, pair: templates of `tokenizers`: `{cls}` is the token in that role, `$A` and `$B` the texts, `:1` the type.
-    lead: whether a bos token, and tail whether an eos token stands around each text unless the settings say otherwise.
+    adds_bos: whether a bos token, and tail whether an eos token stands around each text unless the settings say otherwise.
     mask_takes_space: the mask swallows the space before it, since it was trained so.
     extra_ids: sentinels `<extra_id_0>`.. counted backwards from the end of the vocabulary (T5).
-    head: how many pieces of a sentencepiece file give way to the ids that fairseq puts first, and which these are.
-    cleans: ALBERT's own cleaning of texts comes first: quotes, accents, small letters.
-    numbers_texts: the two texts of a pair have types, unless the settings say otherwise.
-    trims: a token's place leaves out the space before its word.
+    leading_pieces: how many pieces of a sentencepiece file give way to the ids that fairseq puts first, and which these are.
+    cleans_texts: ALBERT's own cleaning of texts comes first: quotes, accents, small letters.
+    has_token_types: the two texts of a pair have types, unless the settings say otherwise.
+    trims_offsets: a token's place leaves out the space before its word.
     splits_words: no piece of a sentencepiece file reaches over a space, and each word is looked at by itself.
-    states: the family whose class the settings of this one state (mT5's say T5).
+    stated_family: the family whose class the settings of this one state (mT5's say T5).
     """
 
     roles: Mapping[str, str]
     form: Form | None = None
     single: str = "$A"
     pair: str = "$A $B:1"
-    lead: bool = False
-    tail: bool = False
+    adds_bos: bool = False
+    adds_eos: bool = False
     mask_takes_space: bool = False
     extra_ids: int = 0
-    head: tuple[int, tuple[str, ...]] = (0, ())
-    cleans: bool = False
-    numbers_texts: bool = False
-    trims: bool = False
+    leading_pieces: tuple[int, tuple[str, ...]] = (0, ())
+    cleans_texts: bool = False
+    has_token_types: bool = False
+    trims_offsets: bool = False
     splits_words: bool = True
-    states: str | None = None
+    stated_family: str | None = None
 
 
 def _roles(**roles: str) -> dict[str, str]:
@@ -56,19 +56,19 @@ _BERT_PAIR = "{cls} $A {sep} $B:1 {sep}:1"
 _ANGLE_PAIR = "{cls} $A {sep} {sep} $B {sep}"
 
 LAYOUTS: Mapping[str, Layout] = {
-    "bert": Layout(_BERT, "wordpiece", _SINGLE, _BERT_PAIR, numbers_texts=True),
+    "bert": Layout(_BERT, "wordpiece", _SINGLE, _BERT_PAIR, has_token_types=True),
     "mpnet": Layout(_ANGLES | _roles(unk="[UNK]"), "wordpiece", _SINGLE, _ANGLE_PAIR, mask_takes_space=True),
     "gpt2": Layout(_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"), "bytelevel"),
-    "roberta": Layout(_ANGLES, "bytelevel", _SINGLE, _ANGLE_PAIR, mask_takes_space=True, trims=True),
-    "albert": Layout(_ALBERT, "sentencepiece", _SINGLE, _BERT_PAIR, cleans=True, numbers_texts=True),
+    "roberta": Layout(_ANGLES, "bytelevel", _SINGLE, _ANGLE_PAIR, mask_takes_space=True, trims_offsets=True),
+    "albert": Layout(_ALBERT, "sentencepiece", _SINGLE, _BERT_PAIR, cleans_texts=True, has_token_types=True),
     "t5": Layout(_T5, "sentencepiece", "$A {eos}", "$A {eos} $B {eos}", extra_ids=100),
-    "mt5": Layout(_T5, "sentencepiece", "$A {eos}", "$A {eos} $B {eos}", states="t5"),  # without sentinels
+    "mt5": Layout(_T5, "sentencepiece", "$A {eos}", "$A {eos} $B {eos}", stated_family="t5"),  # without sentinels
     "xlm-roberta": Layout(
         _ANGLES,
         "sentencepiece",
         _SINGLE,
         _ANGLE_PAIR,
-        head=(3, ("{bos}", "{pad}", "{eos}", "{unk}")),
+        leading_pieces=(3, ("{bos}", "{pad}", "{eos}", "{unk}")),
     ),
     "camembert": Layout(
         _ANGLES,
@@ -76,13 +76,13 @@ LAYOUTS: Mapping[str, Layout] = {
         _SINGLE,
         _ANGLE_PAIR,
         mask_takes_space=True,
-        head=(1, ("<s>NOTUSED", "{pad}", "</s>NOTUSED", "{unk}", "<unk>NOTUSED")),
+        leading_pieces=(1, ("<s>NOTUSED", "{pad}", "</s>NOTUSED", "{unk}", "<unk>NOTUSED")),
     ),
-    "llama": Layout(_roles(bos="<s>", eos="</s>", unk="<unk>"), "sentencepiece", lead=True, splits_words=False),
+    "llama": Layout(_roles(bos="<s>", eos="</s>", unk="<unk>"), "sentencepiece", adds_bos=True, splits_words=False),
 }
 """The layouts that are known, by the name of the family that brought each."""
 
-_SAME = {
+_LAYOUT_NAMES = {
     "albert": "albert",
     "bart": "roberta",
     "bert": "bert",
@@ -106,26 +106,33 @@ _SAME = {
 """Which layout a `model_type` or a `tokenizer_class` means, both without `-`, `_`, `Tokenizer` and `Fast`."""
 
 
-_ANY = ("PreTrained", "PreTrainedTokenizerBase", "TokenizersBackend", "PythonBackend", "SentencePieceBackend", "Auto")
+_GENERIC_CLASSES = (
+    "PreTrained",
+    "PreTrainedTokenizerBase",
+    "TokenizersBackend",
+    "PythonBackend",
+    "SentencePieceBackend",
+    "Auto",
+)
 """Classes, without `Tokenizer` and `Fast`, that say nothing of how words are read."""
 
 
-def stranger(settings: Mapping[str, Any], form: Form) -> str | None:
+def unfit_tokenizer_class(settings: Mapping[str, Any], form: Form) -> str | None:
     """The class that the settings state, where it is of a family that no layout knows, or whose files have another
     form."""
     stated = settings.get("tokenizer_class")
-    plain = _plain(stated)
-    own = _named(plain)
-    fits = plain in _ANY if own is None else LAYOUTS[own].form == form
+    plain = _class_stem(stated)
+    own = _layout_name(plain)
+    fits = plain in _GENERIC_CLASSES if own is None else LAYOUTS[own].form == form
     return stated if plain and not fits else None
 
 
 def pads_left(settings: Mapping[str, Any]) -> bool:
     """Whether the class that the settings state fills rows up before their texts, unless they say otherwise."""
-    return _plain(settings.get("tokenizer_class")) in ("Llama", "CodeLlama")
+    return _class_stem(settings.get("tokenizer_class")) in ("Llama", "CodeLlama")
 
 
-def _plain(stated: object) -> str | None:
+def _class_stem(stated: object) -> str | None:
     return stated.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(stated, str) else None
 
 
@@ -134,12 +141,12 @@ def layout_of(model_type: str | None, settings: Mapping[str, Any], form: Form | 
 
     form: None too where the family came in files of another form.
     """
-    name, own = _named(_plain(settings.get("tokenizer_class"))), _named(model_type)
-    if name is None or (own is not None and LAYOUTS[own].states == name):
+    name, own = _layout_name(_class_stem(settings.get("tokenizer_class"))), _layout_name(model_type)
+    if name is None or (own is not None and LAYOUTS[own].stated_family == name):
         name = own
     found = None if name is None else LAYOUTS[name]
     return found if found is None or form in (None, found.form) else None
 
 
-def _named(family: str | None) -> str | None:
-    return _SAME.get((family or "").lower().replace("-", "").replace("_", ""))
+def _layout_name(family: str | None) -> str | None:
+    return _LAYOUT_NAMES.get((family or "").lower().replace("-", "").replace("_", ""))

@@ -7,17 +7,17 @@ from typing import Any
 
 from tokenizers import Regex, normalizers
 
-from pellucid.config.checks import choice, count, names_of, truth
-from pellucid.errors import InputError, near
-from pellucid.text.assembly import dress
-from pellucid.text.corpus import Given, corpus_of
+from pellucid.config.checks import check_bool, check_choice, check_count, require_names
+from pellucid.errors import InputError, did_you_mean
+from pellucid.text.assembly import add_tokens_and_template
+from pellucid.text.corpus import FilePaths, corpus_of
 from pellucid.text.layouts import LAYOUTS, ROLES, Layout
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.text.trainers import KINDS, Wanted, learned
+from pellucid.text.trainers import TRAINERS, TokenizerSpec, train_backend
 
-FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+UNICODE_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
-_USUAL: Mapping[str, Layout] = {
+_DEFAULT_LAYOUTS: Mapping[str, Layout] = {
     "bpe": LAYOUTS["gpt2"],
     "wordpiece": LAYOUTS["bert"],
     "unigram": LAYOUTS["mt5"],
@@ -27,7 +27,7 @@ _USUAL: Mapping[str, Layout] = {
 
 
 def train_tokenizer(
-    files: Given = None,
+    files: FilePaths = None,
     kind: str = "bpe",
     vocab_size: int | None = None,
     *,
@@ -63,57 +63,61 @@ def train_tokenizer(
     max_length: tokens of a text, as far as somebody asks for longer ones to be cut.
     Raises InputError for texts that hold nothing, and for a vocabulary that is too small for them.
     """
-    choice("kind", kind, tuple(KINDS))
-    count("min_frequency", min_frequency, most=1_000_000_000)
+    check_choice("kind", kind, tuple(TRAINERS))
+    check_count("min_frequency", min_frequency, most=1_000_000_000)
     for name, size in (("vocab_size", vocab_size), ("max_length", max_length)):
         if size is not None:
-            count(name, size)
+            check_count(name, size)
     flags = {"add_bos": add_bos, "add_eos": add_eos, "lowercase": lowercase, "strip_accents": strip_accents}
     for name, said in flags.items():
-        truth(name, said)
+        check_bool(name, said)
     if normalization is not None:
-        choice("normalization", normalization, FORMS)
+        check_choice("normalization", normalization, UNICODE_FORMS)
     layout = _layout(kind, special_tokens, add_bos=add_bos, add_eos=add_eos)
-    extra = _extra(extra_tokens)
+    extra = _checked_extra_tokens(extra_tokens)
     special = tuple(dict.fromkeys((*layout.roles.values(), *extra)))
-    cleaning = _cleaning(kind, lowercase, strip_accents, normalization)
+    cleaning = _normalizer(kind, lowercase, strip_accents, normalization)
     corpus = corpus_of(files, texts, column, encoding)
-    wanted = Wanted(corpus, vocab_size, special, layout.roles.get("unk"), min_frequency, cleaning)
-    backend, settings = learned(kind, wanted), _settings(layout, extra)
+    wanted = TokenizerSpec(corpus, vocab_size, special, layout.roles.get("unk"), min_frequency, cleaning)
+    backend, settings = train_backend(kind, wanted), _settings(layout, extra)
     settings |= {} if max_length is None else {"model_max_length": max_length}
-    dress(backend, layout, settings, Path(corpus.name))
+    add_tokens_and_template(backend, layout, settings, Path(corpus.name))
     return Tokenizer(backend, settings=settings, max_length=max_length, token_types=kind == "wordpiece")
 
 
-def _layout(kind: str, said: Mapping[str, str] | None, *, add_bos: bool, add_eos: bool) -> Layout:
+def _layout(kind: str, special_tokens: Mapping[str, str] | None, *, add_bos: bool, add_eos: bool) -> Layout:
     """Which special tokens there are, and where they stand."""
-    usual = _USUAL[kind]
-    roles = _roles(usual.roles if said is None else said)
+    usual = _DEFAULT_LAYOUTS[kind]
+    roles = _checked_roles(usual.roles if special_tokens is None else special_tokens)
     if kind in ("wordpiece", "unigram") and "unk" not in roles:
         raise InputError(f"special_tokens has no 'unk', and kind {kind!r} needs one for what it does not know")
     for name, role, wanted in (("add_bos", "bos", add_bos), ("add_eos", "eos", add_eos)):
         if wanted and role not in roles:
             raise InputError(f"{name} is true and no token has the role {role!r}: name it in special_tokens")
     if add_bos or add_eos:
-        return Layout(roles, lead=add_bos, tail=add_eos)
-    if said is None:
+        return Layout(roles, adds_bos=add_bos, adds_eos=add_eos)
+    if special_tokens is None:
         return usual
     return replace(LAYOUTS["bert"], roles=roles) if {"cls", "sep"} <= roles.keys() else Layout(roles)
 
 
-def _roles(said: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(said, Mapping):
-        raise InputError(f"special_tokens is {type(said).__name__}, expected tokens by role, such as {{'eos': '</s>'}}")
-    for role, token in said.items():
+def _checked_roles(special_tokens: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(special_tokens, Mapping):
+        raise InputError(
+            f"special_tokens is {type(special_tokens).__name__}, expected tokens by role, such as {{'eos': '</s>'}}"
+        )
+    for role, token in special_tokens.items():
         if role not in ROLES:
-            raise InputError(f"special_tokens has the role {role!r}{near(str(role), ROLES)}: one of {', '.join(ROLES)}")
+            raise InputError(
+                f"special_tokens has the role {role!r}{did_you_mean(str(role), ROLES)}: one of {', '.join(ROLES)}"
+            )
         if not isinstance(token, str) or not token.strip():
             raise InputError(f"special_tokens[{role!r}] is {token!r}, expected a token")
-    return dict(said)
+    return dict(special_tokens)
 
 
-def _extra(tokens: Sequence[str]) -> Sequence[str]:
-    found = () if isinstance(tokens, str) else names_of("extra_tokens", tokens, "a list of tokens")
+def _checked_extra_tokens(tokens: Sequence[str]) -> Sequence[str]:
+    found = () if isinstance(tokens, str) else require_names("extra_tokens", tokens, "a list of tokens")
     if isinstance(tokens, str) or not all(token.strip() for token in found):
         raise InputError(f"extra_tokens is {tokens!r}, expected a list of tokens")
     return found
@@ -126,7 +130,7 @@ def _settings(layout: Layout, extra: Sequence[str]) -> dict[str, Any]:
     return settings | ({"additional_special_tokens": list(extra)} if extra else {})
 
 
-def _cleaning(kind: str, lowercase: bool, strip_accents: bool, form: str | None) -> Any:
+def _normalizer(kind: str, lowercase: bool, strip_accents: bool, form: str | None) -> Any:
     """What is done to a text first, as a step of the library; None for nothing."""
     steps: list[Any] = [getattr(normalizers, form)()] if form else []
     if kind == "wordpiece":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pellucid.errors import Argument, InputError, NotFoundError, near, short
+from pellucid.errors import Argument, InputError, NotFoundError, did_you_mean, shorten
 from pellucid.files import cannot_read
 from pellucid.text.character_encodings import SAMPLE, encodings_of
 
@@ -42,32 +42,32 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     Raises NotFoundError and InputError: for what begins as another kind of file, is not of this encoding (with the
     line, the byte and a guess), holds a NUL, or has a line of more than 64 Mi characters.
     """
-    kind, number = encoding_named(encoding), 0
+    kind, number = python_encoding(encoding), 0
     try:
         with path.open("rb") as file:
-            _refuse_others(path, file.read(16), kind)
+            _refuse_other_formats(path, file.read(16), kind)
         with path.open(encoding=kind, newline="") as file:
-            for number, line in enumerate(_bounded(path, file), 1):
+            for number, line in enumerate(_bounded_lines(path, file), 1):
                 if "\0" in line:
                     raise InputError(
                         f"{path} holds a NUL in line {number}: it is binary or UTF-16, expected {encoding} text"
                     )
                 yield line
     except FileNotFoundError as error:
-        raise no_file(path) from error
+        raise missing_file_error(path) from error
     except UnicodeError as error:
-        raise _undecoded(path, encoding, number, error) from error
+        raise _decoding_error(path, encoding, number, error) from error
     except OSError as error:
         raise cannot_read(path, error) from error
 
 
-def no_file(path: Path) -> NotFoundError:
+def missing_file_error(path: Path) -> NotFoundError:
     """The error for a file that is not there, with those of its folder that have nearly its name."""
     try:
         beside = [one.name for one in path.parent.iterdir() if one.is_file()]
     except OSError:
         beside = []
-    return NotFoundError(f"there is no file {str(path)[:200]!r}{near(path.name, beside)}")
+    return NotFoundError(f"there is no file {str(path)[:200]!r}{did_you_mean(path.name, beside)}")
 
 
 def size_and_time(path: Path) -> tuple[int, int]:
@@ -75,7 +75,7 @@ def size_and_time(path: Path) -> tuple[int, int]:
     try:
         found = path.stat()
     except FileNotFoundError as error:
-        raise no_file(path) from error
+        raise missing_file_error(path) from error
     except (OSError, ValueError) as error:
         raise cannot_read(path, error) from error
     if not stat.S_ISREG(found.st_mode):
@@ -83,20 +83,20 @@ def size_and_time(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def encoding_named(encoding: str) -> str:
+def python_encoding(encoding: str) -> str:
     """Python's own name of an encoding of text. Raises InputError for what is none."""
     try:
         found = codecs.lookup(encoding) if isinstance(encoding, str) else None
     except (LookupError, ValueError):
         found = None
     if found is None or not getattr(found, "_is_text_encoding", True):
-        hint = near(str(encoding), _ENCODINGS)
-        said = f" is {short(repr(encoding))}{hint}, expected utf-8, latin-1, utf-16, ..."
+        hint = did_you_mean(str(encoding), _ENCODINGS)
+        said = f" is {shorten(repr(encoding))}{hint}, expected utf-8, latin-1, utf-16, ..."
         raise InputError(Argument("encoding"), said)
     return "utf-8" if found.name == "utf-8-sig" else found.name
 
 
-def _refuse_others(path: Path, start: bytes, encoding: str) -> None:
+def _refuse_other_formats(path: Path, start: bytes, encoding: str) -> None:
     for magic, name in MAGIC.items():
         if start.startswith(magic):
             raise InputError(f"{path} looks like {name}, expected text")
@@ -107,7 +107,7 @@ def _refuse_others(path: Path, start: bytes, encoding: str) -> None:
         )
 
 
-def _bounded(path: Path, file: IO[str]) -> Iterator[str]:
+def _bounded_lines(path: Path, file: IO[str]) -> Iterator[str]:
     number, line = 1, file.readline(MOST_LINE + 1).removeprefix("\ufeff")  # a mark of which many codecs make text
     while line:
         if len(line) > MOST_LINE:
@@ -116,23 +116,23 @@ def _bounded(path: Path, file: IO[str]) -> Iterator[str]:
         number, line = number + 1, file.readline(MOST_LINE + 1)
 
 
-def _undecoded(path: Path, encoding: str, number: int, error: UnicodeError) -> InputError:
+def _decoding_error(path: Path, encoding: str, number: int, error: UnicodeError) -> InputError:
     """The sentence for bytes that are no text; the file is walked again for the line: it was decoded in blocks."""
     if not isinstance(error, UnicodeDecodeError):
         return InputError(f"{path} is not {encoding} text: {error}")
     byte = error.object[error.start]
-    if encoding_named(encoding) != "utf-8":
+    if python_encoding(encoding) != "utf-8":
         return InputError(
             f"{path} is not {encoding} text (after line {number}, byte 0x{byte:02x}): try another ",
             Argument("encoding"),
         )
-    place, byte, guesses = _first_fault(path)
+    place, byte, guesses = _first_invalid_byte(path)
     tried = [(" or " if at else "", Argument("encoding", guess)) for at, guess in enumerate(guesses)]
     advice = ("try ", *tried) if tried else ("put it right there, or try another ", Argument("encoding"))
     return InputError(f"{path} is not UTF-8 text (line {place}, byte 0x{byte:02x}): ", *advice)
 
 
-def _first_fault(path: Path) -> tuple[int, int, list[str]]:
+def _first_invalid_byte(path: Path) -> tuple[int, int, list[str]]:
     """The line of the first byte that is not UTF-8, that byte, and what the encoding may be."""
     number = 1
     with path.open("rb") as file:

@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import models
 
 
-def literal_twin(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.Tokenizer:
+def literal_copy(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.Tokenizer:
     """A copy of `backend` that gives the id of no special token but the mask, which people write on purpose.
 
     Not to look for special tokens is not enough: a model of whole words or pieces finds `</s>` in its own vocabulary,
@@ -29,27 +29,29 @@ def literal_twin(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.
     return twin
 
 
-def _rename(page: dict[str, Any], words: set[str | None]) -> None:
+def _rename(state: dict[str, Any], tokens: set[str | None]) -> None:
     """Gives the special tokens names with a space, which no text holds once it is split or spaces are U+2581."""
-    vocab = page["model"]["vocab"]
+    vocab = state["model"]["vocab"]
     if isinstance(vocab, dict):
-        page["model"]["vocab"] = {f" {i} " if word in words else word: i for word, i in vocab.items()}
+        state["model"]["vocab"] = {f" {i} " if word in tokens else word: i for word, i in vocab.items()}
     else:
-        page["model"]["vocab"] = [[f" {i} " if word in words else word, score] for i, (word, score) in enumerate(vocab)]
-    for token in page["added_tokens"]:
-        if token["content"] in words:
+        state["model"]["vocab"] = [
+            [f" {i} " if word in tokens else word, score] for i, (word, score) in enumerate(vocab)
+        ]
+    for token in state["added_tokens"]:
+        if token["content"] in tokens:
             token["content"] = f" {token['id']} "
 
 
-def made_by_normalizing(backend: tokenizers.Tokenizer, words: Sequence[str]) -> bool:
-    """Whether `words` may be found in a text that does not hold their letters before it is normalised."""
+def may_come_from_normalizing(backend: tokenizers.Tokenizer, tokens: Sequence[str]) -> bool:
+    """Whether `tokens` may be found in a text that does not hold their letters before it is normalised."""
     if backend.normalizer is None or isinstance(backend.model, models.Unigram):
         return backend.normalizer is not None
-    found = [token for token in backend.get_added_tokens_decoder().values() if token.content in words]
-    return any(token.normalized or _knows(backend, token.content) for token in found)
+    found = [token for token in backend.get_added_tokens_decoder().values() if token.content in tokens]
+    return any(token.normalized or _model_yields(backend, token.content) for token in found)
 
 
-def _knows(backend: tokenizers.Tokenizer, word: str) -> bool:
+def _model_yields(backend: tokenizers.Tokenizer, word: str) -> bool:
     """Whether the model has a token for a whole word and would come to it without looking for added tokens."""
     model, before = backend.model, backend.pre_tokenizer
     if model.token_to_id(word) is None:

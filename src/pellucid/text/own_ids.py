@@ -14,46 +14,46 @@ _KEYS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _START = "decoder_start_token_id"
 
 
-def checked(config: Any) -> Config:
+def check_config(config: Any) -> Config:
     """The config, which it has to be."""
     if not isinstance(config, Config):
         raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
     return config
 
 
-def check_words(words: object) -> None:
+def check_tokenizer(tokenizer: object) -> None:
     """Refuses what is no tokenizer."""
-    if not isinstance(words, Tokenizer):
-        kind = type(words).__name__
+    if not isinstance(tokenizer, Tokenizer):
+        kind = type(tokenizer).__name__
         raise InputError(f"tokenizer is {kind}, expected that of a model of pellucid, or of train_tokenizer")
 
 
-def check_rows(config: Config, words: Tokenizer) -> None:
+def check_vocabulary_rows(config: Config, tokenizer: Tokenizer) -> None:
     """Refuses a table of tokens that ends before the last token of the words."""
     apart = config.decoder is not None and config.decoder.source_vocab_size is not None
     name = "source_vocab_size" if apart else "vocab_size"
-    if words.largest_id >= (rows := getattr(config, name)):
-        least = words.largest_id + 1
+    if tokenizer.largest_id >= (rows := getattr(config, name)):
+        least = tokenizer.largest_id + 1
         raise InputError(Argument(name), f" is {rows:,}, expected at least {least:,}, the tokens of the tokenizer")
 
 
-def ids_by(words: Tokenizer, usual: Config, said: Mapping[str, Any]) -> dict[str, Any]:
+def special_token_ids(tokenizer: Tokenizer, defaults: Config, stated: Mapping[str, Any]) -> dict[str, Any]:
     """The special tokens of a model of these words, by the keys of a config; None for what the tokenizer does not name.
 
-    usual: the family's defaults, which tell what an encoder has, since files of BERT have no word for a token that ends
+    defaults: the family's defaults, which tell what an encoder has, since files of BERT have no word for a token that ends
         a text, and by which of the others a decoder beside an encoder begins.
-    said: ids that somebody stated, which count before the tokenizer's.
+    stated: ids that somebody stated, which count before the tokenizer's.
     """
-    keys = [key for key in _KEYS if usual.kind != "encoder" or getattr(usual, key) is not None]
-    ids = {key: said.get(key, getattr(words, key)) for key in keys}
-    if usual.decoder is not None:
-        same = [ids[key] for key in keys if getattr(usual, key) == usual.decoder.decoder_start_token_id]
+    keys = [key for key in _KEYS if defaults.kind != "encoder" or getattr(defaults, key) is not None]
+    ids = {key: stated.get(key, getattr(tokenizer, key)) for key in keys}
+    if defaults.decoder is not None:
+        same = [ids[key] for key in keys if getattr(defaults, key) == defaults.decoder.decoder_start_token_id]
         own = next((one for one in (*same, *ids.values()) if isinstance(one, int)), None)
-        ids[_START] = said.get(_START, own)
+        ids[_START] = stated.get(_START, own)
     return ids
 
 
-def by_words(config: Config, words: Tokenizer | None, fixed: Collection[str] = ()) -> Config:
+def with_tokenizer_ids(config: Config, tokenizer: Tokenizer | None, fixed: Collection[str] = ()) -> Config:
     """The same facts with the special tokens of the words that are read; as they are where there are none.
 
     What the tokenizer names counts; an id that it does not name stays where it is a token of its, and so does that of a
@@ -61,41 +61,43 @@ def by_words(config: Config, words: Tokenizer | None, fixed: Collection[str] = (
     ids. Of two vocabularies these are the words that are read, and the ids are of those that are written, and stay.
     Raises InputError for what is no tokenizer, and for a table that is too small.
     """
-    if words is None:
+    if tokenizer is None:
         return config
-    check_words(words)
-    check_rows(config, words)
+    check_tokenizer(tokenizer)
+    check_vocabulary_rows(config, tokenizer)
     if config.decoder is not None and config.decoder.source_vocab_size is not None:
         return config
     usual, facts = Config.of(config.family), config.facts()
-    keys = [key for key in ids_by(words, usual, {}) if key in facts]
-    said = {key: _chosen(words, key, facts[key], getattr(usual, key), key in fixed) for key in keys if key != _START}
+    keys = [key for key in special_token_ids(tokenizer, usual, {}) if key in facts]
+    said = {
+        key: _choose_ids(tokenizer, key, facts[key], getattr(usual, key), key in fixed) for key in keys if key != _START
+    }
     if _START in keys and facts[_START] != getattr(usual, _START):
         said[_START] = facts[_START]
-    found = {key: one for key, one in ids_by(words, usual, said).items() if key in keys}
+    found = {key: one for key, one in special_token_ids(tokenizer, usual, said).items() if key in keys}
     if found.get(_START, 0) is None:
         del found[_START]
     with blaming("the ids of the tokenizer", InputError):
         return config.replace(**found)
 
 
-def _chosen(words: Tokenizer, key: str, held: Any, usual: Any, fixed: bool) -> Any:
+def _choose_ids(tokenizer: Tokenizer, key: str, configured: Any, default: Any, fixed: bool) -> Any:
     """The id, or the ids that end a text, of what the config holds and what the tokenizer names.
 
     Padding that is also what begins or ends a text is not taken over: its row would begin at nothing and never learn.
     """
-    own = getattr(words, key)
-    if key == "pad_token_id" and own in (words.bos_token_id, words.eos_token_id):
+    own = getattr(tokenizer, key)
+    if key == "pad_token_id" and own in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         own = None
-    ids = held if isinstance(held, tuple) else () if held is None else (held,)
+    ids = configured if isinstance(configured, tuple) else () if configured is None else (configured,)
     if own is None:
-        stays = all(one <= words.largest_id for one in ids)
-        if not stays and held != usual:
-            log.warning("%s is %s in the config, which the tokenizer does not have: it is set to None", key, held)
-        return held if stays else None
+        stays = all(one <= tokenizer.largest_id for one in ids)
+        if not stays and configured != default:
+            log.warning("%s is %s in the config, which the tokenizer does not have: it is set to None", key, configured)
+        return configured if stays else None
     if own in ids:
-        return held
-    if fixed or (ids != () and held != usual) or (held is None and usual is not None):
-        both = "none" if held is None else held, own, "the config" if fixed else "the tokenizer"
+        return configured
+    if fixed or (ids != () and configured != default) or (configured is None and default is not None):
+        both = "none" if configured is None else configured, own, "the config" if fixed else "the tokenizer"
         log.warning("%s is %s in the config, and %s by the tokenizer: that of %s counts", key, *both)
-    return held if fixed else own
+    return configured if fixed else own

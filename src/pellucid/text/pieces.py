@@ -9,7 +9,7 @@ SPACE = "▁"
 """U+2581, which stands for a space inside pieces."""
 
 
-def decoder_of(spaces: int) -> decoders.Sequence:
+def piece_decoder(spaces: int) -> decoders.Sequence:
     """The decoder of pieces, what is spelled in bytes among them.  spaces: at most so many are no part of the text."""
     begun = [decoders.Strip(" ", spaces, 0)] if spaces else []
     return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *begun])
@@ -21,7 +21,7 @@ def cuts_of(piece: str, known: Container[str]) -> list[tuple[str, str]]:
     return [(left, right) for left, right in cuts if left in known and right in known]
 
 
-def tile(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def tiled_offsets(text: str, tokens: list[str], offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The places of tokens in characters: each ends where the next begins, spaces belong to what follows them.
 
     A character that normalisation turned into several belongs to the last of them; the others are empty.

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, Item, counted
-from pellucid.text.cut import bare, clean_text, shared_tokens, too_long
-from pellucid.text.prefix import raw_behind
+from pellucid.text.cut import clean_text, overlap_tokens, too_long_error, trimmed_span
+from pellucid.text.prefix import encode_raw_with_prefix
 from pellucid.text.tokenizer import Tokenizer
 
 _SENTENCE = re.compile(
@@ -26,7 +26,7 @@ _SPACE = re.compile(r"\s")
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class TextChunk:
     """A stretch of a text as a model reads it.
 
     ids: its tokens, with what stands before and around it.  span: its characters, from and to, in the person's text.
@@ -39,43 +39,45 @@ class Portion:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PrefixedEncoder:
     """How texts are read.
 
-    prefix: a text before each stretch.  parse: whether special tokens that were typed in a text are tokens, not
+    prefix: a text before each stretch.  parse_special_tokens: whether special tokens that were typed in a text are tokens, not
         characters; those of the prefix are.
-    special: whether the tokenizer's usual special tokens stand around each stretch.
+    add_special_tokens: whether the tokenizer's usual special tokens stand around each stretch.
     """
 
     tokenizer: Tokenizer
     prefix: str = ""
-    parse: bool = False
-    special: bool = True
+    parse_special_tokens: bool = False
+    add_special_tokens: bool = True
 
     @property
-    def around(self) -> int:
+    def special_token_count(self) -> int:
         """How many special tokens stand around a stretch."""
-        return self.tokenizer.added_tokens(pair=False) if self.special else 0
+        return self.tokenizer.added_tokens(pair=False) if self.add_special_tokens else 0
 
-    def raw(self, text: str) -> tokenizers.Encoding:
+    def encode_raw(self, text: str) -> tokenizers.Encoding:
         """The prefix and a text, without special tokens around them."""
-        return raw_behind(self.tokenizer, self.prefix, [text], self.parse, "item")[0]
+        return encode_raw_with_prefix(self.tokenizer, self.prefix, [text], self.parse_special_tokens, "item")[0]
 
-    def done(self, encoding: tokenizers.Encoding) -> tokenizers.Encoding:
+    def post_process(self, encoding: tokenizers.Encoding) -> tokenizers.Encoding:
         """The same with special tokens."""
-        return self.tokenizer.finish(encoding, None, self.special)
+        return self.tokenizer.post_process(encoding, None, self.add_special_tokens)
 
-    def whole(self, text: str) -> Portion:
+    def whole_chunk(self, text: str) -> TextChunk:
         """A text that fits."""
-        return Portion(self.done(self.raw(text)).ids, (0, len(text)))
+        return TextChunk(self.post_process(self.encode_raw(text)).ids, (0, len(text)))
 
-    def behind(self, before: tokenizers.Encoding, part: tokenizers.Encoding, cut: int = 0) -> Portion:
+    def prefixed_chunk(self, before: tokenizers.Encoding, part: tokenizers.Encoding, cut: int = 0) -> TextChunk:
         """Some tokens of a text behind those of the prefix.  cut: how many others stand in no stretch."""
         span = part.offsets[0][0], max(end for _, end in part.offsets)
-        return Portion(self.done(tokenizers.Encoding.merge([before, part], True)).ids, span, cut)
+        return TextChunk(self.post_process(tokenizers.Encoding.merge([before, part], True)).ids, span, cut)
 
 
-def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: int | None) -> list[Portion]:
+def sentence_chunks(
+    reading: PrefixedEncoder, text: object, index: int, *, rule: str, limit: int | None
+) -> list[TextChunk]:
     """A text whole, or by the rule for long ones: refused, cut, or in stretches that do not overlap.
 
     rule: "error", "truncate" or "windows". What is cut off is the end, or as the tokenizer's `truncation_side` says
@@ -84,28 +86,35 @@ def sentences(reading: Reading, text: object, index: int, *, rule: str, limit: i
     keeps its accents.
     """
     clean = clean_text(text, index, "item")
-    whole = reading.raw(clean)
-    excess = 0 if limit is None else len(whole) + reading.around - limit
+    whole = reading.encode_raw(clean)
+    excess = 0 if limit is None else len(whole) + reading.special_token_count - limit
     if limit is None or excess <= 0:
-        return [reading.whole(clean)]
+        return [reading.whole_chunk(clean)]
     if rule == "error":
-        raise too_long(index, excess, limit)
-    room = limit - reading.around
-    if room <= len(reading.raw("")):
+        raise too_long_error(index, excess, limit)
+    room = limit - reading.special_token_count
+    if room <= len(reading.encode_raw("")):
         raise InputError(
             Item(index),
             f": what stands before the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
         )
     if rule == "truncate" and reading.tokenizer.truncation_side == "left":
-        return endings(reading, clean, index, room=limit, rule=rule)
+        return ending_chunks(reading, clean, index, room=limit, rule=rule)
     if rule == "truncate":
-        return [_beginning(reading, whole, room)]
-    return list(_stretches(reading, clean, whole, room)) or [reading.whole("")]
+        return [_first_chunk(reading, whole, room)]
+    return list(_split_chunks(reading, clean, whole, room)) or [reading.whole_chunk("")]
 
 
-def endings(
-    reading: Reading, text: object, index: int, *, room: int, rule: str, stride: int | None = None, left: bool = True
-) -> list[Portion]:
+def ending_chunks(
+    reading: PrefixedEncoder,
+    text: object,
+    index: int,
+    *,
+    room: int,
+    rule: str,
+    stride: int | None = None,
+    left: bool = True,
+) -> list[TextChunk]:
     """A text that is too long for a model to go on with, in at most `room` tokens, special ones among them.
 
     rule: "truncate" keeps its end, or its beginning where `left` is False; "windows" keeps all of it, in stretches of
@@ -113,50 +122,50 @@ def endings(
     stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
     """
     clean = clean_text(text, index, "item")
-    before, whole = reading.raw(""), replace(reading, prefix="").raw(clean)
-    room -= reading.around + len(before)
+    before, whole = reading.encode_raw(""), replace(reading, prefix="").encode_raw(clean)
+    room -= reading.special_token_count + len(before)
     if room < 1:
         raise InputError(Item(index), ": what stands before the text leaves no room for it: shorten it")
     if rule == "truncate" and not left:
-        return [_beginning(reading, reading.raw(clean), room + len(before))]
+        return [_first_chunk(reading, reading.encode_raw(clean), room + len(before))]
     if rule == "truncate":
         excess = len(whole) - room
         whole.truncate(room, direction="left")
-        return [reading.behind(before, whole, excess)]
-    whole.truncate(room, stride=shared_tokens(stride, room), direction="left")
-    return [reading.behind(before, one) for one in (*reversed(whole.overflowing), whole)]
+        return [reading.prefixed_chunk(before, whole, excess)]
+    whole.truncate(room, stride=overlap_tokens(stride, room), direction="left")
+    return [reading.prefixed_chunk(before, one) for one in (*reversed(whole.overflowing), whole)]
 
 
-def _beginning(reading: Reading, whole: tokenizers.Encoding, room: int) -> Portion:
+def _first_chunk(reading: PrefixedEncoder, whole: tokenizers.Encoding, room: int) -> TextChunk:
     """The first tokens of a prefix and its text, as they are read where all of it fits."""
     excess = max(len(whole) - room, 0)
     whole.truncate(room)
     last = max(end for _, end in whole.offsets) - len(reading.prefix)
-    return Portion(reading.done(whole).ids, (0, max(last, 0)), excess)
+    return TextChunk(reading.post_process(whole).ids, (0, max(last, 0)), excess)
 
 
-def _stretches(reading: Reading, text: str, whole: tokenizers.Encoding, room: int) -> Iterator[Portion]:
+def _split_chunks(reading: PrefixedEncoder, text: str, whole: tokenizers.Encoding, room: int) -> Iterator[TextChunk]:
     """Stretches of at most `room` tokens; each is encoded anew, since a word may be written otherwise at a start."""
-    shift, before = len(reading.prefix), len(reading.raw(""))
+    shift, before = len(reading.prefix), len(reading.encode_raw(""))
     places = [(max(start - shift, 0), end - shift) for start, end in whole.offsets if end > shift]
     starts, start = [first for first, _ in places], 0
     while start < len(text):
         first, many = bisect.bisect_left(starts, start), room - before
         while True:
             last = first + many
-            end = len(text) if last >= len(places) else _end(text, start, max(places[last - 1][1], start + 1))
-            row = reading.raw(text[start:end].strip())
+            end = len(text) if last >= len(places) else _chunk_end(text, start, max(places[last - 1][1], start + 1))
+            row = reading.encode_raw(text[start:end].strip())
             if len(row) <= room or many == 1:
                 break
             many = max(many - (len(row) - room), 1)
         if text[start:end].strip():
             cut = max(len(row) - room, 0)  # one word of more tokens than there is room for
             row.truncate(room)
-            yield Portion(reading.done(row).ids, bare(text, start, end), cut)
+            yield TextChunk(reading.post_process(row).ids, trimmed_span(text, start, end), cut)
         start = end
 
 
-def _end(text: str, start: int, most: int) -> int:
+def _chunk_end(text: str, start: int, most: int) -> int:
     """Where a stretch ends that may hold the characters from `start` to `most`."""
     marks = _SENTENCE.finditer(text, start, min(most + 1, len(text)))
     ends = [found.end() for found in marks if found["end"] and found.end() <= most]

@@ -4,44 +4,50 @@ from collections.abc import Iterator, Sequence
 
 from tokenizers import Encoding
 
-from pellucid.text.cut import cut_pair
+from pellucid.text.cut import truncate_pair
 from pellucid.text.encoded import Encoded
 from pellucid.text.tokenizer import Tokenizer
 
 
-def raw_behind(tokenizer: Tokenizer, prefix: str, texts: Sequence[str], parse: bool, what: str) -> list[Encoding]:
+def encode_raw_with_prefix(
+    tokenizer: Tokenizer, prefix: str, texts: Sequence[str], parse_special_tokens: bool, what: str
+) -> list[Encoding]:
     """Each text behind the prefix, without special tokens around them.
 
-    parse: whether special tokens that were typed in a text are tokens, not characters.
+    parse_special_tokens: whether special tokens that were typed in a text are tokens, not characters.
     """
-    end = 0 if parse or not prefix else _end_of_marks(tokenizer, prefix)
-    rows = tokenizer.raw([prefix[end:] + text for text in texts], parse, what)
+    end = 0 if parse_special_tokens or not prefix else _special_prefix_end(tokenizer, prefix)
+    rows = tokenizer.encode_raw([prefix[end:] + text for text in texts], parse_special_tokens, what)
     if not end:
         return rows
-    (marks,) = tokenizer.raw([prefix[:end]], True, what)
+    (marks,) = tokenizer.encode_raw([prefix[:end]], True, what)
     return [Encoding.merge([marks, row], True) for row in rows]
 
 
-def encode_behind(
-    tokenizer: Tokenizer, prefix: str, texts: Sequence[str], *, max_length: int | None, parse: bool
+def encode_with_prefix(
+    tokenizer: Tokenizer, prefix: str, texts: Sequence[str], *, max_length: int | None, parse_special_tokens: bool
 ) -> list[Encoded]:
     """`Tokenizer.encode` of each text behind the prefix; what is cut off is as `truncation_side` says."""
-    done = framed(tokenizer, raw_behind(tokenizer, prefix, texts, parse, "text"), max_length)
+    done = with_special_tokens(
+        tokenizer, encode_raw_with_prefix(tokenizer, prefix, texts, parse_special_tokens, "text"), max_length
+    )
     return [Encoded(one.ids, one.type_ids, one.tokens, one.offsets, one.special_tokens_mask, cut) for one, cut in done]
 
 
-def framed(tokenizer: Tokenizer, rows: Sequence[Encoding], max_length: int | None) -> Iterator[tuple[Encoding, int]]:
+def with_special_tokens(
+    tokenizer: Tokenizer, rows: Sequence[Encoding], max_length: int | None
+) -> Iterator[tuple[Encoding, int]]:
     """What `raw` or `raw_behind` gave, cut to `max_length` with special tokens around it, and how many tokens were cut
     off. Its tokens and their places become objects of Python only where somebody asks for them."""
     added = tokenizer.added_tokens(pair=False)
     for row in rows:
-        cut = cut_pair(row, None, max_length, added, "longest_first", tokenizer.truncation_side)
-        yield tokenizer.finish(row, None, True), cut
+        cut = truncate_pair(row, None, max_length, added, "longest_first", tokenizer.truncation_side)
+        yield tokenizer.post_process(row, None, True), cut
 
 
-def _end_of_marks(tokenizer: Tokenizer, prefix: str) -> int:
+def _special_prefix_end(tokenizer: Tokenizer, prefix: str) -> int:
     """Where the last special token of a prefix ends; 0 where it has none that is not read as characters too."""
-    (read,), (plain,) = (tokenizer.raw([prefix], parse, "prefix") for parse in (True, False))
+    (read,), (plain,) = (tokenizer.encode_raw([prefix], parse, "prefix") for parse in (True, False))
     marks = tokenizer.special_ids - {tokenizer.unk_token_id}
     ends = [end for i, (_, end) in zip(read.ids, read.offsets) if i in marks and read.ids != plain.ids]
     return max(ends, default=0)

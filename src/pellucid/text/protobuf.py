@@ -58,6 +58,6 @@ def signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def single(raw: bytes) -> float:
+def float32(raw: bytes) -> float:
     """Four bytes as a float32."""
     return float(struct.unpack("<f", raw)[0])

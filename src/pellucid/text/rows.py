@@ -11,19 +11,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pellucid.errors import Argument, Blank, InputError, composed, counted, near, several, short
-from pellucid.files import once
+from pellucid.errors import Argument, InputError, Placeholder, counted, did_you_mean, join_names, normalize_nfc, shorten
+from pellucid.files import unique_keys
 from pellucid.text.lines import lines
 
 MOST_FIELD = 16 * 2**20
 """Characters of one field of a table."""
 
-TABLES, OBJECTS = (".csv", ".tsv"), (".jsonl", ".ndjson")
+TABLE_SUFFIXES, JSON_LINES_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 PLAIN = (".txt", ".text", ".md", ".markdown", ".rst", ".log", ".json", ".html", ".xml", ".tex")
 """How the name of a file of plain text often ends; any other is read as well."""
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-LINE = "text"
+PLAIN_COLUMN = "text"
 """What the one field of a plain line is called."""
 
 _Found = TypeVar("_Found")
@@ -42,7 +42,7 @@ class Rows:
 
     columns: of a table, by its first line; None where each row has its own.  delimiter: what stands between them.
     skip_bad: leave out rows that do not fit, and list them, with their line, in `skipped`; else the first is an error.
-    given: the line of each row whose texts were given.
+    text_lines: the line of each row whose texts were given.
     """
 
     path: Path
@@ -51,13 +51,19 @@ class Rows:
     delimiter: str | None
     skip_bad: bool = False
     skipped: list[str] = field(default_factory=list)
-    given: "array[int]" = field(default_factory=lambda: array("Q"))
+    text_lines: "array[int]" = field(default_factory=lambda: array("Q"))
 
     def __iter__(self) -> Iterator[Row]:
         self.skipped.clear()
-        del self.given[:]
-        read = _table if self.delimiter else _objects if self.path.suffix.lower() in OBJECTS else _plain
-        return self._some(read(self))
+        del self.text_lines[:]
+        read = (
+            _table_rows
+            if self.delimiter
+            else _json_rows
+            if self.path.suffix.lower() in JSON_LINES_SUFFIXES
+            else _plain_rows
+        )
+        return self._require_rows(read(self))
 
     def column(self, name: str) -> Iterator[str]:
         """The texts of one column, as they stand: "NA", "null" and "" are texts."""
@@ -70,37 +76,37 @@ class Rows:
         Raises InputError for a column that the table has not.
         """
         for name in names:
-            if self.columns is not None and as_named(name, self.columns) not in self.columns:
-                asked, known = f"{short(repr(name))}{_near(name, self.columns)}", several(self.columns)
+            if self.columns is not None and matching_name(name, self.columns) not in self.columns:
+                asked, known = f"{shorten(repr(name))}{_near_names(name, self.columns)}", join_names(self.columns)
                 raise InputError(f"{self.path} has no column {asked}; its columns: {known}")
-        return self._some(self._fitting(names, numbers))
+        return self._require_rows(self._fitting_texts(names, numbers))
 
-    def bad(self, line: int, fault: str) -> None:
+    def skip_or_refuse(self, line: int, fault: str) -> None:
         """Takes note of a row that does not fit, or refuses it."""
         if not self.skip_bad:
             raise InputError(f"{self.path}, line {line}: {fault}")
         self.skipped.append(f"line {line}: {fault}")
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         """Where the texts stand that were given as number 0, 1, ..., in words."""
-        return f"{self.path}, line {self.given[number]}"
+        return f"{self.path}, line {self.text_lines[number]}"
 
-    def _fitting(self, asked: tuple[str, ...], numbers: Collection[str]) -> Iterator[tuple[Any, ...]]:
+    def _fitting_texts(self, columns: tuple[str, ...], numbers: Collection[str]) -> Iterator[tuple[Any, ...]]:
         for row in self:
-            names = [as_named(name, row.fields) for name in asked]
-            faults = (_fault(row, name, said in numbers) for name, said in zip(names, asked))
+            names = [matching_name(name, row.fields) for name in columns]
+            faults = (_fault(row, name, said in numbers) for name, said in zip(names, columns))
             fault = next(filter(None, faults), None)
             if fault is None:
-                self.given.append(row.line)
+                self.text_lines.append(row.line)
                 yield tuple(row.fields[name] for name in names)
             else:
-                self.bad(row.line, fault)
+                self.skip_or_refuse(row.line, fault)
 
-    def _some(self, rows: Iterator[_Found]) -> Iterator[_Found]:
+    def _require_rows(self, rows: Iterator[_Found]) -> Iterator[_Found]:
         """The same rows; raises InputError where there are none."""
         first = next(rows, None)
         if first is None:
-            left_out = f" that fit ({several(self.skipped, 2)})" if self.skipped else ""
+            left_out = f" that fit ({join_names(self.skipped, 2)})" if self.skipped else ""
             raise InputError(f"{self.path} holds no rows{left_out}")
         return itertools.chain([first], rows)
 
@@ -111,47 +117,53 @@ def read_rows(path: Path, *, encoding: str = "utf-8", skip_bad: bool = False) ->
     The fields of a .csv may stand between commas, semicolons, tabs or bars; the first line tells, and `delimiter` says.
     Raises InputError for a file without rows, one that is no text, and columns that cannot be told apart.
     """
-    if path.suffix.lower() not in TABLES:
-        return Rows(path, encoding, None if path.suffix.lower() in OBJECTS else (LINE,), None, skip_bad)
+    if path.suffix.lower() not in TABLE_SUFFIXES:
+        return Rows(
+            path, encoding, None if path.suffix.lower() in JSON_LINES_SUFFIXES else (PLAIN_COLUMN,), None, skip_bad
+        )
     first = next((line for line in lines(path, encoding) if line.strip()), None)
     if first is None:
         raise InputError(f"{path} is empty: expected a line of column names, and rows")
     delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(first)
     _, names = next(_records(path, encoding, delimiter))
-    check_once(str(path), names)
+    check_unique_columns(str(path), names)
     return Rows(path, encoding, tuple(names), delimiter, skip_bad)
 
 
-def check_once(table: str, names: Sequence[str]) -> None:
+def check_unique_columns(table: str, names: Sequence[str]) -> None:
     """Refuses a table with several columns of one name, of which one alone would be read."""
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise InputError(
-            f"{table} has more than one column {several(map(repr, twice))}: rename them, so that each is its own"
+            f"{table} has more than one column {join_names(map(repr, twice))}: rename them, so that each is its own"
         )
 
 
 def check_column(path: Path, column: str | None) -> None:
     """Refuses a table without a column, and a column of what is no table."""
-    table = path.suffix.lower() in (*TABLES, *OBJECTS)
+    table = path.suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES)
     if table and column is None:
-        raise InputError(f"{path} is a table: name the column with the texts (", Argument("column", Blank("NAME")), ")")
+        raise InputError(
+            f"{path} is a table: name the column with the texts (", Argument("column", Placeholder("NAME")), ")"
+        )
     if column is not None and not table:
         raise InputError(f"{path} is no table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
 
 
-def _plain(rows: Rows) -> Iterator[Row]:
+def _plain_rows(rows: Rows) -> Iterator[Row]:
     for number, line in enumerate(lines(rows.path, rows.encoding), 1):
-        yield Row(number, {LINE: line.rstrip("\r\n")})
+        yield Row(number, {PLAIN_COLUMN: line.rstrip("\r\n")})
 
 
-def _table(rows: Rows) -> Iterator[Row]:
+def _table_rows(rows: Rows) -> Iterator[Row]:
     names, delimiter = rows.columns or (), rows.delimiter or ","
     for line, record in itertools.islice(_records(rows.path, rows.encoding, delimiter), 1, None):
         if len(record) != len(names):
-            rows.bad(line, f"{counted(len(record), 'field')}, expected {len(names)}")
+            rows.skip_or_refuse(line, f"{counted(len(record), 'field')}, expected {len(names)}")
         elif len(names) > 1 and tuple(record) == names:  # a table of one column may hold its name as a word
-            rows.bad(line, "the names of the columns stand here again, as between tables put together: take them out")
+            rows.skip_or_refuse(
+                line, "the names of the columns stand here again, as between tables put together: take them out"
+            )
         else:
             yield Row(line, dict(zip(names, record)))
 
@@ -173,10 +185,10 @@ def _records(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, l
                 yield line + 1, record
             line = reader.line_num
     except csv.Error as error:
-        raise InputError(f"{path}, line {line + 1}: {_said(error)}") from error
+        raise InputError(f"{path}, line {line + 1}: {_csv_error_text(error)}") from error
 
 
-def _said(error: csv.Error) -> str:
+def _csv_error_text(error: csv.Error) -> str:
     if "field larger" in str(error):
         return f"a field of more than {MOST_FIELD // 2**20} MiB; a quote may be missing"
     return "a quote is never closed" if "unexpected end" in str(error) else str(error)
@@ -188,43 +200,43 @@ def _delimiter(first: str) -> str:
     return max(DELIMITERS, key=bare.count)
 
 
-def _objects(rows: Rows) -> Iterator[Row]:
+def _json_rows(rows: Rows) -> Iterator[Row]:
     for number, line in enumerate(lines(rows.path, rows.encoding), 1):
         if not line.strip():
             continue
         try:
-            found: Any = json.loads(line, object_pairs_hook=once)
+            found: Any = json.loads(line, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
-            rows.bad(number, f"not JSON: {error}")
+            rows.skip_or_refuse(number, f"not JSON: {error}")
             continue
         if isinstance(found, dict):
             yield Row(number, found)
         else:
-            rows.bad(number, f"{type(found).__name__}, expected an object with names and values")
+            rows.skip_or_refuse(number, f"{type(found).__name__}, expected an object with names and values")
 
 
 def _fault(row: Row, name: str, number: bool) -> str | None:
     """Why a row has no text of this name, or no number either."""
     if name not in row.fields:
-        return f"no {short(repr(name))}{_near(name, row.fields)}"
+        return f"no {shorten(repr(name))}{_near_names(name, row.fields)}"
     value = row.fields[name]
     if isinstance(value, str) or (number and isinstance(value, int | float | Decimal) and not isinstance(value, bool)):
         return None
     return f"{name!r} is {type(value).__name__}, expected a {'number or a string' if number else 'string'}"
 
 
-def as_named(name: str, names: Collection[str]) -> str:
+def matching_name(name: str, names: Collection[str]) -> str:
     """A name as it stands among others: itself, or one that looks the same, of letters and accents apart."""
-    return name if name in names else next((one for one in names if composed(one) == composed(name)), name)
+    return name if name in names else next((one for one in names if normalize_nfc(one) == normalize_nfc(name)), name)
 
 
-def _near(name: str, names: Iterable[str]) -> str:
+def _near_names(name: str, names: Iterable[str]) -> str:
     """Near names; one that differs in its letters' case is nearest."""
     same = [one for one in names if one.lower() == name.lower()]
-    return f" (did you mean {', '.join(same)}?)" if same else near(name, names)
+    return f" (did you mean {', '.join(same)}?)" if same else did_you_mean(name, names)
 
 
-def bare(value: Any) -> Any:
+def base_value(value: Any) -> Any:
     """A text or a number of a class of its own, such as a member of an Enum, as the text or the number that it is: as
     JSON writes it, where `str` may say its name. All else as it was."""
     if isinstance(value, str):

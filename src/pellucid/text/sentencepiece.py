@@ -9,13 +9,13 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from pellucid.errors import CorruptFileError
-from pellucid.text.assembly import dress, with_roles
-from pellucid.text.cut import guarded
+from pellucid.text.assembly import add_tokens_and_template, with_default_roles
+from pellucid.text.cut import panics_as_errors
 from pellucid.text.layouts import Layout, layout_of
-from pellucid.text.pieces import SPACE, cuts_of, decoder_of
-from pellucid.text.settings import content
-from pellucid.text.spm import Kind, SentencePieceModel, read_sentencepiece
-from pellucid.text.user_defined_pieces import held, taken_apart, taken_out
+from pellucid.text.pieces import SPACE, cuts_of, piece_decoder
+from pellucid.text.settings import token_content
+from pellucid.text.spm import PieceKind, SentencePieceModel, read_sentencepiece
+from pellucid.text.user_defined_pieces import normalizers_sparing, piece_splitter, unmerged_piece_splitters
 
 FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _NUMBER_COMMA = re.compile(r".*\d,\Z")
@@ -35,73 +35,75 @@ def open_sentencepiece(
     model = read_sentencepiece(path)
     known = layout_of(model_type, settings, "sentencepiece")
     layout = known or Layout(_plain_roles(model))
-    settings = with_roles(layout.roles, settings)
-    model = _arranged(model, layout, settings)
+    settings = with_default_roles(layout.roles, settings)
+    model = _with_family_ids(model, layout, settings)
     if len(set(model.pieces)) != len(model.pieces):
         raise CorruptFileError(f"{path} holds a piece that its family puts elsewhere: it belongs to another family")
     backend = plain_tokenizer(model)
-    with guarded(f"{path} cannot be used by the tokenizers library"):
+    with panics_as_errors(f"{path} cannot be used by the tokenizers library"):
         backend.encode("Ⅷ ﷺ é", add_special_tokens=False)  # a table that the library cannot follow is refused here
-        _compose(backend, model)
+        _compose_accents(backend, model)
     if known is not None and known.splits_words:
-        _as_words(backend, model, layout, settings)
+        _split_into_words(backend, model, layout, settings)
     elif known is not None:
-        _as_llama(backend, settings, model_type)
-    if model.merging:
-        _give(backend, model, plain=known is None)
-    backend.add_special_tokens([AddedToken(p, normalized=False, special=True) for p in model.of(Kind.CONTROL)])
-    dress(backend, layout, settings, path)
+        _space_as_llama(backend, settings, model_type)
+    if model.is_bpe:
+        _add_user_pieces(backend, model, plain=known is None)
+    backend.add_special_tokens(
+        [AddedToken(p, normalized=False, special=True) for p in model.pieces_of_kind(PieceKind.CONTROL)]
+    )
+    add_tokens_and_template(backend, layout, settings, path)
     return backend, settings
 
 
 def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:
     """The tokenizer that gives the ids of the sentencepiece library itself, without special tokens."""
-    unigram = list(zip(model.pieces, _scores(model))), model.unknown, model.byte_fallback
-    backend = tokenizers.Tokenizer(_merging(model) if model.merging else models.Unigram(*unigram))
+    unigram = list(zip(model.pieces, _unigram_scores(model))), model.unknown, model.byte_fallback
+    backend = tokenizers.Tokenizer(_bpe_model(model) if model.is_bpe else models.Unigram(*unigram))
     backend.normalizer = _normalizer(model)
-    if not any(SPACE in piece[1:] for piece in model.of(Kind.NORMAL, Kind.USER)):
+    if not any(SPACE in piece[1:] for piece in model.pieces_of_kind(PieceKind.NORMAL, PieceKind.USER)):
         # No piece reaches over a space, so words can be looked at one by one; the result is the same and soon cached.
         backend.pre_tokenizer = pre_tokenizers.Split(SPACE, behavior="merged_with_next")
-    backend.decoder = decoder_of(_MOST_SPACES if model.remove_spaces else int(model.dummy_prefix))
+    backend.decoder = piece_decoder(_MOST_SPACES if model.remove_extra_whitespaces else int(model.add_dummy_prefix))
     return backend
 
 
-def _compose(backend: tokenizers.Tokenizer, model: SentencePieceModel) -> None:
+def _compose_accents(backend: tokenizers.Tokenizer, model: SentencePieceModel) -> None:
     """Writes a letter and its accents as one, where the model's table does: of six bytes and more `tokenizers` leaves
     them apart (kana, Hangul), and of several accents it drops all but the first (Vietnamese). Pieces that a user gave
     the model stay as they are written."""
-    if not model.charsmap or model.of(Kind.USER):
+    if not model.charsmap or model.pieces_of_kind(PieceKind.USER):
         return
     if normalizers.Precompiled(model.charsmap).normalize_str("e\u0301") == "\u00e9":
         steps = [] if backend.normalizer is None else [backend.normalizer]
         backend.normalizer = normalizers.Sequence([normalizers.NFC(), *steps, normalizers.NFC()])
 
 
-def _give(backend: tokenizers.Tokenizer, model: SentencePieceModel, plain: bool) -> None:
+def _add_user_pieces(backend: tokenizers.Tokenizer, model: SentencePieceModel, plain: bool) -> None:
     """Lets a model of merges find the pieces that its user gave it, wherever they stand in a text."""
-    given, normalizer = model.of(Kind.USER), backend.normalizer
+    given, normalizer = model.pieces_of_kind(PieceKind.USER), backend.normalizer
     if not plain or normalizer is None or all(normalizer.normalize_str(piece) == piece for piece in given):
         backend.add_tokens([AddedToken(piece, normalized=True) for piece in given])
         return
     # Added tokens are looked for as normalisation leaves them, behind a space, say: so they are cut out afterwards.
     words = [] if backend.pre_tokenizer is None else [backend.pre_tokenizer]
-    splits: list[Any] = [taken_out(given), *words, *taken_apart(backend.model, model)]
+    splits: list[Any] = [piece_splitter(given), *words, *unmerged_piece_splitters(backend.model, model)]
     backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
     backend.model.ignore_merges = True
 
 
-def _scores(model: SentencePieceModel) -> list[float]:
+def _unigram_scores(model: SentencePieceModel) -> list[float]:
     """The scores as the library uses them: a piece that its user defined wins over whatever else it may be made of."""
-    worst = min((score for score, kind in zip(model.scores, model.kinds) if kind is Kind.NORMAL), default=0.0)
+    worst = min((score for score, kind in zip(model.scores, model.kinds) if kind is PieceKind.NORMAL), default=0.0)
     scores = []
     for piece, score, kind in zip(model.pieces, model.scores, model.kinds):
         bonus = 0.1 * (len(piece.encode()) - 1)  # older libraries gave long pieces less than their parts
         # `worst` for the rest: the library takes the penalty of an unknown character from the least of all scores.
-        scores.append(score if kind is Kind.NORMAL else bonus if kind is Kind.USER else worst)
+        scores.append(score if kind is PieceKind.NORMAL else bonus if kind is PieceKind.USER else worst)
     return scores
 
 
-def _merging(model: SentencePieceModel) -> models.BPE:
+def _bpe_model(model: SentencePieceModel) -> models.BPE:
     ids = {piece: i for i, piece in enumerate(model.pieces)}
     return models.BPE(
         ids,
@@ -119,23 +121,27 @@ def _merges(model: SentencePieceModel, ids: dict[str, int]) -> list[tuple[str, s
     """
     if sum(map(len, model.pieces)) > _MOST_SPLITS:
         raise CorruptFileError(f"a model of merges with pieces of {sum(map(len, model.pieces)):,} characters in all")
-    usable = {piece for piece, kind in zip(model.pieces, model.kinds) if kind is Kind.NORMAL}
+    usable = {piece for piece, kind in zip(model.pieces, model.kinds) if kind is PieceKind.NORMAL}
     ranked = []
     for piece, score, kind in zip(model.pieces, model.scores, model.kinds):
-        if kind is Kind.NORMAL:
+        if kind is PieceKind.NORMAL:
             ranked += [(-score, len(a), len(b), ids[a], ids[b], a, b) for a, b in cuts_of(piece, usable)]
     return [rank[5:] for rank in sorted(ranked)]
 
 
 def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
-    steps = held(model.of(Kind.USER), normalizers.Precompiled(model.charsmap)) if model.charsmap else []
-    if model.remove_spaces:
+    steps = (
+        normalizers_sparing(model.pieces_of_kind(PieceKind.USER), normalizers.Precompiled(model.charsmap))
+        if model.charsmap
+        else []
+    )
+    if model.remove_extra_whitespaces:
         ends = Regex(rf"\A +|[ {SPACE}]+\z")  # no other blank: a newline at the end of a text is a piece
         steps += [normalizers.Replace(ends, ""), normalizers.Replace(Regex(" {2,}"), " ")]
-    space = SPACE if model.escape_spaces else " "
-    if model.dummy_prefix:
+    space = SPACE if model.escape_whitespaces else " "
+    if model.add_dummy_prefix:
         steps += [normalizers.Prepend(space)]
-    if model.escape_spaces:
+    if model.escape_whitespaces:
         steps += [normalizers.Replace(" ", SPACE)]
     return normalizers.Sequence(steps)
 
@@ -145,37 +151,37 @@ def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
 
 def _plain_roles(model: SentencePieceModel) -> dict[str, str]:
     usual = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
-    control = set(model.of(Kind.CONTROL))
+    control = set(model.pieces_of_kind(PieceKind.CONTROL))
     return {"unk": model.pieces[model.unknown]} | {role: t for role, t in usual.items() if t in control}
 
 
-def _arranged(model: SentencePieceModel, layout: Layout, settings: dict[str, Any]) -> SentencePieceModel:
+def _with_family_ids(model: SentencePieceModel, layout: Layout, settings: dict[str, Any]) -> SentencePieceModel:
     """The model with the ids of the family: fairseq put its own four first, and T5 its sentinels last."""
-    gone, head = layout.head
-    words = {role: _token(layout, settings, role) for role in layout.roles}
+    gone, head = layout.leading_pieces
+    words = {role: _role_token(layout, settings, role) for role in layout.roles}
     first = [token.format(**words) for token in head]
     count = settings.get("extra_ids", layout.extra_ids)
     last = [f"<extra_id_{i}>" for i in reversed(range(count))] + ([words["mask"]] if head else [])
     kept = slice(gone, len(model.pieces))
     pieces = (*first, *model.pieces[kept], *(token for token in last if token not in model.pieces))
     more = len(pieces) - len(first) - len(model.pieces[kept])
-    kinds = ((Kind.CONTROL,) * len(first)) + model.kinds[kept] + (Kind.CONTROL,) * more
+    kinds = ((PieceKind.CONTROL,) * len(first)) + model.kinds[kept] + (PieceKind.CONTROL,) * more
     scores = ((0.0,) * len(first)) + model.scores[kept] + (0.0,) * more
     unknown = pieces.index(words["unk"]) if head else model.unknown
-    if layout.cleans:
+    if layout.cleans_texts:
         scores = tuple(s - 100 if _NUMBER_COMMA.search(p) else s for p, s in zip(pieces, scores))
     return dataclasses.replace(model, pieces=pieces, kinds=kinds, scores=scores, unknown=unknown)
 
 
-def _token(layout: Layout, settings: dict[str, Any], role: str) -> str:
-    return content(settings.get(f"{role}_token")) or layout.roles[role]
+def _role_token(layout: Layout, settings: dict[str, Any], role: str) -> str:
+    return token_content(settings.get(f"{role}_token")) or layout.roles[role]
 
 
-def _as_words(
+def _split_into_words(
     backend: tokenizers.Tokenizer, model: SentencePieceModel, layout: Layout, settings: dict[str, Any]
 ) -> None:
     """The reference's way: spaces are taken out before words are looked at, so a token's place leaves them out too."""
-    steps: list[Any] = _cleaning(settings) if layout.cleans else []
+    steps: list[Any] = _albert_normalizers(settings) if layout.cleans_texts else []
     steps += [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
     backend.normalizer = normalizers.Sequence(steps)
     scheme = "always" if settings.get("add_prefix_space", True) else "never"
@@ -185,7 +191,7 @@ def _as_words(
     backend.decoder = decoders.Metaspace(SPACE, scheme)
 
 
-def _cleaning(settings: dict[str, Any]) -> list[Any]:
+def _albert_normalizers(settings: dict[str, Any]) -> list[Any]:
     """ALBERT's own cleaning of texts (Lan et al., 2019)."""
     steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings.get("keep_accents", False):
@@ -193,7 +199,7 @@ def _cleaning(settings: dict[str, Any]) -> list[Any]:
     return [*steps, normalizers.Lowercase()] if settings.get("do_lower_case", True) else steps
 
 
-def _as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> None:
+def _space_as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> None:
     """Llama's way: a space before the text, or before each part between special tokens in its legacy form. That is
     sentencepiece's, and adds one to a space that stands there; Llama's own class adds none, whatever the form."""
     spaced = settings.get("add_prefix_space") in (None, True)
@@ -203,4 +209,4 @@ def _as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_typ
     scheme = "never" if not spaced else "always" if legacy else "first"
     backend.normalizer = normalizers.Sequence(before)
     backend.pre_tokenizer = None if before else pre_tokenizers.Metaspace(SPACE, scheme, split=False)
-    backend.decoder = decoder_of(int(spaced))
+    backend.decoder = piece_decoder(int(spaced))

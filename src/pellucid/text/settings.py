@@ -9,7 +9,7 @@ from pellucid.errors import CorruptFileError
 from pellucid.files import read_json, read_text
 from pellucid.text.layouts import ROLES
 
-ENDLESS = 1_000_000_000
+NO_LIMIT = 1_000_000_000
 """Files write a huge number where they mean "no limit"."""
 
 _FLAGS = tuple(
@@ -18,8 +18,8 @@ _FLAGS = tuple(
 )
 _SIDES = ("truncation_side", "padding_side")
 _NULLABLE = (*_FLAGS, *_SIDES)
-_MARKS = ("lstrip", "rstrip", "normalized", "special", "single_word")
-EXTRA = ("additional_special_tokens", "extra_special_tokens")
+_TOKEN_FLAGS = ("lstrip", "rstrip", "normalized", "special", "single_word")
+EXTRA_TOKEN_KEYS = ("additional_special_tokens", "extra_special_tokens")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -27,23 +27,23 @@ def read_settings(folder: Path) -> dict[str, Any]:
     `special_tokens_map.json` over it where it lists no `added_tokens_decoder`: as in the reference, which reads that
     file beside older ones alone."""
     said = (folder / name for name in ("tokenizer_config.json", "special_tokens_map.json"))
-    merged, older = (_checked(_object(path), path) for path in said)
+    merged, older = (_checked_settings(_read_object(path), path) for path in said)
     if "added_tokens_decoder" not in merged:
         newer, more = (one.get("extra_special_tokens") for one in (merged, older))
         merged |= older
         if isinstance(newer, list) and isinstance(more, list):
             merged["extra_special_tokens"] = [*newer, *(token for token in more if token not in newer)]
-    if added := _object(folder / "added_tokens.json"):
-        merged.setdefault("added_tokens_decoder", _by_id(added, folder / "added_tokens.json"))
-    found = _object(folder / "chat_template.json")  # of models that see or hear: the last to be asked
+    if added := _read_object(folder / "added_tokens.json"):
+        merged.setdefault("added_tokens_decoder", _tokens_by_id(added, folder / "added_tokens.json"))
+    found = _read_object(folder / "chat_template.json")  # of models that see or hear: the last to be asked
     usual = {"chat_template": found["chat_template"]} if "chat_template" in found else {}
-    return usual | merged | _template(folder)
+    return usual | merged | _read_templates(folder)
 
 
 def stated_length(settings: dict[str, Any]) -> int | None:
     """How many tokens of a text the settings allow; None where they state no number, or one that means no limit."""
     stated: Any = settings.get("model_max_length", settings.get("max_len"))  # older files say max_len
-    return int(stated) if isinstance(stated, int | float) and 1 <= stated < ENDLESS else None
+    return int(stated) if isinstance(stated, int | float) and 1 <= stated < NO_LIMIT else None
 
 
 def added_tokens(settings: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -56,9 +56,9 @@ def added_tokens(settings: dict[str, Any]) -> dict[int, dict[str, Any]]:
 def extra_tokens(settings: dict[str, Any]) -> list[Any]:
     """Special tokens without a role, in the order of the settings, each a string or an object with `content`."""
     listed = settings.get("extra_special_tokens")
-    others = [] if isinstance(listed, list) and listed else _listed(settings.get("additional_special_tokens"))
+    others = [] if isinstance(listed, list) and listed else _as_list(settings.get("additional_special_tokens"))
     found = [*others, *(listed if isinstance(listed, list) else ()), *named_tokens(settings).values()]
-    return list({content(token): token for token in found}.values())
+    return list({token_content(token): token for token in found}.values())
 
 
 def named_tokens(settings: dict[str, Any]) -> dict[str, Any]:
@@ -70,20 +70,22 @@ def named_tokens(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: token for one in (found, *named) for name, token in one.items() if _is_token(token)}
 
 
-def without(tokens: Collection[str], settings: dict[str, Any]) -> dict[str, Any]:
+def without_tokens(tokens: Collection[str], settings: dict[str, Any]) -> dict[str, Any]:
     """The settings as they would be if these tokens had never been added."""
     kept = {
-        name: value for name, value in settings.items() if not name.endswith("_token") or content(value) not in tokens
+        name: value
+        for name, value in settings.items()
+        if not name.endswith("_token") or token_content(value) not in tokens
     }
-    for name in ("added_tokens_decoder", *EXTRA):
+    for name in ("added_tokens_decoder", *EXTRA_TOKEN_KEYS):
         if isinstance(said := kept.get(name), dict):
-            kept[name] = {key: token for key, token in said.items() if content(token) not in tokens}
+            kept[name] = {key: token for key, token in said.items() if token_content(token) not in tokens}
         elif isinstance(said, list):
-            kept[name] = [token for token in said if content(token) not in tokens]
+            kept[name] = [token for token in said if token_content(token) not in tokens]
     return kept
 
 
-def with_added(backend: str, settings: dict[str, Any]) -> dict[str, Any]:
+def with_token_objects(backend: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings, in which every token that was added is an object, as the reference asks it there; older files, with
     an `added_tokens.json`, know no more of it than how it is written.
 
@@ -102,39 +104,39 @@ def with_added(backend: str, settings: dict[str, Any]) -> dict[str, Any]:
     return settings | {"added_tokens_decoder": whole}
 
 
-def marked(settings: dict[str, Any]) -> dict[str, Any]:
+def with_type_marks(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings with the mark by which the reference knows a token that is an object; older maps have none."""
-    holders = (*EXTRA, "model_specific_special_tokens")
+    holders = (*EXTRA_TOKEN_KEYS, "model_specific_special_tokens")
     return {
-        name: _marked(value) if name.endswith("_token") or name in holders else value
+        name: _with_type_mark(value) if name.endswith("_token") or name in holders else value
         for name, value in settings.items()
     }
 
 
-def _marked(value: Any) -> Any:
+def _with_type_mark(value: Any) -> Any:
     if isinstance(value, list):
-        return [_marked(one) for one in value]
+        return [_with_type_mark(one) for one in value]
     if not isinstance(value, dict) or "__type" in value:
         return value
     if _is_token(value, empty=True):
         return {"__type": "AddedToken"} | value | {"special": True}
-    return {name: _marked(one) for name, one in value.items()}
+    return {name: _with_type_mark(one) for name, one in value.items()}
 
 
-def content(token: Any) -> str | None:
+def token_content(token: Any) -> str | None:
     """The text of a token, which files write as a string or as an object."""
     return token.get("content") if isinstance(token, dict) else token
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value or []
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _checked(settings: dict[str, Any], path: Path) -> dict[str, Any]:
+def _checked_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     """The settings that are read, each of the kind that it must be; null counts as not said."""
 
     def expect(name: str, fits: bool, wanted: str) -> None:
@@ -145,25 +147,25 @@ def _checked(settings: dict[str, Any], path: Path) -> dict[str, Any]:
         expect(name, isinstance(settings.get(name), bool | None), "true or false")
     for name in (f"{role}_token" for role in ROLES):
         expect(name, settings.get(name) is None or _is_token(settings[name], empty=True), "a token")
-    for name in EXTRA:
+    for name in EXTRA_TOKEN_KEYS:
         held = isinstance(settings.get(name), list | dict | None)
-        expect(name, held and all(map(_is_token, _listed(settings.get(name)))), "a list of tokens")
+        expect(name, held and all(map(_is_token, _as_list(settings.get(name)))), "a list of tokens")
     count: Any = settings.get("extra_ids", 0)
     expect("extra_ids", type(count) is int and 0 <= count <= 10_000, "a whole number to 10,000")
     for name in _SIDES:
         expect(name, settings.get(name) in (None, "left", "right"), "'left' or 'right'")
     if "added_tokens_decoder" in settings:
-        _by_id(settings["added_tokens_decoder"], path, ids_first=True)
+        _tokens_by_id(settings["added_tokens_decoder"], path, ids_first=True)
     return {name: value for name, value in settings.items() if value is not None or name not in _NULLABLE}
 
 
 def _is_token(token: Any, empty: bool = False) -> bool:
-    text = content(token)
-    flags = [token.get(name) for name in _MARKS] if isinstance(token, dict) else []
+    text = token_content(token)
+    flags = [token.get(name) for name in _TOKEN_FLAGS] if isinstance(token, dict) else []
     return isinstance(text, str) and (empty or text != "") and all(isinstance(flag, bool | None) for flag in flags)
 
 
-def _by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str, Any]:
+def _tokens_by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str, Any]:
     """Ids and tokens as `added_tokens_decoder` writes them; `added_tokens.json` has the tokens first."""
     if not isinstance(stated, dict):
         raise CorruptFileError(f"{path}: the added tokens are a {type(stated).__name__}, expected an object")
@@ -178,7 +180,7 @@ def _by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str, Any]:
     return found
 
 
-def _template(folder: Path) -> dict[str, Any]:
+def _read_templates(folder: Path) -> dict[str, Any]:
     """The chat template, or templates by name, from files of their own, which win over those in the settings."""
     named = {path.stem: path for path in sorted(folder.glob("additional_chat_templates/*.jinja")) if path.is_file()}
     if (usual := folder / "chat_template.jinja").is_file():

@@ -6,10 +6,10 @@ from typing import Any
 import tokenizers
 
 from pellucid.lazy import cached_property
-from pellucid.text.cut import guarded
+from pellucid.text.cut import panics_as_errors
 from pellucid.text.layouts import ROLES
-from pellucid.text.literal import literal_twin, made_by_normalizing
-from pellucid.text.settings import content, extra_tokens, named_tokens
+from pellucid.text.literal import literal_copy, may_come_from_normalizing
+from pellucid.text.settings import extra_tokens, named_tokens, token_content
 
 
 class SpecialTokens:
@@ -27,15 +27,15 @@ class SpecialTokens:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._switch()
+        self._set_encode_special_tokens()
 
-    def _switch(self) -> None:
+    def _set_encode_special_tokens(self) -> None:
         """Where the settings ask for it, special tokens in a text are plain characters, whoever wrote them."""
         self._backend.encode_special_tokens = bool(self.settings.get("split_special_tokens"))
 
     def special_token(self, role: str) -> str | None:
         """The token that plays `role`: "pad", "unk", "cls", "sep", "mask", "bos" or "eos"."""
-        return content(self.settings.get(f"{role}_token"))
+        return token_content(self.settings.get(f"{role}_token"))
 
     def _special_id(self, role: str) -> int | None:
         token = self.special_token(role)
@@ -59,13 +59,13 @@ class SpecialTokens:
     @property
     def special_names(self) -> dict[str, str | None]:
         """Every special token that has a name, by the name that templates know: `eos_token`, `image_token`."""
-        named = {name: content(token) for name, token in named_tokens(self.settings).items()}
+        named = {name: token_content(token) for name, token in named_tokens(self.settings).items()}
         return named | {f"{role}_token": self.special_token(role) for role in ROLES if self.special_token(role)}
 
     @property
     def additional_special_tokens(self) -> list[str]:
         """The special tokens without a role, in the order of the settings."""
-        return [str(content(token)) for token in extra_tokens(self.settings)]
+        return [str(token_content(token)) for token in extra_tokens(self.settings)]
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -79,25 +79,29 @@ class SpecialTokens:
         return frozenset(i for i in self.special_ids if self._backend.id_to_token(i) == added[i].content)
 
     @cached_property
-    def _words(self) -> list[str]:
+    def _special_tokens(self) -> list[str]:
         added = self._backend.get_added_tokens_decoder().values()
         # A mask is something that a person writes; every other special token in a text is just characters.
         return sorted(t.content for t in added if t.special and t.content and t.content != self.mask_token)
 
     @cached_property
-    def _making(self) -> Any:
+    def _special_normalizer(self) -> Any:
         """The normalizer, where it may make a special token out of other letters."""
-        with guarded("the tokenizer failed on its special tokens"):
-            return self._backend.normalizer if made_by_normalizing(self._backend, self._words) else None
+        with panics_as_errors("the tokenizer failed on its special tokens"):
+            return self._backend.normalizer if may_come_from_normalizing(self._backend, self._special_tokens) else None
 
     @cached_property
-    def _typed(self) -> re.Pattern[str] | None:
+    def _special_pattern(self) -> re.Pattern[str] | None:
         # Where other letters may become a special token: always the twin.
-        return re.compile("" if self._making else "|".join(map(re.escape, self._words))) if self._words else None
+        return (
+            re.compile("" if self._special_normalizer else "|".join(map(re.escape, self._special_tokens)))
+            if self._special_tokens
+            else None
+        )
 
     def _looks_special(self, text: str) -> bool:
-        return self._typed is not None and self._typed.search(text) is not None
+        return self._special_pattern is not None and self._special_pattern.search(text) is not None
 
     @cached_property
-    def _literal(self) -> tokenizers.Tokenizer:
-        return literal_twin(self._backend, self.mask_token)
+    def _literal_backend(self) -> tokenizers.Tokenizer:
+        return literal_copy(self._backend, self.mask_token)

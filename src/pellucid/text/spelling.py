@@ -5,7 +5,7 @@ from typing import Any
 
 import tokenizers
 
-from pellucid.config.checks import names_of
+from pellucid.config.checks import require_names
 
 _GAPS = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 """What decoders for words put a space into: each loses it, and " ' " both."""
@@ -29,7 +29,7 @@ class Spelling:
     _backend: tokenizers.Tokenizer
 
     @property
-    def continues(self) -> str | None:
+    def subword_prefix(self) -> str | None:
         """What stands before a token that goes on with a word, such as "##"; None where tokens do not say so."""
         model: Any = self._backend.model
         return getattr(model, "continuing_subword_prefix", None) or None
@@ -41,14 +41,14 @@ class Spelling:
         return decoder is not None and decoder.decode(["aĠa"]) == "a a"
 
     @property
-    def space(self) -> str | None:
+    def space_marker(self) -> str | None:
         """What stands in a token for the space before it, such as "Ġ"; None where tokens do not say so."""
         mark = "Ġ" if self.by_bytes else "▁"
-        return mark if self.continues is None and self._backend.token_to_id(mark) is not None else None
+        return mark if self.subword_prefix is None and self._backend.token_to_id(mark) is not None else None
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Tokens as the vocabulary writes them, as a text."""
-        decoder, given = self._backend.decoder, list(names_of("tokens", tokens, "tokens"))
+        decoder, given = self._backend.decoder, list(require_names("tokens", tokens, "tokens"))
         return " ".join(given) if decoder is None else decoder.decode(given)
 
     @property
@@ -57,18 +57,18 @@ class Spelling:
         return bool(self.settings.get("clean_up_tokenization_spaces"))
 
     @property
-    def spells_spaces(self) -> bool:
+    def keeps_spaces(self) -> bool:
         """Whether every space of a text stands in its tokens, as BPE has it, so that none may be taken away."""
         forced = self.settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")
         return isinstance(self._backend.model, tokenizers.models.BPE) and not forced
 
-    def cleaned(self, text: str, asked: bool | None = None) -> str:
+    def cleaned(self, text: str, clean_up_spaces: bool | None = None) -> str:
         """A decoded text as the reference's fifth version cleans it: the one rule, of `decode` and of tasks.
 
-        asked: whether to take spaces away; by default what the files say. Of BPE's texts nothing is ever taken.
+        clean_up_spaces: whether to take spaces away; by default what the files say. Of BPE's texts nothing is ever taken.
         """
-        cleans = self.clean_up_tokenization_spaces if asked is None else asked
-        return without_gaps(text) if cleans and not self.spells_spaces else text
+        cleans = self.clean_up_tokenization_spaces if clean_up_spaces is None else clean_up_spaces
+        return without_gaps(text) if cleans and not self.keeps_spaces else text
 
     @property
     def vocab(self) -> dict[str, int]:
@@ -91,14 +91,14 @@ class Spelling:
         return self._backend.get_vocab_size(with_added_tokens=False)
 
 
-def tokens_of(words: Spelling | None, ids: Iterable[int]) -> tuple[str, ...]:
+def tokens_of(tokenizer: Spelling | None, ids: Iterable[int]) -> tuple[str, ...]:
     """Each id as the vocabulary writes it; `<7>` where there is none, or a table of tokens has more rows than it."""
     given = [int(i) for i in ids]
-    known = given if words is None else [words._backend.id_to_token(i) for i in given]
+    known = given if tokenizer is None else [tokenizer._backend.id_to_token(i) for i in given]
     return tuple(token if isinstance(token, str) else f"<{i}>" for i, token in zip(given, known))
 
 
-def written(token: str, by_bytes: bool) -> str:
+def token_text(token: str, by_bytes: bool) -> str:
     """A token of a vocabulary as text: `▁the` is " the". Where letters stand for bytes, `Ġthe` is, and bytes that
     are no letter are `<0xE2>`."""
     if not by_bytes:
@@ -112,12 +112,12 @@ def written(token: str, by_bytes: bool) -> str:
         return "".join(chr(b) if 32 <= b < 127 else f"<0x{b:02X}>" for b in raw)
 
 
-def _letters() -> dict[str, int]:
+def _byte_letters() -> dict[str, int]:
     """The letters that stand for bytes in byte-level vocabularies (Radford et al., 2019, in their code)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
 
 
-BYTES = _letters()
+BYTES = _byte_letters()
 """The byte that each letter stands for."""

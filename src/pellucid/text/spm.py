@@ -10,9 +10,9 @@ from enum import IntEnum
 from pathlib import Path
 
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.files import check_bytes
+from pellucid.files import check_byte_count
 from pellucid.text import protobuf
-from pellucid.text.growth import check_size
+from pellucid.text.growth import check_charsmap_size
 
 MOST_BYTES = 32 * 2**20
 MOST_PIECES = 2**19
@@ -22,7 +22,7 @@ MOST_VOCABULARY_BYTES = 8 * 2**20
 """All pieces together; the library builds a tree with a node for each byte."""
 
 
-class Kind(IntEnum):
+class PieceKind(IntEnum):
     """What a piece is for."""
 
     NORMAL = 1
@@ -39,19 +39,19 @@ class SentencePieceModel:
 
     pieces: tuple[str, ...]
     scores: tuple[float, ...]
-    kinds: tuple[Kind, ...]
-    merging: bool
+    kinds: tuple[PieceKind, ...]
+    is_bpe: bool
     """True for byte-pair merges, False for the unigram model."""
     unknown: int
     """The id of the unknown piece."""
     byte_fallback: bool
     charsmap: bytes
     """The precompiled normalisation table; empty where characters stay as they are."""
-    dummy_prefix: bool
-    remove_spaces: bool
-    escape_spaces: bool
+    add_dummy_prefix: bool
+    remove_extra_whitespaces: bool
+    escape_whitespaces: bool
 
-    def of(self, *kinds: Kind) -> list[str]:
+    def pieces_of_kind(self, *kinds: PieceKind) -> list[str]:
         """The pieces of these kinds, by id."""
         return [piece for piece, kind in zip(self.pieces, self.kinds) if kind in kinds]
 
@@ -62,7 +62,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     Raises CorruptFileError, naming what is wrong, for anything that the library would not have written, and InputError
     for the kinds of model that no Transformer uses (words, characters, spaces behind the words).
     """
-    check_bytes(path, MOST_BYTES)
+    check_byte_count(path, MOST_BYTES)
     try:
         return _model(path.read_bytes(), path)
     except (protobuf.BrokenMessage, UnicodeDecodeError) as error:
@@ -70,40 +70,40 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
 
 
 def _model(data: bytes, path: Path) -> SentencePieceModel:
-    pieces: dict[str, tuple[float, Kind]] = {}
+    pieces: dict[str, tuple[float, PieceKind]] = {}
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
-    _walk(data)
+    _check_pieces(data)
     for number, kind, value in protobuf.fields(data):
         if kind == protobuf.BYTES and isinstance(value, bytes):
             if number == 1:
-                _keep(pieces, value)
+                _read_piece(pieces, value)
             elif number in (2, 3):
                 (trainer if number == 2 else normalizer).update((n, v) for n, _, v in protobuf.fields(value))
     if not trainer or not normalizer:
         raise protobuf.BrokenMessage("it ends before it says how it was trained and how it normalises")
-    unknown = [i for i, (_, kind) in enumerate(pieces.values()) if kind is Kind.UNKNOWN]
+    unknown = [i for i, (_, kind) in enumerate(pieces.values()) if kind is PieceKind.UNKNOWN]
     if len(unknown) != 1:
         raise protobuf.BrokenMessage(f"it has {len(unknown)} unknown pieces among {len(pieces)}, expected one")
-    kind = _number(trainer, 3, 1)
-    if kind not in (1, 2) or _number(trainer, 24, 0):
+    kind = _integer_field(trainer, 3, 1)
+    if kind not in (1, 2) or _integer_field(trainer, 24, 0):
         made_of = "word suffixes" if kind in (1, 2) else {3: "words", 4: "characters"}.get(kind, f"kind {kind}")
         raise InputError(f"{path} is a SentencePiece model of {made_of}, expected unigram or BPE")
     return SentencePieceModel(
         pieces=tuple(pieces),
         scores=tuple(score for score, _ in pieces.values()),
         kinds=tuple(kind for _, kind in pieces.values()),
-        merging=kind == 2,
+        is_bpe=kind == 2,
         unknown=unknown[0],
-        byte_fallback=bool(_number(trainer, 35, 0)),
-        charsmap=_charsmap(normalizer.get(2, b"")),
-        dummy_prefix=bool(_number(normalizer, 3, 1)),
-        remove_spaces=bool(_number(normalizer, 4, 1)),
-        escape_spaces=bool(_number(normalizer, 5, 1)),
+        byte_fallback=bool(_integer_field(trainer, 35, 0)),
+        charsmap=_checked_charsmap(normalizer.get(2, b"")),
+        add_dummy_prefix=bool(_integer_field(normalizer, 3, 1)),
+        remove_extra_whitespaces=bool(_integer_field(normalizer, 4, 1)),
+        escape_whitespaces=bool(_integer_field(normalizer, 5, 1)),
     )
 
 
-def _walk(data: bytes) -> None:
+def _check_pieces(data: bytes) -> None:
     """Goes over the whole file once without keeping anything, so that a broken one costs no memory."""
     count = total = 0
     for number, kind, value in protobuf.fields(data):
@@ -115,13 +115,13 @@ def _walk(data: bytes) -> None:
         raise protobuf.BrokenMessage("it has no pieces")
 
 
-def _keep(pieces: dict[str, tuple[float, Kind]], message: bytes) -> None:
+def _read_piece(pieces: dict[str, tuple[float, PieceKind]], message: bytes) -> None:
     text, score, kind = b"", 0.0, 1
     for number, form, value in protobuf.fields(message):
         if number == 1 and form == protobuf.BYTES and isinstance(value, bytes):
             text = value
         elif number == 2 and form == protobuf.FIXED32 and isinstance(value, bytes):
-            score = protobuf.single(value)
+            score = protobuf.float32(value)
         elif number == 3 and form == protobuf.VARINT and isinstance(value, int):
             kind = value
     piece = text.decode()
@@ -132,20 +132,20 @@ def _keep(pieces: dict[str, tuple[float, Kind]], message: bytes) -> None:
         raise protobuf.BrokenMessage(f"{what} is there twice")
     if not math.isfinite(score) or not 1 <= kind <= 6:
         raise protobuf.BrokenMessage(f"{what} has the score {score} and the kind {kind}")
-    pieces[piece] = (score, Kind(kind))
+    pieces[piece] = (score, PieceKind(kind))
 
 
-def _number(message: dict[int, int | bytes], field: int, default: int) -> int:
+def _integer_field(message: dict[int, int | bytes], field: int, default: int) -> int:
     value = message.get(field, default)
     if not isinstance(value, int):
         raise protobuf.BrokenMessage(f"field {field} is no number")
     return protobuf.signed(value)
 
 
-def _charsmap(table: int | bytes) -> bytes:
+def _checked_charsmap(table: int | bytes) -> bytes:
     """The normalisation table: the size of a tree of 32-bit units, the tree, and replacements that end in NUL."""
     if not isinstance(table, bytes) or (table and len(table) < 8):
         raise protobuf.BrokenMessage("its normalisation table is cut short")
     if table:
-        check_size(table)
+        check_charsmap_size(table)
     return table

@@ -7,13 +7,13 @@ from typing import Any
 
 from tokenizers import PreTokenizedString, Regex
 
-from pellucid.text.cut import guarded
+from pellucid.text.cut import panics_as_errors
 
 _START, _END = "\U000f0000", "\U000f0001"
 """Two characters of private use; they are taken out of what people typed."""
 
 
-def mark(value: Any, words: Sequence[str], normalizer: Any = None, *, keys: bool = False) -> Any:
+def mark_special_tokens(value: Any, words: Sequence[str], normalizer: Any = None, *, keys: bool = False) -> Any:
     """The same messages with marks around each of `words`, and around what `normalizer` makes one.
 
     Roles such as "user" stay, with which templates compare them, and keys, by which templates ask; but not those of a
@@ -21,9 +21,9 @@ def mark(value: Any, words: Sequence[str], normalizer: Any = None, *, keys: bool
     """
     if isinstance(value, str):
         clean = value.replace(_START, "").replace(_END, "")
-        found = _found(clean, words, normalizer)
+        found = _split_at_words(clean, words, normalizer)
         return "".join(f"{_START}{part}{_END}" if special else part for part, special in found)
-    marked = functools.partial(mark, words=words, normalizer=normalizer)
+    marked = functools.partial(mark_special_tokens, words=words, normalizer=normalizer)
     if isinstance(value, Mapping) and keys:
         return {marked(key): marked(item, keys=True) for key, item in value.items()}
     if isinstance(value, Mapping):
@@ -34,26 +34,26 @@ def mark(value: Any, words: Sequence[str], normalizer: Any = None, *, keys: bool
     return [marked(item, keys=keys) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _found(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[str, bool]]:
+def _split_at_words(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[str, bool]]:
     """The parts of a text, each with whether it is one of `words`, as they stand or once both are normalised."""
-    for i, part in enumerate(re.split(f"({_any_of(words)})", text)):
+    for i, part in enumerate(re.split(f"({_alternation(words)})", text)):
         if i % 2 or normalizer is None:
             yield part, i % 2 == 1
             continue
-        with guarded():
-            places = _places(part, {*words, *map(normalizer.normalize_str, words)} - {""}, normalizer)
-        yield from _as_typed(part, places)
+        with panics_as_errors():
+            places = _normalized_spans(part, {*words, *map(normalizer.normalize_str, words)} - {""}, normalizer)
+        yield from _split_at_spans(part, places)
 
 
-def _places(text: str, forms: Collection[str], normalizer: Any) -> list[tuple[int, int]]:
+def _normalized_spans(text: str, forms: Collection[str], normalizer: Any) -> list[tuple[int, int]]:
     """Where a text, once normalised, holds one of `forms`, in characters of the text itself."""
     whole = PreTokenizedString(text)
     whole.normalize(normalizer.normalize)
-    whole.split(lambda _, part: part.split(Regex(_any_of(forms)), "isolated"))
+    whole.split(lambda _, part: part.split(Regex(_alternation(forms)), "isolated"))
     return [place for piece, place, _ in whole.get_splits("original", "char") if piece in forms]
 
 
-def _as_typed(text: str, special: Iterable[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
+def _split_at_spans(text: str, special: Iterable[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
     """The parts of a text, of which some places are special; two of them may lie in one letter."""
     here = 0
     for first, last in special:
@@ -64,7 +64,7 @@ def _as_typed(text: str, special: Iterable[tuple[int, int]]) -> Iterator[tuple[s
     yield text[here:], False
 
 
-def _any_of(words: Iterable[str]) -> str:
+def _alternation(words: Iterable[str]) -> str:
     return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
 
 

@@ -57,13 +57,13 @@ def refuse(what: str) -> None:
     raise TooMuchError(f"it builds {what}")
 
 
-def weigh(value: Any) -> Any:
+def charge(value: Any) -> Any:
     """The value itself, where it is small enough."""
-    BUDGET.get().spend(1 + weight(value) // 1000)
+    BUDGET.get().spend(1 + size_of(value) // 1000)
     return value
 
 
-def weight(value: Any) -> int:
+def size_of(value: Any) -> int:
     """How many characters a value has; a thing in another counts 16, as often as it stands there.
 
     Ends the rendering where they are too many, and where something stands in another that is no plain value: what a
@@ -83,28 +83,28 @@ def weight(value: Any) -> int:
                 stack += [part for pair in one.items() for part in pair] if isinstance(one, Mapping) else one
         elif one is value and isinstance(one, Namespace):
             stack += one._Namespace__attrs.values()  # type: ignore[attr-defined]
-        elif one is not value and not isinstance(one, _SMALL) and not _holds_nothing(one):
+        elif one is not value and not isinstance(one, _SMALL) and not _is_top_level_macro(one):
             refuse(f"a value with a {type(one).__name__.strip('_')} in it")
         if left < 0:
             refuse("a giant value")
     return MOST_CHARACTERS - left
 
 
-def _holds_nothing(one: Any) -> bool:
+def _is_top_level_macro(one: Any) -> bool:
     """Whether this is a macro of the template's own level: what it reads are that level's variables, which are there
     once, however often it is made. A macro that another makes, or a loop that calls itself, keeps those of each call.
     """
     return isinstance(one, Macro) and one._func.__qualname__ == "root.<locals>.macro"
 
 
-def paced(things: Iterable[Any]) -> Iterator[Any]:
+def metered(things: Iterable[Any]) -> Iterator[Any]:
     """The things one by one, each paid for as it comes."""
     for one in things:
-        weigh((one,))
+        charge((one,))
         yield one
 
 
-def _product(left: Any, right: Any) -> None:
+def _check_product(left: Any, right: Any) -> None:
     for one, other in ((left, right), (right, left)):
         if isinstance(one, str | list | tuple) and isinstance(other, int):
             size = 1 + sum(len(x) if isinstance(x, str | list | tuple) else 1 for x in one)
@@ -114,7 +114,7 @@ def _product(left: Any, right: Any) -> None:
         refuse("a giant number")
 
 
-def _power(left: Any, right: Any) -> None:
+def _check_power(left: Any, right: Any) -> None:
     whole = isinstance(left, int) and isinstance(right, int)
     if whole and left.bit_length() * max(right, 0) > _MOST_BITS:
         refuse("a giant number")
@@ -130,11 +130,11 @@ def check_format(text: str, *values: Any) -> None:
     """Widths in a format (`%9999d`, `{:9999}`, `{:{}}`) make text from nothing, and a name in it may stand often."""
     if len(text) > _MOST_WIDTH or re.search(r"\d{4}|\*|\{[^}]*\{", text):
         refuse("text by giant formats")
-    if (text.count("{") + text.count("%")) * weight(values) > MOST_CHARACTERS:
+    if (text.count("{") + text.count("%")) * size_of(values) > MOST_CHARACTERS:
         refuse("text by giant formats")
 
 
-OPERATORS: dict[str, Callable[[Any, Any], None]] = {"*": _product, "**": _power, "%": check_remainder}
+OPERATOR_CHECKS: dict[str, Callable[[Any, Any], None]] = {"*": _check_product, "**": _check_power, "%": check_remainder}
 
 
 # -- what strings and filters may do ----------------------------------------------------------------------------------
@@ -180,13 +180,13 @@ def check_searched(text: Any, *wanted: Any, **named: Any) -> None:
 
 def check_joined(parts: Any, between: Any) -> Any:
     """The parts as a list; refused where they and what stands between them would be giant."""
-    parts = weigh(list(parts))
+    parts = charge(list(parts))
     if len(parts) * len(str(between)) > MOST_CHARACTERS:
         refuse("a giant text")
     return parts
 
 
-FILTERED: dict[str, Callable[..., None]] = {
+FILTER_CHECKS: dict[str, Callable[..., None]] = {
     "center": lambda text, *widths, **named: check_widths([*widths, *named.values()]),
     "format": lambda text, *values, **named: check_format(str(text), *values, named),
     "replace": check_replaced,

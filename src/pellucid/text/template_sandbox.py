@@ -21,19 +21,19 @@ from jinja2.visitor import NodeTransformer
 
 from pellucid.text.template_meter import (
     BUDGET,
-    FILTERED,
+    FILTER_CHECKS,
     MOST_CHARACTERS,
     MOST_PARTS,
-    OPERATORS,
+    OPERATOR_CHECKS,
     TooMuchError,
+    charge,
     check_format,
     check_joined,
     check_method,
     check_remainder,
     check_widths,
-    paced,
+    metered,
     refuse,
-    weigh,
 )
 
 FILTERS = (
@@ -44,26 +44,26 @@ FILTERS = (
 """The filters of jinja2 that templates may use; the others can build much from little."""
 
 
-def _bounded(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _metered_filter(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """The filter, paid for; generators pay for each thing that they give."""
     takes = 1 if hasattr(plain, "jinja_pass_arg") else 0
 
     def run(*arguments: Any, **named: Any) -> Any:
         before, (value, *rest) = arguments[:takes], arguments[takes:]
-        value = paced(value) if isinstance(value, Iterator) else weigh(value)
+        value = metered(value) if isinstance(value, Iterator) else charge(value)
         if name == "join":
             value = check_joined(value, named.get("d", rest[0] if rest else ""))
-        elif name in FILTERED:
-            FILTERED[name](value, *rest, **named)
+        elif name in FILTER_CHECKS:
+            FILTER_CHECKS[name](value, *rest, **named)
         result = plain(*before, value, *rest, **named)
-        return paced(result) if isinstance(result, Iterator) else weigh(result)
+        return metered(result) if isinstance(result, Iterator) else charge(result)
 
     if takes:
         run.jinja_pass_arg = plain.jinja_pass_arg  # type: ignore[attr-defined]
     return run
 
 
-def _tested(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _metered_test(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """The test, paid for; three of them are a `%` in other words."""
 
     def run(*arguments: Any, **named: Any) -> Any:
@@ -86,12 +86,12 @@ def _to_json(x: Any, ensure_ascii: bool = False, indent: Any = None, **named: An
     if any(len(text) > 16 for text in (*(known.get("separators") or ()), indent) if isinstance(text, str)):
         refuse("text of a giant width")
     parts, left = [], MOST_CHARACTERS
-    for part in json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, **known).iterencode(weigh(x)):
+    for part in json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, **known).iterencode(charge(x)):
         parts.append(part)
         left -= len(part)
         if left < 0:
             refuse("a giant text")
-    return str(weigh("".join(parts)))
+    return str(charge("".join(parts)))
 
 
 def _raise(message: Any) -> None:
@@ -122,7 +122,7 @@ class _PlainNamespace(Namespace):
 def _check_attribute(name: Any, value: Any) -> None:
     if not isinstance(name, str) or name.startswith("_"):
         raise SecurityError(f"it hides {name!a} in a namespace")
-    weigh([value])
+    charge([value])
 
 
 def _dict(*arguments: Any, **named: Any) -> dict[Any, Any]:
@@ -144,7 +144,7 @@ class _Generation(Extension):
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
-class _Metered(NodeTransformer):
+class _MeteringTransformer(NodeTransformer):
     """Puts a meter on everything that can repeat, grow or take time: loops, comparisons, written text, lists. Refuses a
     template of too many parts, before it is compiled."""
 
@@ -159,20 +159,20 @@ class _Metered(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         self.generic_visit(node)
-        tick = _filtered(nodes.Const(None, lineno=node.lineno), "timed")
+        tick = _filter_node(nodes.Const(None, lineno=node.lineno), "timed")
         node.body.insert(0, nodes.ExprStmt(tick, lineno=node.lineno))
         if node.test is not None:
-            node.test = _filtered(node.test, "timed")
+            node.test = _filter_node(node.test, "timed")
         return node
 
     def _timed(self, node: Any) -> nodes.Expr:
         self.generic_visit(node)
         is_look_up = isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Slice)
-        return node if is_look_up or getattr(node, "ctx", "load") != "load" else _filtered(node, "timed")
+        return node if is_look_up or getattr(node, "ctx", "load") != "load" else _filter_node(node, "timed")
 
     def visit_Output(self, node: nodes.Output) -> nodes.Output:  # noqa: N802
         self.generic_visit(node)
-        node.nodes = [_filtered(self._text(part), "written") for part in node.nodes]
+        node.nodes = [_filter_node(self._text(part), "written") for part in node.nodes]
         return node
 
     @staticmethod
@@ -181,11 +181,11 @@ class _Metered(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
         self.generic_visit(node)
-        return _filtered(nodes.List(node.nodes, lineno=node.lineno), "joined")
+        return _filter_node(nodes.List(node.nodes, lineno=node.lineno), "joined")
 
     def _weighed(self, node: Any) -> nodes.Expr:
         self.generic_visit(node)
-        return _filtered(node, "weighed") if getattr(node, "ctx", "load") == "load" else node
+        return _filter_node(node, "weighed") if getattr(node, "ctx", "load") == "load" else node
 
     def _refused(self, node: Any) -> Any:
         raise SecurityError(f"line {node.lineno} asks for another file")
@@ -195,7 +195,7 @@ class _Metered(NodeTransformer):
     visit_List = visit_Tuple = visit_Dict = _weighed  # noqa: N815
 
 
-def _filtered(node: Any, name: str) -> nodes.Filter:
+def _filter_node(node: Any, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
@@ -207,19 +207,19 @@ def _time(context: Any, value: Any) -> Any:
 
 @pass_context
 def _write(context: Any, value: Any) -> str:
-    text = str(weigh(value))
+    text = str(charge(value))
     BUDGET.get().spend(1, len(text))
     return text
 
 
 @pass_context
 def _join(context: Any, parts: list[Any]) -> str:
-    return str(weigh("".join(map(str, weigh(parts)))))
+    return str(charge("".join(map(str, charge(parts)))))
 
 
 @pass_context
-def _weigh(context: Any, value: Any) -> Any:
-    return weigh(value)
+def _charge_value(context: Any, value: Any) -> Any:
+    return charge(value)
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -229,9 +229,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-        self.filters = {name: _bounded(name, self.filters[name]) for name in FILTERS if name in self.filters}
-        self.tests = {name: _tested(name, plain) for name, plain in self.tests.items()}
-        own = {"timed": _time, "written": _write, "joined": _join, "weighed": _weigh, "tojson": _to_json}
+        self.filters = {name: _metered_filter(name, self.filters[name]) for name in FILTERS if name in self.filters}
+        self.tests = {name: _metered_test(name, plain) for name, plain in self.tests.items()}
+        own = {"timed": _time, "written": _write, "joined": _join, "weighed": _charge_value, "tojson": _to_json}
         self.filters.update(own)
         kept = {name: self.globals[name] for name in ("range", "cycler", "joiner")}
         self.globals.clear()
@@ -244,14 +244,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.globals.update(kept | own_globals)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        return _Metered().visit(super()._parse(source, name, filename))
+        return _MeteringTransformer().visit(super()._parse(source, name, filename))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """An operator; some can make much from little."""
         BUDGET.get().spend()
-        if operator in OPERATORS:
-            OPERATORS[operator](left, right)
-        return weigh(super().call_binop(context, operator, left, right))
+        if operator in OPERATOR_CHECKS:
+            OPERATOR_CHECKS[operator](left, right)
+        return charge(super().call_binop(context, operator, left, right))
 
     def call(self, context: Any, called: Any, *arguments: Any, **named: Any) -> Any:  # type: ignore[override]
         """A call of a function, a macro or a method of a value."""
@@ -260,9 +260,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(owner, int | float | bytes):
             refuse(f"bytes, or text by {name}()")
         if isinstance(owner, str):
-            said = {key: value for key, value in named.items() if key not in ("_loop_vars", "_block_vars")}
-            arguments = check_method(owner, name, arguments, said)
-        return weigh(super().call(context, called, *arguments, **named))
+            arguments_by_name = {key: value for key, value in named.items() if key not in ("_loop_vars", "_block_vars")}
+            arguments = check_method(owner, name, arguments, arguments_by_name)
+        return charge(super().call(context, called, *arguments, **named))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """A look-up; filters that take the name of an attribute come here for each of their items."""

@@ -7,17 +7,17 @@ from typing import Any
 import tokenizers
 from tokenizers import Encoding
 
-from pellucid.config.checks import among, names_of, truth
-from pellucid.errors import Argument, Blank, CorruptFileError, InputError, Item, counted, short
+from pellucid.config.checks import check_bool, check_one_of, require_names
+from pellucid.errors import Argument, CorruptFileError, InputError, Item, Placeholder, counted, shorten
 from pellucid.lazy import cached_property
-from pellucid.text.batch import KINDS, PADDINGS, Batch, as_kind, check_equally_long, collate, listed
-from pellucid.text.chat import render_chat, template_of
-from pellucid.text.cut import clean_text, cut_pair, guarded, ids_of, whole_characters
-from pellucid.text.encoded import Encoded, input_names, tiled
-from pellucid.text.incremental_decoding import DecodeStream, spelled_bytes
+from pellucid.text.batch import PADDINGS, RETURN_TENSORS, Batch, check_equally_long, collate, text_list, to_tensor_type
+from pellucid.text.chat import render_chat, select_template
+from pellucid.text.cut import checked_ids, clean_text, panics_as_errors, replace_surrogates, truncate_pair
+from pellucid.text.encoded import Encoded, input_names, with_tiled_offsets
+from pellucid.text.incremental_decoding import DecodeStream, byte_token_ids
 from pellucid.text.special import SpecialTokens
 from pellucid.text.spelling import Spelling
-from pellucid.text.template_marks import mark, marked_ids
+from pellucid.text.template_marks import mark_special_tokens, marked_ids
 
 Truncation = bool | str
 _STRATEGIES = ("longest_first", "only_first", "only_second")
@@ -50,10 +50,10 @@ class Tokenizer(SpecialTokens, Spelling):
         backend.no_padding()
         # Trimming a token's place is post-processing too, and the library would do it both when it encodes and when it
         # post-processes: the words' step gets none.
-        self._after, backend.post_processor = backend.post_processor, None
+        self._post_processor, backend.post_processor = backend.post_processor, None
         self._backend = backend
         self.settings = said | (settings or {})
-        self._switch()
+        self._set_encode_special_tokens()
         self.model_max_length = max_length
         self.token_types = token_types
         self.tiled = tiled
@@ -80,15 +80,15 @@ class Tokenizer(SpecialTokens, Spelling):
         return_tensors: "pt" for torch tensors [batch, seq], "np" for NumPy arrays, None for lists.
         parse_special_tokens: False makes a `[SEP]` that somebody typed into a text plain characters.
         """
-        among("truncation", truncation, (None, False, True, *_STRATEGIES))
-        among("padding", padding, PADDINGS)
-        among("return_tensors", return_tensors, KINDS)
+        check_one_of("truncation", truncation, (None, False, True, *_STRATEGIES))
+        check_one_of("padding", padding, PADDINGS)
+        check_one_of("return_tensors", return_tensors, RETURN_TENSORS)
         limit = self._limit(max_length) if truncation or max_length is not None else None
         if max_length is not None and not truncation and padding != "max_length":
             raise InputError(f"nothing is cut or padded to max_length {limit}: pass ", Argument("truncation", True))
         rows = self.encode(
-            listed("texts", texts),
-            None if pair is None else listed("pair", pair),
+            text_list("texts", texts),
+            None if pair is None else text_list("pair", pair),
             max_length=limit if truncation else None,
             strategy="longest_first" if truncation is True else truncation or "longest_first",
             add_special_tokens=add_special_tokens,
@@ -107,52 +107,54 @@ class Tokenizer(SpecialTokens, Spelling):
         parse_special_tokens: bool = False,
     ) -> list[Encoded]:
         """Texts one by one, unpadded, each with its tokens and their places in the text (in characters)."""
-        among("strategy", strategy, _STRATEGIES)
-        truth("add_special_tokens", add_special_tokens)
-        truth("parse_special_tokens", parse_special_tokens)
+        check_one_of("strategy", strategy, _STRATEGIES)
+        check_bool("add_special_tokens", add_special_tokens)
+        check_bool("parse_special_tokens", parse_special_tokens)
         if not (max_length is None or type(max_length) is int):
-            raise InputError(f"max_length is {short(repr(max_length))}, expected a whole number")
-        texts, pairs = listed("texts", texts), None if pairs is None else listed("pairs", pairs)
-        firsts = self.raw(texts, parse_special_tokens, "text")
+            raise InputError(f"max_length is {shorten(repr(max_length))}, expected a whole number")
+        texts, pairs = text_list("texts", texts), None if pairs is None else text_list("pairs", pairs)
+        firsts = self.encode_raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(
                 f"{counted(len(texts), 'text')} but {counted(len(pairs), 'second text')}: a pair needs one of each"
             )
-        seconds = [None] * len(firsts) if pairs is None else self.raw(pairs, parse_special_tokens, "second text")
+        seconds = [None] * len(firsts) if pairs is None else self.encode_raw(pairs, parse_special_tokens, "second text")
         added = self.added_tokens(pair=pairs is not None) if add_special_tokens else 0
         rows = []
         for first, second in zip(firsts, seconds):
-            cut = cut_pair(first, second, max_length, added, strategy, self.truncation_side)
-            done = self.finish(first, second, add_special_tokens)
+            cut = truncate_pair(first, second, max_length, added, strategy, self.truncation_side)
+            done = self.post_process(first, second, add_special_tokens)
             rows.append(Encoded(done.ids, done.type_ids, done.tokens, done.offsets, done.special_tokens_mask, cut))
-        return list(map(tiled, rows, texts)) if self.tiled and pairs is None else rows
+        return list(map(with_tiled_offsets, rows, texts)) if self.tiled and pairs is None else rows
 
     def added_tokens(self, *, pair: bool) -> int:
         """How many special tokens stand around a text, or around a pair."""
-        truth("pair", pair)
-        return (self._after or self._backend).num_special_tokens_to_add(pair)
+        check_bool("pair", pair)
+        return (self._post_processor or self._backend).num_special_tokens_to_add(pair)
 
-    def finish(self, first: Encoding, second: Encoding | None, special: bool) -> Encoding:
+    def post_process(self, first: Encoding, second: Encoding | None, add_special_tokens: bool) -> Encoding:
         """What `raw` gave, as one row, with its special tokens."""
-        with guarded():
-            return (self._after.process if self._after else self._backend.post_process)(first, second, special)
+        with panics_as_errors():
+            return (self._post_processor.process if self._post_processor else self._backend.post_process)(
+                first, second, add_special_tokens
+            )
 
-    def raw(self, texts: Sequence[str], parse: bool, what: str) -> list[Encoding]:
-        """Texts one by one, without special tokens around them.  parse: as `parse_special_tokens`."""
+    def encode_raw(self, texts: Sequence[str], parse_special_tokens: bool, what: str) -> list[Encoding]:
+        """Texts one by one, without special tokens around them.  parse_special_tokens: as `parse_special_tokens`."""
         clean = [clean_text(text, i, what) for i, text in enumerate(texts)]
-        plain = [not parse and self._looks_special(text) for text in clean]
-        backends = [self._literal if is_plain else self._backend for is_plain in plain]
+        plain = [not parse_special_tokens and self._looks_special(text) for text in clean]
+        backends = [self._literal_backend if is_plain else self._backend for is_plain in plain]
         try:
-            with guarded():
+            with panics_as_errors():
                 if len(set(plain)) <= 1:
                     return (backends or [self._backend])[0].encode_batch(clean, add_special_tokens=False)
                 return [b.encode(text, add_special_tokens=False) for b, text in zip(backends, clean)]
         except CorruptFileError as error:
             if "UNK" in str(error):
-                self._check_known(clean, what)
+                self._check_known_pieces(clean, what)
             raise
 
-    def _check_known(self, texts: Sequence[str], what: str) -> None:
+    def _check_known_pieces(self, texts: Sequence[str], what: str) -> None:
         """Names the first text that fails, and the piece of it, where no token stands for what is unknown."""
         backend = self._backend
         for i, text in enumerate(texts):
@@ -163,16 +165,20 @@ class Tokenizer(SpecialTokens, Spelling):
                     backend.model.tokenize(piece)
                 except Exception as error:
                     without = "and its tokenizer has no unk token: leave it out, or train a tokenizer with one"
-                    raise InputError(Item(i, what), f" holds {short(ascii(piece))}, {without}") from error
+                    raise InputError(Item(i, what), f" holds {shorten(ascii(piece))}, {without}") from error
 
-    def raw_words(self, texts: Sequence[Sequence[str]], parse: bool = True) -> list[Encoding]:
+    def encode_raw_words(self, texts: Sequence[Sequence[str]], parse_special_tokens: bool = True) -> list[Encoding]:
         """Texts that are split into words, each read as if it stood alone; places count in each word."""
         found = []
         for i, words in enumerate(texts):
             if isinstance(words, str) or not all(isinstance(word, str) for word in words):
                 raise InputError(Item(i, "text"), f" is {repr(words)[:60]}, expected a list of words")
-            backend = self._backend if parse or not any(map(self._looks_special, words)) else self._literal
-            with guarded():
+            backend = (
+                self._backend
+                if parse_special_tokens or not any(map(self._looks_special, words))
+                else self._literal_backend
+            )
+            with panics_as_errors():
                 found.append(backend.encode(list(words), is_pretokenized=True, add_special_tokens=False))
         return found
 
@@ -194,13 +200,15 @@ class Tokenizer(SpecialTokens, Spelling):
             if not padded:
                 check_equally_long(ids)
             left = self.settings.get("padding_side") == "left"
-            columns = as_kind(collate(ids, types, self.pad_token_id or 0, length=length, left=left), kind)
+            columns = to_tensor_type(collate(ids, types, self.pad_token_id or 0, length=length, left=left), kind)
         return Batch({n: columns[n][0] if single and kind is None else columns[n] for n in names})
 
     def _limit(self, max_length: int | None) -> int:
         limit = max_length if max_length is not None else self.model_max_length
         if limit is None:
-            raise InputError("this tokenizer states no greatest length: pass ", Argument("max_length", Blank("N")))
+            raise InputError(
+                "this tokenizer states no greatest length: pass ", Argument("max_length", Placeholder("N"))
+            )
         if type(limit) is not int or limit < 1:
             raise InputError(f"max_length is {limit!r}, expected a whole number from 1")
         return limit
@@ -209,17 +217,19 @@ class Tokenizer(SpecialTokens, Spelling):
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Ids back to a text, spaced as the file's decoder does it; files may ask for `cleaned` beside it."""
-        truth("skip_special_tokens", skip_special_tokens)
-        return self._backend.decode(ids_of(ids), skip_special_tokens=skip_special_tokens)
+        check_bool("skip_special_tokens", skip_special_tokens)
+        return self._backend.decode(checked_ids(ids), skip_special_tokens=skip_special_tokens)
 
     def decode_stream(self, skip_special_tokens: bool = False) -> DecodeStream:
         """Ids back to a text, one at a time: `step(id)` gives what is certain by then, `end()` the rest."""
-        return DecodeStream(self._backend, self._spelled, self.skipped_ids, skip=skip_special_tokens)
+        return DecodeStream(
+            self._backend, self._byte_token_ids, self.skipped_ids, skip_special_tokens=skip_special_tokens
+        )
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Each id as its token, as the vocabulary writes it."""
         tokens = []
-        for i in ids_of(ids):
+        for i in checked_ids(ids):
             token = self._backend.id_to_token(i)
             if token is None:
                 raise InputError(f"id {i} is not in this vocabulary of {counted(len(self), 'token')}")
@@ -228,7 +238,9 @@ class Tokenizer(SpecialTokens, Spelling):
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int | None]:
         """Each token as its id; None for one that the vocabulary lacks."""
-        return [self._backend.token_to_id(whole_characters(token)) for token in names_of("tokens", tokens, "tokens")]
+        return [
+            self._backend.token_to_id(replace_surrogates(token)) for token in require_names("tokens", tokens, "tokens")
+        ]
 
     # -- conversations ------------------------------------------------------------------------------------------------
 
@@ -254,22 +266,26 @@ class Tokenizer(SpecialTokens, Spelling):
         variables: whatever else the template reads, such as `tools`.
         Raises InputError where there is no template, or it cannot be used on these messages.
         """
-        truth("tokenize", tokenize)
-        truth("add_generation_prompt", add_generation_prompt)
-        truth("continue_final_message", continue_final_message)
-        template = template_of(self.settings, chat_template, variables.get("tools"))
+        check_bool("tokenize", tokenize)
+        check_bool("add_generation_prompt", add_generation_prompt)
+        check_bool("continue_final_message", continue_final_message)
+        template = select_template(self.settings, chat_template, variables.get("tools"))
         ends = add_generation_prompt and not continue_final_message
-        given = {"add_generation_prompt": ends, "tools": None, "documents": None} | self.special_names | variables
-        render = functools.partial(render_chat, template, variables=given, unfinished=continue_final_message)
+        template_variables = (
+            {"add_generation_prompt": ends, "tools": None, "documents": None} | self.special_names | variables
+        )
+        render = functools.partial(
+            render_chat, template, variables=template_variables, continue_final_message=continue_final_message
+        )
         if not tokenize:
             return render(messages)
-        if parse_special_tokens or self._typed is None:
+        if parse_special_tokens or self._special_pattern is None:
             return self.encode([render(messages)], add_special_tokens=False, parse_special_tokens=True)[0].ids
 
         def encode(texts: list[str], typed: bool) -> list[list[int]]:
             return [row.ids for row in self.encode(texts, add_special_tokens=False, parse_special_tokens=not typed)]
 
-        return marked_ids(render(mark(messages, self._words, self._making)), encode)
+        return marked_ids(render(mark_special_tokens(messages, self._special_tokens, self._special_normalizer)), encode)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -290,11 +306,11 @@ class Tokenizer(SpecialTokens, Spelling):
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @cached_property
-    def _spelled(self) -> frozenset[int]:
-        return spelled_bytes(self._backend)
+    def _byte_token_ids(self) -> frozenset[int]:
+        return byte_token_ids(self._backend)
 
     def to_json(self) -> str:
         """The whole tokenizer as the text of a `tokenizer.json`."""
         whole = tokenizers.Tokenizer.from_str(self._backend.to_str())
-        whole.post_processor = self._after
+        whole.post_processor = self._post_processor
         return whole.to_str()

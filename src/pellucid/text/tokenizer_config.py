@@ -9,7 +9,7 @@ from tokenizers import normalizers, pre_tokenizers, processors
 
 from pellucid.text.layouts import Form, Layout, layout_of
 
-_OVER: tuple[tuple[Form, str, type, Mapping[str, str]], ...] = (
+_SETTING_TARGETS: tuple[tuple[Form, str, type, Mapping[str, str]], ...] = (
     (
         "wordpiece",
         "normalizer",
@@ -34,14 +34,14 @@ Other families' classes, other kinds of parts and the class that takes the file 
 """
 
 
-def follow(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> Layout | None:
+def apply_settings(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> Layout | None:
     """Changes what the settings contradict, in place; what they leave open stays as the file has it.
 
     model_type: the value in `config.json`, which counts where the settings state no class.
     ->  the layout of the family whose class the reference takes; None where it takes the file as it stands
     """
     layout = layout_of(None if settings.get("tokenizer_class") else model_type, settings)
-    for form, place, kind, names in _OVER:
+    for form, place, kind, names in _SETTING_TARGETS:
         part = getattr(backend, place)
         if layout is not None and layout.form == form and isinstance(part, kind):
             for name, attribute in names.items():
@@ -51,7 +51,7 @@ def follow(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: 
     return layout
 
 
-def lower_first(backend: tokenizers.Tokenizer) -> None:
+def add_lowercase(backend: tokenizers.Tokenizer) -> None:
     """Every text is read in lower case, before all else that is done to it; accents stay."""
     own = backend.normalizer
     state = {} if own is None else json.loads(own.__getstate__())

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pellucid.text.cut import bare, is_mark
+from pellucid.text.cut import is_combining_mark, trimmed_span
 
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\uff66-\uff9f\U00020000-\U0003ffff"
@@ -12,15 +12,15 @@ UNSPACED = (
 
 _ONE = re.compile(f"[{UNSPACED}]")
 
-Place = tuple[int, int]
+Span = tuple[int, int]
 
 
-def unspaced(text: str, start: int = 0) -> bool:
+def is_unspaced(text: str, start: int = 0) -> bool:
     """Whether the character at `start` is of such a script; no character is none."""
     return _ONE.match(text, start) is not None
 
 
-def word_starts(text: str, places: Sequence[Place], words: Sequence[int | None]) -> list[int] | None:
+def word_starts(text: str, places: Sequence[Span], words: Sequence[int | None]) -> list[int] | None:
     """The characters at which words begin, where every token is one that stands in such a script or beside it.
 
     Tokenizers that know only spaces take a whole sentence of these for one word, of which no part could be an answer or
@@ -32,10 +32,10 @@ def word_starts(text: str, places: Sequence[Place], words: Sequence[int | None])
         return None
     starts, end, before = [0], 0, None
     for place, word in zip(places, words):
-        start, stop = bare(text, *place)
-        beside = unspaced(text, start) or (end > 0 and unspaced(text, end - 1))
+        start, stop = trimmed_span(text, *place)
+        beside = is_unspaced(text, start) or (end > 0 and is_unspaced(text, end - 1))
         parts = word != before or (beside and start < stop)
-        if parts and end <= start > starts[-1] and not (unspaced(text, start) and is_mark(text[start])):
+        if parts and end <= start > starts[-1] and not (is_unspaced(text, start) and is_combining_mark(text[start])):
             starts.append(start)
         end, before = max(end, stop), word
     return starts

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 
 from pellucid.errors import CorruptFileError
-from pellucid.text.spm import Kind, SentencePieceModel
+from pellucid.text.spm import PieceKind, SentencePieceModel
 
 _MOST = 4096
 """So many pieces a text can be looked through for at once, in time that nobody notices."""
@@ -15,7 +15,7 @@ _PRIVATE = 0xF0000
 """The first of 65,534 characters that no text is meant to hold, and no table of normalisation knows."""
 
 
-def taken_out(pieces: Sequence[str]) -> Any:
+def piece_splitter(pieces: Sequence[str]) -> Any:
     """The step that cuts a text before and behind each of these pieces, the longest of those that begin alike."""
     _check_number(pieces)
     longest_first = sorted(pieces, key=len, reverse=True)
@@ -24,7 +24,7 @@ def taken_out(pieces: Sequence[str]) -> Any:
     return pre_tokenizers.Split(found, behavior="isolated")
 
 
-def taken_apart(merges: models.BPE, model: SentencePieceModel) -> list[Any]:
+def unmerged_piece_splitters(merges: models.BPE, model: SentencePieceModel) -> list[Any]:
     """The step that cuts stretches which are a piece by name, and which merges would not put together: `</s>` typed
     between two pieces. A model that takes stretches whole where it can (`ignore_merges`) would take them for the piece.
 
@@ -32,9 +32,9 @@ def taken_apart(merges: models.BPE, model: SentencePieceModel) -> list[Any]:
     """
     cuts = []
     for piece, kind in zip(model.pieces, model.kinds):
-        if len(piece) > 1 and kind is not Kind.USER:
+        if len(piece) > 1 and kind is not PieceKind.USER:
             first = merges.tokenize(piece)[0]
-            if first.value != piece or kind is not Kind.NORMAL:
+            if first.value != piece or kind is not PieceKind.NORMAL:
                 characters = piece.encode()[: first.offsets[1]].decode(errors="ignore")  # offsets count bytes
                 place = min(max(len(characters), 1), len(piece) - 1)
                 cuts.append(rf"{re.escape(piece[:place])}(?={re.escape(piece[place:])}\z)")
@@ -42,7 +42,7 @@ def taken_apart(merges: models.BPE, model: SentencePieceModel) -> list[Any]:
     return [pre_tokenizers.Split(Regex(rf"\A(?:{'|'.join(cuts)})"), behavior="isolated")] if cuts else []
 
 
-def held(pieces: Sequence[str], table: Any) -> list[Any]:
+def normalizers_sparing(pieces: Sequence[str], table: Any) -> list[Any]:
     """A normalisation, which leaves these pieces as they are: meanwhile each that it would change is one character."""
     changed = sorted((piece for piece in pieces if table.normalize_str(piece) != piece), key=len, reverse=True)
     _check_number(changed)

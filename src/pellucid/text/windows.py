@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, counted
-from pellucid.text.cut import bare, called, clean_text, cut_pair, shared_tokens, too_long
-from pellucid.text.encoded import Encoded, tiled
+from pellucid.text.cut import clean_text, item_name, overlap_tokens, too_long_error, trimmed_span, truncate_pair
+from pellucid.text.encoded import Encoded, with_tiled_offsets
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.unspaced import word_starts
 
@@ -22,30 +22,30 @@ class Window(Encoded):
 
     word_ids: the number of each token's word, as the tokenizer splits its text; None for special tokens.
     words: the same, but that in scripts without spaces each token is a word (`text/unspaced.py`).
-    sides: 0 for tokens of the first text, 1 for those of the second; None for special tokens.
-    number, count: which stretch, from 0, of how many.  before: tokens of the text that stand before this stretch.
+    sequence_ids: 0 for tokens of the first text, 1 for those of the second; None for special tokens.
+    index, count: which stretch, from 0, of how many.  tokens_before: tokens of the text that stand before this stretch.
     cut: tokens that stand in no stretch of this text.
     """
 
     word_ids: list[int | None]
     words: list[int | None]
-    sides: list[int | None]
-    number: int
+    sequence_ids: list[int | None]
+    index: int
     count: int
-    before: int
+    tokens_before: int
 
     def span(self, side: int = 0) -> tuple[int, int]:
         """The characters of a text that this stretch holds, from and to; (0, 0) where it holds none."""
-        held = [place for place, here in zip(self.offsets, self.sides) if here == side]
+        held = [place for place, here in zip(self.offsets, self.sequence_ids) if here == side]
         return (held[0][0], max(end for _, end in held)) if held else (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A text whose tokens may yet be cut off.  starts: where its words begin; None where they are the tokenizer's."""
+class _TokenizedText:
+    """A text whose tokens may yet be cut off.  word_starts: where its words begin; None where they are the tokenizer's."""
 
     text: str
-    starts: list[int] | None
+    word_starts: list[int] | None
     tokens: tokenizers.Encoding
 
 
@@ -60,7 +60,7 @@ def windows(
     stride: int | None = None,
     side: int | None = 0,
     parse_special_tokens: bool = False,
-    apart: bool = False,
+    is_split_into_words: bool = False,
 ) -> list[Window]:
     """One text, or one pair, as one stretch or as several.
 
@@ -70,12 +70,12 @@ def windows(
     stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
     side: which text of a pair is cut, 0 or 1; the other stays whole. None cuts the longer one, then both in turn; in
         stretches it is the first.
-    apart: the text is a list of words, of which each is read as if it stood alone; places count the characters of the
+    is_split_into_words: the text is a list of words, of which each is read as if it stood alone; places count the characters of the
         words with a space between them.
     index: the number of the text, or the place where it stands, for whoever reads an error.
     """
-    read = [_read(tokenizer, text, index, parse_special_tokens, apart)]
-    read += [] if pair is None else [_read(tokenizer, pair, index, parse_special_tokens)]
+    read = [_tokenize_text(tokenizer, text, index, parse_special_tokens, is_split_into_words)]
+    read += [] if pair is None else [_tokenize_text(tokenizer, pair, index, parse_special_tokens)]
     firsts, seconds = read[0].tokens, None if pair is None else read[1].tokens
     limit, excess, step = _limit(tokenizer, max_length), 0, 0
     long = firsts if seconds is None or not side else seconds
@@ -85,55 +85,57 @@ def windows(
     if limit is not None and excess:
         room, longest_first = size - excess, side is None and rule == "truncate"
         if rule == "error" and (room > 0 or (seconds is not None and side is None)):
-            raise too_long(index, excess, limit)
+            raise too_long_error(index, excess, limit)
         if room < 1 and not longest_first:
             raise InputError(
-                called(index, "item"),
+                item_name(index, "item"),
                 f": what stands beside the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
             )
         if rule == "truncate":
             strategy = "longest_first" if longest_first else "only_second" if long is seconds else "only_first"
-            cut_pair(firsts, seconds, limit, added, strategy, tokenizer.truncation_side)
+            truncate_pair(firsts, seconds, limit, added, strategy, tokenizer.truncation_side)
         else:
-            shared = shared_tokens(stride, room)
+            shared = overlap_tokens(stride, room)
             long.truncate(room, stride=shared)
             step = room - shared
     before = size - len(long) if rule == "truncate" and tokenizer.truncation_side == "left" else 0
-    done = tokenizer.finish(firsts, seconds, True)
+    done = tokenizer.post_process(firsts, seconds, True)
     every = [done, *done.overflowing] if rule == "windows" else [done]
     cut = excess if rule == "truncate" else 0
     types = dict(zip(done.sequence_ids, done.type_ids))  # the library gives a text's type to its first stretch alone
     found = [_window(one, i, len(every), cut, before + i * step, types) for i, one in enumerate(every)]
-    if any(one.starts for one in read):
-        found = [_in_words(one, read) for one in found]
-    if apart and isinstance(text, list):
-        return [_laid_out(one, text) for one in found]
-    return [tiled(one, str(text)) for one in found] if tokenizer.tiled and pair is None else found
+    if any(one.word_starts for one in read):
+        found = [_with_unspaced_words(one, read) for one in found]
+    if is_split_into_words and isinstance(text, list):
+        return [_with_joined_offsets(one, text) for one in found]
+    return [with_tiled_offsets(one, str(text)) for one in found] if tokenizer.tiled and pair is None else found
 
 
-def _read(tokenizer: Tokenizer, text: object, index: int | str, parse: bool, apart: bool = False) -> _Read:
-    if apart and isinstance(text, list):
-        return _Read("", None, tokenizer.raw_words([text], parse)[0])
+def _tokenize_text(
+    tokenizer: Tokenizer, text: object, index: int | str, parse_special_tokens: bool, is_split_into_words: bool = False
+) -> _TokenizedText:
+    if is_split_into_words and isinstance(text, list):
+        return _TokenizedText("", None, tokenizer.encode_raw_words([text], parse_special_tokens)[0])
     said = clean_text(text, index, "item")
-    (tokens,) = tokenizer.raw([said], parse, "item")
-    return _Read(said, word_starts(said, tokens.offsets, tokens.word_ids), tokens)
+    (tokens,) = tokenizer.encode_raw([said], parse_special_tokens, "item")
+    return _TokenizedText(said, word_starts(said, tokens.offsets, tokens.word_ids), tokens)
 
 
-def _in_words(window: Window, read: Sequence[_Read]) -> Window:
+def _with_unspaced_words(window: Window, read: Sequence[_TokenizedText]) -> Window:
     """The window with the numbers of the words that begin where its texts say."""
     words = list(window.word_ids)
-    for i, (side, place) in enumerate(zip(window.sides, window.offsets)):
-        if side is not None and (starts := read[side].starts) is not None:
-            words[i] = bisect_right(starts, bare(read[side].text, *place)[0]) - 1
+    for i, (side, place) in enumerate(zip(window.sequence_ids, window.offsets)):
+        if side is not None and (starts := read[side].word_starts) is not None:
+            words[i] = bisect_right(starts, trimmed_span(read[side].text, *place)[0]) - 1
     return replace(window, words=words)
 
 
-def _laid_out(window: Window, words: list[str]) -> Window:
+def _with_joined_offsets(window: Window, words: list[str]) -> Window:
     """The places of the tokens of single words, with a space between these; those of a second text stay."""
     starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
     places = [
         (starts[word] + start, starts[word] + end) if side == 0 and word is not None else (start, end)
-        for side, word, (start, end) in zip(window.sides, window.word_ids, window.offsets)
+        for side, word, (start, end) in zip(window.sequence_ids, window.word_ids, window.offsets)
     ]
     return replace(window, offsets=places)
 
@@ -145,7 +147,7 @@ def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
 
 
 def _window(
-    done: tokenizers.Encoding, number: int, count: int, cut: int, before: int, types: dict[int | None, int]
+    done: tokenizers.Encoding, number: int, count: int, cut: int, tokens_before: int, types: dict[int | None, int]
 ) -> Window:
     return Window(
         done.ids,
@@ -159,5 +161,5 @@ def _window(
         done.sequence_ids,
         number,
         count,
-        before,
+        tokens_before,
     )

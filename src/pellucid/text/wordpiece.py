@@ -8,19 +8,19 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from pellucid.errors import CorruptFileError
 from pellucid.files import read_text
-from pellucid.text.assembly import dress, with_roles
+from pellucid.text.assembly import add_tokens_and_template, with_default_roles
 from pellucid.text.layouts import LAYOUTS, layout_of
-from pellucid.text.settings import content
+from pellucid.text.settings import token_content
 
 
 def open_wordpiece(
     path: Path, settings: dict[str, Any], model_type: str | None
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     """The tokenizer of a list of words, one a line, and its settings with every role filled."""
-    vocabulary = _vocabulary(path)
+    vocabulary = _read_vocabulary(path)
     layout = layout_of(model_type, settings, "wordpiece") or LAYOUTS["bert"]
-    said, settings = settings, with_roles(layout.roles, settings)
-    unknown = content(settings["unk_token"]) or layout.roles["unk"]
+    said, settings = settings, with_default_roles(layout.roles, settings)
+    unknown = token_content(settings["unk_token"]) or layout.roles["unk"]
     needed = [unknown, *(layout.roles[role] for role in ("cls", "sep") if said.get(f"{role}_token") is None)]
     if missing := [token for token in needed if token not in vocabulary]:
         raise CorruptFileError(
@@ -37,7 +37,7 @@ def open_wordpiece(
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
     )
     backend = wordpiece(vocabulary, unknown, cleaning)
-    dress(backend, layout, settings, path)
+    add_tokens_and_template(backend, layout, settings, path)
     return backend, settings
 
 
@@ -51,6 +51,6 @@ def wordpiece(vocabulary: dict[str, int], unknown: str, cleaning: Any) -> tokeni
     return backend
 
 
-def _vocabulary(path: Path) -> dict[str, int]:
+def _read_vocabulary(path: Path) -> dict[str, int]:
     words = read_text(path).removesuffix("\n").split("\n")  # splitlines would split at U+2028 too
     return {word: i for i, word in enumerate(words)}

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Container, Iterator
 
 from pellucid.config import Config, Gated
-from pellucid.errors import InputError, near, several, short
-from pellucid.trace.points import depths, points
+from pellucid.errors import InputError, did_you_mean, join_names, shorten
+from pellucid.trace.points import layers_by_side, points
 
 log = logging.getLogger("pellucid")
 
@@ -36,7 +36,7 @@ _ATTENTION = {
     "hook_z": "heads",
     "hook_result": "head_outputs",
 }
-_AROUND = {
+_OUTSIDE_LAYERS = {
     "hook_embed": "embeddings.token",
     "hook_pos_embed": "embeddings.position",
     "hook_token_type_embed": "embeddings.type",
@@ -50,7 +50,7 @@ _AROUND = {
 }
 _NORMALIZED = {"ln_final": "norm", "encoder_final_ln": "encoder.norm", "decoder_final_ln": "decoder.norm"}
 """Norms whose `hook_normalized` TransformerLens tells before gain and bias; of ours each is one step, with both."""
-_UNSETTLED = {
+_VERSION_DEPENDENT = {
     "hook_attn_out": "attention.output",
     "attn.hook_attn_scores": "attention.scores",
     "hook_resid_mid": "residual.mid",
@@ -60,7 +60,7 @@ _UNSETTLED = {
 normed stream, the weights, and the sum before the last norm. By what of ours to ask."""
 
 
-def resolve(asked: str, config: Config) -> list[str]:
+def resolve(pattern: str, config: Config) -> list[str]:
     """Our names for what somebody asks for by a name or glob, ours, TransformerLens's or the reference's.
 
     Raises InputError, with near names, where this model has nothing of that name.
@@ -68,73 +68,75 @@ def resolve(asked: str, config: Config) -> list[str]:
     >>> resolve("blocks.3.attn.hook_pattern", config)      # doctest: +SKIP
     ['layers.3.attention.weights']
     """
-    return list(named(asked, config))
+    return list(resolve_with_alias(pattern, config))
 
 
-def named(asked: str, config: Config) -> dict[str, str]:
+def resolve_with_alias(pattern: str, config: Config) -> dict[str, str]:
     """The same, each of our names with the one that it was asked for by: another's, or ours itself."""
-    if not isinstance(asked, str):
-        raise InputError(f"a point is called {short(repr(asked))}, expected a name; model.points() lists all")
-    if found := reached(asked, config):
+    if not isinstance(pattern, str):
+        raise InputError(f"a point is called {shorten(repr(pattern))}, expected a name; model.points() lists all")
+    if found := matching_points(pattern, config):
         return found
-    if why := why_not(asked, config):
+    if why := unavailable_message(pattern, config):
         raise InputError(why)
     known = [*points(config), *aliases(config)]
-    raise InputError(f"no point is called {short(repr(asked))}{near(asked, known)}; model.points() lists all")
+    raise InputError(
+        f"no point is called {shorten(repr(pattern))}{did_you_mean(pattern, known)}; model.points() lists all"
+    )
 
 
-def reached(asked: str, config: Config) -> dict[str, str]:
+def matching_points(pattern: str, config: Config) -> dict[str, str]:
     """The same, nothing where this model has nothing of that name. Names of ours go before those of others."""
     own, table = points(config), aliases(config)
-    if asked in own:
-        return {asked: asked}
-    if asked in table:
-        return {table[asked]: asked}
-    if hits := fnmatch.filter(own, asked):
+    if pattern in own:
+        return {pattern: pattern}
+    if pattern in table:
+        return {table[pattern]: pattern}
+    if hits := fnmatch.filter(own, pattern):
         return {name: name for name in hits}
-    theirs = {table[name]: name for name in fnmatch.filter(table, _glob(asked))}
+    theirs = {table[name]: name for name in fnmatch.filter(table, _glob(pattern))}
     return {name: theirs[name] for name in own if name in theirs}
 
 
-def why_not(asked: str, config: Config) -> str:
+def unavailable_message(pattern: str, config: Config) -> str:
     """Of a name or glob of TransformerLens's names whose numbers no point has, why it has none and what comes nearest;
     else nothing."""
-    return "" if reached(asked, config) else _refusal(asked, config)
+    return "" if matching_points(pattern, config) else _message_for(pattern, config)
 
 
-def left_out(asked: str, config: Config, besides: Container[str]) -> str:
+def omitted_message(pattern: str, config: Config, besides: Container[str]) -> str:
     """Of a glob that reaches such names beside others, the same of those; else nothing.
 
     besides: points of ours that are asked for otherwise, too.
     """
-    theirs = not any(name == called for name, called in reached(asked, config).items())
-    return _refusal(asked, config, besides, "{} leaves out {}, which") if theirs else ""
+    theirs = not any(name == called for name, called in matching_points(pattern, config).items())
+    return _message_for(pattern, config, besides, "{} leaves out {}, which") if theirs else ""
 
 
-def tell_left_out(asked: str, config: Config, besides: Container[str]) -> None:
+def warn_of_omitted(pattern: str, config: Config, besides: Container[str]) -> None:
     """Warns of what a glob of what is only looked at leaves out; see `left_out`."""
-    if why := left_out(asked, config, besides):
+    if why := omitted_message(pattern, config, besides):
         log.warning("%s", why)
 
 
-def _refusal(
-    asked: str, config: Config, besides: Container[str] = (), head: str = "{} finds no point, since {}"
+def _message_for(
+    pattern: str, config: Config, besides: Container[str] = (), head: str = "{} finds no point, since {}"
 ) -> str:
-    known = _refused(config)
-    hits = {known[name]: name for name in fnmatch.filter(known, _glob(asked)) if known[name] not in besides}
+    known = _unavailable_names(config)
+    hits = {known[name]: name for name in fnmatch.filter(known, _glob(pattern)) if known[name] not in besides}
     if not hits:
         return ""
-    ours, theirs = (several(_starred([*names], config)) for names in (hits, hits.values()))
-    many = theirs != asked and "," in theirs
-    head = asked if theirs == asked else head.format(short(asked), theirs)
-    if not _is_unsettled(config):
+    ours, theirs = (join_names(_collapse_layers([*names], config)) for names in (hits, hits.values()))
+    many = theirs != pattern and "," in theirs
+    head = pattern if theirs == pattern else head.format(shorten(pattern), theirs)
+    if not _is_version_dependent(config):
         why = f"stand{'' if many else 's'} before the gain and bias of {'their norms' if many else 'its norm'}"
         return f"{head} {why} in TransformerLens, and no point here does: {ours} {'have' if many else 'has'} both"
     why = f"{'are each' if many else 'is'} another number from version to version of TransformerLens"
     return f"{head} {why}, where norms stand behind the sum: ask for {ours}"
 
 
-def _starred(names: list[str], config: Config) -> list[str]:
+def _collapse_layers(names: list[str], config: Config) -> list[str]:
     """Names of which there is one in every layer as one glob; others as they are."""
     kinds = [re.sub(r"\.\d+\.", ".*.", name) for name in names]
     counts, layers = Counter(kinds), config.num_hidden_layers
@@ -142,12 +144,14 @@ def _starred(names: list[str], config: Config) -> list[str]:
 
 
 @functools.lru_cache(maxsize=32)
-def _refused(config: Config) -> dict[str, str]:
+def _unavailable_names(config: Config) -> dict[str, str]:
     """The names of TransformerLens whose numbers no point of this model has, each with ours that comes nearest."""
     named = {f"{norm}.hook_normalized": f"{ours}.output" for norm, ours in _NORMALIZED.items()}
-    if _is_unsettled(config):
+    if _is_version_dependent(config):
         layers = range(config.num_hidden_layers)
-        named = {f"blocks.{i}.{name}": f"layers.{i}.{ours}" for i in layers for name, ours in _UNSETTLED.items()}
+        named = {
+            f"blocks.{i}.{name}": f"layers.{i}.{ours}" for i in layers for name, ours in _VERSION_DEPENDENT.items()
+        }
     return _with_bare({theirs: ours for theirs, ours in named.items() if ours in points(config)})
 
 
@@ -156,11 +160,11 @@ def _with_bare(table: dict[str, str]) -> dict[str, str]:
     return {theirs.replace("hook_", ""): ours for theirs, ours in table.items()} | table
 
 
-def _glob(asked: str) -> str:
-    return asked.replace("[*]", ".*")
+def _glob(pattern: str) -> str:
+    return pattern.replace("[*]", ".*")
 
 
-def _is_unsettled(config: Config) -> bool:
+def _is_version_dependent(config: Config) -> bool:
     return config.residual == "post" and config.decoder is None
 
 
@@ -168,14 +172,16 @@ def _is_unsettled(config: Config) -> bool:
 def aliases(config: Config) -> dict[str, str]:
     """Every name that others have for a point of this model, and ours; `hook_` may be left out."""
     own = points(config)
-    table = _with_bare({theirs: ours for theirs, ours in _lens(config) if ours in own}) | dict(_reference(config))
+    table = _with_bare({theirs: ours for theirs, ours in _transformer_lens_names(config) if ours in own}) | dict(
+        _reference_names(config)
+    )
     return {theirs: ours for theirs, ours in table.items() if theirs not in own}
 
 
-def _lens(config: Config) -> Iterator[tuple[str, str]]:
+def _transformer_lens_names(config: Config) -> Iterator[tuple[str, str]]:
     """As TransformerLens names the hooks of this architecture; what it has and we have not is not there."""
-    yield from _AROUND.items()
-    if _is_unsettled(config):
+    yield from _OUTSIDE_LAYERS.items()
+    if _is_version_dependent(config):
         yield "hook_embed", "embeddings.output"  # theirs is told behind the norm, where the embeddings have one
     inside = _LAYER | {f"attn.{theirs}": f"attention.{ours}" for theirs, ours in _ATTENTION.items()}
     inside |= {f"cross_attn.{theirs}": f"cross_attention.{ours}" for theirs, ours in _ATTENTION.items()}
@@ -183,30 +189,32 @@ def _lens(config: Config) -> Iterator[tuple[str, str]]:
     inside["hook_resid_post" if config.residual == "pre" else "hook_normalized_resid_post"] = "residual.post"
     # of a gate they tell what goes into the activation, we what comes out
     inside["mlp.hook_pre_linear" if isinstance(config.feed_forward, Gated) else "mlp.hook_pre"] = "feed_forward.pre"
-    if _is_unsettled(config):
-        inside = {name: ours for name, ours in inside.items() if name not in _UNSETTLED}
-    for side, layers in depths(config).items():
+    if _is_version_dependent(config):
+        inside = {name: ours for name, ours in inside.items() if name not in _VERSION_DEPENDENT}
+    for side, layers in layers_by_side(config).items():
         for i in range(layers):
             yield from ((f"{side or 'blocks.'}{i}.{name}", f"{side}layers.{i}.{ours}") for name, ours in inside.items())
 
 
-def _reference(config: Config) -> Iterator[tuple[str, str]]:
+def _reference_names(config: Config) -> Iterator[tuple[str, str]]:
     """As the reference's outputs are called: `hidden_states[4]`, `decoder_attentions[-1]`, also with a dot."""
-    for side, layers in depths(config).items():
+    for side, layers in layers_by_side(config).items():
         said = side.replace(".", "_")
         states = [f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(layers))]
         if config.residual == "pre":
             states[-1] = f"{side}norm.output"  # behind the last layer the reference shows the normed stream alone
         weights = [f"{side}layers.{i}.attention.weights" for i in range(layers)]
-        yield from _numbered(f"{said}hidden_states", states)
-        yield from _numbered(f"{said}attentions", weights)
+        yield from _indexed_names(f"{said}hidden_states", states)
+        yield from _indexed_names(f"{said}attentions", weights)
         yield f"{said}last_hidden_state", states[-1]
         if side == "decoder.":
             yield "last_hidden_state", states[-1]
-            yield from _numbered("cross_attentions", [n.replace(".attention.", ".cross_attention.") for n in weights])
+            yield from _indexed_names(
+                "cross_attentions", [n.replace(".attention.", ".cross_attention.") for n in weights]
+            )
 
 
-def _numbered(name: str, ours: list[str]) -> Iterator[tuple[str, str]]:
+def _indexed_names(name: str, ours: list[str]) -> Iterator[tuple[str, str]]:
     for i, point in enumerate(ours):
         for number in (i, i - len(ours)):
             yield f"{name}[{number}]", point

@@ -11,19 +11,19 @@ from torch import Tensor
 
 from pellucid.trace.points import AXES, Axes
 
-_TURNED = {name for name, axes in AXES.items() if axes[1] in ("heads", "key_heads") and axes[-1] != "source"}
+_TRANSPOSED = {name for name, axes in AXES.items() if axes[1] in ("heads", "key_heads") and axes[-1] != "source"}
 
 
-def is_turned(name: str) -> bool:
+def is_transposed(name: str) -> bool:
     """Whether TransformerLens has the axes of one of our points, by its whole name, in another order."""
-    return ".".join(name.split(".")[-2:]) in _TURNED
+    return ".".join(name.split(".")[-2:]) in _TRANSPOSED
 
 
-def turned(value: Tensor) -> Tensor:
+def transposed(value: Tensor) -> Tensor:
     """From the one order of axes to the other: a view, no copy."""
     return value.transpose(1, 2)
 
 
-def turned_axes(axes: Axes) -> Axes:
+def transposed_axes(axes: Axes) -> Axes:
     """The same of their names."""
     return (axes[0], axes[2], axes[1], *axes[3:])

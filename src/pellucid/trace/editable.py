@@ -9,10 +9,10 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import InputError, short
+from pellucid.errors import InputError, shorten
 from pellucid.text import Tokenizer
-from pellucid.text.own_ids import check_words, checked
-from pellucid.trace.edit import Wanted, editing, entries_of, present
+from pellucid.text.own_ids import check_config, check_tokenizer
+from pellucid.trace.edit import EditsByName, editing, placed_edits, with_active_edits
 from pellucid.trace.sweep import Metric, sweep
 
 
@@ -43,23 +43,23 @@ class Editable:
     @property
     def loaded(self) -> Loaded:
         """The record that every room works on; inside a block of `edit`, that of the edited model."""
-        return present(self._loaded)
+        return with_active_edits(self._loaded)
 
     def reading(self, tokenizer: Tokenizer | None) -> Self:
         """The same model, every number shared, with another tokenizer. What edits one of the two edits both."""
         if tokenizer is not None:
-            check_words(tokenizer)
+            check_tokenizer(tokenizer)
         return type(self)(replace(self._loaded, tokenizer=tokenizer))
 
     def saying(self, config: Config, generation: dict[str, Any]) -> Self:
         """The same model, every number shared, with other facts beside them: what its labels and tokens are called, how
         it writes. What edits one of the two edits both."""
         if not isinstance(generation, Mapping):
-            said = short(repr(generation))
+            said = shorten(repr(generation))
             raise InputError(f"generation is {said}, expected a dictionary, as generation_config.json holds it")
-        return type(self)(replace(self._loaded, config=checked(config), generation=dict(generation)))
+        return type(self)(replace(self._loaded, config=check_config(config), generation=dict(generation)))
 
-    def edit(self, edits: Wanted) -> AbstractContextManager[Self]:
+    def edit(self, edits: EditsByName) -> AbstractContextManager[Self]:
         """Inside the block every pass of this model, in this thread, goes on with edited numbers.
 
         edits: what to do at which point, `{"layers.3.attention.weights": zero(head=5)}`: an edit of `pellucid.edits`, a
@@ -86,11 +86,11 @@ class Editable:
         >>> with model.edit({"layers.*.attention.heads": zero(head=5)}):       # doctest: +SKIP
         ...     model.generate("The sky is")
         """
-        entries_of(self._loaded.config, edits)
-        return self._edited(edits)
+        placed_edits(self._loaded.config, edits)
+        return self._edit_block(edits)
 
     @contextmanager
-    def _edited(self, edits: Wanted) -> Iterator[Self]:
+    def _edit_block(self, edits: EditsByName) -> Iterator[Self]:
         with editing(self._loaded, edits) as loaded:
             yield type(self)(loaded)
 

@@ -23,21 +23,21 @@ from torch import Tensor
 from pellucid.blocks.hooks import is_differentiated
 from pellucid.errors import InputError
 from pellucid.trace.fitting import (
-    as_given,
+    align_tokens,
     as_number,
-    beginning,
-    check_alike,
-    check_there,
-    in_words,
-    moved,
-    shaped,
-    text_by_text,
+    as_tensor_or_number,
+    check_has_point,
+    check_patchable,
+    describe,
+    expand_like,
+    tokens_before,
+    traces_by_text,
 )
 from pellucid.trace.points import Axes
-from pellucid.trace.selection import Chosen, Spot, Where, kind, own
-from pellucid.trace.transformer_lens_hooks import caller
+from pellucid.trace.selection import OptionalIndices, PointContext, Selection, clone_unless_trainable, kind
+from pellucid.trace.transformer_lens_hooks import hook_adapter
 
-Change = Callable[[Tensor, Spot], Tensor]
+Change = Callable[[Tensor, PointContext], Tensor]
 """(the value, where it is told)  ->  another of the same shape, or that spreads to it"""
 
 
@@ -51,7 +51,7 @@ class Edit:
 
     said: str
     change: Change
-    where: Where
+    where: Selection
     fits: Callable[[str, Axes], None] | None = None
 
     def check(self, name: str, axes: Axes, sizes: dict[str, int], called: str = "") -> None:
@@ -60,7 +60,7 @@ class Edit:
         if self.fits is not None:
             self.fits(name, axes)
 
-    def __call__(self, value: Tensor, spot: Spot) -> Tensor:
+    def __call__(self, value: Tensor, spot: PointContext) -> Tensor:
         """The value to go on with; `value` itself where no number changes and no derivative is asked for."""
         new, mask = self.change(value, spot), self.where.mask(value, spot)
         new = new if mask is None else torch.where(mask, new, value)
@@ -68,7 +68,7 @@ class Edit:
 
     def at_row(self, row: int) -> Self:
         """The same for one text of a batch."""
-        return replace(self, where=Where.of(self.where.chosen | {"row": row}))
+        return replace(self, where=Selection.from_keywords(self.where.chosen | {"row": row}))
 
     def __str__(self) -> str:
         inner, places = self.said.partition("(")[2].removesuffix(")"), str(self.where)
@@ -86,7 +86,7 @@ class Edit:
         raise InputError(f"{self} is a function and cannot be pickled: make the edit where it is used")
 
 
-def zero(**where: Chosen) -> Edit:
+def zero(**where: OptionalIndices) -> Edit:
     """0 in place of every number. Scores of 0 are still looked at: to look away, zero `weights`, or fix scores at -inf.
     What a mask forbids, padding and a decoder's later tokens, stays forbidden whatever its scores become.
 
@@ -96,36 +96,44 @@ def zero(**where: Chosen) -> Edit:
     >>> str(zero(head=5))
     'zero(head=5)'
     """
-    return Edit("zero()", lambda value, spot: torch.zeros_like(value), Where.of(where))
+    return Edit("zero()", lambda value, spot: torch.zeros_like(value), Selection.from_keywords(where))
 
 
-def fixed(value: Tensor | float, **where: Chosen) -> Edit:
+def fixed(value: Tensor | float, **where: OptionalIndices) -> Edit:
     """This value in place of what arises.
 
     value: a number, or a tensor of the point's dtype and shape, or of one that spreads to it: Float[Tensor, "hidden"]
         fits a stream, Float[Tensor, "seq source"] the weights of every head.  where: as for `zero`.
     """
-    value = as_given(value, "fixed takes")
-    return Edit(f"fixed({in_words(value)})", lambda now, spot: shaped(value, now, spot, "the value"), Where.of(where))
+    value = as_tensor_or_number(value, "fixed takes")
+    return Edit(
+        f"fixed({describe(value)})",
+        lambda now, spot: expand_like(value, now, spot, "the value"),
+        Selection.from_keywords(where),
+    )
 
 
-def add(vector: Tensor | float, factor: float = 1.0, **where: Chosen) -> Edit:
+def add(vector: Tensor | float, factor: float = 1.0, **where: OptionalIndices) -> Edit:
     """What arises, plus `factor` times a vector: steering (Turner et al., 2023, arXiv:2308.10248).
 
     vector: a number, or a tensor of the point's dtype that spreads to its shape.  where: as for `zero`.
     """
-    vector, factor = as_given(vector, "add takes"), as_number(factor, "the factor of add")
-    said = f"add({in_words(vector)})" if factor == 1.0 else f"add({in_words(vector)}, factor={factor})"
-    return Edit(said, lambda now, spot: now + shaped(vector, now, spot, "the vector") * factor, Where.of(where))
+    vector, factor = as_tensor_or_number(vector, "add takes"), as_number(factor, "the factor of add")
+    said = f"add({describe(vector)})" if factor == 1.0 else f"add({describe(vector)}, factor={factor})"
+    return Edit(
+        said,
+        lambda now, spot: now + expand_like(vector, now, spot, "the vector") * factor,
+        Selection.from_keywords(where),
+    )
 
 
-def scale(factor: float, **where: Chosen) -> Edit:
+def scale(factor: float, **where: OptionalIndices) -> Edit:
     """What arises, times a number.  where: as for `zero`."""
     factor = as_number(factor, "the factor of scale")
-    return Edit(f"scale({factor})", lambda now, spot: now * factor, Where.of(where))
+    return Edit(f"scale({factor})", lambda now, spot: now * factor, Selection.from_keywords(where))
 
 
-def change(function: Callable[..., Tensor], **where: Chosen) -> Edit:
+def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
     """What a function answers to the whole value, padding included: a tensor of the same shape and dtype. A plain
     function in place of an edit means the same.  where: the part of its answer that is taken; as for `zero`.
 
@@ -134,25 +142,27 @@ def change(function: Callable[..., Tensor], **where: Chosen) -> Edit:
     """
     if not callable(function):
         raise InputError(f"change takes a function, and was given a {type(function).__name__}")
-    name, call = getattr(function, "__name__", type(function).__name__), caller(function)
+    name, call = getattr(function, "__name__", type(function).__name__), hook_adapter(function)
 
-    def changed(now: Tensor, spot: Spot) -> Tensor:
+    def changed(now: Tensor, spot: PointContext) -> Tensor:
         try:
             new = call(now.clone(), spot)  # a copy, which it may also write into
         except RecursionError as error:
             raise InputError(
-                f"{name} at {spot.title} never ends; what it asks of the model that it edits, ask before the edit"
+                f"{name} at {spot.display_name} never ends; what it asks of the model that it edits, ask before the edit"
             ) from error
         if not isinstance(new, Tensor):
-            raise InputError(f"{name} at {spot.title} answered {type(new).__name__}, expected {spot.said(now)}")
-        if (new := new.to_dense()).shape != now.shape or spot.fitted(new, now).dtype != now.dtype:
-            raise InputError(f"{name} at {spot.title} answered {kind(new)}, expected {spot.said(now)}")
-        return spot.fitted(new, now).to(now.device, copy=True)  # what the function keeps, it may write into later
+            raise InputError(
+                f"{name} at {spot.display_name} answered {type(new).__name__}, expected {spot.describe(now)}"
+            )
+        if (new := new.to_dense()).shape != now.shape or spot.match_dtype(new, now).dtype != now.dtype:
+            raise InputError(f"{name} at {spot.display_name} answered {kind(new)}, expected {spot.describe(now)}")
+        return spot.match_dtype(new, now).to(now.device, copy=True)  # what the function keeps, it may write into later
 
-    return Edit(f"change({name})", changed, Where.of(where))
+    return Edit(f"change({name})", changed, Selection.from_keywords(where))
 
 
-def mean(*traces: Mapping[str, Tensor], **where: Chosen) -> Edit:
+def mean(*traces: Mapping[str, Tensor], **where: OptionalIndices) -> Edit:
     """The mean of the same point over all tokens of these traces, in place of what arises: a head, say, that says what
     it says on average (mean ablation; Wang et al., 2022, arXiv:2211.00593).  where: as for `zero`."""
     if not traces or not all(isinstance(trace, Mapping) for trace in traces):
@@ -162,18 +172,18 @@ def mean(*traces: Mapping[str, Tensor], **where: Chosen) -> Edit:
         if "source" in axes:
             raise InputError(f"{name} has no mean: its sources are other tokens in every text; take attention.heads")
         for trace in traces:
-            check_there(trace, name)
+            check_has_point(trace, name)
 
-    def changed(now: Tensor, spot: Spot) -> Tensor:
+    def changed(now: Tensor, spot: PointContext) -> Tensor:
         tokens = spot.axes.index("seq") if "seq" in spot.axes else 0
-        each = (spot.of(text) for trace in traces for text in text_by_text(trace))
+        each = (spot.value_in(text) for trace in traces for text in traces_by_text(trace))
         rows = [value.movedim(tokens, 0).flatten(0, min(1, tokens)) for value in each]
-        return shaped(torch.cat(rows).mean(dim=0).unsqueeze(max(tokens - 1, 0)), now, spot, "the mean")
+        return expand_like(torch.cat(rows).mean(dim=0).unsqueeze(max(tokens - 1, 0)), now, spot, "the mean")
 
-    return Edit(f"mean({len(traces)} trace{'s' * (len(traces) > 1)})", changed, Where.of(where), fits)
+    return Edit(f"mean({len(traces)} trace{'s' * (len(traces) > 1)})", changed, Selection.from_keywords(where), fits)
 
 
-def patch(source_of: Mapping[str, Tensor] | Tensor, **where: Chosen) -> Edit:
+def patch(source_of: Mapping[str, Tensor] | Tensor, **where: OptionalIndices) -> Edit:
     """The value of the same point in another pass (activation patching; Meng et al., 2022, arXiv:2202.05262).
 
     source_of: a `Trace` that holds the point, of one text or of as many as the batch; or the tensor itself, of the
@@ -182,39 +192,41 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: Chosen) -> Edit:
     Positions stand for each other as they are chosen: position 3 for position 3, -1 for -1; without a choice, and in a
     slice, both texts need equally many. What is written behind the tokens of the trace is left as it is.
     """
-    chosen = Where.of(where)
+    chosen = Selection.from_keywords(where)
     if not isinstance(source_of, Mapping | Tensor):
         raise InputError(f"patch takes a trace or a tensor, and was given a {type(source_of).__name__}")
-    source_of = own(source_of)
+    source_of = clone_unless_trainable(source_of)
     if len({(len(row.before), len(row.ids), len(row.target_ids)) for row in getattr(source_of, "rows", ())}) > 1:
         raise InputError("patch takes the trace of one text, or of texts of one length: choose one with trace.row(0)")
 
     def fits(name: str, axes: Axes) -> None:
         if not isinstance(source_of, Tensor):
-            check_there(source_of, name)
+            check_has_point(source_of, name)
 
-    def changed(now: Tensor, spot: Spot) -> Tensor:
-        given = source_of if isinstance(source_of, Tensor) else spot.of(source_of)
-        check_alike(given, now, spot)
-        given, known = spot.fitted(given, now).to(now.device), torch.ones((), dtype=torch.bool, device=now.device)
+    def changed(now: Tensor, spot: PointContext) -> Tensor:
+        given = source_of if isinstance(source_of, Tensor) else spot.value_in(source_of)
+        check_patchable(given, now, spot)
+        given, known = spot.match_dtype(given, now).to(now.device), torch.ones((), dtype=torch.bool, device=now.device)
         for axis in ("seq", "source"):
             if axis in spot.axes:
-                given, there = moved(given, now, spot, axis, chosen, beginning(source_of) if axis == "seq" else 0)
+                given, there = align_tokens(
+                    given, now, spot, axis, chosen, tokens_before(source_of) if axis == "seq" else 0
+                )
                 known = known & there
         return torch.where(known, given, now)
 
-    return Edit(f"patch({in_words(source_of)})", changed, chosen, fits)
+    return Edit(f"patch({describe(source_of)})", changed, chosen, fits)
 
 
-def edit_of(given: Any) -> Edit:
+def as_edit(value: Any) -> Edit:
     """An edit as it is; a plain function as `change`, a tensor or a number as `fixed`."""
-    if isinstance(given, Edit):
-        return given
-    if isinstance(given, Tensor) or (isinstance(given, Real) and not isinstance(given, bool)):
-        return fixed(given if isinstance(given, Tensor) else as_number(given, "the number"))
+    if isinstance(value, Edit):
+        return value
+    if isinstance(value, Tensor) or (isinstance(value, Real) and not isinstance(value, bool)):
+        return fixed(value if isinstance(value, Tensor) else as_number(value, "the number"))
     for maker in (zero, fixed, add, scale, mean, patch, change):
-        if given is maker:
+        if value is maker:
             raise InputError(f"{maker.__name__} is called to make an edit: {maker.__name__}(...)")
-    if callable(given):
-        return change(given)
-    raise InputError(f"an edit is {type(given).__name__}, expected one of pellucid.edits, a function or a tensor")
+    if callable(value):
+        return change(value)
+    raise InputError(f"an edit is {type(value).__name__}, expected one of pellucid.edits, a function or a tensor")

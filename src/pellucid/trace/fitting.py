@@ -7,70 +7,84 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import Argument, Blank, InputError, counted, near, several, short
-from pellucid.trace.selection import Spot, Where, kind, length, own, parts, taken
+from pellucid.errors import Argument, InputError, Placeholder, counted, did_you_mean, join_names, shorten
+from pellucid.trace.selection import (
+    PointContext,
+    Selection,
+    clone_unless_trainable,
+    kind,
+    resolve_indices,
+    split_indices,
+    text_length,
+)
 
 
-def beginning(source_of: Mapping[str, Tensor] | Tensor) -> int:
+def tokens_before(source_of: Mapping[str, Tensor] | Tensor) -> int:
     """How many tokens of its text stand before the first that a trace, or a step of writing, holds."""
     if rows := getattr(source_of, "rows", ()):
         return len(rows[0].before)
     return len(getattr(source_of, "before", ())) - len(getattr(source_of, "read", ()))
 
 
-def moved(given: Tensor, now: Tensor, spot: Spot, axis: str, where: Where, begin: int) -> tuple[Tensor, Tensor]:
-    """`given`, whose tokens stand from `begin` on, with them moved to where those of `now` stand, and where there are
+def align_tokens(
+    patched: Tensor, value: Tensor, spot: PointContext, axis: str, where: Selection, first_position: int
+) -> tuple[Tensor, Tensor]:
+    """`patched`, whose tokens stand from `first_position` on, with them moved to where those of `value` stand, and where there are
     such."""
     place, word = spot.axes.index(axis), "position" if axis == "seq" else "source"
     asked = where.chosen.get(word, slice(None))
-    size, end = now.shape[place], begin + given.shape[place]
-    for one in parts(asked):
-        if not isinstance(one, slice) and not any(i >= begin for i in taken(one, end)):
-            has = f"{end - begin}, from position {begin} on" if begin else str(end)
-            raise InputError(f"{word} {one} of {spot.title} does not exist in what is patched in, which has {has}")
-    wholly = spot.fresh() or (axis == "source" and "cross_attention." in spot.name)
-    meant = taken(where.chosen.get("row", slice(None)), spot.rows(now))
-    rows, places = [], spot.places(axis)
+    size, end = value.shape[place], first_position + patched.shape[place]
+    for one in split_indices(asked):
+        if not isinstance(one, slice) and not any(i >= first_position for i in resolve_indices(one, end)):
+            has = f"{end - first_position}, from position {first_position} on" if first_position else str(end)
+            raise InputError(
+                f"{word} {one} of {spot.display_name} does not exist in what is patched in, which has {has}"
+            )
+    wholly = spot.is_first_pass() or (axis == "source" and "cross_attention." in spot.name)
+    meant = resolve_indices(where.chosen.get("row", slice(None)), spot.batch_size(value))
+    rows, places = [], spot.positions(axis)
     for i, row in enumerate(places):
-        here, there = taken(asked, length(row)), taken(asked, end)
-        reached = length(row) > begin and (i in meant or len(places) == 1)
+        here, there = resolve_indices(asked, text_length(row)), resolve_indices(asked, end)
+        reached = text_length(row) > first_position and (i in meant or len(places) == 1)
         if len(here) != len(there) and wholly and reached and isinstance(asked, slice):
-            many = f"{counted(len(there), 'token')} of {spot.title} are to be patched into {len(here)}"
-            raise InputError(f"{many}: choose which with ", Argument(word, Blank("...")))
-        pairs = {one: two - begin for one, two in zip(here, there)}
+            many = f"{counted(len(there), 'token')} of {spot.display_name} are to be patched into {len(here)}"
+            raise InputError(f"{many}: choose which with ", Argument(word, Placeholder("...")))
+        pairs = {one: two - first_position for one, two in zip(here, there)}
         rows.append([pairs.get(i, -1) for i in row[-size:]])
-    shape = [1] * now.dim()
+    shape = [1] * value.dim()
     shape[0], shape[place] = len(rows), size
-    index = torch.tensor(rows, device=now.device).view(shape)
-    return torch.take_along_dim(given, index.clamp(min=0), dim=place), index >= 0
+    index = torch.tensor(rows, device=value.device).view(shape)
+    return torch.take_along_dim(patched, index.clamp(min=0), dim=place), index >= 0
 
 
-def check_alike(given: Tensor, now: Tensor, spot: Spot) -> None:
+def check_patchable(given: Tensor, value: Tensor, spot: PointContext) -> None:
     """Refuses what cannot be patched in: other axes, other sizes apart from tokens, another dtype."""
     free = ("seq", "source")
-    fits = given.dim() == now.dim() and spot.fitted(given, now).dtype == now.dtype
-    sizes = zip(spot.axes, given.shape, now.shape)
+    fits = given.dim() == value.dim() and spot.match_dtype(given, value).dtype == value.dtype
+    sizes = zip(spot.axes, given.shape, value.shape)
     if not fits or any(one != two and axis not in free and (axis, one) != ("batch", 1) for axis, one, two in sizes):
-        raise InputError(f"{kind(given)} was to be patched into {spot.title}, which is {spot.said(now)}")
+        raise InputError(f"{kind(given)} was to be patched into {spot.display_name}, which is {spot.describe(value)}")
 
 
-def shaped(given: Tensor | float, now: Tensor, spot: Spot, what: str) -> Tensor:
-    """`given` in the shape of `now`."""
+def expand_like(given: Tensor | float, value: Tensor, spot: PointContext, what: str) -> Tensor:
+    """`given` in the shape of `value`."""
     try:
-        tensor = given if isinstance(given, Tensor) else torch.full_like(now, given)
-        spread = spot.fitted(tensor, now).to(now.device).expand(now.shape).clone()
+        tensor = given if isinstance(given, Tensor) else torch.full_like(value, given)
+        spread = spot.match_dtype(tensor, value).to(value.device).expand(value.shape).clone()
     except RuntimeError:  # of another shape, or beyond the numbers of this kind
         spread = None
-    if spread is None or spread.dtype != now.dtype:
+    if spread is None or spread.dtype != value.dtype:
         said = kind(given) if isinstance(given, Tensor) else given
-        raise InputError(f"{what} is {said}, and {spot.title} is {spot.said(now)}: give one that fits into it")
+        raise InputError(
+            f"{what} is {said}, and {spot.display_name} is {spot.describe(value)}: give one that fits into it"
+        )
     return spread
 
 
-def as_given(given: Any, takes: str) -> Tensor | float:
+def as_tensor_or_number(given: Any, takes: str) -> Tensor | float:
     """A tensor as it is now, a number as Python's own."""
     if isinstance(given, Tensor):
-        return own(given)
+        return clone_unless_trainable(given)
     if not isinstance(given, Real) or isinstance(given, bool):
         raise InputError(f"{takes} a tensor or a number, and was given a {type(given).__name__}")
     return as_number(given, "the number")
@@ -83,27 +97,27 @@ def as_number(given: Any, what: str) -> float:
             raise TypeError
         number = float(given)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{what} is {short(repr(given))}, expected a number") from error
+        raise InputError(f"{what} is {shorten(repr(given))}, expected a number") from error
     return given if isinstance(given, int) and abs(given) < 2**63 else number
 
 
-def text_by_text(trace: Any) -> list[Mapping[str, Tensor]]:
+def traces_by_text(trace: Any) -> list[Mapping[str, Tensor]]:
     """A trace of several texts as one of each, without padding."""
     rows = getattr(trace, "rows", ())
     return [trace.row(i) for i in range(len(rows))] if len(rows) > 1 else [trace]
 
 
-def check_there(trace: Mapping[str, Tensor], name: str) -> None:
+def check_has_point(trace: Mapping[str, Tensor], name: str) -> None:
     """Refuses a trace that does not hold a point."""
     if name not in trace:
-        raise InputError(f"what was given has no {name}{near(name, trace)}; it has {several(trace)}")
+        raise InputError(f"what was given has no {name}{did_you_mean(name, trace)}; it has {join_names(trace)}")
 
 
-def in_words(given: object) -> str:
+def describe(given: object) -> str:
     """What was given, as an edit says it: a tensor by its kind, a trace by its texts."""
     if isinstance(given, Tensor):
         return kind(given)
     if not isinstance(given, Mapping):
         return str(given)
     rows = getattr(given, "rows", ())
-    return f"trace of {several(repr(row.texts[0]) for row in rows)}" if rows else "trace"
+    return f"trace of {join_names(repr(row.texts[0]) for row in rows)}" if rows else "trace"

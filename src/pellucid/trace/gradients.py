@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import InputError, several
+from pellucid.errors import InputError, join_names
 from pellucid.models import Network, Output
 
 
-class Feeler:
+class GradientRecorder:
     """An onlooker that keeps points together with the graph that leads from them to the answer.
 
     What it keeps it answers with, as a tensor of its own; so a layer whose scores or weights are kept computes with
@@ -35,32 +35,34 @@ class Feeler:
         return name in self.names
 
 
-def felt(
-    module: Network, batch: dict[str, Any], names: Iterable[str], of: Callable[[Output], Tensor]
+def record_with_gradients(
+    module: Network, batch: dict[str, Any], names: Iterable[str], scalar_of: Callable[[Output], Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """One pass with the numbers of `names`, and the gradient of `of(output)` by each of them.
 
-    of: takes the pass's `Output` and gives one number of it, such as `lambda output: output.logits[0, -1, 42]`.
+    scalar_of: takes the pass's `Output` and gives one number of it, such as `lambda output: output.logits[0, -1, 42]`.
     ->  tensors by name, and gradients of the same shapes; zeros where the number does not depend on a point.
 
-    Of scores that a mask forbids (minus infinity) the gradient is zero. Raises InputError where `of` gives anything
+    Of scores that a mask forbids (minus infinity) the gradient is zero. Raises InputError where `scalar_of` gives anything
     but one number that depends on the pass, or writes into what it is given, and for models of 8 or 4 bits.
     """
-    module.real("a gradient")
-    feeler = Feeler(names, len(batch["input_ids"]))
+    module.require_float("a gradient")
+    feeler = GradientRecorder(names, len(batch["input_ids"]))
     with torch.enable_grad():
         output, nodes = module(**batch, watch=feeler), list(feeler.nodes.values())
         written = [node._version for node in nodes]
-        answer = of(output)
-        _check(answer)
+        answer = scalar_of(output)
+        _check_scalar(answer)
         if changed := [name for (name, node), before in zip(feeler.nodes.items(), written) if node._version != before]:
-            raise InputError(f"gradients_of writes into {several(changed, 3)}, as the pass gave it: change a clone()")
+            raise InputError(
+                f"gradients_of writes into {join_names(changed, 3)}, as the pass gave it: change a clone()"
+            )
         gradients = torch.autograd.grad(answer, nodes, materialize_grads=True)
     kept = {name: node.detach() for name, node in feeler.nodes.items()}
     return kept, dict(zip(feeler.nodes, gradients))
 
 
-def _check(answer: object) -> None:
+def _check_scalar(answer: object) -> None:
     if not isinstance(answer, Tensor) or answer.numel() != 1:
         got = f"shape {list(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
         raise InputError(f"gradients_of gave {got}, expected a tensor of one number, such as output.logits[0, -1, 42]")

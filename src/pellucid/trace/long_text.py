@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pellucid.bars import bar
+from pellucid.bars import progress_bar
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, Blank, ResourceError
+from pellucid.errors import Argument, Placeholder, ResourceError
 from pellucid.machine import free_memory, no_grad
-from pellucid.models import evaluating
+from pellucid.models import evaluation_copy
 from pellucid.trace.points import points
-from pellucid.trace.reading import Reading, batch_of, read, tell_cut
-from pellucid.trace.record import Recorder, about, kept_names
+from pellucid.trace.reading import Reading, batch_of, read_texts, warn_if_truncated
+from pellucid.trace.record import Recorder, kept_names, model_metadata
 from pellucid.trace.trace import Trace
 
 SAMPLED_ROWS = 16
@@ -48,20 +48,20 @@ class LongTrace(Trace):
     samples: dict[str, Sample] = field(default_factory=dict)
 
 
-class Sampler(Recorder):
+class WeightSampler(Recorder):
     """An onlooker that keeps points whole, and of weights a sample. samples: by the path of the attention."""
 
-    def __init__(self, patterns: Iterable[str], told: Callable[[int], object]) -> None:
-        """told: is told of each attention that is done, by a 1."""
+    def __init__(self, patterns: Iterable[str], on_attention: Callable[[int], object]) -> None:
+        """on_attention: is told of each attention that is done, by a 1."""
         super().__init__(patterns)
         self.samples: dict[str, Sample] = {}
-        self.told = told
+        self.on_attention = on_attention
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         if not name.endswith("attention.weights") or not self.wants(name):
             return super().__call__(name, value)
         self.samples[name.removesuffix(".weights")] = sample(value[0].detach())
-        self.told(1)
+        self.on_attention(1)
         return value
 
 
@@ -91,39 +91,39 @@ def record_long(
     also: names or globs of other points to keep.  progress: show a bar; by default on long work at a terminal.
     Raises ResourceError where the weights of one layer find no room.
     """
-    rows = read(loaded, text, pair, target, None, max_length)
-    tell_cut(rows, max_length)
-    _check_room(_largest(loaded, rows), len(rows[0].tokens))
+    rows = read_texts(loaded, text, pair, target, None, max_length)
+    warn_if_truncated(rows, max_length)
+    _check_memory(_layer_weight_bytes(loaded, rows), len(rows[0].tokens))
     names = [*kept_names(loaded.config, "view"), *(kept_names(loaded.config, also) if also else ())]
-    with bar("recording", total=_attentions(loaded), unit=" attentions", shown=progress) as line:
-        sampler = Sampler(names, line.update)
-        evaluating(loaded.module)(**batch_of(loaded, rows), watch=sampler)
-    return LongTrace(sampler.kept, rows=rows, samples=sampler.samples, **about(loaded))
+    with progress_bar("recording", total=_attention_count(loaded), unit=" attentions", shown=progress) as line:
+        sampler = WeightSampler(names, line.update)
+        evaluation_copy(loaded.module)(**batch_of(loaded, rows), watch=sampler)
+    return LongTrace(sampler.recorded, rows=rows, samples=sampler.samples, **model_metadata(loaded))
 
 
 def is_long(
     loaded: Loaded, text: str, pair: str | None = None, *, target: str | None = None, max_length: int | None = None
 ) -> bool:
     """Whether all weights of a pass over this text take more room than MOST_WHOLE."""
-    rows = read(loaded, text, pair, target, None, max_length)
-    return _attentions(loaded) * _largest(loaded, rows) > MOST_WHOLE
+    rows = read_texts(loaded, text, pair, target, None, max_length)
+    return _attention_count(loaded) * _layer_weight_bytes(loaded, rows) > MOST_WHOLE
 
 
-def _attentions(loaded: Loaded) -> int:
+def _attention_count(loaded: Loaded) -> int:
     return sum(name.endswith("attention.weights") for name in points(loaded.config))
 
 
-def _check_room(weights: int, tokens: int) -> None:
+def _check_memory(weights: int, tokens: int) -> None:
     needed, free = 4 * weights, free_memory()  # scores, masked scores, weights, and the sum before them
     if free is not None and needed > free:
         raise ResourceError(
             f"{tokens:,} tokens need {needed / 2**30:.1f} GiB for the weights of one layer, and {free / 2**30:.1f} GiB "
             "are free: cut the text with ",
-            Argument("max_length", Blank("N")),
+            Argument("max_length", Placeholder("N")),
         )
 
 
-def _largest(loaded: Loaded, rows: tuple[Reading, ...]) -> int:
+def _layer_weight_bytes(loaded: Loaded, rows: tuple[Reading, ...]) -> int:
     """Bytes of the weights of one layer, at most."""
     tokens = max(max(len(row.tokens), len(row.target_tokens)) for row in rows)
     return loaded.config.num_attention_heads * tokens**2 * 4

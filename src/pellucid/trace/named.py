@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.config import Config
-from pellucid.errors import InputError, near, short
-from pellucid.trace.aliases import aliases, why_not
-from pellucid.trace.axes import is_turned, turned
+from pellucid.errors import InputError, did_you_mean, shorten
+from pellucid.trace.aliases import aliases, unavailable_message
+from pellucid.trace.axes import is_transposed, transposed
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,28 +31,28 @@ class NamedTensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         if not isinstance(name, str):
             raise InputError(
-                f"a {self.called} is asked by name, and not by {short(repr(name))}; names() lists what it has"
+                f"a {self.called} is asked by name, and not by {shorten(repr(name))}; names() lists what it has"
             )
-        found = self._ours(name)
+        found = self._our_name(name)
         if found not in self.points:
-            has = f"this {self.called} has no {short(repr(name))}{near(found, self.points)}; names() lists what it has"
-            raise InputError(why_not(name, self.config) or has)
-        return self._as_asked(name, found)
+            has = f"this {self.called} has no {shorten(repr(name))}{did_you_mean(found, self.points)}; names() lists what it has"
+            raise InputError(unavailable_message(name, self.config) or has)
+        return self._with_requested_axes(name, found)
 
     def __contains__(self, name: object) -> bool:
-        return self._ours(str(name)) in self.points
+        return self._our_name(str(name)) in self.points
 
     def get(self, name: str, default: Any = None) -> Any:
         """The tensor of this name, or `default` where there is none."""
-        found = self._ours(name)
-        return self._as_asked(name, found) if found in self.points else default
+        found = self._our_name(name)
+        return self._with_requested_axes(name, found) if found in self.points else default
 
-    def _as_asked(self, name: str, found: str) -> Tensor:
+    def _with_requested_axes(self, name: str, found: str) -> Tensor:
         """The tensor on the axes of the name by which it is asked for."""
         tensor = self.points[found]
-        return turned(tensor) if name != found and is_turned(found) else tensor
+        return transposed(tensor) if name != found and is_transposed(found) else tensor
 
-    def _ours(self, name: str) -> str:
+    def _our_name(self, name: str) -> str:
         return name if name in self.points else aliases(self.config).get(name, name)
 
     def __iter__(self) -> Iterator[str]:

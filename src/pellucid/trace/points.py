@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from pellucid.config import Config, Gated, NoPosition, RelativeBias, Rotary
-from pellucid.errors import InputError, near
-from pellucid.errors import short as shortened
+from pellucid.errors import InputError, did_you_mean
+from pellucid.errors import shorten as shortened
 
 Axes = tuple[str, ...]
 
@@ -62,10 +62,12 @@ heads, key_heads: heads of query, and of key and value.  width: of the tables of
 inner: neurons of the feed-forward block.
 """
 
-_FIRST = tuple(name for name in AXES if name.startswith(("position_bias", "embeddings")))
-_INSIDE = tuple(name for name in AXES if name.startswith(("residual", "attention", "cross_attention", "feed_forward")))
+_BEFORE_LAYERS = tuple(name for name in AXES if name.startswith(("position_bias", "embeddings")))
+_IN_LAYERS = tuple(
+    name for name in AXES if name.startswith(("residual", "attention", "cross_attention", "feed_forward"))
+)
 
-FOR_A_PAGE = ("attention.query", "attention.key", "attention.weights", "position_bias")
+VIEW_POINTS = ("attention.query", "attention.key", "attention.weights", "position_bias")
 """What a page of attention needs of a trace: `keep="view"`. Their names in any stack end so."""
 
 
@@ -84,7 +86,7 @@ class Points(Mapping[str, Axes]):
         if not isinstance(name, str):
             raise InputError(f"a point is asked by name, and not by {shortened(repr(name))}; list() has all of them")
         if name not in self._axes:
-            raise InputError(f"this model has no point {shortened(repr(name))}{near(name, self._axes)}")
+            raise InputError(f"this model has no point {shortened(repr(name))}{did_you_mean(name, self._axes)}")
         return self._axes[name]
 
     def __contains__(self, name: object) -> bool:
@@ -105,7 +107,7 @@ class Points(Mapping[str, Axes]):
         rows = {re.sub(r"layers\.\d+", "layers.*", name): name for name in reversed(self._axes)}  # the first of each
         long = max(map(len, rows))
         lines = [f"{row:{long}}  {self._shape(name)}" for row, name in reversed(rows.items())]
-        depth = depths(self.config)
+        depth = layers_by_side(self.config)
         said = ", ".join(f"{side}layers.0 to {side}layers.{layers - 1}" for side, layers in depth.items())
         return "\n".join([f"{len(self)} points; * stands for {said}", *lines])
 
@@ -127,9 +129,9 @@ def axes_of(name: str, config: Config) -> Axes:
     """
     short = re.sub(r"^((encoder|decoder)\.)?(layers\.\d+\.)?", "", name)
     if short == "logits":
-        return _logits(config)
+        return _logits_axes(config)
     if short not in AXES:
-        raise InputError(f"no point is called {name!r}{near(short, AXES)}")
+        raise InputError(f"no point is called {name!r}{did_you_mean(short, AXES)}")
     return AXES[short]
 
 
@@ -142,16 +144,16 @@ def sides_of(name: str) -> tuple[str, str]:
     return side, ("encoder" if ".cross_attention." in name else side)
 
 
-def _logits(config: Config) -> Axes:
+def _logits_axes(config: Config) -> Axes:
     assert config.head is not None  # else there are none
     answers = "vocab" if config.head.answers == "vocabulary" else "labels"
     return ("batch", answers) if config.head.per == "text" else ("batch", "seq", answers)
 
 
 def _names(config: Config) -> Iterator[str]:
-    for side, layers in depths(config).items():
-        first = [name for name in _FIRST if _exists(name, config, side)]
-        inside = [name for name in _INSIDE if _exists(name, config, side)]
+    for side, layers in layers_by_side(config).items():
+        first = [name for name in _BEFORE_LAYERS if _exists(name, config, side)]
+        inside = [name for name in _IN_LAYERS if _exists(name, config, side)]
         yield from (f"{side}{name}" for name in first)
         yield from (f"{side}layers.{i}.{name}" for i in range(layers) for name in inside)
         if config.residual == "pre":
@@ -162,7 +164,7 @@ def _names(config: Config) -> Iterator[str]:
         yield "logits"
 
 
-def depths(config: Config) -> dict[str, int]:
+def layers_by_side(config: Config) -> dict[str, int]:
     """How many layers a token runs through on each side."""
     if config.decoder is None:
         return {"": config.num_hidden_layers}

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count, is_several, plain_number, unwrapped
+from pellucid.config.checks import check_count, is_list_like, plain_number, unwrap_arrow
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import EncoderDecoder
-from pellucid.text.cut import check_read, warn_of_cut
+from pellucid.text.cut import check_has_tokens, warn_of_truncation
 
 Texts = str | Sequence[str]
 
@@ -44,26 +44,26 @@ class Reading:
     by_bytes: bool = False
 
 
-def read(
+def read_texts(
     loaded: Loaded, text: Texts, pair: Texts | None, target: Texts | None, after: Texts | None, most: int | None
 ) -> tuple[Reading, ...]:
     """Texts to rows of tokens. most: longer texts are cut; by default to what the model can read."""
-    words = loaded.words
-    texts = _several(text, "text")
-    pairs = None if pair is None else _several(pair, "second text", len(texts))
-    targets = [None] * len(texts) if target is None else _several(target, "target", len(texts))
-    before = _before(loaded, after, pair, len(texts))
+    tokenizer = loaded.required_tokenizer
+    texts = _list_of_texts(text, "text")
+    pairs = None if pair is None else _list_of_texts(pair, "second text", len(texts))
+    targets = [None] * len(texts) if target is None else _list_of_texts(target, "target", len(texts))
+    before = _prefix_ids(loaded, after, pair, len(texts))
     most = plain_number(most)
     if most is not None:
-        count("max_length", most)
-    limit = loaded.longest if most is None else most
+        check_count("max_length", most)
+    limit = loaded.max_length if most is None else most
     if limit is not None and most is None:
         limit = max(limit - max(len(ids) for ids in before), 1)
-    rows = words.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)
+    rows = tokenizer.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)
     found = []
     for i, row in enumerate(rows):
-        check_read(row.ids, Item(i, "text"))
-        written = _written(loaded, row.ids, targets[i])
+        check_has_tokens(row.ids, Item(i, "text"))
+        written = _decoder_ids(loaded, row.ids, targets[i])
         found.append(
             Reading(
                 texts=(texts[i],) if pairs is None else (texts[i], pairs[i]),
@@ -73,31 +73,33 @@ def read(
                 offsets=tuple(row.offsets),
                 special=tuple(bool(flag) for flag in row.special),
                 cut=row.cut,
-                target_tokens=tuple(loaded.target_words.convert_ids_to_tokens(written)),
+                target_tokens=tuple(loaded.required_target_tokenizer.convert_ids_to_tokens(written)),
                 target_ids=tuple(written),
-                before=tuple(words.convert_ids_to_tokens(before[i])),
+                before=tuple(tokenizer.convert_ids_to_tokens(before[i])),
                 before_ids=tuple(before[i]),
                 target=targets[i] or "",
-                by_bytes=words.by_bytes,
+                by_bytes=tokenizer.by_bytes,
             )
         )
     return tuple(found)
 
 
-def tell_cut(rows: Sequence[Reading], most: int | None) -> None:
-    """Says what of the texts the model did not read, where nobody asked for a length.  most: what was asked for."""
-    if most is None:
-        warn_of_cut(sum(row.cut > 0 for row in rows), len(rows), max(len(row.ids) for row in rows))
+def warn_if_truncated(rows: Sequence[Reading], max_length: int | None) -> None:
+    """Says what of the texts the model did not read, where nobody asked for a length.  max_length: what was asked for."""
+    if max_length is None:
+        warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), max(len(row.ids) for row in rows))
 
 
 def batch_of(loaded: Loaded, rows: Sequence[Reading], *, left: bool = False) -> dict[str, Tensor]:
     """What the module takes for these rows in one pass; the shorter are padded, and masks say so."""
     written = [row.target_ids for row in rows] if isinstance(loaded.module, EncoderDecoder) else None
-    return as_batch(loaded, [row.ids for row in rows], [row.segments for row in rows], written=written, left=left)
+    return as_batch(
+        loaded, [row.ids for row in rows], [row.segments for row in rows], decoder_rows=written, pad_left=left
+    )
 
 
-def _several(given: object, what: str, count: int | None = None) -> list[str]:
-    texts = list(unwrapped(given)) if is_several(given) else [given]
+def _list_of_texts(given: object, what: str, count: int | None = None) -> list[str]:
+    texts = list(unwrap_arrow(given)) if is_list_like(given) else [given]
     if not texts or not all(isinstance(text, str) for text in texts):
         found = repr(str(given)[:40]) if texts else "empty"
         raise InputError(f"{what} is {found}: expected a string, or a list of strings")
@@ -106,7 +108,7 @@ def _several(given: object, what: str, count: int | None = None) -> list[str]:
     return texts
 
 
-def _before(loaded: Loaded, after: Texts | None, pair: Texts | None, count: int) -> list[list[int]]:
+def _prefix_ids(loaded: Loaded, after: Texts | None, pair: Texts | None, count: int) -> list[list[int]]:
     if after is None or loaded.tokenizer is None:
         return [[]] * count
     if loaded.config.kind != "decoder" or pair is not None:
@@ -114,16 +116,16 @@ def _before(loaded: Loaded, after: Texts | None, pair: Texts | None, count: int)
             f"'after' is for decoders and single texts, and this is a model of kind {loaded.config.kind!r}"
             + (" with a second text" if pair is not None else "")
         )
-    rows = [row.ids for row in loaded.tokenizer.encode(_several(after, "after", count))]
+    rows = [row.ids for row in loaded.tokenizer.encode(_list_of_texts(after, "after", count))]
     if not all(rows):
         raise InputError("a text of 'after' has no tokens: leave 'after' out where nothing was read before")
     most = max(map(len, rows))
-    if loaded.longest is not None and most >= loaded.longest:
-        raise InputError(f"'after' has {most:,} tokens, and this model reads {loaded.longest:,} in all: shorten it")
+    if loaded.max_length is not None and most >= loaded.max_length:
+        raise InputError(f"'after' has {most:,} tokens, and this model reads {loaded.max_length:,} in all: shorten it")
     return rows
 
 
-def _written(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
+def _decoder_ids(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
     """What the decoder of an encoder-decoder reads: the target, or the text itself, behind the start token."""
     if not isinstance(loaded.module, EncoderDecoder):
         if target is not None:
@@ -134,5 +136,5 @@ def _written(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
     if target is not None and head is not None and head.per == "text":
         raise InputError(Argument("target"), f" was given, and {head.name} judges the text itself: leave it out")
     if target is not None:
-        ids = loaded.target_words.encode([target])[0].ids
-    return loaded.module.shifted(torch.tensor([ids], device="cpu"))[0].tolist()
+        ids = loaded.required_target_tokenizer.encode([target])[0].ids
+    return loaded.module.shift_right(torch.tensor([ids], device="cpu"))[0].tolist()

@@ -10,54 +10,54 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.config.checks import among, is_word, names_of
-from pellucid.errors import Argument, InputError, short
+from pellucid.config.checks import check_one_of, is_one_of, require_names
+from pellucid.errors import Argument, InputError, shorten
 from pellucid.machine import inference_mode, no_grad
-from pellucid.models import Decoder, Network, Output, count, evaluating
-from pellucid.trace.aliases import resolve, tell_left_out
+from pellucid.models import Decoder, Network, Output, count, evaluation_copy
+from pellucid.trace.aliases import resolve, warn_of_omitted
 from pellucid.trace.edit import edits_of
-from pellucid.trace.gradients import felt
-from pellucid.trace.points import FOR_A_PAGE, points
-from pellucid.trace.reading import Reading, Texts, batch_of, read, tell_cut
+from pellucid.trace.gradients import record_with_gradients
+from pellucid.trace.points import VIEW_POINTS, points
+from pellucid.trace.reading import Reading, Texts, batch_of, read_texts, warn_if_truncated
 from pellucid.trace.trace import Trace
 
 
 class Recorder:
     """An onlooker that keeps what it is asked to keep and changes nothing.
 
-    patterns: names of points, or globs. kept: the tensors by name.
+    patterns: names of points, or globs. recorded: the tensors by name.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         patterns = tuple(patterns)
         self.names = frozenset(patterns)
         self.globs = tuple(pattern for pattern in patterns if any(sign in pattern for sign in "*?["))
-        self.kept: dict[str, Tensor] = {}
+        self.recorded: dict[str, Tensor] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         if self.wants(name):
-            self.kept[name] = own(value)
+            self.recorded[name] = detach_compact(value)
         return value
 
     def wants(self, name: str) -> bool:
         return name in self.names or any(fnmatch.fnmatchcase(name, glob) for glob in self.globs)
 
 
-class Enough(Exception):  # noqa: N818 - it is no error
+class AllRecorded(Exception):  # noqa: N818 - it is no error
     """All that was asked for has been told; what the pass would still compute, nobody looks at."""
 
 
-class Brief(Recorder):
+class EarlyStopRecorder(Recorder):
     """An onlooker that ends the pass as soon as it has everything."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         value = super().__call__(name, value)
-        if len(self.kept) == len(self.names):
-            raise Enough
+        if len(self.recorded) == len(self.names):
+            raise AllRecorded
         return value
 
 
-def own(value: Tensor) -> Tensor:
+def detach_compact(value: Tensor) -> Tensor:
     """The numbers apart from the graph, and apart from a larger table that they are a part of and would keep alive.
 
     Blocks never write into what they have told, so nothing else needs a copy.
@@ -83,26 +83,28 @@ def record(
     """One pass over a text, or several texts at once, recorded. See `Model.trace`."""
     names = kept_names(loaded.config, keep)
     left = _is_left(loaded, padding, after)
-    rows = read(loaded, text, pair, target, after, max_length)
-    tell_cut(rows, max_length)
-    module = evaluating(loaded.module)
-    batch = batch_of(loaded, rows, left=left) | _remembered(loaded, module, rows)
+    rows = read_texts(loaded, text, pair, target, after, max_length)
+    warn_if_truncated(rows, max_length)
+    module = evaluation_copy(loaded.module)
+    batch = batch_of(loaded, rows, left=left) | _prefilled_cache(loaded, module, rows)
     if gradients_of is not None and not callable(gradients_of):
         raise InputError(
-            f"gradients_of is {short(repr(gradients_of))}, expected a function of the output, such as "
+            f"gradients_of is {shorten(repr(gradients_of))}, expected a function of the output, such as "
             "lambda output: output.logits[0, -1, 42]"
         )
     if gradients_of is None:
-        recorder = Brief(names) if module.onlooker is None else Recorder(names)  # an edit may stand further on
-        with no_grad(), contextlib.suppress(Enough):
+        recorder = (
+            EarlyStopRecorder(names) if module.onlooker is None else Recorder(names)
+        )  # an edit may stand further on
+        with no_grad(), contextlib.suppress(AllRecorded):
             module(**batch, watch=recorder)
-        kept, gradients = recorder.kept, {}
+        kept, gradients = recorder.recorded, {}
     else:
-        kept, gradients = felt(module, batch, names, gradients_of)
-    return Trace(kept, rows=rows, gradients=gradients, padding=padding, **about(loaded))
+        kept, gradients = record_with_gradients(module, batch, names, gradients_of)
+    return Trace(kept, rows=rows, gradients=gradients, padding=padding, **model_metadata(loaded))
 
 
-def about(loaded: Loaded) -> dict[str, Any]:
+def model_metadata(loaded: Loaded) -> dict[str, Any]:
     """What a trace says of its model."""
     made_here = "an untrained model" if loaded.untrained else "a model trained here"
     return {
@@ -119,21 +121,21 @@ def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
     keep: "all"; "view" for what a page of attention needs; a name or glob, or several, also as others call them.
     Raises InputError for a name that no point answers to.
     """
-    own, given = points(config), names_of("keep", keep, "'all', 'view', or names of points")
-    if is_word(keep, "all"):
+    own, given = points(config), require_names("keep", keep, "'all', 'view', or names of points")
+    if is_one_of(keep, "all"):
         return list(own)
-    if is_word(keep, "view"):
-        return [name for name in own if name.endswith(FOR_A_PAGE)]
+    if is_one_of(keep, "view"):
+        return [name for name in own if name.endswith(VIEW_POINTS)]
     wanted = {name for asked in given for name in resolve(asked, config)}
     for asked in given:
-        tell_left_out(asked, config, wanted)
+        warn_of_omitted(asked, config, wanted)
     if not wanted:
         raise InputError("keep names nothing: expected 'all', 'view', or names of points")
     return [name for name in own if name in wanted]
 
 
 def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:
-    among("padding", padding, ("right", "left"))
+    check_one_of("padding", padding, ("right", "left"))
     if padding == "left" and (loaded.config.kind != "decoder" or after is not None):
         raise InputError(
             "padding on the left is for decoders that read from the beginning: pass ", Argument("padding", "right")
@@ -142,12 +144,12 @@ def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:
 
 
 @no_grad()
-def _remembered(loaded: Loaded, module: Network, rows: tuple[Reading, ...]) -> dict[str, object]:
+def _prefilled_cache(loaded: Loaded, module: Network, rows: tuple[Reading, ...]) -> dict[str, object]:
     """A cache that holds what was read before, where anything was; that is padded on the left, so that the next pass
     stands behind all of it."""
     if not rows[0].before_ids or not isinstance(module, Decoder):
         return {}
     longest = max(len(row.before_ids) for row in rows) + max(len(row.ids) for row in rows)
     cache = module.new_cache(longest)
-    module(**as_batch(loaded, [row.before_ids for row in rows], left=True), cache=cache)
+    module(**as_batch(loaded, [row.before_ids for row in rows], pad_left=True), cache=cache)
     return {"cache": cache}

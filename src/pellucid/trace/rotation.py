@@ -7,7 +7,7 @@ from pellucid.config import Config
 from pellucid.models import rotary_of
 
 
-def angles(config: Config, seq: int) -> Tensor | None:
+def cosines_and_sines(config: Config, seq: int) -> Tensor | None:
     """Cosines and sines of the first `seq` places, Float32[Tensor, "2 seq head_dim/2"]; None where nothing is turned.
 
     Pair (c, c + head_dim/2) is turned by angle c of its place: (a cos - b sin, b cos + a sin).

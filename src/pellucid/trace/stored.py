@@ -15,12 +15,12 @@ from torch import Tensor
 
 from pellucid import __version__
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
-from pellucid.checkpoints.facts import check_depth
-from pellucid.checkpoints.tensors import Span
+from pellucid.checkpoints.facts import check_layer_count
+from pellucid.checkpoints.tensors import TensorSpan
 from pellucid.config import Config
-from pellucid.config.plain import plain, rebuilt
-from pellucid.errors import CorruptFileError, InputError, several, visible
-from pellucid.files import once, path_of, target_of
+from pellucid.config.plain import from_json_value, to_json_value
+from pellucid.errors import CorruptFileError, InputError, escape_unprintable, join_names
+from pellucid.files import path_of, target_of, unique_keys
 from pellucid.text.cut import MOST_CHARACTERS
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
@@ -52,15 +52,15 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> Path:
         "version": VERSION,
         "model": trace.model,
         "parameters": trace.parameters,
-        "config": plain(trace.config),
-        "rows": plain(trace.rows),
-        "edits": plain(trace.edits),
+        "config": to_json_value(trace.config),
+        "rows": to_json_value(trace.rows),
+        "edits": to_json_value(trace.edits),
         "padding": trace.padding,
-        "digests": {name: digest(tensor) for name, tensor in tensors.items()},  # in the order of the pass
+        "digests": {name: tensor_digest(tensor) for name, tensor in tensors.items()},  # in the order of the pass
         "made_by": f"pellucid {__version__}",
     }
     text = json.dumps(manifest, separators=(",", ":"))
-    note = {FORMAT: text, DIGEST: _of(text)}
+    note = {FORMAT: text, DIGEST: _text_digest(text)}
     return write_bundle(tensors, note, target_of(path))
 
 
@@ -72,10 +72,12 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     """
     path = path_of(path)
     spans, note = read_bundle(path)
-    manifest = _manifest(path, note)
+    manifest = _read_manifest(path, note)
     if strange := sorted(spans.keys() ^ manifest["digests"].keys()):
-        raise CorruptFileError(f"{path}: tensors and manifest do not name the same: {visible(several(strange))}")
-    tensors = {name: _read(path, name, spans[name], right) for name, right in manifest["digests"].items()}
+        raise CorruptFileError(
+            f"{path}: tensors and manifest do not name the same: {escape_unprintable(join_names(strange))}"
+        )
+    tensors = {name: _read_tensor(path, name, spans[name], right) for name, right in manifest["digests"].items()}
     trace = Trace(
         points={name: tensor for name, tensor in tensors.items() if not name.startswith(_GRADIENT)},
         rows=tuple(manifest["rows"]),
@@ -91,7 +93,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     return trace
 
 
-def digest(tensor: Tensor) -> str:
+def tensor_digest(tensor: Tensor) -> str:
     """SHA-256 of a tensor: its kind, its shape and its numbers."""
     tensor = tensor.detach().cpu().contiguous()
     told = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)} ".encode())
@@ -100,55 +102,55 @@ def digest(tensor: Tensor) -> str:
     return told.hexdigest()
 
 
-def _of(text: str) -> str:
+def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 # -- reading, trusting nothing ----------------------------------------------------------------------------------------
 
 
-def _manifest(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
+def _read_manifest(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
     text = note.get(FORMAT)
     if not isinstance(text, str):
         raise InputError(f"{path} is no trace of pellucid: it holds tensors without a manifest named {FORMAT!r}")
     try:
-        said = json.loads(text, object_pairs_hook=once)
+        manifest = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} has a manifest that is no JSON: {str(error)[:120]}") from error
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CorruptFileError(f"{path} has a manifest without the format {FORMAT!r}")
-    version = said.get("version")
+    version = manifest.get("version")
     if type(version) is not int or version < 1:
         raise CorruptFileError(f"{path}: the manifest's version is {str(version)[:40]!r}, expected a whole number")
     if version > VERSION:
         raise InputError(
             f"{path} is of version {version}, and this pellucid reads traces up to version {VERSION}: update it"
         )
-    if note.get(DIGEST) != _of(text):
+    if note.get(DIGEST) != _text_digest(text):
         raise CorruptFileError(f"{path} has a manifest that was changed after it was written: record it anew")
-    return _fields(path, said)
+    return _read_fields(path, manifest)
 
 
-def _fields(path: Path, said: dict[str, Any]) -> dict[str, Any]:
-    wrong = [*(name for name in _FIELDS if name not in said), *(name for name in said if name not in _FIELDS)]
+def _read_fields(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    wrong = [*(name for name in _FIELDS if name not in manifest), *(name for name in manifest if name not in _FIELDS)]
     if wrong:
         raise CorruptFileError(
-            f"{path} has a manifest whose fields are not those of a trace: {visible(several(wrong))}"
+            f"{path} has a manifest whose fields are not those of a trace: {escape_unprintable(join_names(wrong))}"
         )
     found = {}
     for name, kind in _FIELDS.items():
         try:
-            found[name] = rebuilt(said[name], kind)
+            found[name] = from_json_value(manifest[name], kind)
             if kind is Config:
-                check_depth(found[name])  # before a point of each layer is named
+                check_layer_count(found[name])  # before a point of each layer is named
         except ValueError as error:
-            raise CorruptFileError(f"{path}: {name} of the manifest: {visible(str(error))}") from error
+            raise CorruptFileError(f"{path}: {name} of the manifest: {escape_unprintable(str(error))}") from error
     return found
 
 
-def _read(path: Path, name: str, span: Span, right: str) -> Tensor:
+def _read_tensor(path: Path, name: str, span: TensorSpan, expected_digest: str) -> Tensor:
     tensor = span.read()
-    if digest(tensor) != right:
+    if tensor_digest(tensor) != expected_digest:
         raise CorruptFileError(f"{path}: {name!r} is not what was written (its digest differs): record it anew")
     return tensor
 

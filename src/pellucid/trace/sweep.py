@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.bars import bar
+from pellucid.bars import progress_bar
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, listed
-from pellucid.errors import Argument, InputError, counted, near, short
+from pellucid.config.checks import check_choice, require_list
+from pellucid.errors import Argument, InputError, counted, did_you_mean, shorten
 from pellucid.machine import no_grad
-from pellucid.models import Output, evaluating
-from pellucid.trace.edit import Entry, edited
-from pellucid.trace.edits import Edit, edit_of, patch, zero
+from pellucid.models import Output, evaluation_copy
+from pellucid.trace.edit import PlacedEdit, with_edits
+from pellucid.trace.edits import Edit, as_edit, patch, zero
 from pellucid.trace.points import points, sides_of
-from pellucid.trace.reading import Reading, batch_of, read, tell_cut
+from pellucid.trace.reading import Reading, batch_of, read_texts, warn_if_truncated
 
 Metric = Callable[[Output], Any] | tuple[str, str]
 """A number of one text's `Output`, or two words whose logits are compared behind the text."""
@@ -46,60 +46,60 @@ def sweep(
 
     Edits of several places run side by side, as the rows of one batch.
     """
-    choice("over", over, tuple(OVER))
-    word, usual = OVER[over]
+    check_choice("over", over, tuple(OVER))
+    keyword, usual = OVER[over]
     if edit is not None and not callable(edit):
-        raise InputError(f"edit is {short(repr(edit))}, expected a function that makes an edit, such as zero")
+        raise InputError(f"edit is {shorten(repr(edit))}, expected a function that makes an edit, such as zero")
     if edit is not None and source is not None:
         raise InputError(
             "an edit and a source were given, and only patching takes a source: leave ", Argument("edit"), " out"
         )
     if point is not None and not isinstance(point, str):
-        raise InputError(f"point is {short(repr(point))}, expected the name of a point behind its layer")
-    measure = metric if callable(metric) else _difference(loaded, metric)
+        raise InputError(f"point is {shorten(repr(point))}, expected the name of a point behind its layer")
+    measure = metric if callable(metric) else _logit_difference(loaded, metric)
     make = edit or (zero if source is None else lambda **where: patch(source, **where))
     if not isinstance(text, str):
         raise InputError(f"a sweep is of one text, and was given a {type(text).__name__}")
-    loaded.module.rows_alike()
-    (row,) = read(loaded, text, pair, target, None, None)
-    tell_cut([row], None)
-    names = _layers(loaded, point or usual)
-    edits = [_made(make, word, i) for i in range(_columns(loaded, names[0], word, row))]
+    loaded.module.require_no_row_edits()
+    (row,) = read_texts(loaded, text, pair, target, None, None)
+    warn_if_truncated([row], None)
+    names = _point_in_layers(loaded, point or usual)
+    edits = [_make_edit(make, keyword, i) for i in range(_column_count(loaded, names[0], keyword, row))]
     tried = [(name, one) for name in names for one in edits]
     size = max(1, min(ROWS, POSITIONS // (len(row.ids) + len(row.target_ids))))
-    with bar(over, total=len(tried), unit=" edits", shown=progress) as line:
+    with progress_bar(over, total=len(tried), unit=" edits", shown=progress) as line:
         found: list[float] = []
         for start in range(0, len(tried), size):
-            found += _measured(loaded, row, tried[start : start + size], measure)
+            found += _metric_values(loaded, row, tried[start : start + size], measure)
             line.update(min(size, len(tried) - start))
     wide = torch.promote_types(loaded.module.dtype, torch.float32)
     return torch.tensor(found, dtype=wide, device="cpu").view(len(names), -1)
 
 
-def _measured(
+def _metric_values(
     loaded: Loaded, row: Reading, tried: list[tuple[str, Edit]], measure: Callable[[Output], Any]
 ) -> Iterator[float]:
     """The metric under each edit: one pass over as many copies of the text."""
-    entries = [Entry(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(tried)]
+    entries = [PlacedEdit(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(tried)]
     own = points(loaded.config)
     for entry in entries:
-        entry.edit.check(entry.asked, own[entry.asked], own.sizes(entry.asked))
-    module = edited(loaded, entries).module
-    output = evaluating(module)(**batch_of(loaded, [row] * len(tried)))
+        entry.edit.check(entry.pattern, own[entry.pattern], own.sizes(entry.pattern))
+    module = with_edits(loaded, entries).module
+    output = evaluation_copy(module)(**batch_of(loaded, [row] * len(tried)))
     for entry in entries:
         entry.check()
     for i in range(len(tried)):
         yield _number(measure(Output({name: tensor[i : i + 1] for name, tensor in output.items()})))
 
 
-def _made(make: Callable[..., Any], word: str, i: int) -> Edit:
+def _make_edit(make: Callable[..., Any], keyword: str, i: int) -> Edit:
     try:
-        return edit_of(make(**{word: i}))
+        return as_edit(make(**{keyword: i}))
     except TypeError as error:
-        raise InputError(f"edit could not be called as edit({word}={i}): {error}") from error
+        raise InputError(f"edit could not be called as edit({keyword}={i}): {error}") from error
 
 
-def _layers(loaded: Loaded, point: str) -> list[str]:
+def _point_in_layers(loaded: Loaded, point: str) -> list[str]:
     """The names of a point in all layers, from the first to the last."""
     side, _, rest = point.rpartition("layers.*.")
     if not side and point.startswith(("encoder.", "decoder.")):
@@ -109,14 +109,16 @@ def _layers(loaded: Loaded, point: str) -> list[str]:
     names = [name for name in points(loaded.config) if fits.fullmatch(name)]
     if not names:
         known = dict.fromkeys(re.sub(r"layers\.\d+\.", "", name) for name in points(loaded.config) if "layers." in name)
-        raise InputError(f"no layer has a point {point!r}{near(point, known)}; such points are {', '.join(known)}")
+        raise InputError(
+            f"no layer has a point {point!r}{did_you_mean(point, known)}; such points are {', '.join(known)}"
+        )
     return names
 
 
-def _columns(loaded: Loaded, name: str, word: str, row: Reading) -> int:
+def _column_count(loaded: Loaded, name: str, keyword: str, row: Reading) -> int:
     """How many heads or positions there are at a point."""
     own = points(loaded.config)
-    if word == "head":
+    if keyword == "head":
         sizes = own.sizes(name)
         zero(head=0).check(name, own[name], sizes)
         return sizes.get("heads") or sizes["key_heads"]
@@ -124,18 +126,18 @@ def _columns(loaded: Loaded, name: str, word: str, row: Reading) -> int:
     return len(row.target_ids if sides_of(name)[0] == "decoder" and row.target_ids else row.ids)
 
 
-def _difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Tensor]:
+def _logit_difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Tensor]:
     """The logit of one word less that of another, in the last place."""
     if not loaded.config.writes:
         raise InputError("two words are compared behind a text, and this model does not write: give a function")
     if isinstance(words, Set):
         raise InputError("the words of a metric are a set, which has no order: give the right one and then the other")
-    words = tuple(listed("metric", words, "a function or two words"))
+    words = tuple(require_list("metric", words, "a function or two words"))
     if len(words) != 2:
         raise InputError(
             f"a metric is {counted(len(words), 'word')}, expected a function or two words, the right one and another"
         )
-    rows = [row.ids for row in loaded.target_words.encode(list(words), add_special_tokens=False)]
+    rows = [row.ids for row in loaded.required_target_tokenizer.encode(list(words), add_special_tokens=False)]
     if rows[0] == rows[1]:
         raise InputError(f"{words[0]!r} and {words[1]!r} are the same to this model: their difference is 0 everywhere")
     for word, ids in zip(words, rows):

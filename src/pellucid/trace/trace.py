@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import choice, count, number_of
+from pellucid.config.checks import check_choice, check_count, require_integer
 from pellucid.errors import InputError, counted
 from pellucid.trace.named import NamedTensors
 from pellucid.trace.points import axes_of, points, sides_of
@@ -63,49 +63,49 @@ class Trace(NamedTensors):
     @property
     def texts(self) -> tuple[str, ...]:
         """The text, or the two texts of a pair."""
-        return self._only("texts").texts
+        return self._single_row("texts").texts
 
     @property
     def tokens(self) -> list[str]:
         """What the model saw, token by token."""
-        return list(self._only("tokens").tokens)
+        return list(self._single_row("tokens").tokens)
 
     @property
     def ids(self) -> list[int]:
         """What the model saw, as ids of its vocabulary."""
-        return list(self._only("ids").ids)
+        return list(self._single_row("ids").ids)
 
     @property
     def segments(self) -> list[int]:
         """0 or 1 for the text of a pair that each token belongs to."""
-        return list(self._only("segments").segments)
+        return list(self._single_row("segments").segments)
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
         """Where each token stands in its text, in characters."""
-        return list(self._only("offsets").offsets)
+        return list(self._single_row("offsets").offsets)
 
     @property
     def special(self) -> list[bool]:
         """Which tokens are no part of the text."""
-        return list(self._only("special").special)
+        return list(self._single_row("special").special)
 
     @property
     def cut(self) -> int:
         """How many tokens were cut off."""
-        return self._only("cut").cut
+        return self._single_row("cut").cut
 
     @property
     def target_tokens(self) -> tuple[str, ...]:
         """What the decoder of an encoder-decoder had read, token by token."""
-        return self._only("target_tokens").target_tokens
+        return self._single_row("target_tokens").target_tokens
 
     @property
     def before(self) -> tuple[str, ...]:
         """The tokens that stood in a cache when this pass began: the first columns of its attention."""
-        return self._only("before").before
+        return self._single_row("before").before
 
-    def _only(self, fact: str) -> Reading:
+    def _single_row(self, fact: str) -> Reading:
         if len(self.rows) != 1:
             raise InputError(f"this trace is of {len(self.rows)} texts, each with {fact} of its own: ask row(0).{fact}")
         return self.rows[0]
@@ -114,19 +114,19 @@ class Trace(NamedTensors):
 
     def row(self, i: int) -> "Trace":
         """The trace of one text of the batch, without its padding: views into the same numbers, `batch` of size 1."""
-        i = self._number(i)
-        points = {name: self._cut(name, tensor, i) for name, tensor in self.points.items()}
-        gradients = {name: self._cut(name, tensor, i) for name, tensor in self.gradients.items()}
+        i = self._row_index(i)
+        points = {name: self._without_padding(name, tensor, i) for name, tensor in self.points.items()}
+        gradients = {name: self._without_padding(name, tensor, i) for name, tensor in self.gradients.items()}
         return replace(self, points=points, gradients=gradients, rows=(self.rows[i],))
 
-    def _number(self, i: int) -> int:
+    def _row_index(self, i: int) -> int:
         """The number of a text, from 0; one below 0 counts from the end."""
-        i = number_of("row", i, "the number of a text")
+        i = require_integer("row", i, "the number of a text")
         if not -len(self.rows) <= i < len(self.rows):
             raise InputError(f"row {i} is not there: this trace is of {counted(len(self.rows), 'text')}, from row 0 on")
         return i % len(self.rows)
 
-    def _cut(self, name: str, tensor: Tensor, i: int) -> Tensor:
+    def _without_padding(self, name: str, tensor: Tensor, i: int) -> Tensor:
         for place, axis in enumerate(axes_of(name, self.config)):
             if axis == "batch" and tensor.shape[0] > 1:
                 tensor = tensor.narrow(0, i, 1)
@@ -138,8 +138,8 @@ class Trace(NamedTensors):
     def span(self, name: str, axis: str, i: int) -> tuple[int, int]:
         """From where to where the tokens of text `i` stand on the axis "seq" or "source" of a point. Raises InputError
         for a point, axis or text that is not there."""
-        name, i = self._ours(str(name)), self._number(i)
-        choice("axis", axis, ("seq", "source"))
+        name, i = self._our_name(str(name)), self._row_index(i)
+        check_choice("axis", axis, ("seq", "source"))
         if axis not in (axes := points(self.config)[name]):
             raise InputError(f"{name} has no axis {axis}: its axes are {', '.join(axes)}")
         side = sides_of(name)[axis == "source"]
@@ -165,8 +165,8 @@ class Trace(NamedTensors):
             raise InputError(f"this trace is of {len(self.rows)} texts: ask row(0).strongest")
         side = "encoder." if self.config.kind == "encoder-decoder" else ""
         every = self[f"{side}layers.{layer}.attention.weights"][0, :, :, len(self.before) :]
-        count("most", most)
-        head = number_of("head", head, "the number of a head")
+        check_count("most", most)
+        head = require_integer("head", head, "the number of a head")
         if not 0 <= head < len(every):
             raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")
         weights = every[head].detach().cpu().clone()

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from pellucid.errors import InputError, short
-from pellucid.trace.selection import Spot
+from pellucid.errors import InputError, shorten
+from pellucid.trace.selection import PointContext
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Hook:
         return int(found[1])
 
 
-def caller(function: Callable[..., Any]) -> Callable[[Tensor, Spot], Any]:
+def hook_adapter(function: Callable[..., Any]) -> Callable[[Tensor, PointContext], Any]:
     """A function of a value, or of a value and a hook, as one of a value and where it is told.
 
     Raises InputError for a function that needs more, or less, than these.
@@ -41,14 +41,14 @@ def caller(function: Callable[..., Any]) -> Callable[[Tensor, Spot], Any]:
     by_name = any(_is_hook(one.parameters.get("hook")) for one in signatures)
     for known in (signatures, signatures[:1]):  # what it wraps may have been given the rest by the wrapper
         if by_name and all(_binds(one, None, hook=None) for one in known):
-            return lambda value, spot: function(value, hook=Hook(spot.title, spot.name))
+            return lambda value, spot: function(value, hook=Hook(spot.display_name, spot.name))
         if all(_binds(one, None) for one in known):
             return lambda value, spot: function(value)
         if all(_binds(one, None, None) for one in known):
-            return lambda value, spot: function(value, Hook(spot.title, spot.name))
+            return lambda value, spot: function(value, Hook(spot.display_name, spot.name))
     name = getattr(function, "__name__", type(function).__name__)
     raise InputError(
-        f"{name} takes {short(str(signatures[0]))}, and is called with the value alone, or with the value and a hook: "
+        f"{name} takes {shorten(str(signatures[0]))}, and is called with the value alone, or with the value and a hook: "
         "bind all else with functools.partial"
     )
 

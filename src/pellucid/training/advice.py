@@ -1,10 +1,10 @@
 """What helps where a training was broken off or its folder is in the way, as parts of sentences."""
 
 from pellucid.checkpoints.folder import OVERWRITE
-from pellucid.errors import Argument, Words
+from pellucid.errors import Argument, MessagePart
 
 RESUME = Argument("resume", True)
 """By which a training goes on."""
 
-AGAIN: Words = ("begin anew with ", OVERWRITE)
+AGAIN: MessagePart = ("begin anew with ", OVERWRITE)
 """By which one begins where another has begun."""

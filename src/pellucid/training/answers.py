@@ -11,19 +11,19 @@ from torch.nn import functional
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.config.checks import count, truth
-from pellucid.errors import Argument, InputError, counted, near, short
+from pellucid.config.checks import check_bool, check_count
+from pellucid.errors import Argument, InputError, counted, did_you_mean, shorten
 from pellucid.tasks.question_answering import REFERENCE_LENGTH
 from pellucid.tasks.question_answering import QuestionAnswering as Task
-from pellucid.tasks.reader import Stretch
+from pellucid.tasks.reader import WindowOutput
 from pellucid.tasks.task import Work
 from pellucid.text import Window, windows
-from pellucid.text.cut import whole_characters
-from pellucid.training.data import missing, place, text_of
+from pellucid.text.cut import replace_surrogates
+from pellucid.training.data import is_blank, row_location, text_of
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import answer_scores
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for, logits_of
-from pellucid.training.reading import limit
+from pellucid.training.reading import token_limit
 
 
 class Question(NamedTuple):
@@ -35,7 +35,7 @@ class Question(NamedTuple):
     starts: tuple[int, ...]
 
 
-class Asked(NamedTuple):
+class AnswerTarget(NamedTuple):
     """What a stretch of a context should answer: the first and the last token of the answer, both 0 where it has none.
 
     row: the number of its question.
@@ -67,29 +67,29 @@ class QuestionAnswering(Objective):
 
     name: ClassVar[str] = "question-answering"
     columns: ClassVar[tuple[str, ...]] = ("question", "context", "answers", "answer", "answer_start")
-    settings: ClassVar[dict[str, Any]] = {"learning_rate": 5e-5}
-    best: ClassVar[str] = "f1"
+    default_settings: ClassVar[dict[str, Any]] = {"learning_rate": 5e-5}
+    best_metric: ClassVar[str] = "f1"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count("max_answer_len", self.max_answer_len)
+        check_count("max_answer_len", self.max_answer_len)
         if self.stride is not None:
-            count("stride", self.stride, least=0)
+            check_count("stride", self.stride, least=0)
         if self.impossible is not None:
-            truth("impossible", self.impossible)
+            check_bool("impossible", self.impossible)
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         lacking = [row for row in rows if not _question(row).answers]
         if self.impossible is False and lacking:
             raise InputError(
-                f"{place(lacking[0])} has no answer, and ",
+                f"{row_location(lacking[0])} has no answer, and ",
                 Argument("impossible", False),
                 ": leave such rows out, or pass ",
                 Argument("impossible", True),
             )
         return replace(self, impossible=bool(lacking)) if self.impossible is None else self
 
-    def scoring(self, rows: Sequence[Fields]) -> Self:
+    def for_scoring(self, rows: Sequence[Fields]) -> Self:
         return self.fitted(rows)
 
     def head(self, loaded: Loaded) -> Head:
@@ -101,20 +101,20 @@ class QuestionAnswering(Objective):
         found = []
         for i, row in enumerate(rows):
             asked = _question(row)
-            for window in self._stretches(loaded, asked, place(row)):
-                first, last = _place(window, asked)
-                found.append(Example((window.ids,), (window.type_ids,), Asked(first, last, i, asked)))
+            for window in self._windows(loaded, asked, row_location(row)):
+                first, last = _answer_tokens(window, asked)
+                found.append(Example((window.ids,), (window.type_ids,), AnswerTarget(first, last, i, asked)))
         return found
 
-    def _stretches(self, loaded: Loaded, asked: Question, index: int | str) -> list[Window]:
-        own = limit(loaded, self.max_length)
+    def _windows(self, loaded: Loaded, asked: Question, index: int | str) -> list[Window]:
+        own = token_limit(loaded, self.max_length)
         length = self.max_length or min(own or REFERENCE_LENGTH, REFERENCE_LENGTH)
         rule: dict[str, Any] = {"rule": "windows", "max_length": length, "stride": self.stride, "side": 1}
-        return windows(loaded.words, asked.question, asked.context, index=index, **rule)
+        return windows(loaded.required_tokenizer, asked.question, asked.context, index=index, **rule)
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
         ends = torch.tensor([one.target[:2] for one in examples], device="cpu")
         return batch_of(loaded, examples, labels=ends)
 
@@ -130,19 +130,21 @@ class QuestionAnswering(Objective):
         ends = [torch.tensor([one.target[:2]], device="cpu") for one in examples]
         losses = [float(functional.cross_entropy(here[None], aim)) for here, aim in zip(logits, ends)]
         questions = {one.target.row: one.target.question for one in examples}
-        found = list(self._answers(loaded, questions, logits))
+        found = list(self._predicted_answers(loaded, questions, logits))
         scores = answer_scores([asked.answers for asked in questions.values()], found)
         return scores | {"loss": sum(losses) / max(len(losses), 1)}
 
-    def _answers(self, loaded: Loaded, questions: Mapping[int, Question], logits: Sequence[Tensor]) -> Iterator[str]:
+    def _predicted_answers(
+        self, loaded: Loaded, questions: Mapping[int, Question], logits: Sequence[Tensor]
+    ) -> Iterator[str]:
         """The task's answers, from logits of all stretches of all questions in their order."""
         task = Task(handle_impossible_answer=bool(self.impossible), max_answer_len=self.max_answer_len)
         work, rest = Work(loaded), iter(logits)
         for i, asked in questions.items():
-            stretches = [Stretch(window, next(rest)) for window in self._stretches(loaded, asked, i)]
-            yield task.answer(work, task.item((asked.question, asked.context), i), stretches)["answer"]
+            stretches = [WindowOutput(window, next(rest)) for window in self._windows(loaded, asked, i)]
+            yield task.answer(work, task.check_item((asked.question, asked.context), i), stretches)["answer"]
 
-    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """Whoever says that no context tells."""
         every = {one.target.row: one.target.question.answers for one in held_out}
         return answer_scores([*every.values()], [""] * len(every)) if self.impossible else {}
@@ -150,19 +152,19 @@ class QuestionAnswering(Objective):
 
 def _question(row: Fields) -> Question:
     """A row, checked: each answer stands where it is said to stand."""
-    question, context = (whole_characters(text_of(row, name)) for name in ("question", "context"))
-    said = place(row)
-    pairs = _pairs(row, said)
-    starts = tuple(_start(context, text, start, said) for text, start in pairs)
+    question, context = (replace_surrogates(text_of(row, name)) for name in ("question", "context"))
+    where = row_location(row)
+    pairs = _answers_with_starts(row, where)
+    starts = tuple(_answer_start(context, text, start, where) for text, start in pairs)
     return Question(question, context, tuple(text for text, _ in pairs), starts)
 
 
-def _pairs(row: Fields, said: str) -> list[tuple[str, Any]]:
+def _answers_with_starts(row: Fields, where: str) -> list[tuple[str, Any]]:
     """The answers of a row, each with its first character, as far as the row says it."""
     given, pairs = row.get("answers", row.get("answer")), list[tuple[Any, Any]]()
     if "answers" not in row and "answer" not in row:
         raise InputError(
-            f"{said} has no 'answers'{near('answers', row)}: give 'answers', or 'answer' and 'answer_start'"
+            f"{where} has no 'answers'{did_you_mean('answers', row)}: give 'answers', or 'answer' and 'answer_start'"
         )
     if isinstance(given, str) or given is None:
         pairs += [(given, row.get("answer_start"))] if given else []
@@ -170,19 +172,19 @@ def _pairs(row: Fields, said: str) -> list[tuple[str, Any]]:
         listed, starts = (_listed(given.get(name, ())) for name in ("text", "answer_start"))
         if len(listed) != len(starts):
             raise InputError(
-                f"{said}: answers have {counted(len(listed), 'text')} and {len(starts)} answer_start, expected as many"
+                f"{where}: answers have {counted(len(listed), 'text')} and {len(starts)} answer_start, expected as many"
             )
         pairs += zip(listed, starts)
     elif not isinstance(given, list | tuple):
-        shown = short(repr(given), 60)
-        raise InputError(f"{said}: answers are {shown}, expected a text, or texts with their answer_start")
+        shown = shorten(repr(given), 60)
+        raise InputError(f"{where}: answers are {shown}, expected a text, or texts with their answer_start")
     else:
         pairs += [
             (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None) for one in given
         ]
     for text, _ in pairs:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{said}: an answer is {short(repr(text), 60)}, expected a stretch of the context")
+            raise InputError(f"{where}: an answer is {shorten(repr(text), 60)}, expected a stretch of the context")
     return pairs
 
 
@@ -191,36 +193,36 @@ def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _start(context: str, text: str, start: Any, said: str) -> int:
+def _answer_start(context: str, text: str, start: Any, where: str) -> int:
     """Where an answer begins: as the row says, where that is true; or the only place where it stands."""
-    shown, many = short(text, 60), context.count(text)
-    if missing(start):
+    shown, many = shorten(text, 60), context.count(text)
+    if is_blank(start):
         if many != 1:
-            raise InputError(f"{said}: the answer {shown!r} stands {many} times in the context: give its answer_start")
+            raise InputError(f"{where}: the answer {shown!r} stands {many} times in the context: give its answer_start")
         return context.index(text)
     try:
         begin = int(start)
     except (TypeError, ValueError, OverflowError):
         begin = None
     if begin is None or isinstance(start, bool) or (isinstance(start, float) and begin != start):
-        raise InputError(f"{said}: answer_start is {short(repr(start), 60)}, expected the answer's first character")
+        raise InputError(f"{where}: answer_start is {shorten(repr(start), 60)}, expected the answer's first character")
     if begin < 0 or context[begin : begin + len(text)] != text:
-        there = short(context[max(begin, 0) :][: len(text)], 60)
+        there = shorten(context[max(begin, 0) :][: len(text)], 60)
         stands = f"it stands at {context.index(text)}" if many else "it stands nowhere"
         raise InputError(
-            f"{said}: the answer {shown!r} is not at character {begin} of the context ({there!r}); {stands}"
+            f"{where}: the answer {shown!r} is not at character {begin} of the context ({there!r}); {stands}"
         )
     return begin
 
 
-def _place(window: Window, asked: Question) -> tuple[int, int]:
+def _answer_tokens(window: Window, asked: Question) -> tuple[int, int]:
     """The first and the last token of the first answer, where the stretch holds all of it; else (0, 0)."""
     if not asked.answers:
         return 0, 0
     start, end = asked.starts[0], asked.starts[0] + len(asked.answers[0])
-    here = [i for i, side in enumerate(window.sides) if side == 1]
+    here = [i for i, side in enumerate(window.sequence_ids) if side == 1]
     held = [i for i in here if window.offsets[i][0] < end and start < window.offsets[i][1]]
     first, last = window.span(side=1)
-    begun = first <= start or window.number == 0  # spaces and accents may be part of an answer, and of no token
-    whole = held and begun and (end <= last or window.number == window.count - 1)
+    begun = first <= start or window.index == 0  # spaces and accents may be part of an answer, and of no token
+    whole = held and begun and (end <= last or window.index == window.count - 1)
     return (held[0], held[-1]) if whole else (0, 0)

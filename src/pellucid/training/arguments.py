@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from pellucid.config.checks import all_of, is_word, plain_number
-from pellucid.errors import Argument, InputError, near, several, short
+from pellucid.config.checks import as_list, is_one_of, plain_number
+from pellucid.errors import Argument, InputError, did_you_mean, join_names, shorten
 from pellucid.training.names import OBJECTIVES, Name
 from pellucid.training.settings import Settings
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOTHING = "none"
 """What stands for None in a recipe and on the command line, which have no word for it."""
 
-ELSEWHERE = {
+FOREIGN_NAMES = {
     "lr": "learning_rate",
     "num_train_epochs": "epochs",
     "num_epochs": "epochs",
@@ -38,70 +38,70 @@ ELSEWHERE = {
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): f"{NOTHING!r}"}
 
 
-class Spoken(str):
+class CommandLineText(str):
     """A value as somebody typed it at the command line, which knows no types: its field tells what was meant."""
 
 
 def options_of(name: Name) -> dict[str, Any]:
     """The options of an objective, each with the type that it wants; what it learns of the data itself is none."""
-    return _hints(name.objective())
+    return _field_types(name.objective())
 
 
-def as_said(name: Name, said: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def convert_options(name: Name, options: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """What was said, each value of the type that its field wants.
 
-    said: options of the objective and settings, by name.  where: begins each complaint, such as "recipe.toml: ".
+    options: options of the objective and settings, by name.  where: begins each complaint, such as "recipe.toml: ".
     Raises InputError for a name that is neither, and a value of another type.
     """
-    wanted, own = _hints(Settings), options_of(name)
-    for one in said:
+    wanted, own = _field_types(Settings), options_of(name)
+    for one in options:
         if one not in wanted and one not in own:
-            raise InputError(f"{where}{_unknown(name, one, own, wanted)}")
-    return {one: as_wanted(one, value, (wanted | own)[one], where) for one, value in said.items()}
+            raise InputError(f"{where}{_unknown_option_message(name, one, own, wanted)}")
+    return {one: convert_value(one, value, (wanted | own)[one], where) for one, value in options.items()}
 
 
-def asked(name: Name, said: Mapping[str, Any]) -> "tuple[Objective, Settings]":
+def objective_and_settings(name: Name, options: Mapping[str, Any]) -> "tuple[Objective, Settings]":
     """The objective and the settings that were asked for; what is not said is as the objective's defaults have it.
 
     Raises InputError as `as_said` does, for a value that cannot be, and for an option that is missing.
     """
-    kind, own, found = name.objective(), options_of(name), as_said(name, said)
-    settings = Settings.of({one: value for one, value in found.items() if one not in own}, kind.settings)
+    kind, own, found = name.objective(), options_of(name), convert_options(name, options)
+    settings = Settings.of({one: value for one, value in found.items() if one not in own}, kind.default_settings)
     return kind(**{one: value for one, value in found.items() if one in own}), settings
 
 
-def as_wanted(name: str, value: Any, hint: Any, where: str = "") -> Any:
+def convert_value(name: str, value: Any, hint: Any, where: str = "") -> Any:
     """A value as the type of its field has it: a list or "a,b" as a tuple, "none" as None, 1 as 1.0.
 
     Raises InputError where it is of another type.
     """
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    if type(None) in kinds and (value is None or is_word(value, NOTHING)):
+    if type(None) in kinds and (value is None or is_one_of(value, NOTHING)):
         return None
     if any(kind not in _WORDS and get_origin(kind) is not tuple for kind in kinds):  # which no file can say
-        return _taken(value)
-    for one in _meant(value):
+        return _untyped_value(value)
+    for one in _candidates(value):
         for kind in kinds:
-            if (found := _fitting(one, kind)) is not None:
+            if (found := _converted(one, kind)) is not None:
                 return found
-    said = f" is {short(repr(value))}, expected {' or '.join(map(_worded, kinds))}"
+    said = f" is {shorten(repr(value))}, expected {' or '.join(map(_type_in_words, kinds))}"
     raise InputError(f"{where}{name}{said}") if where else InputError(Argument(name), said)
 
 
-def _hints(kind: type) -> dict[str, Any]:
+def _field_types(kind: type) -> dict[str, Any]:
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind) if not field.name.startswith("_")}
 
 
-def _taken(value: Any) -> Any:
+def _untyped_value(value: Any) -> Any:
     """What a field takes that wants anything: of what was typed lists and tables as JSON has them, else the text."""
-    found = _meant(value)
+    found = _candidates(value)
     return found[0] if isinstance(found[0], dict | list) else found[-1]
 
 
-def _meant(value: Any) -> list[Any]:
+def _candidates(value: Any) -> list[Any]:
     """What a value may mean: of what was typed first that which JSON reads."""
-    if not isinstance(value, Spoken):
+    if not isinstance(value, CommandLineText):
         return [value]
     try:
         return [json.loads(value), str(value)]
@@ -109,7 +109,7 @@ def _meant(value: Any) -> list[Any]:
         return [str(value)]
 
 
-def _fitting(value: Any, kind: Any) -> Any:
+def _converted(value: Any, kind: Any) -> Any:
     """The value as this type, or None."""
     value = plain_number(value)
     if get_origin(kind) is tuple:
@@ -125,25 +125,25 @@ def _listed(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Several values; a text alone is what stands between its commas, where texts are wanted."""
     if isinstance(value, str) and kinds[0] is str:
         value = [part.strip() for part in value.split(",") if part.strip()]
-    if (values := all_of(value)) is None:
+    if (values := as_list(value)) is None:
         return None
     each = [kinds[0]] * len(values) if Ellipsis in kinds else list(kinds)
-    found = [_fitting(one, kind) for one, kind in zip(values, each)]
+    found = [_converted(one, kind) for one, kind in zip(values, each)]
     return tuple(found) if len(values) == len(each) and None not in found else None
 
 
-def _worded(kind: Any) -> str:
+def _type_in_words(kind: Any) -> str:
     """A type in words."""
     if get_origin(kind) is not tuple:
         return _WORDS[kind]
     return f"a list, each {_WORDS.get(get_args(kind)[0], 'of its own kind')}"
 
 
-def _unknown(name: Name, said: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    other = ELSEWHERE.get(said)
-    hint = f" (did you mean {other}?)" if other else near(said, {**options, **settings})
-    if not hint and (others := [one.name for one in OBJECTIVES if said in options_of(one)]):
-        hint = f", which is an option of {several(others)}"
+def _unknown_option_message(name: Name, option: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    other = FOREIGN_NAMES.get(option)
+    hint = f" (did you mean {other}?)" if other else did_you_mean(option, {**options, **settings})
+    if not hint and (others := [one.name for one in OBJECTIVES if option in options_of(one)]):
+        hint = f", which is an option of {join_names(others)}"
     every = f": its options are {', '.join(options)}; the settings are {', '.join(settings)}"
     advice = f"{hint}: docs/training.md has them all" if hint else every
-    return f"{name.name} has no setting {short(repr(said))}{advice}"
+    return f"{name.name} has no setting {shorten(repr(option))}{advice}"

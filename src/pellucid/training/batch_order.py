@@ -15,44 +15,44 @@ POOL = 50
 
 
 @dataclass
-class Order:
+class BatchOrder:
     """The examples of every step.
 
-    lengths: positions of each example.  batch_size: examples of a step; None for as many as `tokens` positions hold.
+    lengths: positions of each example.  batch_size: examples of a step; None for as many as `max_tokens` positions hold.
     They are drawn anew each epoch.
-    least: examples from which something is learned; what would be a step of fewer joins another one.
+    min_examples: examples from which something is learned; what would be a step of fewer joins another one.
 
     Plans of epochs are made when they are first asked for; the last one is kept.
     """
 
     lengths: tuple[int, ...]
     batch_size: int | None
-    tokens: int
+    max_tokens: int
     seed: int
-    least: int = 1
+    min_examples: int = 1
     _starts: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
-    _kept: tuple[int, list[list[int]]] = field(default=(-1, []), init=False, repr=False, compare=False)
+    _cached_epoch: tuple[int, list[list[int]]] = field(default=(-1, []), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.lengths:
             raise InputError("there is nothing to learn from: the data holds no examples")
-        self.least = min(self.least, len(self.lengths))
+        self.min_examples = min(self.min_examples, len(self.lengths))
 
-    def epoch(self, number: int) -> list[list[int]]:
+    def epoch_batches(self, number: int) -> list[list[int]]:
         """The batches of an epoch, as numbers of examples; each example stands in one of them."""
-        if self._kept[0] != number:
-            self._kept = number, self._planned(number)
-        return self._kept[1]
+        if self._cached_epoch[0] != number:
+            self._cached_epoch = number, self._shuffled_batches(number)
+        return self._cached_epoch[1]
 
     def steps(self, epochs: int) -> int:
         """Steps of so many epochs."""
         if self.batch_size is not None:
-            return epochs * ((len(self.lengths) - self.least) // self.batch_size + 1)
+            return epochs * ((len(self.lengths) - self.min_examples) // self.batch_size + 1)
         while len(self._starts) <= epochs:
-            self._starts.append(self._starts[-1] + len(self.epoch(len(self._starts) - 1)))
+            self._starts.append(self._starts[-1] + len(self.epoch_batches(len(self._starts) - 1)))
         return self._starts[epochs]
 
-    def at(self, step: int) -> tuple[int, list[int]]:
+    def epoch_and_batch(self, step: int) -> tuple[int, list[int]]:
         """The epoch of a step, counted from 0, and its examples."""
         if self.batch_size is not None:
             number, within = divmod(step, self.steps(1))
@@ -61,28 +61,28 @@ class Order:
                 self.steps(len(self._starts))
             number = bisect.bisect_right(self._starts, step) - 1
             within = step - self._starts[number]
-        return number, self.epoch(number)[within]
+        return number, self.epoch_batches(number)[within]
 
-    def _planned(self, number: int) -> list[list[int]]:
+    def _shuffled_batches(self, number: int) -> list[list[int]]:
         many = len(self.lengths)
         chance = np.random.default_rng((self.seed, number))
         drawn = chance.permutation(many).tolist()
-        size = self.batch_size or max(self.tokens * many // max(sum(self.lengths), 1), 1)
+        size = self.batch_size or max(self.max_tokens * many // max(sum(self.lengths), 1), 1)
         left = many % size if self.batch_size else 0
-        left = left if left >= self.least else 0
+        left = left if left >= self.min_examples else 0
         batches = [drawn[:left]] if left else []  # any of them: else the shortest, which would always count the most
-        for start, end in pairwise([*range(left, many - self.least + 1, POOL * size), many]):
-            batches += self._cut(sorted(drawn[start:end], key=lambda i: -self.lengths[i]))
+        for start, end in pairwise([*range(left, many - self.min_examples + 1, POOL * size), many]):
+            batches += self._split_batches(sorted(drawn[start:end], key=lambda i: -self.lengths[i]))
         return [batches[i] for i in chance.permutation(len(batches))]
 
-    def _cut(self, numbers: Sequence[int]) -> list[list[int]]:
+    def _split_batches(self, numbers: Sequence[int]) -> list[list[int]]:
         """Neighbours as batches, of which the longest comes first."""
         batches: list[list[int]] = [[]]
         for i in numbers:
-            if len(batches[-1]) >= self.least and self._is_full(batches[-1]):
+            if len(batches[-1]) >= self.min_examples and self._is_full(batches[-1]):
                 batches.append([])
             batches[-1].append(i)
-        if len(batches) > 1 and len(batches[-1]) < self.least:
+        if len(batches) > 1 and len(batches[-1]) < self.min_examples:
             few = batches.pop()
             batches[-1] += few
         return batches
@@ -90,4 +90,4 @@ class Order:
     def _is_full(self, batch: list[int]) -> bool:
         if self.batch_size is not None:
             return len(batch) >= self.batch_size
-        return self.lengths[batch[0]] * (len(batch) + 1) > self.tokens
+        return self.lengths[batch[0]] * (len(batch) + 1) > self.max_tokens

@@ -40,62 +40,67 @@ _BASELINE = (
 )
 
 
-def card(result: "Result", name: Name) -> str:
+def model_card(result: "Result", name: Name) -> str:
     """The whole page; it speaks of files that stand beside it: recipe.toml, log.jsonl and curves.svg."""
     title = result.folder.name if result.folder is not None else "A model"
-    parts = [_front(result, name, title), f"# {plain(title)}\n", _what(result, name), _use(result, name)]
-    parts += [_scores(result), _how(result)]
+    parts = [
+        _front_matter(result, name, title),
+        f"# {escape_markdown(title)}\n",
+        _description(result, name),
+        _use(result, name),
+    ]
+    parts += [_scores(result), _training_section(result)]
     return "\n".join(part for part in parts if part)
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """A text inside a page of Markdown: on one line, and without signs that the page would take for its own."""
     return "".join(f"\\{sign}" if sign in "\\`*_|<>[]#" else sign for sign in " ".join(text.split()))
 
 
-def readable(value: float) -> str:
+def format_score(value: float) -> str:
     """A score as a person reads it."""
     return f"{value:.4f}" if math.isfinite(value) else "not finite"
 
 
-def _front(result: "Result", name: Name, title: str) -> str:
+def _front_matter(result: "Result", name: Name, title: str) -> str:
     """What the hub reads."""
-    plan = result.begun.plan
+    plan = result.start.plan
     base = plan.base.source.name if plan.base.source is not None else None
     scores = [
         Scored(HUB_NAMES.get(one, one), one, value)
         for one, value in result.scores.items()
         if one != "loss" and math.isfinite(value)
     ]
-    data = plan.given.held_place or plan.given.place
+    data = plan.data_arguments.held_out_source or plan.data_arguments.source
     return front_matter(
         title,
         scores,
         {"name": data.name, "type": data.kind, "split": "validation"},
         name.task or name.name,
         base_model=base if base is not None and _on_hub(base) else None,
-        library_name=_others(result) or "pellucid",
+        library_name=_other_library(result) or "pellucid",
         pipeline_tag=name.task or None,
         metrics=list(dict.fromkeys(one.metric for one in scores)),
         tags=["pellucid", "lora"] if plan.settings.lora else ["pellucid"],
     )
 
 
-def _what(result: "Result", name: Name) -> str:
-    plan = result.begun.plan
-    says = {one.name: one.says for one in TASKS}.get(name.task, name.says)
+def _description(result: "Result", name: Name) -> str:
+    plan = result.start.plan
+    says = {one.name: one.summary for one in TASKS}.get(name.task, name.says)
     base = "from random numbers" if plan.base.source is None else f"from {_linked(plan.base.source.name)}"
-    data = f"on {counted(len(plan.data), 'row')} of {plain(plan.data.name)}"
+    data = f"on {counted(len(plan.data), 'row')} of {escape_markdown(plan.data.name)}"
     labels = plan.loaded.config.labels
     named = name.head and head_named(name.head).answers == "labels"
-    listed = f" Its labels: {', '.join(map(plain, labels[:50]))}." if named else ""
+    listed = f" Its labels: {', '.join(map(escape_markdown, labels[:50]))}." if named else ""
     means = "A model for" if not name.task else f"A model for {name.task}:"
     what = f"{says[:1].lower()}{says[1:].partition(':')[0].rstrip('.')}."
     return f"{means} {what} Trained {base} by pellucid {__version__}, {data}.{listed}\n"
 
 
 def _linked(base: str) -> str:
-    return f"[{plain(base)}](https://huggingface.co/{base})" if _on_hub(base) else plain(base)
+    return f"[{escape_markdown(base)}](https://huggingface.co/{base})" if _on_hub(base) else escape_markdown(base)
 
 
 def _on_hub(base: str) -> bool:
@@ -103,11 +108,11 @@ def _on_hub(base: str) -> bool:
     return "/" in base and is_hub_id(base)
 
 
-def _others(result: "Result") -> str | None:
+def _other_library(result: "Result") -> str | None:
     """The library that opens the model as well; None where none does."""
-    plan = result.begun.plan
+    plan = result.start.plan
     loaded = plan.loaded
-    if loaded.family.ours:
+    if loaded.family.is_native:
         return None
     if plan.settings.adapter_only:
         return "peft"
@@ -127,7 +132,7 @@ def _use(result: "Result", name: Name) -> str:
     else:
         lines = [f"model = pellucid.load({place})"]
     code = "\n".join(["import pellucid", "", *lines])
-    others = _others(result)
+    others = _other_library(result)
     also = f"\n{'PEFT' if others == 'peft' else others} opens it as well.\n" if others else ""
     return f"## Use\n\n```python\n{code}\n```\n{also}"
 
@@ -140,7 +145,7 @@ def _scores(result: "Result") -> str:
     columns += [("before", result.before)] if result.before else []
     columns += [("baseline", result.simplest)] if result.simplest else []
     head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
-    held = counted(len(result.begun.plan.held_out or ()), "held-out row")
+    held = counted(len(result.start.plan.held_out or ()), "held-out row")
     rows = "".join(_rows(columns, result.scores))
     told = f"\n{_BASELINE}\n" if result.simplest else ""
     return f"## Scores\n\nOf {held}:\n\n{head}{rows}{told}"
@@ -148,15 +153,15 @@ def _scores(result: "Result") -> str:
 
 def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[str]) -> Iterable[str]:
     for name in names:
-        cells = [readable(scores[name]) if name in scores else "-" for _, scores in columns]
-        yield f"| {plain(name)} | {' | '.join(cells)} |\n"
+        cells = [format_score(scores[name]) if name in scores else "-" for _, scores in columns]
+        yield f"| {escape_markdown(name)} | {' | '.join(cells)} |\n"
 
 
-def _how(result: "Result") -> str:
-    begun, settings = result.begun, result.begun.plan.settings
+def _training_section(result: "Result") -> str:
+    begun, settings = result.start, result.start.plan.settings
     kept = f"; the numbers are those of step {result.best_step:,}, the best" if result.best_step else ""
     learned = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
-    learned = f"{learned}, without {plain(', '.join(settings.freeze))}" if settings.freeze else learned
+    learned = f"{learned}, without {escape_markdown(', '.join(settings.freeze))}" if settings.freeze else learned
     facts = {
         "steps": f"{result.steps:,}{kept}",
         "what learned": learned,

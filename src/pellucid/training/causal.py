@@ -11,14 +11,24 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.config.checks import choice, truth
+from pellucid.config.checks import check_bool, check_choice
 from pellucid.errors import Argument, InputError, counted
-from pellucid.training.language_examples import COLUMNS, Line, end_token, lines_of, texts_of
+from pellucid.training.language_examples import COLUMNS, TokenizedText, end_token, texts_of, tokenized_texts
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example, Fields, head_for
 from pellucid.training.reading import row_length
-from pellucid.training.sequence_packing import Piece, Row, Tokens, apart, cut, end_to_end, numbered, padded, together
-from pellucid.training.token_likelihood import OverVocabulary, likelihood
+from pellucid.training.sequence_packing import (
+    Chunk,
+    RowTargets,
+    Tokens,
+    concatenate,
+    cut_chunks,
+    example_generators,
+    pack_rows,
+    padded,
+    segment_ids,
+)
+from pellucid.training.token_likelihood import VocabularyObjective, likelihood_scores
 
 log = logging.getLogger("pellucid")
 
@@ -29,7 +39,7 @@ PIECE = 500_000
 """Characters of a long text that are made into tokens at a time, up to the end of a line."""
 
 
-class Stretch(NamedTuple):
+class StreamRow(NamedTuple):
     """Where a row stands in one long text.  room: positions of a row."""
 
     text: Tokens
@@ -38,7 +48,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextGeneration(OverVocabulary):
+class TextGeneration(VocabularyObjective):
     """The next token (Radford et al., 2018); cross-entropy, each position but the last of a text being asked.
 
     Rows hold a `text`; or a `prompt` and its `completion`, of which the completion alone is learned; or `messages`,
@@ -58,12 +68,12 @@ class TextGeneration(OverVocabulary):
 
     name: ClassVar[str] = "text-generation"
     columns: ClassVar[tuple[str, ...]] = COLUMNS
-    settings: ClassVar[dict[str, Any]] = {"schedule": "cosine", "weight_decay": 0.1, "beta2": 0.99}
+    default_settings: ClassVar[dict[str, Any]] = {"schedule": "cosine", "weight_decay": 0.1, "beta2": 0.99}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choice("packing", self.packing, ("documents", "stream", "none"))
-        truth("random_starts", self.random_starts)
+        check_choice("packing", self.packing, ("documents", "stream", "none"))
+        check_bool("random_starts", self.random_starts)
         for name in ("between", "random_starts"):
             if self.packing != "stream" and getattr(self, name) != getattr(TextGeneration, name):
                 stream = Argument("packing", "stream")
@@ -83,37 +93,41 @@ class TextGeneration(OverVocabulary):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         room = row_length(loaded, self.max_length, MOST)
         if self.packing == "stream":
-            return _stretches(self._stream(loaded, rows), room)
-        pieces = _pieces(lines_of(loaded, rows), room)
+            return _stream_rows(self._token_stream(loaded, rows), room)
+        pieces = _chunks(tokenized_texts(loaded, rows), room)
         sizes = [len(piece.ids) for piece in pieces]
-        groups = together(sizes, room) if self.packing == "documents" else [[i] for i in range(len(pieces))]
-        return [_row([pieces[i] for i in sorted(group)]) for group in groups]
+        groups = pack_rows(sizes, room) if self.packing == "documents" else [[i] for i in range(len(pieces))]
+        return [_packed_example([pieces[i] for i in sorted(group)]) for group in groups]
 
-    def _stream(self, loaded: Loaded, rows: Sequence[Fields]) -> Tokens:
+    def _token_stream(self, loaded: Loaded, rows: Sequence[Fields]) -> Tokens:
         """All rows as one text."""
-        reader, texts = loaded.words, texts_of(rows)
+        tokenizer, texts = loaded.required_tokenizer, texts_of(rows)
         if self.between is not None:
-            parts = reader.encode(_portions(self.between.join(texts)), add_special_tokens=False)
-            return end_to_end([np.asarray(part.ids, dtype=np.int32) for part in parts])
+            parts = tokenizer.encode(_portions(self.between.join(texts)), add_special_tokens=False)
+            return concatenate([np.asarray(part.ids, dtype=np.int32) for part in parts])
         end = end_token(loaded)
         if end is None:
             raise InputError("between is None, and this tokenizer has no end token to stand there: give it some text")
-        ids = [reader.encode(_portions(text), add_special_tokens=False) for text in texts]
-        return end_to_end([np.asarray([i for part in one for i in part.ids] + [end], dtype=np.int32) for one in ids])
+        ids = [tokenizer.encode(_portions(text), add_special_tokens=False) for text in texts]
+        return concatenate([np.asarray([i for part in one for i in part.ids] + [end], dtype=np.int32) for one in ids])
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
         if self.packing != "stream" or not self.random_starts:
             return self._batch(loaded, examples, [None] * len(examples))
-        return self._batch(loaded, examples, apart(chance, [example.target.start for example in examples]))
+        return self._batch(
+            loaded, examples, example_generators(generator, [example.target.start for example in examples])
+        )
 
     def _batch(
-        self, loaded: Loaded, examples: Sequence[Example], chances: Sequence[np.random.Generator | None]
+        self, loaded: Loaded, examples: Sequence[Example], generators: Sequence[np.random.Generator | None]
     ) -> dict[str, Tensor]:
-        read: list[tuple[Any, Row]] = [_read(example, chance) for example, chance in zip(examples, chances)]
+        read: list[tuple[Any, RowTargets]] = [
+            _tokens_and_targets(example, chance) for example, chance in zip(examples, generators)
+        ]
         device = loaded.module.device
-        ids = padded([ids for ids, _ in read], loaded.padding)
+        ids = padded([ids for ids, _ in read], loaded.padding_id)
         batch = {"input_ids": ids, "labels": padded([row.labels for _, row in read], IGNORED)}
         if any(row.segments[-1] > 1 for _, row in read):  # one text in each row: padding behind it is never seen
             batch["segments"] = padded([row.segments for _, row in read], 0)
@@ -123,7 +137,7 @@ class TextGeneration(OverVocabulary):
         def read(group: list[int]) -> dict[str, Tensor]:
             return self._batch(loaded, [examples[i] for i in group], [None] * len(group))
 
-        told = likelihood(loaded, examples, read)
+        told = likelihood_scores(loaded, examples, read)
         return {"loss": told["loss"], "perplexity": told["perplexity"]}
 
 
@@ -138,14 +152,14 @@ def _portions(text: str) -> list[str]:
     return parts
 
 
-def _pieces(lines: Iterable[Line], room: int) -> list[Piece]:
+def _chunks(lines: Iterable[TokenizedText], room: int) -> list[Chunk]:
     """Texts in stretches; one whose answers alone are learned is cut instead, and counted in a note."""
-    pieces: list[Piece] = []
+    pieces: list[Chunk] = []
     short, lost = 0, 0
     for line in lines:
-        many = room + 1 if line.answers else len(line.ids)
-        found = list(cut(line.ids[:many], line.learned[:many], room))
-        short += line.answers and len(line.ids) > room + 1
+        many = room + 1 if line.answers_only else len(line.ids)
+        found = list(cut_chunks(line.ids[:many], line.is_target[:many], room))
+        short += line.answers_only and len(line.ids) > room + 1
         lost += not found
         pieces += found
     if short:
@@ -155,24 +169,24 @@ def _pieces(lines: Iterable[Line], room: int) -> list[Piece]:
     return pieces
 
 
-def _row(pieces: Sequence[Piece]) -> Example:
-    ids: Any = end_to_end([piece.ids for piece in pieces])
-    labels = end_to_end([piece.labels for piece in pieces])
-    return Example((ids,), (), Row(labels, numbered([len(piece.ids) for piece in pieces])))
+def _packed_example(pieces: Sequence[Chunk]) -> Example:
+    ids: Any = concatenate([piece.ids for piece in pieces])
+    labels = concatenate([piece.labels for piece in pieces])
+    return Example((ids,), (), RowTargets(labels, segment_ids([len(piece.ids) for piece in pieces])))
 
 
-def _stretches(text: Any, room: int) -> list[Example]:
+def _stream_rows(text: Any, room: int) -> list[Example]:
     """One long text as rows; the last one may be shorter."""
     asked = len(text) - 1
-    return [Example((text[at : min(at + room, asked)],), (), Stretch(text, at, room)) for at in range(0, asked, room)]
+    return [Example((text[at : min(at + room, asked)],), (), StreamRow(text, at, room)) for at in range(0, asked, room)]
 
 
-def _read(example: Example, chance: np.random.Generator | None) -> tuple[Any, Row]:
-    """The tokens of a row, and what stands beside them.  chance: moves a row of a stream to another place."""
-    if isinstance(example.target, Row):
+def _tokens_and_targets(example: Example, generator: np.random.Generator | None) -> tuple[Any, RowTargets]:
+    """The tokens of a row, and what stands beside them.  generator: moves a row of a stream to another place."""
+    if isinstance(example.target, RowTargets):
         return example.ids[0], example.target
     text, start, room = example.target
-    if chance is not None:
-        start = max(min(start + int(chance.integers(room)), len(text) - 1 - room), 0)
+    if generator is not None:
+        start = max(min(start + int(generator.integers(room)), len(text) - 1 - room), 0)
     ids = text[start : start + room + 1]
-    return ids[:-1], Row(ids[1:], numbered([len(ids) - 1]))
+    return ids[:-1], RowTargets(ids[1:], segment_ids([len(ids) - 1]))

@@ -11,28 +11,28 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
-from pellucid.config.checks import within
-from pellucid.errors import Argument, InputError, several
-from pellucid.training.data import check_several, missing, place, value_of
-from pellucid.training.distillation import Taught, softened, softened_sets
-from pellucid.training.label_losses import losses, weights_of
+from pellucid.config.checks import check_range
+from pellucid.errors import Argument, InputError, join_names
+from pellucid.training.data import check_at_least_two, is_blank, row_location, value_of
+from pellucid.training.distillation import DistillationObjective, distillation_loss, multilabel_distillation_loss
+from pellucid.training.label_losses import label_weights, row_losses
 from pellucid.training.labels import (
     Label,
-    Seen,
-    as_label,
-    check_fits,
-    fits,
-    held_names,
-    is_number_of,
+    LabelSummary,
+    check_kind,
+    column_label_names,
+    is_label_id,
     kind_of,
     label_of,
-    seen,
-    target,
+    label_target,
+    matches_kind,
+    matching_label,
+    summarise_labels,
 )
 from pellucid.training.learner import Learner
-from pellucid.training.metrics import label_scores, require, sets_scores, share_of_commonest
+from pellucid.training.metrics import label_scores, majority_accuracy, multilabel_scores, require_library
 from pellucid.training.objective import Example, Fields, batch_of, head_for, logits_of
-from pellucid.training.reading import encoded
+from pellucid.training.reading import encode_rows
 
 log = logging.getLogger("pellucid")
 
@@ -50,7 +50,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextClassification(Taught):
+class TextClassification(DistillationObjective):
     """Labels of texts. What stands in the column of labels says what is learned:
 
         "good", 3, True               one label each: cross-entropy
@@ -71,19 +71,19 @@ class TextClassification(Taught):
     separator: str | None = None
     class_weights: Any = None
     label_smoothing: float = 0.0
-    _seen: Seen | None = field(default=None, repr=False)
+    _seen: LabelSummary | None = field(default=None, repr=False)
 
     name: ClassVar[str] = "text-classification"
     columns: ClassVar[tuple[str, ...]] = ("text", "label", "text_pair")
-    reading: ClassVar[tuple[str, ...]] = ("separator",)
-    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
-    best: ClassVar[str] = "accuracy"
+    reading_options: ClassVar[tuple[str, ...]] = ("separator",)
+    default_settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
+    best_metric: ClassVar[str] = "accuracy"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.separator == "":
             raise InputError(Argument("separator"), " is '', expected at least one character")
-        within("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        check_range("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
         if self.classes is not None:  # 0 and "0" are one label
             object.__setattr__(self, "classes", tuple(map(str, self.classes)))
         if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) < len(self.classes)):
@@ -95,37 +95,41 @@ class TextClassification(Taught):
     # -- labels -------------------------------------------------------------------------------------------------------
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
-        require("sklearn")
-        check_several(rows)
-        if self.unlabelled(rows):
+        require_library("sklearn")
+        check_at_least_two(rows)
+        if self.is_unlabelled(rows):
             assert self.taught_by is not None
-            return replace(self, _seen=Seen("single", self.classes or self.taught_by.config.labels, rows=len(rows)))
-        found = seen(self._column(rows), self.classes)
+            return replace(
+                self, _seen=LabelSummary("single", self.classes or self.taught_by.config.labels, rows=len(rows))
+            )
+        found = summarise_labels(self._label_column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
             log.warning("each of %d rows has a label of its own: is 'label' the right column?", len(rows))
         if found.kind != "single" and self.label_smoothing:
             raise InputError("label_smoothing is for one label each: leave it out")
         if found.kind == "soft" and self.class_weights is not None:
             raise InputError("class_weights are for labels that hold or do not: leave them out where they have shares")
-        weights_of(self.class_weights, found.classes, found)  # refuses a label that is none before anything is learned
+        label_weights(
+            self.class_weights, found.classes, found
+        )  # refuses a label that is none before anything is learned
         return replace(self, _seen=found)
 
-    def _column(self, rows: Sequence[Fields]) -> list[Label]:
+    def _label_column(self, rows: Sequence[Fields]) -> list[Label]:
         """The labels of the rows, as they are meant."""
         found = []
         for row in rows:
-            has_none = self.separator is not None and "label" in row and missing(row["label"])
-            found.append(label_of("" if has_none else value_of(row, "label"), place(row), self.separator))
+            has_none = self.separator is not None and "label" in row and is_blank(row["label"])
+            found.append(label_of("" if has_none else value_of(row, "label"), row_location(row), self.separator))
         return found
 
-    def group(self, row: Fields) -> Hashable:
+    def stratum(self, row: Fields) -> Hashable:
         label = row.get("label")
         return str(label) if isinstance(label, str | int | float) and self.separator is None else None
 
-    def marks(self, row: Fields) -> Collection[str]:
+    def labels_of_row(self, row: Fields) -> Collection[str]:
         label = row.get("label")
         if isinstance(label, str) and self.separator is not None:
-            label = label_of(label, place(row), self.separator).names
+            label = label_of(label, row_location(row), self.separator).names
         several = isinstance(label, list | tuple) and all(isinstance(one, str | int) for one in label)
         return list(map(str, label)) if several else ()
 
@@ -135,21 +139,21 @@ class TextClassification(Taught):
         if self.classes or self._seen is None:
             found = self.classes or own
         else:
-            known = all(as_label(name, own) is not None or is_number_of(name, own) for name in self._seen.classes)
+            known = all(matching_label(name, own) is not None or is_label_id(name, own) for name in self._seen.classes)
             found = own if has and known else self._seen.classes
         if len(found) < 2:
             held = f"the only label is {found[0]!r}" if found else "no row has a label"
             raise InputError(f"{held}: a classifier needs at least two to tell apart")
         return found
 
-    def kept(self, loaded: Loaded) -> Loaded:
-        self._note_numbers(self._seen.classes if self._seen else (), loaded.config.labels)
-        return super().kept(loaded)
+    def with_task_settings(self, loaded: Loaded) -> Loaded:
+        self._warn_of_label_ids(self._seen.classes if self._seen else (), loaded.config.labels)
+        return super().with_task_settings(loaded)
 
-    def _note_numbers(self, names: Sequence[str], labels: Sequence[str]) -> None:
+    def _warn_of_label_ids(self, names: Sequence[str], labels: Sequence[str]) -> None:
         """Says which names are no labels themselves."""
-        if numbers := [name for name in names if as_label(name, labels) is None]:
-            log.warning("the labels %s are taken as the numbers of %s", several(numbers), several(labels))
+        if numbers := [name for name in names if matching_label(name, labels) is None]:
+            log.warning("the labels %s are taken as the numbers of %s", join_names(numbers), join_names(labels))
 
     def head(self, loaded: Loaded) -> Head:
         return head_for(loaded, "sequence-classification")
@@ -161,52 +165,52 @@ class TextClassification(Taught):
         ours, theirs = loaded.config.labels, teacher.config.labels
         if not isinstance(teacher.config.head, SequenceClassification) or set(ours) != set(theirs):
             raise InputError(
-                f"the teacher's labels are {several(theirs)}, expected those to be learned, {several(ours)}"
+                f"the teacher's labels are {join_names(theirs)}, expected those to be learned, {join_names(ours)}"
             )
 
-    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         if any(one.target.kind != "single" or one.target.label is None for one in (*learned, *held_out)):
             return {}
         labels, right = ([one.target.label for one in side] for side in (learned, held_out))
-        return {"accuracy": share_of_commonest(labels, right)}
+        return {"accuracy": majority_accuracy(labels, right)}
 
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        read = encoded(loaded, rows, self.max_length)
+        read = encode_rows(loaded, rows, self.max_length)
         targets = self._targets(loaded, rows)
         return [Example((one.ids,), (one.type_ids,), aim) for one, aim in zip(read, targets)]
 
     def _targets(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Target]:
-        labels, taught = loaded.config.labels, self._taught(loaded, rows)
-        if self.unlabelled(rows):
+        labels, taught = loaded.config.labels, self._teacher_logits(loaded, rows)
+        if self.is_unlabelled(rows):
             return [Target("single", None, one) for one in taught]
-        column = self._column(rows)
-        kind = self._seen.kind if self._seen else _asked(loaded, column)
+        column = self._label_column(rows)
+        kind = self._seen.kind if self._seen else _kind_to_score(loaded, column)
         if self._seen is not None:
-            check_fits(kind, column)
-        found = [Target(kind, target(kind, label, labels), one) for label, one in zip(column, taught)]
+            check_kind(kind, column)
+        found = [Target(kind, label_target(kind, label, labels), one) for label, one in zip(column, taught)]
         told = self._seen.classes if self._seen else ()
-        self._note_numbers([name for name in held_names(column) if name not in told], labels)
+        self._warn_of_label_ids([name for name in column_label_names(column) if name not in told], labels)
         return found
 
-    def _taught(self, loaded: Loaded, rows: Sequence[Fields]) -> list[list[float] | None]:
+    def _teacher_logits(self, loaded: Loaded, rows: Sequence[Fields]) -> list[list[float] | None]:
         """What the teacher says of each row, in the order of the labels that are learned."""
-        said = self.said_of_texts(loaded, rows)
+        said = self.teacher_logits_of_texts(loaded, rows)
         own = self.taught_by.config.labels if self.taught_by is not None else ()
         order = [own.index(label) for label in loaded.config.labels] if own else []
         return [None if one is None else one[order].tolist() for one in said]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        aims: list[Target] = [one.target for one in examples]
-        found = {"labels": _numbers(aims, [0 if one.label is None else one.label for one in aims])}
-        if self.class_weights is not None and aims[0].label is not None:
-            weights = weights_of(self.class_weights, loaded.config.labels, self._seen)
-            found["weights"] = weights[found["labels"]] if aims[0].kind == "single" else weights
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
+        targets: list[Target] = [one.target for one in examples]
+        found = {"labels": _label_tensor(targets, [0 if one.label is None else one.label for one in targets])}
+        if self.class_weights is not None and targets[0].label is not None:
+            weights = label_weights(self.class_weights, loaded.config.labels, self._seen)
+            found["weights"] = weights[found["labels"]] if targets[0].kind == "single" else weights
         if self.teacher is not None:
-            found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32, device="cpu")
+            found["taught"] = torch.tensor([one.taught for one in targets], dtype=torch.float32, device="cpu")
         return batch_of(loaded, examples, **found)
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
@@ -217,10 +221,10 @@ class TextClassification(Taught):
         logits = learner.logits(**batch)
         assert self._seen is not None
         weights, single = batch.get("weights"), self._seen.kind == "single"
-        each = losses(self._seen.kind, logits, batch["labels"], None if single else weights, self.label_smoothing)
+        each = row_losses(self._seen.kind, logits, batch["labels"], None if single else weights, self.label_smoothing)
         if self.teacher is not None:
-            distance = softened_sets if self._seen.kind == "multiple" else softened
-            each = self.shared(each, distance(logits, batch["taught"], self.temperature))
+            distance = multilabel_distillation_loss if self._seen.kind == "multiple" else distillation_loss
+            each = self.blend_losses(each, distance(logits, batch["taught"], self.temperature))
         return (each * weights if single and weights is not None else each).sum()
 
     # -- how good it is -----------------------------------------------------------------------------------------------
@@ -229,25 +233,25 @@ class TextClassification(Taught):
         """See `label_scores` and `sets_scores` of `training/metrics.py`, and "loss", unweighted and unsmoothed; of
         shares those of the greatest one. Rows without labels are compared with the teacher."""
         logits = torch.stack(logits_of(loaded, examples))
-        aims: list[Target] = [one.target for one in examples]
-        kind = aims[0].kind
-        if aims[0].label is None:
-            right = torch.tensor([one.taught for one in aims], device="cpu").argmax(-1)
+        targets: list[Target] = [one.target for one in examples]
+        kind = targets[0].kind
+        if targets[0].label is None:
+            right = torch.tensor([one.taught for one in targets], device="cpu").argmax(-1)
         else:
-            right = _numbers(aims, [one.label for one in aims])
-        loss = {"loss": float(losses(kind, logits, right).mean())}
+            right = _label_tensor(targets, [one.label for one in targets])
+        loss = {"loss": float(row_losses(kind, logits, right).mean())}
         if kind == "multiple":
-            return loss | sets_scores((right > 0.5).tolist(), (logits > 0.0).tolist())
+            return loss | multilabel_scores((right > 0.5).tolist(), (logits > 0.0).tolist())
         best = right if kind == "single" else right.argmax(-1)
         return loss | label_scores(best.tolist(), logits.argmax(-1).tolist(), logits.shape[-1])
 
 
-def _numbers(aims: Sequence[Target], labels: list[Any]) -> Tensor:
+def _label_tensor(targets: Sequence[Target], labels: list[Any]) -> Tensor:
     """Labels as their losses take them: Int[Tensor, "batch"], or Float32[Tensor, "batch labels"]"""
-    return torch.tensor(labels, dtype=torch.long if aims[0].kind == "single" else torch.float32, device="cpu")
+    return torch.tensor(labels, dtype=torch.long if targets[0].kind == "single" else torch.float32, device="cpu")
 
 
-def _asked(loaded: Loaded, column: Sequence[Label]) -> str:
+def _kind_to_score(loaded: Loaded, column: Sequence[Label]) -> str:
     """The kind of labels by which a model is measured: that of the rows, where it is none of several labels itself."""
     several_ = loaded.config.inert.get("problem_type") == PROBLEMS["multiple"]
-    return "multiple" if several_ and fits("multiple", column) else kind_of(column)
+    return "multiple" if several_ and matches_kind("multiple", column) else kind_of(column)

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.config.checks import is_several, unwrapped
-from pellucid.errors import Argument, Blank, InputError, near, several, short
-from pellucid.files import cannot_read, once, path_of
+from pellucid.config.checks import is_list_like, unwrap_arrow
+from pellucid.errors import Argument, InputError, Placeholder, did_you_mean, join_names, shorten
+from pellucid.files import cannot_read, path_of, unique_keys
 from pellucid.text.data_frames import rows_of_frame
-from pellucid.text.lines import no_file, size_and_time
+from pellucid.text.lines import missing_file_error, size_and_time
 from pellucid.text.parallel import read_parallel
-from pellucid.text.rows import as_named, bare, is_missing, read_rows
-from pellucid.training.formats import special
-from pellucid.training.provenance import place_of
+from pellucid.text.rows import base_value, is_missing, matching_name, read_rows
+from pellucid.training.formats import read_known_format
+from pellucid.training.provenance import data_source
 
 
 class Record(dict[str, Any]):
@@ -27,15 +27,15 @@ class Record(dict[str, Any]):
 
     def __init__(self, fields: Mapping[str, Any], place: str) -> None:
         super().__init__(fields)
-        self.place = place
+        self.location = place
 
     def __reduce__(self) -> Any:
-        return Record, (dict(self), self.place)
+        return Record, (dict(self), self.location)
 
 
-def place(row: Mapping[str, Any]) -> str:
+def row_location(row: Mapping[str, Any]) -> str:
     """Where a row stands, for a person; of one that was not read nothing is known."""
-    return row.place if isinstance(row, Record) else "a row"
+    return row.location if isinstance(row, Record) else "a row"
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class File:
                 found = os.fstat(file.fileno())
                 return cls(path, (found.st_size, found.st_mtime_ns), hashlib.file_digest(file, "sha256").hexdigest())
         except FileNotFoundError as error:
-            raise no_file(path) from error
+            raise missing_file_error(path) from error
         except OSError as error:
             raise cannot_read(path, error) from error
 
-    def changed(self) -> str | None:
+    def change_message(self) -> str | None:
         """One sentence where the file holds something else by now. While its size and its time stay, it is not read."""
         try:
             found = self.path.stat()
@@ -87,10 +87,10 @@ class Data:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def changed(self) -> str | None:
+    def change_message(self) -> str | None:
         """One sentence where a file no longer holds what was read; quick enough to be asked often. What was read is in
         memory, so a training that has begun is not disturbed."""
-        return next((said for file in self.files if (said := file.changed()) is not None), None)
+        return next((said for file in self.files if (said := file.change_message()) is not None), None)
 
 
 def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = None, encoding: str = "utf-8") -> Data:
@@ -104,30 +104,32 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
 
     Raises InputError for what is none of these, for a column that is not there, and for a file that changes meanwhile.
     """
-    known, columns = check_names(columns, objective), columns_of(columns)
-    origin = place_of(data)
+    known, columns = check_column_names(columns, objective), normalise_columns(columns)
+    origin = data_source(data)
     paths = [path_of(one) for one in origin.files]
     files = tuple(map(File.of, paths))
     wanted = (*known, *columns.values())
     parallel = getattr(objective, "parallel", ())
-    read_ = _of_files(paths, wanted, parallel, encoding) if paths else _of_memory(data, known, columns)
-    rows = _renamed(list(read_), columns)
+    read_ = (
+        _records_from_files(paths, wanted, parallel, encoding) if paths else _records_from_memory(data, known, columns)
+    )
+    rows = _rename_columns(list(read_), columns)
     if not rows:
         raise InputError(f"{paths[0] if paths else 'the data'} holds no rows")
-    found = Data(rows, origin.name, digest(rows), files)
-    if found.changed() is not None:
+    found = Data(rows, origin.name, digest_of_rows(rows), files)
+    if found.change_message() is not None:
         raise InputError(f"{found.name} changed while it was read: wait until it is written, and try again")
     return found
 
 
-def check_there(data: Any) -> None:
+def check_files_exist(data: Any) -> None:
     """Raises NotFoundError for the name of a file that is not there; anything else passes."""
-    for path in map(path_of, place_of(data).files):
+    for path in map(path_of, data_source(data).files):
         if not path.exists():
-            raise no_file(path)
+            raise missing_file_error(path)
 
 
-def columns_of(columns: Mapping[str, str] | None) -> Mapping[str, str]:
+def normalise_columns(columns: Mapping[str, str] | None) -> Mapping[str, str]:
     """What a person says of columns: nothing where they say nothing. Those of a data frame may be called by numbers."""
     if columns is not None and not isinstance(columns, Mapping):
         kind = type(columns).__name__
@@ -135,17 +137,17 @@ def columns_of(columns: Mapping[str, str] | None) -> Mapping[str, str]:
     return {ours: str(theirs) for ours, theirs in (columns or {}).items()}
 
 
-def check_names(columns: Mapping[str, str] | None, objective: Any) -> tuple[str, ...]:
+def check_column_names(columns: Mapping[str, str] | None, objective: Any) -> tuple[str, ...]:
     """What columns of an objective may be called. Raises InputError where `columns` names one that it does not read."""
     known: tuple[str, ...] = getattr(objective, "columns", ())
-    for ours in columns_of(columns):
+    for ours in normalise_columns(columns):
         if known and ours not in known:
-            what = f"nothing is called {ours!r}{near(ours, known)}; it may be {several(known)}"
+            what = f"nothing is called {ours!r}{did_you_mean(ours, known)}; it may be {join_names(known)}"
             raise InputError(Argument("columns"), f": {what}")
     return known
 
 
-def digest(rows: Iterable[Mapping[str, Any]]) -> str:
+def digest_of_rows(rows: Iterable[Mapping[str, Any]]) -> str:
     """Sixty-four letters that stand for the rows, their order and content."""
     found = hashlib.sha256()
     for row in rows:
@@ -156,15 +158,19 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 # -- what holds them --------------------------------------------------------------------------------------------------
 
 
-def _of_files(paths: list[Path], wanted: Collection[str], parallel: Sequence[str], encoding: str) -> Iterator[Record]:
+def _records_from_files(
+    paths: list[Path], wanted: Collection[str], parallel: Sequence[str], encoding: str
+) -> Iterator[Record]:
     path, many = paths[0], len(paths)
     if many > 1 and not parallel:
-        raise InputError(f"data are {many} files ({several(map(str, paths))}), expected one: put them together first")
+        raise InputError(
+            f"data are {many} files ({join_names(map(str, paths))}), expected one: put them together first"
+        )
     if many > 1:
         both = read_parallel(paths, parallel, encoding=encoding)
         where = " and ".join(f"{one.name} ({name})" for one, name in zip(paths, parallel))
         return (Record(row.fields, f"{where}, line {row.line}") for row in both)
-    if (found := special(path, wanted, encoding)) is not None:
+    if (found := read_known_format(path, wanted, encoding)) is not None:
         return (Record(fields, f"{path.name}, example {i}") for i, fields in enumerate(found, 1))
     if path.suffix.lower() == ".json":
         entries = enumerate(_list(path), 1)
@@ -174,7 +180,7 @@ def _of_files(paths: list[Path], wanted: Collection[str], parallel: Sequence[str
 
 def _list(path: Path) -> list[Any]:
     try:
-        found = json.loads(path.read_bytes(), object_pairs_hook=once)
+        found = json.loads(path.read_bytes(), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error} (one object a line is called .jsonl)") from error
     if not isinstance(found, list):
@@ -182,19 +188,19 @@ def _list(path: Path) -> list[Any]:
     return found
 
 
-def _of_memory(data: Any, known: Iterable[str], columns: Mapping[str, str]) -> Iterator[Record]:
+def _records_from_memory(data: Any, known: Iterable[str], columns: Mapping[str, str]) -> Iterator[Record]:
     found: Any = rows_of_frame(data, *(columns.get(name, name) for name in known))
     if found is None and isinstance(data, Mapping):
-        found = _of_columns(data)
-    if found is None and is_several(data):
-        found = unwrapped(data)
+        found = _rows_from_columns(data)
+    if found is None and is_list_like(data):
+        found = unwrap_arrow(data)
     if found is None:
         kinds = "a file, rows as dicts, a dict of columns or a data frame"
         raise InputError(f"data is {type(data).__name__}, expected {kinds}")
     return (Record(_row(row, f"row {i}"), f"row {i}") for i, row in enumerate(found))
 
 
-def _of_columns(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows_from_columns(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     lengths = {}
     for name, column in data.items():
         if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__len__"):
@@ -202,90 +208,91 @@ def _of_columns(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         lengths[str(name)] = len(column)
     if len(set(lengths.values())) > 1:
         raise InputError(f"columns of unequal length: {', '.join(f'{name} {many}' for name, many in lengths.items())}")
-    return (dict(zip(data, values)) for values in zip(*map(unwrapped, data.values())))
+    return (dict(zip(data, values)) for values in zip(*map(unwrap_arrow, data.values())))
 
 
 def _row(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise InputError(f"{where} is {type(row).__name__}, expected values by column")
     try:
-        return {str(bare(name)): plain(value) for name, value in row.items()}
+        return {str(base_value(name)): to_python(value) for name, value in row.items()}
     except RecursionError as error:
         raise InputError(
             f"{where} holds a list that holds itself, or lists in lists without end: leave it out"
         ) from error
 
 
-def plain(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """A value of NumPy, or whatever holds such, as Python's own; a set in the order of its names."""
     if isinstance(value, np.ndarray):
-        return plain(value.tolist()) if value.dtype.hasobject else value.tolist()
+        return to_python(value.tolist()) if value.dtype.hasobject else value.tolist()
     if isinstance(value, set | frozenset):
-        return sorted(map(plain, value), key=str)
+        return sorted(map(to_python, value), key=str)
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [to_python(one) for one in value]
     if isinstance(value, Mapping):
-        return {str(plain(name)): plain(one) for name, one in value.items()}
-    return plain(value.tolist()) if hasattr(value, "tolist") else bare(value)
+        return {str(to_python(name)): to_python(one) for name, one in value.items()}
+    return to_python(value.tolist()) if hasattr(value, "tolist") else base_value(value)
 
 
 # -- what stands in them ----------------------------------------------------------------------------------------------
 
 
-def _renamed(rows: list[Record], columns: Mapping[str, str]) -> list[Record]:
+def _rename_columns(rows: list[Record], columns: Mapping[str, str]) -> list[Record]:
     if not columns:
         return rows
     found = []
     for row in rows:
-        named = {ours: as_named(theirs, row) for ours, theirs in columns.items()}
+        named = {ours: matching_name(theirs, row) for ours, theirs in columns.items()}
         for theirs in named.values():
             if theirs not in row:
-                raise no_column(row, theirs, advice=False)
+                raise missing_column_error(row, theirs, advice=False)
         left = {name: value for name, value in row.items() if name not in named.values()}
-        found.append(Record(left | {ours: row[theirs] for ours, theirs in named.items()}, row.place))
+        found.append(Record(left | {ours: row[theirs] for ours, theirs in named.items()}, row.location))
     return found
 
 
-def no_column(row: Mapping[str, Any], name: str, advice: bool = True) -> InputError:
+def missing_column_error(row: Mapping[str, Any], name: str, advice: bool = True) -> InputError:
     """The sentence for a column that is not there.  advice: how to say that another one is meant."""
     same = [one for one in row if one.lower() == name.lower()]
-    hint = f" (did you mean {same[0]}?)" if same else near(name, row)
-    meant = (": ", Argument("columns", {name: Blank("NAME")}), " says which one is meant") if advice else ()
+    hint = f" (did you mean {same[0]}?)" if same else did_you_mean(name, row)
+    meant = (": ", Argument("columns", {name: Placeholder("NAME")}), " says which one is meant") if advice else ()
     return InputError(
-        f"{place(row)}: no column {short(repr(name))}{hint}; its columns are {several(row) or 'none'}", meant
+        f"{row_location(row)}: no column {shorten(repr(name))}{hint}; its columns are {join_names(row) or 'none'}",
+        meant,
     )
 
 
-def missing(value: Any) -> bool:
+def is_blank(value: Any) -> bool:
     """Whether nothing stands there: None, an empty text, or the NaN and NA by which data frames say so."""
     return is_missing(value) or (isinstance(value, str) and not value.strip())
 
 
-def check_several(rows: Sequence[Mapping[str, Any]]) -> None:
+def check_at_least_two(rows: Sequence[Mapping[str, Any]]) -> None:
     """Raises InputError for a single row, from which nothing can be told apart."""
     if len(rows) < 2:
         raise InputError(
-            f"{place(rows[0])} is the only row to learn from: expected at least two, beside those held out"
+            f"{row_location(rows[0])} is the only row to learn from: expected at least two, beside those held out"
         )
 
 
-def value_of(row: Mapping[str, Any], name: str, nothing: Callable[[Any], bool] = missing) -> Any:
-    """What stands in a column. Raises InputError, which names the row, where it is not there, or is `nothing`."""
+def value_of(row: Mapping[str, Any], name: str, is_empty: Callable[[Any], bool] = is_blank) -> Any:
+    """What stands in a column. Raises InputError, which names the row, where it is not there, or is `is_empty`."""
     if name not in row:
-        raise no_column(row, name)
-    if nothing(row[name]):
-        raise InputError(f"{place(row)}: {name!r} is empty: fill it in, or leave the row out")
+        raise missing_column_error(row, name)
+    if is_empty(row[name]):
+        raise InputError(f"{row_location(row)}: {name!r} is empty: fill it in, or leave the row out")
     return row[name]
 
 
-def text_of(row: Mapping[str, Any], name: str, nothing: Callable[[Any], bool] = missing) -> str:
+def text_of(row: Mapping[str, Any], name: str, is_empty: Callable[[Any], bool] = is_blank) -> str:
     """The same, which must be a text."""
-    found = value_of(row, name, nothing)
+    found = value_of(row, name, is_empty)
     if not isinstance(found, str):
-        raise InputError(f"{place(row)}: {name!r} is {type(found).__name__}, expected a text")
+        raise InputError(f"{row_location(row)}: {name!r} is {type(found).__name__}, expected a text")
     return found
 
 
-def texts(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+def column_texts(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     """A column of texts. Raises InputError, which names the row, where it is not there, is empty or is no text."""
     return [text_of(row, name) for row in rows]

@@ -11,18 +11,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.model_or_name import held
-from pellucid.config.checks import within
-from pellucid.errors import Argument, Blank, InputError, several
+from pellucid.checkpoints.model_or_name import resolve_model
+from pellucid.config.checks import check_range
+from pellucid.errors import Argument, InputError, Placeholder, join_names
 from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
-from pellucid.training.data import missing
+from pellucid.training.data import is_blank
 from pellucid.training.objective import Example, Fields, Objective, logits_of
-from pellucid.training.reading import encoded
+from pellucid.training.reading import encode_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taught(Objective):
+class DistillationObjective(Objective):
     """An objective that may have a teacher: a model that has learned the same already.
 
     teacher: its name or folder, or a model; None for no teacher.
@@ -34,37 +34,37 @@ class Taught(Objective):
     temperature: float = 2.0
     teacher_share: float = 0.5
 
-    softens: ClassVar[bool] = True
+    uses_temperature: ClassVar[bool] = True
     """Whether what both say is divided by the temperature."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("temperature", self.temperature, above=0.0, most=1000.0)
-        within("teacher_share", self.teacher_share, least=0.0, most=1.0)
-        if not self.softens and self.temperature != Taught.temperature:
+        check_range("temperature", self.temperature, above=0.0, most=1000.0)
+        check_range("teacher_share", self.teacher_share, least=0.0, most=1.0)
+        if not self.uses_temperature and self.temperature != DistillationObjective.temperature:
             raise InputError(
                 f"temperature softens the shares of several answers, and {self.name} has one number: leave ",
                 Argument("temperature"),
                 " out",
             )
         for name in ("temperature", "teacher_share"):
-            if self.teacher is None and getattr(self, name) != getattr(Taught, name):
-                raise InputError(f"{name} is set and teacher is not: pass ", Argument("teacher", Blank("MODEL")))
+            if self.teacher is None and getattr(self, name) != getattr(DistillationObjective, name):
+                raise InputError(f"{name} is set and teacher is not: pass ", Argument("teacher", Placeholder("MODEL")))
 
     @cached_property
     def taught_by(self) -> Loaded | None:
         """The teacher, opened. Raises InputError for one that has not learned yet."""
         if self.teacher is None:
             return None
-        found = held(self.teacher, "teacher", narrower={})
+        found = resolve_model(self.teacher, "teacher", narrower={})
         if found.untrained:
-            raise InputError(f"the teacher is not trained ({several(found.untrained)}): its answers would be random")
+            raise InputError(f"the teacher is not trained ({join_names(found.untrained)}): its answers would be random")
         return found
 
-    def kept(self, loaded: Loaded) -> Loaded:
+    def with_task_settings(self, loaded: Loaded) -> Loaded:
         if self.taught_by is not None:
             self.check_teacher(self.taught_by, loaded)
-        return super().kept(loaded)
+        return super().with_task_settings(loaded)
 
     def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
         """Raises InputError for a teacher who speaks of other things: by default, unless both have the same head and
@@ -81,49 +81,49 @@ class Taught(Objective):
                 "the teacher has another vocabulary than what it teaches: the same id must be the same token"
             )
 
-    def unlabelled(self, rows: Sequence[Fields]) -> bool:
+    def is_unlabelled(self, rows: Sequence[Fields]) -> bool:
         """Whether the teacher alone is listened to, since no row has a label."""
         alone = self.teacher is not None and self.teacher_share == 1.0
-        return alone and all(missing(row.get("label")) for row in rows)
+        return alone and all(is_blank(row.get("label")) for row in rows)
 
-    def said_of_texts(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[Tensor | None]:
+    def teacher_logits_of_texts(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[Tensor | None]:
         """What the teacher says of each row, once for the whole training, since a row's words are always the same: its
         logits, Float[Tensor, "labels"]; None without a teacher."""
         if self.taught_by is None:
             return [None] * len(rows)
         self.check_teacher(self.taught_by, loaded)
-        read = encoded(self.taught_by, rows, None)
+        read = encode_rows(self.taught_by, rows, None)
         return logits_of(self.taught_by, [Example((one.ids,), (one.type_ids,)) for one in read])
 
-    def shared(self, own: Tensor, theirs: Tensor) -> Tensor:
+    def blend_losses(self, own: Tensor, theirs: Tensor) -> Tensor:
         """The truth's loss and the teacher's as one, by their shares."""
         return (1.0 - self.teacher_share) * own + self.teacher_share * theirs
 
     @no_grad()
-    def answers(self, given: Mapping[str, Tensor]) -> Tensor:
+    def teacher_logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The teacher's logits for a batch, without a gradient: Float32[Tensor, "batch seq vocab"]"""
         assert self.taught_by is not None
         module = self.taught_by.module
-        read = {name: value for name, value in given.items() if name in module.reads}
+        read = {name: value for name, value in batch.items() if name in module.reads}
         logits: Tensor = module.swift()(**read)["logits"]
         return logits.float()
 
 
-def softened(said: Tensor, taught: Tensor, temperature: float) -> Tensor:
+def distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
     """How far a model is from its teacher: KL(teacher || model) of both distributions at a temperature T, times T^2,
     which keeps the gradients as large as those of the truth (Hinton et al., 2015, section 2).
 
-    said, taught: logits, Float[Tensor, "... classes"].  ->  Float[Tensor, "..."]
+    student_logits, teacher_logits: logits, Float[Tensor, "... classes"].  ->  Float[Tensor, "..."]
     """
-    ours = functional.log_softmax(said.float() / temperature, dim=-1)
-    theirs = functional.log_softmax(taught.float() / temperature, dim=-1)
+    ours = functional.log_softmax(student_logits.float() / temperature, dim=-1)
+    theirs = functional.log_softmax(teacher_logits.float() / temperature, dim=-1)
     return functional.kl_div(ours, theirs, reduction="none", log_target=True).sum(-1) * temperature**2
 
 
-def softened_sets(said: Tensor, taught: Tensor, temperature: float) -> Tensor:
+def multilabel_distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
     """The same for labels of which any number holds: the mean over them of the distances of yes and no."""
-    both = [torch.stack((logits, torch.zeros_like(logits)), dim=-1) for logits in (said, taught)]
-    return softened(both[0], both[1], temperature).mean(-1)
+    both = [torch.stack((logits, torch.zeros_like(logits)), dim=-1) for logits in (student_logits, teacher_logits)]
+    return distillation_loss(both[0], both[1], temperature).mean(-1)
 
 
 def _vocabulary(loaded: Loaded) -> Any:

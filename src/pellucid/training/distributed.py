@@ -24,7 +24,7 @@ PATIENCE = timedelta(hours=1)
 BUCKET = 2**23
 """Numbers that are added up at a time."""
 
-_SAID = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+_REQUIRED_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Ranks:
     """Which of how many processes this one is. device: where numbers lie that the processes tell each other."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
     device: torch.device = torch.device("cpu")
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this process writes and speaks."""
         return self.rank == 0
 
@@ -46,35 +46,35 @@ class Ranks:
 
     def totals(self, numbers: Sequence[float]) -> list[float]:
         """The sum of each number over all processes. All of them wait here for the last."""
-        if self.world == 1:
+        if self.world_size == 1:
             return list(numbers)
         held = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        with self._heard():
+        with self._explain_lost_process():
             dist.all_reduce(held)
         return held.tolist()
 
-    def said(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What the first process says, in every process."""
         held = [value]
-        if self.world > 1:
-            with self._heard():
+        if self.world_size > 1:
+            with self._explain_lost_process():
                 dist.broadcast_object_list(held, src=0, device=self.device)
         return held[0]
 
     @no_grad()
-    def same(self, tensors: Iterable[Tensor]) -> None:
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Gives every process the numbers of the first, in place."""
-        for bucket in _buckets(tensors) if self.world > 1 else ():
+        for bucket in _buckets(tensors) if self.world_size > 1 else ():
             flat = torch.cat([tensor.detach().flatten() for tensor in bucket])
-            with self._heard():
+            with self._explain_lost_process():
                 dist.broadcast(flat, src=0)
-            _laid_back(flat, bucket)
+            _copy_back(flat, bucket)
 
     @no_grad()
-    def add_up(self, parameters: Iterable[nn.Parameter]) -> None:
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replaces each gradient by its sum over all processes. One that a process lacks counts as nothing there, and
         one that all of them lack stays away."""
-        if self.world == 1:
+        if self.world_size == 1:
             return
         known = list(parameters)
         there = self.totals([float(p.grad is not None) for p in known])
@@ -82,44 +82,44 @@ class Ranks:
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
         for bucket in _buckets(p.grad for p, many in zip(known, there) if many and p.grad is not None):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
-            with self._heard():
+            with self._explain_lost_process():
                 dist.all_reduce(flat)
-            _laid_back(flat, bucket)
+            _copy_back(flat, bucket)
         for p, many in zip(known, there):
             p.grad = p.grad if many else None
 
     @no_grad()
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """The tensor of each process, by rank; they may differ in the length of their first axis."""
-        if self.world == 1:
+        if self.world_size == 1:
             return [tensor]
-        lengths = [int(many) for many in self.totals([len(tensor) * (i == self.rank) for i in range(self.world)])]
+        lengths = [int(many) for many in self.totals([len(tensor) * (i == self.rank) for i in range(self.world_size)])]
         longest = tensor.new_zeros(max(lengths), *tensor.shape[1:])
         longest[: len(tensor)] = tensor
         found = [torch.empty_like(longest) for _ in lengths]
-        with self._heard():
+        with self._explain_lost_process():
             dist.all_gather(found, longest)
         return [one[:length] for one, length in zip(found, lengths)]
 
     @contextlib.contextmanager
-    def _heard(self) -> Iterator[None]:
+    def _explain_lost_process(self) -> Iterator[None]:
         """What PyTorch says of another process that has gone, as one sentence."""
         try:
             yield
         except RuntimeError as error:
             raise PellucidError(
-                f"process {self.rank} of {self.world} no longer hears the others: one of them has ended, and said why"
+                f"process {self.rank} of {self.world_size} no longer hears the others: one of them has ended, and said why"
             ) from error
 
 
 @contextlib.contextmanager
-def joined(device: torch.device) -> Iterator[Ranks]:
+def join_processes(device: torch.device) -> Iterator[Ranks]:
     """The processes that `torchrun` has started, for as long as the block lasts; one where it has started none.
 
     device: of the model: GPUs tell each other by NCCL, everything else by Gloo.
     Raises InputError where the environment speaks of several processes and does not say which one this is.
     """
-    world = _world()
+    world = _world_size()
     if dist.is_available() and dist.is_initialized():  # by the program that calls, which will also end it
         yield Ranks(dist.get_rank(), dist.get_world_size(), device)
         return
@@ -128,7 +128,7 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         return
     fast = device.type == "cuda" and dist.is_nccl_available()
     if fast:
-        _check_own(device)
+        _check_own_gpu(device)
     try:
         dist.init_process_group("nccl" if fast else "gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
@@ -139,7 +139,7 @@ def joined(device: torch.device) -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-def _check_own(device: torch.device) -> None:
+def _check_own_gpu(device: torch.device) -> None:
     """Raises InputError where several processes of this machine would learn on one GPU, which NCCL cannot do."""
     local = os.environ.get("LOCAL_RANK") or os.environ.get("RANK", "0")
     if str(device.index or 0) != local:
@@ -150,12 +150,12 @@ def _check_own(device: torch.device) -> None:
     torch.cuda.set_device(device)
 
 
-def _world() -> int:
+def _world_size() -> int:
     """How many processes the environment speaks of."""
     said = os.environ.get("WORLD_SIZE", "1")
     if not (said.isascii() and said.isdecimal()) or not 1 <= int(said) <= 100_000:
         raise InputError(f"WORLD_SIZE is {said!r}, expected the number of processes that torchrun has started")
-    missing = [name for name in _SAID if name not in os.environ]
+    missing = [name for name in _REQUIRED_VARIABLES if name not in os.environ]
     if int(said) > 1 and missing:
         raise InputError(f"WORLD_SIZE is {said}, and {missing[0]} is not set: start several processes with torchrun")
     return int(said)
@@ -173,7 +173,7 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def _laid_back(flat: Tensor, bucket: list[Tensor]) -> None:
+def _copy_back(flat: Tensor, bucket: list[Tensor]) -> None:
     """Copies numbers that were laid end to end back into their tensors."""
     for tensor, part in zip(bucket, flat.split([one.numel() for one in bucket])):
         tensor.copy_(part.view_as(tensor))

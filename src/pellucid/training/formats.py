@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pellucid.errors import InputError, counted
-from pellucid.files import once
+from pellucid.files import unique_keys
 from pellucid.text.lines import lines
-from pellucid.text.rows import OBJECTS, TABLES
+from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES
 
 log = logging.getLogger("pellucid")
 
@@ -31,14 +31,16 @@ class Line(NamedTuple):
     fields: list[str]
 
 
-def special(path: Path, columns: Collection[str] = (), encoding: str = "utf-8") -> list[dict[str, Any]] | None:
+def read_known_format(
+    path: Path, columns: Collection[str] = (), encoding: str = "utf-8"
+) -> list[dict[str, Any]] | None:
     """The rows of a file that has one of these formats; None for all others, which are tables or lines.
 
     columns: what the rows are wanted for. Where "tags" is among them, a file of no known ending is CoNLL's, as
         `esp.train` is; where "context" is, JSON that is no list is SQuAD's.
     """
     suffix = path.suffix.lower()
-    if suffix in TAGGED or ("tags" in columns and suffix not in (*TABLES, *OBJECTS, ".json")):
+    if suffix in TAGGED or ("tags" in columns and suffix not in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES, ".json")):
         return read_conll(path, encoding)
     if suffix == ".json" and "context" in columns and not _is_list(path, encoding):
         return read_squad(path, encoding)
@@ -125,18 +127,18 @@ def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
     return rows
 
 
-def _question(path: Path, asked: Any, context: str, place: str) -> dict[str, Any]:
-    said = asked.get("is_impossible") is not None and _member(path, asked, "is_impossible", bool, place)
-    answers = [] if said else _list(path, asked, "answers", place)
+def _question(path: Path, entry: Any, context: str, place: str) -> dict[str, Any]:
+    is_impossible = entry.get("is_impossible") is not None and _member(path, entry, "is_impossible", bool, place)
+    answers = [] if is_impossible else _list(path, entry, "answers", place)
     texts = [_member(path, one, "text", str, f"{place}answers[{i}].") for i, one in enumerate(answers)]
     starts = [_member(path, one, "answer_start", int, f"{place}answers[{i}].") for i, one in enumerate(answers)]
-    row = {"question": _member(path, asked, "question", str, place), "context": context}
-    return row | {"answers": {"text": texts, "answer_start": starts}, "id": str(asked.get("id", place[:-1]))}
+    row = {"question": _member(path, entry, "question", str, place), "context": context}
+    return row | {"answers": {"text": texts, "answer_start": starts}, "id": str(entry.get("id", place[:-1]))}
 
 
 def _json(path: Path, encoding: str) -> Any:
     try:
-        return json.loads("".join(lines(path, encoding)), object_pairs_hook=once)
+        return json.loads("".join(lines(path, encoding)), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise error if isinstance(error, InputError) else InputError(f"{path} is not JSON: {error}") from error
 

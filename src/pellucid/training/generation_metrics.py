@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from pellucid.generation.prompts import Order
-from pellucid.generation.texts import drafts_of, text_of
+from pellucid.generation.prompts import GenerationRequest
+from pellucid.generation.texts import decode_sequence, generate_all
 from pellucid.training.metrics import translation_scores
 
 BEYOND = 50
 """So many tokens more than its source a text may have (Vaswani et al., 2017, arXiv:1706.03762, section 6.1)."""
 
 
-def written_scores(order: Order, right: Sequence[str]) -> dict[str, float]:
+def generation_scores(order: GenerationRequest, right: Sequence[str]) -> dict[str, float]:
     """What a model writes as it was ordered, the likeliest text for each source, against what is right.
 
     ->  "bleu" and "chrf", from 0 to 100, and "exact_match", the share of texts that are right letter by letter
     """
-    found = [text_of(order, draft)[0].strip() for draft, *_ in drafts_of(order, None)]
+    found = [decode_sequence(order, draft)[0].strip() for draft, *_ in generate_all(order, None)]
     same = sum(one == truth.strip() for one, truth in zip(found, right))
     return translation_scores(right, found) | {"exact_match": same / max(len(right), 1)}

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pellucid.errors import Argument, Blank, InputError
-from pellucid.training.data import Data, Record, digest, missing
+from pellucid.errors import Argument, InputError, Placeholder
+from pellucid.training.data import Data, Record, digest_of_rows, is_blank
 
 log = logging.getLogger("pellucid")
 
@@ -16,16 +16,16 @@ def split(
     data: Data,
     share: float,
     seed: int,
-    group: Callable[[Record], Hashable] = lambda row: None,
-    marks: Callable[[Record], Collection[str]] = lambda row: (),
+    stratum_of: Callable[[Record], Hashable] = lambda row: None,
+    labels_of: Callable[[Record], Collection[str]] = lambda row: (),
     *,
     ordered: bool = False,
 ) -> tuple[Data, Data]:
     """Rows to learn from, and rows that are held out, both in their order; a function of the seed.
 
     share: of all rows, above 0 and below 1; at least one row is held out, and at least one learned from.
-    group: of the rows with one answer the same share is held out, as nearly as whole rows allow, and one stays.
-    marks: what is to be learned from a row; each that occurs stays in one row to learn from, at least.
+    stratum_of: of the rows with one answer the same share is held out, as nearly as whole rows allow, and one stays.
+    labels_of: what is to be learned from a row; each that occurs stays in one row to learn from, at least.
     ordered: the rows are one text, whose end is held out.
     ->  the first with the digest of all rows, since it is they that must be there again; the second with its own
     """
@@ -33,38 +33,40 @@ def split(
     if len(rows) < 2:
         raise InputError(f"{data.name} holds one row, expected at least 2: one to learn from, and one to hold out")
     many = min(max(round(share * len(rows)), 1), len(rows) - 1)
-    chosen = set(range(len(rows) - many, len(rows))) if ordered else _drawn(rows, many, seed, group)
-    learned = {mark for i, row in enumerate(rows) if i not in chosen for mark in marks(row)}
+    chosen = set(range(len(rows) - many, len(rows))) if ordered else _draw_stratified(rows, many, seed, stratum_of)
+    learned = {mark for i, row in enumerate(rows) if i not in chosen for mark in labels_of(row)}
     for i in sorted(chosen):
-        if not learned.issuperset(new := marks(rows[i])):
+        if not learned.issuperset(new := labels_of(rows[i])):
             chosen.remove(i)
             learned.update(new)
     if not chosen:
         alone = f"each of {len(rows)} rows has a label of its own, so none can be held out: pass "
-        raise InputError(alone, Argument("validation", Blank("FILE")))
+        raise InputError(alone, Argument("validation", Placeholder("FILE")))
     rest = [row for i, row in enumerate(rows) if i not in chosen]
     held = [row for i, row in enumerate(rows) if i in chosen]
-    return replace(data, rows=rest), replace(data, rows=held, digest=digest(held))
+    return replace(data, rows=rest), replace(data, rows=held, digest=digest_of_rows(held))
 
 
-def warn_of_learned(data: Data, held: Data) -> None:
+def warn_of_overlap(data: Data, held: Data) -> None:
     """Says how many of the held-out rows stand among those that are learned from, word for word."""
     learned = set(map(_whole, data.rows))
-    many = sum(_whole(row) in learned for row in held.rows if not all(map(missing, row.values())))
+    many = sum(_whole(row) in learned for row in held.rows if not all(map(is_blank, row.values())))
     if many:
         told = "%d of %d held-out rows stand among those that are learned from: their scores flatter the model"
         log.warning(told, many, len(held))
 
 
 def _whole(row: Record) -> bytes:
-    return bytes.fromhex(digest([row]))
+    return bytes.fromhex(digest_of_rows([row]))
 
 
-def _drawn(rows: Sequence[Record], many: int, seed: int, group: Callable[[Record], Hashable]) -> set[int]:
+def _draw_stratified(
+    rows: Sequence[Record], many: int, seed: int, stratum_of: Callable[[Record], Hashable]
+) -> set[int]:
     """The numbers of `many` rows, or of fewer, where each group must keep one."""
     groups: dict[Hashable, list[int]] = {}
     for i, row in enumerate(rows):
-        groups.setdefault(group(row), []).append(i)
+        groups.setdefault(stratum_of(row), []).append(i)
     members = list(groups.values())
     exact = [many * len(one) / len(rows) for one in members]
     parts = [min(int(part), len(one) - 1) for part, one in zip(exact, members)]

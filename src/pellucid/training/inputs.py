@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pellucid.config.checks import within
-from pellucid.text.lines import encoding_named
-from pellucid.training.data import Data, check_names, check_there, read
-from pellucid.training.held_out import split, warn_of_learned
+from pellucid.config.checks import check_range
+from pellucid.text.lines import python_encoding
+from pellucid.training.data import Data, check_column_names, check_files_exist, read
+from pellucid.training.held_out import split, warn_of_overlap
 from pellucid.training.objective import Objective
-from pellucid.training.provenance import Place, place_of
+from pellucid.training.provenance import DataSource, data_source
 
 
 @dataclass(frozen=True)
-class Given:
+class DataArguments:
     """Data, and what is known of them before they are read.
 
     data, columns, encoding: see `pellucid.training.data.read`.
@@ -26,40 +26,44 @@ class Given:
     encoding: str = "utf-8"
 
     @property
-    def place(self) -> Place:
+    def source(self) -> DataSource:
         """Where the data stand."""
-        return place_of(self.data)
+        return data_source(self.data)
 
     @property
-    def held_place(self) -> Place | None:
+    def held_out_source(self) -> DataSource | None:
         """Where the held-out rows stand; None where they are a share of the data, or where there are none."""
         drawn = self.validation is None or isinstance(self.validation, int | float)
-        return None if drawn else place_of(self.validation)
+        return None if drawn else data_source(self.validation)
 
-    def share(self, objective: Objective) -> float:
+    def held_out_share(self, objective: Objective) -> float:
         """Of the data, what is held out; 0 where other data are, or nothing is."""
         if self.validation is None:
-            return objective.share
-        return 0.0 if self.held_place else self.validation
+            return objective.held_out_share
+        return 0.0 if self.held_out_source else self.validation
 
     def check(self, objective: Objective) -> None:
         """What can be told before anything is read. Raises InputError for a share, a column's name, an encoding or a
         file that cannot be."""
-        if self.held_place is None:
-            within("validation", self.share(objective), least=0.0, below=1.0)
-        check_names(self.columns, objective)
-        encoding_named(self.encoding)
+        if self.held_out_source is None:
+            check_range("validation", self.held_out_share(objective), least=0.0, below=1.0)
+        check_column_names(self.columns, objective)
+        python_encoding(self.encoding)
         for one in (self.data, self.validation):
-            check_there(one)
+            check_files_exist(one)
 
     def read(self, objective: Objective, seed: int) -> tuple[Data, Data | None]:
         """The rows to learn from, and those that are held out; None where none are. The digest of the first is that of
         all rows that were given. Raises InputError, which names the row."""
-        rows, held, share = read(self.data, self.columns, objective, self.encoding), None, self.share(objective)
-        if self.held_place:
+        rows, held, share = (
+            read(self.data, self.columns, objective, self.encoding),
+            None,
+            self.held_out_share(objective),
+        )
+        if self.held_out_source:
             held = read(self.validation, self.columns, objective, self.encoding)
         if share:
-            rows, held = split(rows, share, seed, objective.group, objective.marks, ordered=objective.ordered)
+            rows, held = split(rows, share, seed, objective.stratum, objective.labels_of_row, ordered=objective.ordered)
         if held is not None and not objective.ordered:
-            warn_of_learned(rows, held)
+            warn_of_overlap(rows, held)
         return rows, held

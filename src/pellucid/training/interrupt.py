@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-from pellucid.errors import at_once
+from pellucid.errors import handle_sigint
 
 
 @contextlib.contextmanager
@@ -14,7 +14,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     asked = threading.Event()
     mine = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
-    if not mine or before not in (signal.default_int_handler, at_once):
+    if not mine or before not in (signal.default_int_handler, handle_sigint):
         yield asked.is_set
         return
 

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.config.checks import within
+from pellucid.config.checks import check_range
 from pellucid.errors import Argument, InputError
-from pellucid.training.labels import Seen, number_of
+from pellucid.training.labels import LabelSummary, label_id
 
 
-def losses(kind: str, logits: Tensor, labels: Tensor, weights: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
+def row_losses(
+    kind: str, logits: Tensor, labels: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
+) -> Tensor:
     """The loss of each row.
 
     logits: Float[Tensor, "batch labels"].  labels: Int[Tensor, "batch"] of one label each, else of the same shape.
@@ -27,19 +29,19 @@ def losses(kind: str, logits: Tensor, labels: Tensor, weights: Tensor | None = N
     return functional.kl_div(functional.log_softmax(logits, dim=-1), labels, reduction="none").sum(-1)
 
 
-def weights_of(asked: Any, labels: Sequence[str], found: Seen | None) -> Tensor:
+def label_weights(class_weights: Any, labels: Sequence[str], found: LabelSummary | None) -> Tensor:
     """What each label counts: Float32[Tensor, "labels"]
 
-    asked: {label: weight}, 1 for those that are not named; "balanced", by the rows that were `found`; None for 1 each.
+    class_weights: {label: weight}, 1 for those that are not named; "balanced", by the rows that were `found`; None for 1 each.
     """
     weights = torch.ones(len(labels), dtype=torch.float32, device="cpu")
-    if asked == "balanced" and found is not None:
+    if class_weights == "balanced" and found is not None:
         for name, count in zip(found.classes, found.counts):
-            weights[number_of(name, "class_weights", labels)] = _balanced(count, found)
+            weights[label_id(name, "class_weights", labels)] = _balanced_weight(count, found)
     told = set[int]()
-    for name, weight in asked.items() if isinstance(asked, Mapping) else ():
-        within(f"class_weights[{name!r}]", weight, above=0.0, most=1e6)
-        number = number_of(str(name), "class_weights", labels)
+    for name, weight in class_weights.items() if isinstance(class_weights, Mapping) else ():
+        check_range(f"class_weights[{name!r}]", weight, above=0.0, most=1e6)
+        number = label_id(str(name), "class_weights", labels)
         if number in told:
             raise InputError(Argument("class_weights"), f" names the label {labels[number]!r} twice: name it once")
         told.add(number)
@@ -47,7 +49,7 @@ def weights_of(asked: Any, labels: Sequence[str], found: Seen | None) -> Tensor:
     return weights
 
 
-def _balanced(count: int, found: Seen) -> float:
+def _balanced_weight(count: int, found: LabelSummary) -> float:
     """Of one label each the inverse of its share, so that the mean over rows is 1; of several, misses for each hit."""
     if found.kind == "multiple":
         return max(found.rows - count, 1) / max(count, 1)

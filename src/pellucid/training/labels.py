@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pellucid.errors import InputError, counted, near, several, short
+from pellucid.errors import InputError, counted, did_you_mean, join_names, shorten
 from pellucid.training.losses import IGNORED
 
 log = logging.getLogger("pellucid")
@@ -52,7 +52,7 @@ class Label(NamedTuple):
     shares: tuple[float, ...]
 
 
-class Seen(NamedTuple):
+class LabelSummary(NamedTuple):
     """What the labels of some rows are.
 
     kind: one of KINDS.  classes: in order; of numbers by place "0", "1", ...  counts: rows with each of them.
@@ -79,13 +79,13 @@ def label_of(value: Any, where: str, separator: str | None = None) -> Label:
         )
     if isinstance(value, str | int | float):
         return Label(where, value, _NAME, (str(int(value)) if isinstance(value, float) else str(value),), (1.0,))
-    if isinstance(value, Mapping) and value and all(map(_number, value.values())):
+    if isinstance(value, Mapping) and value and all(map(_is_number, value.values())):
         if min(value.values()) < 0.0 or not _are_whole(value.values()):
             whole = math.fsum(value.values())
             raise InputError(f"{where}: the shares {_short(value)} sum to {whole:g}, expected 1, and none below 0")
         held = {str(name): float(share) for name, share in value.items() if share > 0.0}
         return Label(where, value, _SHARES, tuple(held), tuple(held.values()))
-    if isinstance(value, list | tuple) and value and all(map(_number, value)):
+    if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
         if all(0.0 <= one <= 1.0 for one in value):
             return Label(where, value, _NUMBERS, (), tuple(map(float, value)))
         raise InputError(
@@ -100,15 +100,15 @@ def _are_whole(shares: Iterable[float]) -> bool:
     return math.isclose(math.fsum(shares), 1.0, abs_tol=1e-3)
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _short(value: Any) -> str:
-    return short(repr(value), 60)
+    return shorten(repr(value), 60)
 
 
-def seen(labels: Sequence[Label], classes: Sequence[str] | None) -> Seen:
+def summarise_labels(labels: Sequence[Label], classes: Sequence[str] | None) -> LabelSummary:
     """The kind and the classes of a column of labels.
 
     classes: those that there are to be, in order; None for those that stand there: whole numbers in order, else by
@@ -120,41 +120,41 @@ def seen(labels: Sequence[Label], classes: Sequence[str] | None) -> Seen:
     if labels[0].form == _NUMBERS:
         _check_widths(labels)
         sums = [sum(one > 0.5 for one in column) for column in zip(*(label.shares for label in labels))]
-        return Seen(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(labels))
-    held = _in_one_spelling([label.names for label in labels], classes)
+        return LabelSummary(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(labels))
+    held = _normalise_spelling([label.names for label in labels], classes)
     counts = Counter(name for names in held for name in set(names))
     if classes is None:
         warn_of_misspelt(labels, held, counts)
-        classes = in_order(counts)
+        classes = sorted_labels(counts)
     else:
         _check_classes(labels, held, counts, classes)
-    return Seen(kind, tuple(classes), tuple(counts[name] for name in classes), len(labels))
+    return LabelSummary(kind, tuple(classes), tuple(counts[name] for name in classes), len(labels))
 
 
 def _check_classes(
-    labels: Sequence[Label], held: Sequence[Sequence[str]], counts: Mapping[str, int], classes: Sequence[str]
+    labels: Sequence[Label], row_labels: Sequence[Sequence[str]], counts: Mapping[str, int], classes: Sequence[str]
 ) -> None:
     """Refuses labels that are none of the classes, and classes without rows."""
-    for label, names in zip(labels, held):
+    for label, names in zip(labels, row_labels):
         for name in names:
             if name not in classes:
-                raise unknown(name, label.where, classes)
+                raise unknown_label_error(name, label.where, classes)
     if empty := [name for name in classes if not counts[name]]:
         raise InputError(
-            f"no row has the label {several(map(repr, empty))}: leave it out of classes, or add rows of it"
+            f"no row has the label {join_names(map(repr, empty))}: leave it out of classes, or add rows of it"
         )
 
 
-def _in_one_spelling(held: Sequence[Sequence[str]], classes: Sequence[str] | None) -> list[list[str]]:
+def _normalise_spelling(row_labels: Sequence[Sequence[str]], classes: Sequence[str] | None) -> list[list[str]]:
     """The labels of each row as `classes` have them; without these 1 where all are whole numbers and some 1.0."""
-    names = {name for row in held for name in row}
-    found = {name: _whole(name) if classes is None else as_label(name, classes) for name in names}
+    names = {name for row in row_labels for name in row}
+    found = {name: _whole_number(name) if classes is None else matching_label(name, classes) for name in names}
     if classes is None and None in found.values():
-        return [list(row) for row in held]
-    return [[name if (one := found[name]) is None else one for name in row] for row in held]
+        return [list(row) for row in row_labels]
+    return [[name if (one := found[name]) is None else one for name in row] for row in row_labels]
 
 
-def _whole(name: str) -> str | None:
+def _whole_number(name: str) -> str | None:
     """A whole number without its .0; None for what is none."""
     found = _WHOLE.fullmatch(name)
     return None if found is None else found[1]
@@ -172,15 +172,15 @@ def kind_of(labels: Sequence[Label]) -> str:
     return {_NAME: "single", _NAMES: "multiple", _SHARES: "soft"}[first.form]
 
 
-def fits(kind: str, labels: Sequence[Label]) -> bool:
+def matches_kind(kind: str, labels: Sequence[Label]) -> bool:
     """Whether these labels can be judged as labels of a kind. A name alone is one of several, and the whole share; and
     numbers by place may sum to 1 by chance where each says whether its label holds."""
     return kind_of(labels) in (kind, "single") or (kind == "multiple" and labels[0].form == _NUMBERS)
 
 
-def check_fits(kind: str, labels: Sequence[Label]) -> None:
+def check_kind(kind: str, labels: Sequence[Label]) -> None:
     """Raises InputError for held-out labels that are of another kind than those that are learned."""
-    if not labels or fits(kind, labels):
+    if not labels or matches_kind(kind, labels):
         return
     strange = next((one for one in labels if one.form != _NUMBERS or not _are_whole(one.shares)), labels[0])
     said = f"{strange.where}: the label is {_short(strange.value)}, and what is learned is"
@@ -195,33 +195,35 @@ def _check_widths(labels: Sequence[Label]) -> None:
             raise InputError(f"{label.where}: the label has {many}: expected one for each label")
 
 
-def held_names(labels: Iterable[Label]) -> tuple[str, ...]:
+def column_label_names(labels: Iterable[Label]) -> tuple[str, ...]:
     """The labels that stand in a column, in order; none where numbers say by their place how much of each."""
-    return in_order({name for label in labels for name in label.names})
+    return sorted_labels({name for label in labels for name in label.names})
 
 
-def in_order(names: Iterable[str]) -> tuple[str, ...]:
+def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
     """Whole numbers by their size, else all by alphabet."""
     found = list(names)
     whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in found)
     return tuple(sorted(found, key=lambda name: (int(name) if whole else 0, name)))
 
 
-def unknown(name: str, where: str, classes: Sequence[str]) -> InputError:
+def unknown_label_error(name: str, where: str, classes: Sequence[str]) -> InputError:
     """The sentence for a label that is not among those that are learned."""
-    return InputError(f"{where}: the label {_short(name)} is not one of {several(classes)}{near(name, classes)}")
+    return InputError(
+        f"{where}: the label {_short(name)} is not one of {join_names(classes)}{did_you_mean(name, classes)}"
+    )
 
 
-def warn_of_misspelt(labels: Sequence[Label], held: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
+def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
     """Says which labels may be others misspelt: those of one row that are near another, and those that differ in case
     alone, or in how Unicode writes the same letters, which no eye can see."""
     if len(counts) > MOST_COMPARED:
         return
     if (truths := {"True", "False"} & {*counts}) and (numbers := {"0", "1"} & {*counts}):
         log.warning(
-            "the labels %s stand beside %s: are they the same?", *(several(sorted(x)) for x in (truths, numbers))
+            "the labels %s stand beside %s: are they the same?", *(join_names(sorted(x)) for x in (truths, numbers))
         )
-    last = {name: label.where for label, names in zip(labels, held) for name in names}
+    last = {name: label.where for label, names in zip(labels, row_labels) for name in names}
     folded: dict[str, str] = {}
     told: list[tuple[str, str]] = []
     for name in sorted(counts, key=lambda one: -counts[one]):
@@ -244,35 +246,35 @@ def warn_of_misspelt(labels: Sequence[Label], held: Sequence[Sequence[str]], cou
 # -- labels as a model learns them ------------------------------------------------------------------------------------
 
 
-def number_of(name: str, where: str, labels: Sequence[str]) -> int:
+def label_id(name: str, where: str, labels: Sequence[str]) -> int:
     """The number of a label. A whole number that is no label itself is the number of one, as the reference takes it."""
-    if (found := as_label(name, labels)) is not None:
+    if (found := matching_label(name, labels)) is not None:
         return labels.index(found)
-    if is_number_of(name, labels):
+    if is_label_id(name, labels):
         return int(name)
-    raise unknown(name, where, labels)
+    raise unknown_label_error(name, where, labels)
 
 
-def as_label(name: str, labels: Sequence[str]) -> str | None:
+def matching_label(name: str, labels: Sequence[str]) -> str | None:
     """The label that is meant: the name itself, or where labels are whole numbers the one of the same size, since some
     files write 1.0 where others write 1. None where no label is."""
     if name in labels:
         return name
-    number, numbers = _whole(name), [_whole(label) for label in labels]
+    number, numbers = _whole_number(name), [_whole_number(label) for label in labels]
     once = number is not None and None not in numbers and numbers.count(number) == 1
     return labels[numbers.index(number)] if once else None
 
 
-def is_number_of(name: str, labels: Sequence[str]) -> bool:
+def is_label_id(name: str, labels: Sequence[str]) -> bool:
     """Whether a name says the number of a label."""
     number = int(name) if name.isdecimal() and len(name) <= 18 else len(labels)
-    return number < len(labels) and not any(label.isdecimal() or _whole(label) for label in labels)
+    return number < len(labels) and not any(label.isdecimal() or _whole_number(label) for label in labels)
 
 
-def target(kind: str, label: Label, labels: Sequence[str]) -> int | list[float]:
+def label_target(kind: str, label: Label, labels: Sequence[str]) -> int | list[float]:
     """A label as the model learns it: its number, or a share (of each label) or a 0 or 1 (for each)."""
     if kind == "single":
-        return number_of(label.names[0], label.where, labels)
+        return label_id(label.names[0], label.where, labels)
     if label.form == _NUMBERS:
         if len(label.shares) != len(labels):
             many = counted(len(label.shares), "number")
@@ -280,7 +282,7 @@ def target(kind: str, label: Label, labels: Sequence[str]) -> int | list[float]:
         return list(label.shares)
     found = [0.0] * len(labels)
     for name, share in zip(label.names, label.shares):
-        number = number_of(name, label.where, labels)
+        number = label_id(name, label.where, labels)
         if found[number] and label.form != _SHARES:
             raise InputError(f"{label.where}: the label {_short(label.value)} names one twice")
         found[number] += share  # two spellings have two shares

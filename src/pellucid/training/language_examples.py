@@ -7,7 +7,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.text import Encoded, Tokenizer
 from pellucid.text.rows import is_missing
-from pellucid.training.data import place, text_of, value_of
+from pellucid.training.data import row_location, text_of, value_of
 
 Span = tuple[int, int]
 """Characters of a text, from and to."""
@@ -21,24 +21,24 @@ TOGETHER = 512
 """Texts that are made into tokens in one call."""
 
 
-class Line(NamedTuple):
+class TokenizedText(NamedTuple):
     """One text as tokens.
 
-    learned: whether each is to be said.  answers: whether that is some of them only; what stands before an answer
+    is_target: whether each is to be said.  answers_only: whether that is some of them only; what stands before an answer
         belongs to it, so such a text is cut, not split.
     """
 
     ids: list[int]
-    learned: list[bool]
-    answers: bool = False
+    is_target: list[bool]
+    answers_only: bool = False
 
 
 def end_token(loaded: Loaded) -> int | None:
     """The token that stands behind a text, as the tokenizer or the config name it; None where there is none."""
-    reader = loaded.words
-    if reader.eos_token_id is not None:
-        return reader.eos_token_id
-    return next((token for token in loaded.config.end_tokens if token in reader.special_ids), None)
+    tokenizer = loaded.required_tokenizer
+    if tokenizer.eos_token_id is not None:
+        return tokenizer.eos_token_id
+    return next((token for token in loaded.config.end_tokens if token in tokenizer.special_ids), None)
 
 
 def texts_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -46,23 +46,23 @@ def texts_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [text_of(row, "text", is_missing) for row in rows]
 
 
-def lines_of(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+def tokenized_texts(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[TokenizedText]:
     """Every row as one text, or of a conversation that the template tells otherwise each time, one for each answer."""
-    reader, end = loaded.words, end_token(loaded)
+    tokenizer, end = loaded.required_tokenizer, end_token(loaded)
     for start in range(0, len(rows), TOGETHER):
         part = rows[start : start + TOGETHER]
         kinds = list(map(_kind, part))
         plain = texts_of([row for row, kind in zip(part, kinds) if kind == "text"])
-        read = iter(reader.encode(plain))
+        read = iter(tokenizer.encode(plain))
         for row, kind in zip(part, kinds):
             if kind == "messages":
-                yield from _conversation(reader, row["messages"], place(row))
+                yield from _conversation(tokenizer, row["messages"], row_location(row))
             elif kind == "prompt":
                 prompt, completion = (text_of(row, name, is_missing) for name in ("prompt", "completion"))
-                yield _answer(reader, prompt, completion, end)
+                yield _prompt_and_completion(tokenizer, prompt, completion, end)
             else:
-                ids = _ended(next(read).ids, end)
-                yield Line(ids, [True] * len(ids))
+                ids = _with_end_token(next(read).ids, end)
+                yield TokenizedText(ids, [True] * len(ids))
 
 
 def _kind(row: Mapping[str, Any]) -> str:
@@ -73,28 +73,28 @@ def _kind(row: Mapping[str, Any]) -> str:
     return "messages" if "messages" in held else "text" if held == ["text"] else "prompt"
 
 
-def _ended(ids: list[int], end: int | None) -> list[int]:
+def _with_end_token(ids: list[int], end: int | None) -> list[int]:
     return ids if end is None or ids[-1:] == [end] else [*ids, end]
 
 
-def _answer(reader: Tokenizer, prompt: str, completion: str, end: int | None) -> Line:
+def _prompt_and_completion(tokenizer: Tokenizer, prompt: str, completion: str, end: int | None) -> TokenizedText:
     """Both as one text, as the model is to write it; tokens that hold a character of the completion are learned."""
-    (read,) = reader.encode([prompt + completion])
-    learned = _within(read, [(len(prompt), len(prompt) + len(completion))])
+    (read,) = tokenizer.encode([prompt + completion])
+    learned = _tokens_within(read, [(len(prompt), len(prompt) + len(completion))])
     for i, special in enumerate(read.special):  # what the tokenizer puts behind a text ends the answer
         learned[i] = learned[i] or bool(special and i and learned[i - 1])
-    ids = _ended(read.ids, end)
-    return Line(ids, learned + [True] * (len(ids) - len(learned)), answers=True)
+    ids = _with_end_token(read.ids, end)
+    return TokenizedText(ids, learned + [True] * (len(ids) - len(learned)), answers_only=True)
 
 
-def _conversation(reader: Tokenizer, messages: Any, where: str) -> Iterator[Line]:
+def _conversation(tokenizer: Tokenizer, messages: Any, where: str) -> Iterator[TokenizedText]:
     many = len(messages) if isinstance(messages, Sequence) else 0
-    whole, apart, spans = _told(reader, messages, many, where), [], []
+    whole, apart, spans = _render_chat(tokenizer, messages, many, where), [], []
     for i, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        so_far = _told(reader, messages, i + 1, where)
-        span = _begin(reader, messages, i, so_far, where), len(so_far)
+        so_far = _render_chat(tokenizer, messages, i + 1, where)
+        span = _answer_start(tokenizer, messages, i, so_far, where), len(so_far)
         if whole.startswith(so_far):
             spans.append(span)
         else:
@@ -102,27 +102,31 @@ def _conversation(reader: Tokenizer, messages: Any, where: str) -> Iterator[Line
     if not spans and not apart:
         raise InputError(f"{where}: its messages hold no answer, expected one of the role 'assistant'")
     for text, asked in [*apart, *([(whole, spans)] if spans else [])]:
-        (read,) = reader.encode([text], add_special_tokens=False, parse_special_tokens=True)
-        yield Line(read.ids, _within(read, asked), answers=True)
+        (read,) = tokenizer.encode([text], add_special_tokens=False, parse_special_tokens=True)
+        yield TokenizedText(read.ids, _tokens_within(read, asked), answers_only=True)
 
 
-def _told(reader: Tokenizer, messages: Any, many: int, where: str, asks: bool = False) -> str:
-    """The first messages in the words of the template.  asks: an answer is to follow."""
+def _render_chat(
+    tokenizer: Tokenizer, messages: Any, many: int, where: str, add_generation_prompt: bool = False
+) -> str:
+    """The first messages in the words of the template.  add_generation_prompt: an answer is to follow."""
     said = messages[:many] if isinstance(messages, Sequence) else messages
     try:
-        return str(reader.apply_chat_template(said, add_generation_prompt=asks))
+        return str(tokenizer.apply_chat_template(said, add_generation_prompt=add_generation_prompt))
     except InputError as error:
         raise InputError(f"{where}: ", error) from error
 
 
-def _begin(reader: Tokenizer, messages: Any, number: int, so_far: str, where: str) -> int:
+def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str, where: str) -> int:
     """Where an answer begins in the conversation that it ends: behind what the model reads when it is asked for it."""
-    before = _told(reader, messages, number, where, asks=True) if number else None
+    before = _render_chat(tokenizer, messages, number, where, add_generation_prompt=True) if number else None
     if before is not None and so_far.startswith(before):
         return len(before)
     said, place = messages[number].get("content"), -1
     if isinstance(said, str) and said.strip():
-        marked = _told(reader, [*messages[:number], {**messages[number], "content": _MARK}], number + 1, where)
+        marked = _render_chat(
+            tokenizer, [*messages[:number], {**messages[number], "content": _MARK}], number + 1, where
+        )
         place = marked.find(_MARK)
         if place < 0 or not so_far.startswith(marked[:place]):  # what the template does depends on the answer
             place = so_far.rfind(said.strip())
@@ -131,6 +135,6 @@ def _begin(reader: Tokenizer, messages: Any, number: int, so_far: str, where: st
     return place
 
 
-def _within(read: Encoded, spans: Sequence[Span]) -> list[bool]:
+def _tokens_within(read: Encoded, spans: Sequence[Span]) -> list[bool]:
     """Which tokens hold a character of the spans."""
     return [any(start < last and end > first for first, last in spans) for start, end in read.offsets]

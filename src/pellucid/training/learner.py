@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks.learning_twin import Lesson
+from pellucid.blocks.learning_twin import TrainingContext
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.machine import choose_dtype, keep_memory
 from pellucid.training.settings import Settings
@@ -29,19 +29,21 @@ class Learner:
         if self.device.type == "cpu":
             keep_memory()
         again = settings.activation_checkpointing
-        self.lesson = Lesson(self.dtype, seed=settings.seed, device=self.device, again=again)
-        self.twin: Any = self.module.learning(self.lesson)
+        self.context = TrainingContext(
+            self.dtype, seed=settings.seed, device=self.device, activation_checkpointing=again
+        )
+        self.training_copy: Any = self.module.training_copy(self.context)
 
-    def begin(self, step: int, piece: int) -> None:
+    def seed_dropout(self, step: int, piece: int) -> None:
         """Sets chance to that of a piece of a step: what is dropped follows from it and from the passes since."""
-        self.lesson.begin(step, piece)
+        self.context.begin(step, piece)
 
     def logits(self, **batch: Any) -> Tensor:
         """What the head says, in float32; the last layer of an encoder makes no state that it does not read.
 
         batch: input_ids, attention_mask, token_type_ids: Int[Tensor, "batch seq"]
         """
-        return _wide(self.twin.logits(**self._read(batch)))
+        return _at_least_float32(self.training_copy.logits(**self._network_inputs(batch)))
 
     def before_head(self, **batch: Any) -> Tensor:
         """The hidden states that the head reads, of an encoder-decoder those of the decoder.
@@ -50,20 +52,20 @@ class Learner:
             decoder_input_ids of the same kind
         ->  Float32[Tensor, "batch seq hidden"]
         """
-        return _wide(self.twin.before_head(**self._read(batch)))
+        return _at_least_float32(self.training_copy.before_head(**self._network_inputs(batch)))
 
-    def _read(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def _network_inputs(self, batch: dict[str, Any]) -> dict[str, Any]:
         """What the network reads of a batch."""
-        return {name: value for name, value in batch.items() if name in self.module.reads}
+        return {name: value for name, value in batch.items() if name in self.module.input_names}
 
     def features(self, stream: Tensor) -> Tensor:
         """What the head's table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  "... width" """
-        return self.twin.head.features(stream)
+        return self.training_copy.head.features(stream)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """What learns, by name; a table under two names once."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
 
-def _wide(numbers: Tensor) -> Tensor:
+def _at_least_float32(numbers: Tensor) -> Tensor:
     return numbers.to(torch.promote_types(numbers.dtype, torch.float32))

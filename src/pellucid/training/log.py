@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import ResourceError
-from pellucid.files import FULL, cannot_write, reading, write_whole
+from pellucid.files import FULL, cannot_write, file_errors, write_atomically
 from pellucid.training.advice import RESUME
 
 log = logging.getLogger("pellucid")
@@ -76,13 +76,13 @@ class Log:
 
     def copy(self, target: Path) -> None:
         """Writes all lines as a whole file."""
-        write_whole(target, lambda file: file.write(b"".join(map(_written, self.lines))), alone=True)
+        write_atomically(target, lambda file: file.write(b"".join(map(_written, self.lines))), only_writer=True)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Every whole line of a log; the last one may have been cut short, and is then left out."""
     found = []
-    with reading(path):
+    with file_errors(path):
         lines = path.read_bytes().splitlines() if path.is_file() else []
     for content in lines:
         try:
@@ -94,12 +94,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def finite(value: Any) -> Any:
+def replace_non_finite(value: Any) -> Any:
     """A value as JSON has it, which knows neither infinity nor NaN: None in their place."""
     if isinstance(value, Mapping):
-        return {name: finite(inner) for name, inner in value.items()}
+        return {name: replace_non_finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
+        return [replace_non_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

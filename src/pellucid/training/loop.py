@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, PellucidError
 from pellucid.machine import no_grad
-from pellucid.training.batch_order import Order
+from pellucid.training.batch_order import BatchOrder
 from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
-from pellucid.training.log import finite
+from pellucid.training.log import replace_non_finite
 from pellucid.training.objective import Example, Objective
-from pellucid.training.optimizer import gradient_norm, optimizer, step
-from pellucid.training.schedule import rate
+from pellucid.training.optimizer import build_optimizer, gradient_norm, optimizer_step
+from pellucid.training.schedule import learning_rate_factor
 from pellucid.training.settings import Settings
 
 BAD = 3
@@ -32,17 +32,17 @@ class DivergedError(PellucidError):
 
 
 @dataclass(frozen=True)
-class Told:
+class Event:
     """What is told of a step that is done, or of a look at the held-out examples.
 
-    numbers: of a step its loss, learning_rate, gradient_norm (before clipping), epoch, tokens and seconds; of a look
-        its scores.  best: the best look so far.  skipped: its gradient was not finite, and was not applied.
+    metrics: of a step its loss, learning_rate, gradient_norm (before clipping), epoch, tokens and seconds; of a look
+        its scores.  is_best: the best look so far.  skipped: its gradient was not finite, and was not applied.
     """
 
     step: int
-    numbers: dict[str, float]
-    looked: bool = False
-    best: bool = False
+    metrics: dict[str, float]
+    is_evaluation: bool = False
+    is_best: bool = False
     skipped: bool = False
     seconds: float = 0.0
 
@@ -66,7 +66,7 @@ class Progress:
     seconds: float = 0.0
 
 
-class Shelf:
+class CheckpointStore:
     """Where the best numbers lie while better ones are looked for: in memory, where a training writes nothing."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Loop:
     What it needs to go on elsewhere is in `progress`, `parameters`, `optimizer` and on the shelf; chance and the order
     of examples follow from the seed and the step.
 
-    asked: whether this process is asked to stop; `stopped` is then true in all of them, after the same step.
+    stop_requested: whether this process is asked to stop; `stopped` is then true in all of them, after the same step.
     """
 
     loaded: Loaded
@@ -98,94 +98,94 @@ class Loop:
     held_out: Sequence[Example] = ()
     ranks: Ranks = Ranks()
     progress: Progress = field(default_factory=Progress)
-    shelf: Shelf = field(default_factory=Shelf)
-    asked: Callable[[], bool] = lambda: False
+    best_checkpoint: CheckpointStore = field(default_factory=CheckpointStore)
+    stop_requested: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         settings = self.settings
         self.learner = Learner(self.loaded, settings)
         self.parameters: dict[str, nn.Parameter] = self.learner.parameters()
-        self.optimizer = optimizer(self.parameters, settings)
+        self.optimizer = build_optimizer(self.parameters, settings)
         lengths = tuple(example.length for example in self.examples)
-        least = self.objective.least(self.examples)
-        self.order = Order(lengths, settings.batch_size, settings.tokens_per_batch, settings.seed, least)
+        least = self.objective.min_examples(self.examples)
+        self.order = BatchOrder(lengths, settings.batch_size, settings.tokens_per_batch, settings.seed, least)
         self.steps = settings.max_steps or self.order.steps(settings.epochs)
-        self.epoch, self.stopped, self.last = 0, False, (0.0, 0.0)
+        self.epoch, self.stopped, self.last_loss_and_norm = 0, False, (0.0, 0.0)
 
-    def __iter__(self) -> Iterator[Told]:
-        while self.goes_on:
-            yield from self.turn()
-            self.check()
+    def __iter__(self) -> Iterator[Event]:
+        while self.has_next_step:
+            yield from self.advance()
+            self.check_diverged()
 
     @property
-    def goes_on(self) -> bool:
+    def has_next_step(self) -> bool:
         """Whether there are steps left, and looks still get better."""
         tired = self.settings.patience is not None and self.progress.waited >= self.settings.patience
         return self.progress.step < self.steps and not tired
 
-    def turn(self) -> list[Told]:
+    def advance(self) -> list[Event]:
         """One step, and the look that is due after it."""
-        told = [self._step()]
-        if self.held_out and self._looks_now:
-            told.append(self._look())
-            self.stopped |= self.ranks.total(float(self.asked())) > 0  # who asks while it looks is heard, too
+        told = [self._train_step()]
+        if self.held_out and self._evaluation_due:
+            told.append(self._evaluate())
+            self.stopped |= self.ranks.total(float(self.stop_requested())) > 0  # who asks while it looks is heard, too
         self.progress.seconds += sum(one.seconds for one in told)
         return told
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
-    def _step(self) -> Told:
+    def _train_step(self) -> Event:
         started, step = time.perf_counter(), self.progress.step
-        self.epoch, numbers = self.order.at(step)
-        pieces = self._pieces(step, numbers)
+        self.epoch, numbers = self.order.epoch_and_batch(step)
+        pieces = self._micro_batches(step, numbers)
         weight = self.ranks.total(sum(self.objective.weight(piece) for _, piece in pieces)) or 1.0
         loss = 0.0
-        for number, piece in self.objective.together(self.learner, self.ranks, step, pieces):
-            self.learner.begin(step, number)
+        for number, piece in self.objective.link_micro_batches(self.learner, self.ranks, step, pieces):
+            self.learner.seed_dropout(step, number)
             part = self.objective.loss(self.learner, piece) / weight
             part.backward()
             loss += float(part.detach())
-        share = rate(
+        share = learning_rate_factor(
             self.settings.schedule, step, self.steps, self.settings.warmup_steps(self.steps), self.settings.floor
         )
-        loss, norm = self._change(loss, share * self.settings.learning_rate)
+        loss, norm = self._apply_gradients(loss, share * self.settings.learning_rate)
         told = {"epoch": self.epoch, "loss": loss, "learning_rate": share * self.settings.learning_rate}
         told |= {"gradient_norm": norm, "tokens": sum(sum(map(len, self.examples[i].ids)) for i in numbers)}
-        return Told(step + 1, told, skipped=self.progress.bad > 0, seconds=time.perf_counter() - started)
+        return Event(step + 1, told, skipped=self.progress.bad > 0, seconds=time.perf_counter() - started)
 
-    def _pieces(self, step: int, numbers: Sequence[int]) -> list[tuple[int, dict[str, Tensor]]]:
+    def _micro_batches(self, step: int, numbers: Sequence[int]) -> list[tuple[int, dict[str, Tensor]]]:
         """This process's pieces of a step, each with its number."""
-        many = min(self.settings.accumulation * self.ranks.world, len(numbers))
+        many = min(self.settings.accumulation * self.ranks.world_size, len(numbers))
         found = []
-        for piece in range(self.ranks.rank, many, self.ranks.world):
+        for piece in range(self.ranks.rank, many, self.ranks.world_size):
             chosen = [self.examples[i] for i in numbers[piece::many]]
             chance = np.random.default_rng((self.settings.seed, step))  # whichever piece an example is in
             found.append((piece, self.objective.collate(self.loaded, chosen, chance)))
         return found
 
-    def _change(self, loss: float, learning_rate: float) -> tuple[float, float]:
+    def _apply_gradients(self, loss: float, learning_rate: float) -> tuple[float, float]:
         """Adds the gradients up, clips them and changes the numbers, unless there is something that is no number.
 
         ->  the loss over all processes, and the norm of all gradients before they were clipped
         """
-        loss, asked = self.ranks.totals([loss, float(self.asked())])
-        self.ranks.add_up(self.parameters.values())
+        loss, asked = self.ranks.totals([loss, float(self.stop_requested())])
+        self.ranks.sum_gradients(self.parameters.values())
         norm, most = gradient_norm(self.parameters.values()), self.settings.clip
         sound = math.isfinite(loss) and math.isfinite(norm)
         if sound:
-            step(self.optimizer, learning_rate, min(1.0, most / (norm + 1e-6)) if most else 1.0)
+            optimizer_step(self.optimizer, learning_rate, min(1.0, most / (norm + 1e-6)) if most else 1.0)
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step += 1
         self.progress.bad = 0 if sound else self.progress.bad + 1
         self.stopped = asked > 0
-        self.last = loss, norm
+        self.last_loss_and_norm = loss, norm
         return loss, norm
 
-    def check(self) -> None:
+    def check_diverged(self) -> None:
         """Raises DivergedError once too many steps in a row could not be applied."""
         if self.progress.bad < BAD:
             return
-        loss, norm = self.last
+        loss, norm = self.last_loss_and_norm
         raise DivergedError(
             f"step {self.progress.step}: the loss is {loss:g} and the gradient norm {norm:g}, the last {BAD} steps "
             f"were not applied: try a smaller ",
@@ -194,7 +194,7 @@ class Loop:
             Argument("warmup"),
         )
 
-    def back(self) -> None:
+    def undo_skipped_steps(self) -> None:
         """Goes back to the last step that was applied; what was left out since has changed no number."""
         self.progress.step -= self.progress.bad
         self.progress.bad = 0
@@ -205,53 +205,57 @@ class Loop:
     def ends_epoch(self) -> bool:
         """Whether the last step was the last one of its epoch."""
         step = self.progress.step
-        return step == self.steps or self.order.at(step)[0] != self.epoch
+        return step == self.steps or self.order.epoch_and_batch(step)[0] != self.epoch
 
     @property
-    def _looks_now(self) -> bool:
+    def _evaluation_due(self) -> bool:
         every, last = self.settings.evaluate_every, self.progress.step == self.steps
         if self.progress.bad:  # what was looked at before; and what is left out may be taken back
             return last and self.progress.bad < BAD
         return self.ends_epoch if every is None else self.progress.step % every == 0 or last
 
-    def look_before(self) -> None:
+    def evaluate_before(self) -> None:
         """Scores of the model as it is, before it learns."""
-        self.progress.before = self._scores()
+        self.progress.before = self._held_out_scores()
 
-    def _scores(self) -> dict[str, float]:
+    def _held_out_scores(self) -> dict[str, float]:
         """Of the held-out examples, by the first process; the others hear them."""
         self.loaded.module.eval()
-        return self.ranks.said(self.objective.score(self.loaded, self.held_out) if self.ranks.first else None)
+        return self.ranks.broadcast(self.objective.score(self.loaded, self.held_out) if self.ranks.is_first else None)
 
-    def _look(self) -> Told:
+    def _evaluate(self) -> Event:
         started, now = time.perf_counter(), self.progress
-        scores = self._scores()
-        score = -scores[self.objective.best] if self.objective.best in _LESS_IS_BETTER else scores[self.objective.best]
+        scores = self._held_out_scores()
+        score = (
+            -scores[self.objective.best_metric]
+            if self.objective.best_metric in _LESS_IS_BETTER
+            else scores[self.objective.best_metric]
+        )
         better = now.best is None or score > now.best
         if better and not math.isnan(score):
             now.best, now.best_step, now.waited, now.scores = score, now.step, 0, scores
-            if self.settings.keep_best and self.ranks.first:
-                self.shelf.put(now.step, self.parameters)
+            if self.settings.keep_best and self.ranks.is_first:
+                self.best_checkpoint.put(now.step, self.parameters)
         else:
             now.waited += 1
         if not self.settings.keep_best:
             now.scores = scores
-        return Told(now.step, scores, True, now.waited == 0, seconds=time.perf_counter() - started)
+        return Event(now.step, scores, True, now.waited == 0, seconds=time.perf_counter() - started)
 
     @no_grad()
     def finish(self) -> Loaded:
         """The model as it is to be kept: its best numbers, evaluating."""
-        for name, numbers in (self.shelf.get() if self.ranks.first else {}).items():
+        for name, numbers in (self.best_checkpoint.get() if self.ranks.is_first else {}).items():
             self.parameters[name].copy_(numbers)
-        self.ranks.same(self.parameters.values())
+        self.ranks.broadcast_tensors(self.parameters.values())
         self.loaded.module.eval()
         return self.loaded
 
 
-def numbers_of(told: Told) -> dict[str, Any]:
+def log_line(told: Event) -> dict[str, Any]:
     """One line of a log; what is no finite number is None."""
-    numbers = finite(told.numbers)
-    if told.looked:
-        return {"step": told.step, "scores": numbers, "best": told.best, "seconds": round(told.seconds, 4)}
+    numbers = replace_non_finite(told.metrics)
+    if told.is_evaluation:
+        return {"step": told.step, "scores": numbers, "best": told.is_best, "seconds": round(told.seconds, 4)}
     skipped = {"skipped": True} if told.skipped else {}
     return {"step": told.step, **numbers, **skipped, "seconds": round(told.seconds, 4)}

@@ -38,9 +38,9 @@ def vocabulary_loss(
     ->  Float[Tensor, ""]; it can be differentiated once
     """
     rows, wanted = features.flatten(0, -2), targets.flatten()
-    asked = wanted != IGNORED
-    if not bool(asked.all()):
-        rows, wanted = rows[asked], wanted[asked]
+    has_target = wanted != IGNORED
+    if not bool(has_target.all()):
+        rows, wanted = rows[has_target], wanted[has_target]
     kind = product_dtype(dtype or features.dtype, features.device)
     loss: Any = _VocabularyLoss.apply(rows, weight, bias, wanted, smoothing, kind)
     return loss
@@ -59,13 +59,13 @@ class _VocabularyLoss(torch.autograd.Function):
         smoothing: float,
         dtype: torch.dtype,
     ) -> Tensor:
-        slopes = _Slopes(features, weight, bias, ctx.needs_input_grad[:3], dtype)
+        slopes = _Gradients(features, weight, bias, ctx.needs_input_grad[:3], dtype)
         size = max(NUMBERS // len(weight), LEAST)
-        total = torch.zeros((), dtype=slopes.wide, device=features.device)
+        total = torch.zeros((), dtype=slopes.sum_dtype, device=features.device)
         for start in range(0, len(features), size):
             here = slice(start, start + size)
-            total += slopes.one(here, targets[here], smoothing)
-        ctx.given = (slopes.features, slopes.weight, slopes.bias)
+            total += slopes.chunk_loss(here, targets[here], smoothing)
+        ctx.given = (slopes.grad_features, slopes.grad_weight, slopes.grad_bias)
         ctx.kinds = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
         return total
 
@@ -76,22 +76,22 @@ class _VocabularyLoss(torch.autograd.Function):
         return *given, None, None, None
 
 
-class _Slopes:
+class _Gradients:
     """The gradients of the sum by what it is computed from, as far as they are needed; summed up piece by piece."""
 
     def __init__(
         self, features: Tensor, weight: Tensor, bias: Tensor | None, needed: tuple[bool, ...], dtype: torch.dtype
     ) -> None:
-        self.wide = torch.promote_types(dtype, torch.float32)
+        self.sum_dtype = torch.promote_types(dtype, torch.float32)
         self.rows, self.table = features.detach().to(dtype), weight.detach().to(dtype)
-        self.summand = None if bias is None else bias.detach().to(self.wide)
-        self.features = torch.empty_like(self.rows) if needed[0] else None
-        self.weight = torch.zeros(weight.shape, dtype=self.wide, device=weight.device) if needed[1] else None
-        self.bias = torch.zeros_like(self.summand) if needed[2] and self.summand is not None else None
+        self.summand = None if bias is None else bias.detach().to(self.sum_dtype)
+        self.grad_features = torch.empty_like(self.rows) if needed[0] else None
+        self.grad_weight = torch.zeros(weight.shape, dtype=self.sum_dtype, device=weight.device) if needed[1] else None
+        self.grad_bias = torch.zeros_like(self.summand) if needed[2] and self.summand is not None else None
 
-    def one(self, here: slice, targets: Tensor, smoothing: float) -> Tensor:
+    def chunk_loss(self, here: slice, targets: Tensor, smoothing: float) -> Tensor:
         """The losses of some positions, summed; their gradients are added."""
-        logits = (self.rows[here] @ self.table.T).to(self.wide)
+        logits = (self.rows[here] @ self.table.T).to(self.sum_dtype)
         if self.summand is not None:
             logits += self.summand
         logits -= logits.amax(dim=-1, keepdim=True)
@@ -102,26 +102,26 @@ class _Slopes:
         exponentials = logits.exp_()
         whole = exponentials.sum(dim=-1, keepdim=True)
         loss = (whole.log() - fit).sum()
-        if not (self.features is None and self.weight is None and self.bias is None):
-            self._add(here, _slope(exponentials, whole, at, smoothing))
+        if not (self.grad_features is None and self.grad_weight is None and self.grad_bias is None):
+            self._accumulate(here, _logit_gradient(exponentials, whole, at, smoothing))
         return loss
 
-    def _add(self, here: slice, slope: Tensor) -> None:
+    def _accumulate(self, here: slice, slope: Tensor) -> None:
         """slope: of the loss by each logit, Float[Tensor, "positions vocab"]"""
-        if self.bias is not None:
-            self.bias += slope.sum(dim=0)
+        if self.grad_bias is not None:
+            self.grad_bias += slope.sum(dim=0)
         narrow = slope.to(self.table.dtype)
-        if self.features is not None:
-            self.features[here] = narrow @ self.table
-        if self.weight is not None and narrow.dtype == self.wide:
-            self.weight.addmm_(narrow.T, self.rows[here])
-        elif self.weight is not None:
-            self.weight += narrow.T @ self.rows[here]
+        if self.grad_features is not None:
+            self.grad_features[here] = narrow @ self.table
+        if self.grad_weight is not None and narrow.dtype == self.sum_dtype:
+            self.grad_weight.addmm_(narrow.T, self.rows[here])
+        elif self.grad_weight is not None:
+            self.grad_weight += narrow.T @ self.rows[here]
 
 
-def _slope(exponentials: Tensor, whole: Tensor, at: Tensor, smoothing: float) -> Tensor:
+def _logit_gradient(exponentials: Tensor, whole: Tensor, target_index: Tensor, smoothing: float) -> Tensor:
     """By each logit, what the model says less what is true; written over the exponentials."""
     slope = exponentials.div_(whole)
     if smoothing:
         slope -= smoothing / slope.shape[-1]
-    return slope.scatter_add_(1, at, torch.full_like(at, smoothing - 1.0, dtype=slope.dtype))
+    return slope.scatter_add_(1, target_index, torch.full_like(target_index, smoothing - 1.0, dtype=slope.dtype))

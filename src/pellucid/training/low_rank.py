@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from pellucid.checkpoints.adapter_save import Change, base_name, check_sayable, save_adapter
+from pellucid.checkpoints.adapter_save import LowRankUpdate, base_name, check_expressible, save_adapter
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.checkpoints.location import Where
-from pellucid.errors import InputError, near, several
+from pellucid.checkpoints.location import HubOptions
+from pellucid.errors import InputError, did_you_mean, join_names
 from pellucid.machine import DTYPES, no_grad
-from pellucid.models import attention_of, freeze, untrained
+from pellucid.models import attention_of, freeze, untrained_network
 from pellucid.training.settings import Settings
 
 ALL = "all-linear"
@@ -38,25 +38,27 @@ class LowRank(nn.Module):
     down: Float[Tensor, "rank in"], evenly drawn up to 1 / sqrt(in) as PEFT draws it.  up: Float[Tensor, "out rank"], 0.
     """
 
-    def __init__(self, table: Tensor, rank: int, scale: float, chance: torch.Generator) -> None:
+    def __init__(self, table: Tensor, rank: int, scale: float, generator: torch.Generator) -> None:
         super().__init__()
         out, wide = table.shape
-        drawn = (2 * torch.rand(rank, wide, generator=chance, dtype=torch.float32, device="cpu") - 1) / math.sqrt(wide)
+        drawn = (2 * torch.rand(rank, wide, generator=generator, dtype=torch.float32, device="cpu") - 1) / math.sqrt(
+            wide
+        )
         self.down = nn.Parameter(drawn.to(table))
         self.up = nn.Parameter(table.new_zeros(out, rank))
         self.scale = scale
 
     @property
-    def change(self) -> Change:
+    def change(self) -> LowRankUpdate:
         """What it adds."""
-        return Change(self.down.detach(), self.up.detach(), self.scale)
+        return LowRankUpdate(self.down.detach(), self.up.detach(), self.scale)
 
     def forward(self, table: Tensor) -> Tensor:
         """Float[Tensor, "out in"]  ->  the same shape"""
         return table + self.scale * (self.up @ self.down)
 
 
-def attached(loaded: Loaded, settings: Settings) -> Loaded:
+def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
     """The same model with adapters on the tables that `settings.lora_targets` name, in place.
 
     Beside them learn the head that tells labels, whatever has no numbers of a base yet, and what `lora_beside` names;
@@ -66,46 +68,48 @@ def attached(loaded: Loaded, settings: Settings) -> Loaded:
     assert settings.lora is not None
     module, chance = loaded.module, torch.Generator().manual_seed(settings.seed)
     free = {name for name, p in module.named_parameters() if p.requires_grad}
-    beside = [name for name in free if _learns(name, loaded)]
+    beside = [name for name in free if _trains_fully(name, loaded)]
     freeze(module, "*")
     if beside:
         freeze(module, *beside, frozen=False)
     if settings.lora_beside:
         beside += freeze(module, *settings.lora_beside, frozen=False)
     alpha = 2.0 * settings.lora if settings.lora_alpha is None else settings.lora_alpha
-    chosen = targets(module, settings.lora_targets)
+    chosen = target_paths(module, settings.lora_targets)
     lows = {
         path: LowRank(_linear(module, path).weight.detach(), settings.lora, alpha / settings.lora, chance)
         for path in chosen
         if f"{path}.weight" in free and f"{path}.weight" not in beside  # else it stays, or learns, as it is
     }
     if not lows:
-        raise InputError(f"an adapter changes what is learned already, and {several(chosen, 2)} are random or frozen")
+        raise InputError(
+            f"an adapter changes what is learned already, and {join_names(chosen, 2)} are random or frozen"
+        )
     if settings.adapter_only:  # told before the work, not after it
-        check_sayable(loaded, {path: low.change for path, low in lows.items()}, _whole(loaded))
+        check_expressible(loaded, {path: low.change for path, low in lows.items()}, _parameters_to_save(loaded))
     for path, low in lows.items():
         parametrize.register_parametrization(_linear(module, path), "weight", low)
     return loaded
 
 
-def check_base(given: Loaded) -> None:
+def check_base(loaded: Loaded) -> None:
     """Raises InputError unless a model has the numbers of the base that its adapter would name, which is opened again.
 
     Those that the base does not hold, such as a new head, are written with the adapter.
     """
-    given.module.real("training")
-    name, own = base_name(given), given.module.state_dict()
-    where = Where(given.source.revision if given.source else None)
+    loaded.module.require_float("training")
+    name, own = base_name(loaded), loaded.module.state_dict()
+    where = HubOptions(loaded.source.revision if loaded.source else None)
     base = open_checkpoint(name, where=where, narrower={})
     for one, numbers in base.module.state_dict().items():
-        if one in own and not is_new(one, base) and not torch.equal(own[one].to(numbers), numbers):
+        if one in own and not is_untrained(one, base) and not torch.equal(own[one].to(numbers), numbers):
             raise InputError(
                 f"an adapter changes {name}, and {one} of this model holds other numbers than stand there: save the "
                 "model and load it first, or give the name of the base"
             )
 
 
-def targets(module: nn.Module, names: Iterable[str]) -> list[str]:
+def target_paths(module: nn.Module, names: Iterable[str]) -> list[str]:
     """The paths of the linear maps that fit.
 
     names: "all-linear", paths, the ends of paths ("query", "feed_forward.up"), or either with `*` for anything.
@@ -120,7 +124,9 @@ def targets(module: nn.Module, names: Iterable[str]) -> list[str]:
         else:
             fits = [path for path in maps if fnmatch.fnmatchcase(path, name) or fnmatch.fnmatchcase(path, f"*.{name}")]
         if not fits:
-            raise InputError(f"no linear map is called {name!r}{near(name, known)}; {ALL!r} stands for every one")
+            raise InputError(
+                f"no linear map is called {name!r}{did_you_mean(name, known)}; {ALL!r} stands for every one"
+            )
         found |= dict.fromkeys(fits)
     for path in found:
         if id(module.get_submodule(path).weight) in tables:
@@ -128,7 +134,7 @@ def targets(module: nn.Module, names: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def changes(module: nn.Module) -> dict[str, Change]:
+def adapter_changes(module: nn.Module) -> dict[str, LowRankUpdate]:
     """What was attached, by the path of its linear map; nothing where nothing was."""
     found = {}
     for path, part in module.named_modules():
@@ -140,16 +146,16 @@ def changes(module: nn.Module) -> dict[str, Change]:
 
 
 @no_grad()
-def merged(loaded: Loaded) -> Loaded:
+def merge_adapters(loaded: Loaded) -> Loaded:
     """A plain model of its own with the adapters in its tables; the same one where it has none."""
     module = loaded.module
-    adapted = changes(module)
+    adapted = adapter_changes(module)
     if not adapted:
         return loaded
     numbers = {name: p for name, p in module.state_dict().items() if _ATTACHED not in name}
     numbers |= {f"{path}.weight": module.get_submodule(path).weight for path in adapted}
     like = module.embeddings.token.like
-    plain = untrained(loaded.config, 0, like.device, like.dtype, attention_of(module), {})
+    plain = untrained_network(loaded.config, 0, like.device, like.dtype, attention_of(module), {})
     plain.load_state_dict(numbers)
     return replace(loaded, module=plain)
 
@@ -159,14 +165,16 @@ def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = 
 
     loaded: as it learned, its source still the base.
     """
-    kind, whole = DTYPES[settings.adapter_dtype], _whole(loaded)
-    return save_adapter(merged(loaded), changes(loaded.module), whole, folder, dtype=kind, overwrite=overwrite)
+    kind, whole = DTYPES[settings.adapter_dtype], _parameters_to_save(loaded)
+    return save_adapter(
+        merge_adapters(loaded), adapter_changes(loaded.module), whole, folder, dtype=kind, overwrite=overwrite
+    )
 
 
-def _whole(loaded: Loaded) -> list[str]:
+def _parameters_to_save(loaded: Loaded) -> list[str]:
     """What is written as it is: what learns so, and what the base has no numbers of, whether it learned or not."""
     named = [(name, p) for name, p in loaded.module.named_parameters() if _ATTACHED not in name]
-    return [name for name, p in named if p.requires_grad or is_new(name, loaded)]
+    return [name for name, p in named if p.requires_grad or is_untrained(name, loaded)]
 
 
 def _linear(module: nn.Module, path: str) -> nn.Linear:
@@ -175,13 +183,13 @@ def _linear(module: nn.Module, path: str) -> nn.Linear:
     return part
 
 
-def _learns(name: str, loaded: Loaded) -> bool:
+def _trains_fully(name: str, loaded: Loaded) -> bool:
     """Whether a parameter learns as it is, beside the adapters."""
     head = loaded.config.head
     labels = head is not None and head.answers != "vocabulary"
-    return is_new(name, loaded) or (labels and name.startswith("head."))
+    return is_untrained(name, loaded) or (labels and name.startswith("head."))
 
 
-def is_new(name: str, loaded: Loaded) -> bool:
+def is_untrained(name: str, loaded: Loaded) -> bool:
     """Whether a parameter is random, by itself or with the part that it is of."""
     return any(part in ("all", name) or name.startswith(f"{part}.") for part in loaded.untrained)

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.config.checks import choice, count, truth, within
+from pellucid.config.checks import check_bool, check_choice, check_count, check_range
 from pellucid.errors import InputError, counted
 from pellucid.text import Tokenizer, Window, windows
-from pellucid.training.data import place
+from pellucid.training.data import row_location
 from pellucid.training.language_examples import texts_of
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example, Fields, head_for
 from pellucid.training.reading import row_length
-from pellucid.training.sequence_packing import Tokens, apart, end_to_end, numbered, padded, together
-from pellucid.training.token_likelihood import OverVocabulary, likelihood, unasked
+from pellucid.training.sequence_packing import Tokens, concatenate, example_generators, pack_rows, padded, segment_ids
+from pellucid.training.token_likelihood import VocabularyObjective, likelihood_scores, no_target_error
 
 log = logging.getLogger("pellucid")
 
@@ -29,7 +29,7 @@ MOST = 512
 """Positions of a row where nothing else is said."""
 
 
-class Hideable(NamedTuple):
+class MaskableRow(NamedTuple):
     """What stands beside the tokens of a row.
 
     words: the number of the word that each is part of; -1 for special tokens, which are never hidden.
@@ -43,7 +43,7 @@ class Hideable(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FillMask(OverVocabulary):
+class FillMask(VocabularyObjective):
     """Hidden tokens (Devlin et al., 2018, arXiv:1810.04805, section 3.1); cross-entropy at these alone.
 
     max_length: positions of a row; None for what the model reads, 512 at most. Longer texts are read in several rows.
@@ -65,24 +65,24 @@ class FillMask(OverVocabulary):
 
     name: ClassVar[str] = "fill-mask"
     columns: ClassVar[tuple[str, ...]] = ("text",)
-    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4, "beta2": 0.98}
+    default_settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4, "beta2": 0.98}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("mlm_probability", self.mlm_probability, above=0.0, most=1.0)
+        check_range("mlm_probability", self.mlm_probability, above=0.0, most=1.0)
         for name in ("mask_replace_prob", "random_replace_prob"):
-            within(name, getattr(self, name), least=0.0, most=1.0)
+            check_range(name, getattr(self, name), least=0.0, most=1.0)
         most = self.mask_replace_prob + self.random_replace_prob
         if most > 1.0 + 1e-9:
             raise InputError(f"mask_replace_prob and random_replace_prob are {most:g} together, expected at most 1")
-        truth("whole_word_mask", self.whole_word_mask)
-        choice("packing", self.packing, ("none", "stream", "documents"))
-        count("score_seed", self.score_seed, most=2**63 - 1, least=0)
+        check_bool("whole_word_mask", self.whole_word_mask)
+        check_choice("packing", self.packing, ("none", "stream", "documents"))
+        check_count("score_seed", self.score_seed, most=2**63 - 1, least=0)
         if self.max_length is not None:
-            count("max_length", self.max_length, least=3)
+            check_count("max_length", self.max_length, least=3)
 
     def head(self, loaded: Loaded) -> Head:
-        reader = loaded.words
+        reader = loaded.required_tokenizer
         if loaded.config.kind != "encoder" or reader.mask_token_id is None:
             kind = loaded.config.kind
             lack = f"is of kind {kind!r}" if kind != "encoder" else "has a tokenizer without one"
@@ -92,7 +92,7 @@ class FillMask(OverVocabulary):
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        reader, room = loaded.words, row_length(loaded, self.max_length, MOST)
+        reader, room = loaded.required_tokenizer, row_length(loaded, self.max_length, MOST)
         most = min(room, reader.model_max_length or room)
         texts = texts_of(rows)
         if empty := sum(not text.strip() for text in texts):
@@ -101,27 +101,31 @@ class FillMask(OverVocabulary):
             window
             for row, text in zip(rows, texts)
             if text.strip()
-            for window in windows(reader, text, index=place(row), rule="windows", max_length=most, stride=0)
+            for window in windows(reader, text, index=row_location(row), rule="windows", max_length=most, stride=0)
         ]
         if self.packing == "stream":
-            return list(_stream(reader, found, room))
+            return list(_stream_examples(reader, found, room))
         if self.packing == "none":
-            return [_row(reader, [window], number) for number, window in enumerate(found)]
-        groups = together([len(window.ids) for window in found], room)
-        return [_row(reader, [found[i] for i in sorted(group)], number) for number, group in enumerate(groups)]
+            return [_windows_example(reader, [window], number) for number, window in enumerate(found)]
+        groups = pack_rows([len(window.ids) for window in found], room)
+        return [
+            _windows_example(reader, [found[i] for i in sorted(group)], number) for number, group in enumerate(groups)
+        ]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        return self._batch(loaded, examples, apart(chance, [example.target.number for example in examples]))
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
+        return self._batch(
+            loaded, examples, example_generators(generator, [example.target.number for example in examples])
+        )
 
     def _batch(
-        self, loaded: Loaded, examples: Sequence[Example], chances: Sequence[np.random.Generator]
+        self, loaded: Loaded, examples: Sequence[Example], generators: Sequence[np.random.Generator]
     ) -> dict[str, Tensor]:
-        hidden = [self.hidden(loaded, example, chance) for example, chance in zip(examples, chances)]
+        hidden = [self.mask_tokens(loaded, example, chance) for example, chance in zip(examples, generators)]
         segments = padded([example.target.segments for example in examples], 0)
         batch = {
-            "input_ids": padded([ids for ids, _ in hidden], loaded.padding),
+            "input_ids": padded([ids for ids, _ in hidden], loaded.padding_id),
             "token_type_ids": padded([example.types[0] for example in examples], 0),
             "labels": padded([labels for _, labels in hidden], IGNORED),
         }
@@ -129,93 +133,93 @@ class FillMask(OverVocabulary):
             batch["segments"] = segments
         elif not segments.all():
             batch["attention_mask"] = segments
-        takes = {*loaded.module.reads, "labels"}
+        takes = {*loaded.module.input_names, "labels"}
         device = loaded.module.device
         return {name: torch.from_numpy(array).to(device) for name, array in batch.items() if name in takes}
 
-    def hidden(self, loaded: Loaded, example: Example, chance: np.random.Generator) -> tuple[Tokens, Tokens]:
+    def mask_tokens(self, loaded: Loaded, example: Example, generator: np.random.Generator) -> tuple[Tokens, Tokens]:
         """What is read in place of a row, and its labels: the tokens that were hidden, and -100 for all others."""
         ids, words = np.asarray(example.ids[0]), example.target.words
         units = words if self.whole_word_mask else np.arange(len(ids))
-        drawn = chance.random(int(units.max(initial=0)) + 1) < self.mlm_probability
+        drawn = generator.random(int(units.max(initial=0)) + 1) < self.mlm_probability
         chosen = drawn[units] & (words >= 0)
-        fate = chance.random(len(ids))
-        reader = loaded.words
-        others = chance.choice(_ordinary(reader, loaded.config.vocab_size), len(ids))
+        fate = generator.random(len(ids))
+        reader = loaded.required_tokenizer
+        others = generator.choice(_non_special_ids(reader, loaded.config.vocab_size), len(ids))
         becomes_mask = chosen & (fate < self.mask_replace_prob)
         becomes_other = chosen & ~becomes_mask & (fate < self.mask_replace_prob + self.random_replace_prob)
         read = np.where(becomes_mask, reader.mask_token_id, np.where(becomes_other, others, ids))
         return read, np.where(chosen, ids, IGNORED)
 
-    def check_held(self, loaded: Loaded, examples: Sequence[Example]) -> None:
-        hidden = (self.hidden(loaded, one, self._score_chance(i))[1] for i, one in enumerate(examples))
+    def check_held_out(self, loaded: Loaded, examples: Sequence[Example]) -> None:
+        hidden = (self.mask_tokens(loaded, one, self._score_generator(i))[1] for i, one in enumerate(examples))
         if examples and not any((labels != IGNORED).any() for labels in hidden):
-            raise unasked()
+            raise no_target_error()
 
-    def _score_chance(self, number: int) -> np.random.Generator:
+    def _score_generator(self, number: int) -> np.random.Generator:
         """What is hidden of a held-out row, the same at each look."""
         return np.random.default_rng((self.score_seed, number))
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         def read(group: list[int]) -> dict[str, Tensor]:
-            return self._batch(loaded, [examples[i] for i in group], [self._score_chance(i) for i in group])
+            return self._batch(loaded, [examples[i] for i in group], [self._score_generator(i) for i in group])
 
-        return likelihood(loaded, examples, read)
+        return likelihood_scores(loaded, examples, read)
 
 
 @functools.lru_cache(maxsize=8)
-def _ordinary(reader: Tokenizer, vocab_size: int) -> Tokens:
+def _non_special_ids(tokenizer: Tokenizer, vocab_size: int) -> Tokens:
     """Every token that is not special."""
-    every = np.arange(min(reader.largest_id + 1, vocab_size))
-    return np.setdiff1d(every, list(reader.special_ids)).astype(np.int32)
+    every = np.arange(min(tokenizer.largest_id + 1, vocab_size))
+    return np.setdiff1d(every, list(tokenizer.special_ids)).astype(np.int32)
 
 
-def _words(reader: Tokenizer, window: Window) -> Tokens:
+def _word_ids(tokenizer: Tokenizer, window: Window) -> Tokens:
     """The number of each token's word; -1 for special tokens, also for those that somebody typed."""
-    special = reader.special_ids
+    special = tokenizer.special_ids
     pairs = zip(window.ids, window.words)
     return np.asarray([-1 if word is None or token in special else word for token, word in pairs], dtype=np.int32)
 
 
-def _row(reader: Tokenizer, found: Sequence[Window], number: int) -> Example:
+def _windows_example(tokenizer: Tokenizer, found: Sequence[Window], number: int) -> Example:
     """Stretches side by side; each word has a number of its own."""
-    ids: Any = end_to_end([np.asarray(one.ids, dtype=np.int32) for one in found])
-    types: Any = end_to_end([np.asarray(one.type_ids, dtype=np.int32) for one in found])
-    words = _apart([_words(reader, one) for one in found])
-    return Example((ids,), (types,), Hideable(words, numbered([len(one.ids) for one in found]), number))
+    ids: Any = concatenate([np.asarray(one.ids, dtype=np.int32) for one in found])
+    types: Any = concatenate([np.asarray(one.type_ids, dtype=np.int32) for one in found])
+    words = _renumber_words([_word_ids(tokenizer, one) for one in found])
+    return Example((ids,), (types,), MaskableRow(words, segment_ids([len(one.ids) for one in found]), number))
 
 
-def _apart(parts: Sequence[Tokens]) -> Tokens:
+def _renumber_words(parts: Sequence[Tokens]) -> Tokens:
     """Numbers of words, those of each part behind those of the parts before it."""
     found, many = [], 0
     for words in parts:
         found.append(np.where(words >= 0, words + many, -1).astype(np.int32))
         many += int(words.max(initial=-1)) + 1
-    return end_to_end(found)
+    return concatenate(found)
 
 
-def _stream(reader: Tokenizer, found: Sequence[Window], room: int) -> Iterator[Example]:
+def _stream_examples(tokenizer: Tokenizer, found: Sequence[Window], room: int) -> Iterator[Example]:
     """All texts end to end, cut into rows with the special tokens of a text around each."""
-    first, last = reader.cls_token_id, reader.sep_token_id
+    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
     if first is None or last is None or room < 3:
         raise InputError("packing is 'stream', which needs tokens cls and sep and rows of 3 tokens: choose 'documents'")
-    ids, words = _joined(reader, found, last)
+    ids, words = _join_windows(tokenizer, found, last)
     for start in range(0, len(ids), room - 2):
         here = slice(start, start + room - 2)
         whole: Any = np.concatenate(([first], ids[here], [last])).astype(np.int32)
         of = np.concatenate(([-1], words[here], [-1]))
         numbers = np.where(of >= 0, np.unique(of, return_inverse=True)[1], -1).astype(np.int32)
         types: Any = np.zeros_like(whole)
-        yield Example((whole,), (types,), Hideable(numbers, numbered([len(whole)]), start))
+        yield Example((whole,), (types,), MaskableRow(numbers, segment_ids([len(whole)]), start))
 
 
-def _joined(reader: Tokenizer, found: Sequence[Window], between: int) -> tuple[Tokens, Tokens]:
+def _join_windows(tokenizer: Tokenizer, found: Sequence[Window], between: int) -> tuple[Tokens, Tokens]:
     """Tokens and numbers of words of all texts, without their special tokens, a separator behind each text."""
     ids: list[Tokens] = []
     words: list[Tokens] = []
     for window in found:
         plain = [word is not None for word in window.words]
-        ends = window.number + 1 == window.count
+        ends = window.index + 1 == window.count
         ids.append(np.asarray(np.asarray(window.ids)[plain].tolist() + [between] * ends, dtype=np.int32))
-        words.append(np.asarray(_words(reader, window)[plain].tolist() + [-1] * ends, dtype=np.int32))
-    return end_to_end(ids), _apart(words)
+        words.append(np.asarray(_word_ids(tokenizer, window)[plain].tolist() + [-1] * ends, dtype=np.int32))
+    return concatenate(ids), _renumber_words(words)

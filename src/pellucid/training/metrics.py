@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pellucid.errors import InputError
-from pellucid.text.unspaced import UNSPACED, unspaced
+from pellucid.text.unspaced import UNSPACED, is_unspaced
 
 LIBRARIES = {
     "sklearn": "scikit-learn",
@@ -34,15 +34,15 @@ Span = tuple[str, int, int]
 """An entity: its kind, and its first and last word."""
 
 
-def require(name: str) -> None:
+def require_library(name: str) -> None:
     """Raises InputError for a library that is not installed; asked before a training begins, not at its first look."""
     if importlib.util.find_spec(name) is None:
         raise InputError(f"to measure this needs {LIBRARIES[name]}: pip install 'pellucid[train]'")
 
 
-def _measures() -> Any:
+def _sklearn_metrics() -> Any:
     """Those of scikit-learn. Its import draws from Python's own random numbers, which a caller may have seeded."""
-    require("sklearn")
+    require_library("sklearn")
     state = random.getstate()
     from sklearn import metrics
 
@@ -53,44 +53,44 @@ def _measures() -> Any:
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
-def label_scores(truth: Sequence[int], found: Sequence[int], labels: int) -> dict[str, float]:
+def label_scores(truth: Sequence[int], predictions: Sequence[int], labels: int) -> dict[str, float]:
     """One of so many labels each, by their numbers.
 
     ->  "accuracy"; "f1", the mean over the labels that occur; of two labels also "f1_second", that of label 1 alone,
         which GLUE calls F1; "matthews" (Matthews, 1975), 0 for whoever answers without looking
     """
-    metrics = _measures()
-    several = len(set(truth) | set(found)) > 1
+    metrics = _sklearn_metrics()
+    several = len(set(truth) | set(predictions)) > 1
     scores = {
-        "accuracy": float(metrics.accuracy_score(truth, found)),
-        "f1": float(metrics.f1_score(truth, found, average="macro", zero_division=0)),
+        "accuracy": float(metrics.accuracy_score(truth, predictions)),
+        "f1": float(metrics.f1_score(truth, predictions, average="macro", zero_division=0)),
     }
     if labels == 2:
-        scores["f1_second"] = float(metrics.f1_score(truth, found, labels=[1], average="macro", zero_division=0))
-    return scores | {"matthews": float(metrics.matthews_corrcoef(truth, found)) if several else 0.0}
+        scores["f1_second"] = float(metrics.f1_score(truth, predictions, labels=[1], average="macro", zero_division=0))
+    return scores | {"matthews": float(metrics.matthews_corrcoef(truth, predictions)) if several else 0.0}
 
 
-def share_of_commonest(learned: Sequence[Any], truth: Sequence[Any]) -> float:
+def majority_accuracy(learned: Sequence[Any], truth: Sequence[Any]) -> float:
     """The share that is right of whoever always answers with the commonest of `learned`, of like ones the first."""
     ((commonest, _),) = Counter(learned).most_common(1)
     return truth.count(commonest) / len(truth)
 
 
-def sets_scores(truth: Sequence[Sequence[bool]], found: Sequence[Sequence[bool]]) -> dict[str, float]:
+def multilabel_scores(truth: Sequence[Sequence[bool]], predictions: Sequence[Sequence[bool]]) -> dict[str, float]:
     """Any number of labels each: rows of whether each label holds, Bool[list, "rows labels"].
 
     ->  "accuracy", of rows right in every label; "f1" over all decisions together; "f1_macro", the mean over labels
     """
-    metrics = _measures()
+    metrics = _sklearn_metrics()
     import numpy as np
 
-    right, said = np.asarray(truth, dtype=int), np.asarray(found, dtype=int)
+    right, said = np.asarray(truth, dtype=int), np.asarray(predictions, dtype=int)
     columns = right.shape[1]
-    both = {average: _f1_of_sets(metrics, right, said, columns, average) for average in ("micro", "macro")}
+    both = {average: _multilabel_f1(metrics, right, said, columns, average) for average in ("micro", "macro")}
     return {"accuracy": float((right == said).all(axis=1).mean()), "f1": both["micro"], "f1_macro": both["macro"]}
 
 
-def _f1_of_sets(metrics: Any, right: Any, said: Any, columns: int, average: str) -> float:
+def _multilabel_f1(metrics: Any, right: Any, said: Any, columns: int, average: str) -> float:
     if columns == 1:  # the library takes a single column for a question of two answers
         return float(metrics.f1_score(right[:, 0], said[:, 0], zero_division=0.0))
     return float(metrics.f1_score(right, said, average=average, zero_division=0.0))
@@ -99,18 +99,18 @@ def _f1_of_sets(metrics: Any, right: Any, said: Any, columns: int, average: str)
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def number_scores(truth: Sequence[float], found: Sequence[float]) -> dict[str, float]:
+def regression_scores(truth: Sequence[float], predictions: Sequence[float]) -> dict[str, float]:
     """A number each.
 
     ->  "mse", the mean squared error; "pearson" and "spearman", the correlations of the numbers and of their ranks
     """
-    require("scipy")
+    require_library("scipy")
     from scipy import stats
 
-    apart = [one - other for one, other in zip(truth, found)]
+    apart = [one - other for one, other in zip(truth, predictions)]
     ways: dict[str, Callable[..., Any]] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
-    varied = len(truth) > 1 and len(set(truth)) > 1 and len(set(found)) > 1
-    correlations = {name: float(way(truth, found).statistic) if varied else 0.0 for name, way in ways.items()}
+    varied = len(truth) > 1 and len(set(truth)) > 1 and len(set(predictions)) > 1
+    correlations = {name: float(way(truth, predictions).statistic) if varied else 0.0 for name, way in ways.items()}
     finite = {name: value if math.isfinite(value) else 0.0 for name, value in correlations.items()}
     try:
         squared = math.fsum(one * one for one in apart)
@@ -122,19 +122,19 @@ def number_scores(truth: Sequence[float], found: Sequence[float]) -> dict[str, f
 # -- entities ---------------------------------------------------------------------------------------------------------
 
 
-def entity_scores(truth: Sequence[Sequence[Span]], found: Sequence[Sequence[Span]]) -> dict[str, float]:
+def entity_scores(truth: Sequence[Sequence[Span]], predictions: Sequence[Sequence[Span]]) -> dict[str, float]:
     """Entities of each text; one is right where kind, first and last word are (CoNLL-2002, Tjong Kim Sang, 2002).
 
     ->  "precision", "recall", "f1" over all entities together
     """
-    require("nervaluate")
+    require_library("nervaluate")
     from nervaluate import Evaluator
 
-    kinds = sorted({one[0] for spans in (*truth, *found) for one in spans})
+    kinds = sorted({one[0] for spans in (*truth, *predictions) for one in spans})
     if not kinds:
         return {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     names = ("label", "start", "end")
-    sides = [[[dict(zip(names, one)) for one in spans] for spans in side] for side in (truth, found)]
+    sides = [[[dict(zip(names, one)) for one in spans] for spans in side] for side in (truth, predictions)]
     counted = Evaluator(*sides, tags=kinds, loader="dict").evaluate()["overall"]["strict"]
     return {name: float(getattr(counted, name)) for name in ("precision", "recall", "f1")}
 
@@ -142,21 +142,21 @@ def entity_scores(truth: Sequence[Sequence[Span]], found: Sequence[Sequence[Span
 # -- words ------------------------------------------------------------------------------------------------------------
 
 
-def answer_scores(truth: Sequence[Sequence[str]], found: Sequence[str]) -> dict[str, float]:
+def answer_scores(truth: Sequence[Sequence[str]], predictions: Sequence[str]) -> dict[str, float]:
     """Answers to questions, each with all that count as right; none at all means that the text does not tell.
 
     As SQuAD measures (Rajpurkar et al., 2016, arXiv:1606.05250; 2018, arXiv:1806.03822): in small letters, without
     punctuation and articles; "exact_match", and "f1" of the words that both share, each by the best of the right ones.
     """
-    rights = [[one for one in map(normalised, right) if one] or [""] for right in truth]
-    pairs = list(zip(rights, map(normalised, found)))
+    rights = [[one for one in map(normalise_answer, right) if one] or [""] for right in truth]
+    pairs = list(zip(rights, map(normalise_answer, predictions)))
     exact = [float(any(one == said for one in right)) for right, said in pairs]
     shared = [max(_f1_of_words(one, said) for one in right) for right, said in pairs]
     many = max(len(pairs), 1)
     return {"exact_match": math.fsum(exact) / many, "f1": math.fsum(shared) / many}
 
 
-def normalised(answer: str) -> str:
+def normalise_answer(answer: str) -> str:
     """An answer as SQuAD compares it.
 
     >>> normalised("The  Eiffel Tower!")
@@ -174,25 +174,25 @@ def _f1_of_words(right: str, said: str) -> float:
     return 2 * same / (len(ours) + len(theirs))
 
 
-def translation_scores(truth: Sequence[str], found: Sequence[str]) -> dict[str, float]:
+def translation_scores(truth: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
     """Translations, each with the right one.
 
     ->  "bleu" (Papineni et al., 2002) and "chrf" (Popović, 2015), from 0 to 100, of the whole corpus, by sacreBLEU's
         own settings (Post, 2018, arXiv:1804.08771); by its tokenizer "zh" where the right ones are Chinese, and "char"
         where they are mostly of another script without spaces between words
     """
-    require("sacrebleu")
+    require_library("sacrebleu")
     import sacrebleu
 
-    bleu = sacrebleu.corpus_bleu(found, [truth], tokenize=_tokenizer(truth))
-    return {"bleu": float(bleu.score), "chrf": float(sacrebleu.corpus_chrf(found, [truth]).score)}
+    bleu = sacrebleu.corpus_bleu(predictions, [truth], tokenize=_bleu_tokenizer(truth))
+    return {"bleu": float(bleu.score), "chrf": float(sacrebleu.corpus_chrf(predictions, [truth]).score)}
 
 
-def _tokenizer(texts: Iterable[str]) -> str | None:
+def _bleu_tokenizer(texts: Iterable[str]) -> str | None:
     """What sacreBLEU calls its tokenizer for texts that are mostly of a script without spaces; None for others. Kana
     among the Han, a tenth at least, are Japanese."""
     counts = Counter(word for text in texts for word in _WORDS.findall(text))
-    kinds = (_HAN.match, _KANA.match, unspaced)
+    kinds = (_HAN.match, _KANA.match, is_unspaced)
     han, kana, letters = (sum(many for word, many in counts.items() if is_one(word)) for is_one in kinds)
     if 2 * letters <= counts.total():
         return None

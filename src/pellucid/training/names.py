@@ -6,9 +6,9 @@ It is read without torch, by the command line and by the documents.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pellucid.config.checks import is_word
-from pellucid.errors import InputError, near, short
-from pellucid.tasks.names import homed
+from pellucid.config.checks import is_one_of
+from pellucid.errors import InputError, did_you_mean, shorten
+from pellucid.tasks.names import import_class
 
 if TYPE_CHECKING:
     from pellucid.training.objective import Objective
@@ -40,7 +40,7 @@ class Name:
 
     def objective(self) -> "type[Objective]":
         """Its class."""
-        return homed("pellucid.training", self.home)
+        return import_class("pellucid.training", self.home)
 
 
 OBJECTIVES = (
@@ -114,11 +114,11 @@ OBJECTIVES = (
 """Every objective."""
 
 
-def named(task: str) -> Name:
+def objective_named(task: str) -> Name:
     """The objective that goes by a name. Raises InputError, with near names, for one that nobody goes by."""
     for one in OBJECTIVES:
-        if is_word(task, one.name, *one.aliases):
+        if is_one_of(task, one.name, *one.aliases):
             return one
     known = [name for one in OBJECTIVES for name in (one.name, *one.aliases)]
-    hint = near(str(task), known) or f": one of {', '.join(known)}"
-    raise InputError(f"unknown task {short(repr(task))}{hint}")
+    hint = did_you_mean(str(task), known) or f": one of {', '.join(known)}"
+    raise InputError(f"unknown task {shorten(repr(task))}{hint}")

@@ -15,15 +15,15 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.config.checks import count
-from pellucid.tasks.passes import in_order
+from pellucid.config.checks import check_count
+from pellucid.tasks.passes import run_in_order
 from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
 
 Fields = Mapping[str, Any]
 """One row of data, by column."""
 
-Pieces = list[tuple[int, dict[str, Tensor]]]
+MicroBatches = list[tuple[int, dict[str, Tensor]]]
 """Batches of one step, each with its number."""
 
 
@@ -57,20 +57,20 @@ class Objective(ABC):
     name: ClassVar[str]
     columns: ClassVar[tuple[str, ...]] = ("text", "label")
     """What the columns of its data are called, where nothing else is said; some of them may be missing."""
-    reading: ClassVar[tuple[str, ...]] = ()
+    reading_options: ClassVar[tuple[str, ...]] = ()
     """Options that say what stands around a text: a model is scored with those that it has learned with."""
     parallel: ClassVar[tuple[str, ...]] = ()
     """The columns that two files hold whose lines belong together; none where such are no data."""
-    settings: ClassVar[dict[str, Any]] = {}
+    default_settings: ClassVar[dict[str, Any]] = {}
     """Its own defaults for `Settings`."""
-    best: ClassVar[str] = "loss"
+    best_metric: ClassVar[str] = "loss"
     """The number of `score` by which the best state is chosen; the greatest, but of "loss" and "perplexity"."""
-    share: ClassVar[float] = 0.1
+    held_out_share: ClassVar[float] = 0.1
     """The part of the data that is held out where nothing else is said; 0 for none."""
 
     def __post_init__(self) -> None:
         if self.max_length is not None:
-            count("max_length", self.max_length)
+            check_count("max_length", self.max_length)
 
     @property
     def ordered(self) -> bool:
@@ -81,7 +81,7 @@ class Objective(ABC):
         """The same objective, knowing what only the data tells, such as its labels. Raises InputError for bad rows."""
         return self
 
-    def least(self, examples: Sequence[Example]) -> int:
+    def min_examples(self, examples: Sequence[Example]) -> int:
         """How many of these a step must have for something to be learned from them."""
         return 1
 
@@ -98,11 +98,11 @@ class Objective(ABC):
         number of a pass: "problem_type"."""
         return {}
 
-    def group(self, row: Fields) -> Hashable:
+    def stratum(self, row: Fields) -> Hashable:
         """What a row is one of many of: of each group the same share is held out. None where there are no groups."""
         return None
 
-    def marks(self, row: Fields) -> Collection[str]:
+    def labels_of_row(self, row: Fields) -> Collection[str]:
         """The labels of a row that has several: none of them is held out with all of its rows."""
         return ()
 
@@ -111,10 +111,10 @@ class Objective(ABC):
         """Rows as the model reads them."""
 
     @abstractmethod
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
         """Examples as one batch: what the model takes, and beside it what `loss` needs.
 
-        chance: the source of whatever is drawn, such as masks; the same for each piece of a step. What is drawn for an
+        generator: the source of whatever is drawn, such as masks; the same for each piece of a step. What is drawn for an
             example has to follow from it and from the example alone, see `pellucid.training.sequence_packing.apart`.
         """
 
@@ -126,33 +126,35 @@ class Objective(ABC):
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         """The sum of the losses of a batch, Float32[Tensor, ""]; of a mean loss, that mean times `weight`."""
 
-    def together(self, learner: Learner, ranks: Ranks, step: int, pieces: Pieces) -> Pieces:
+    def link_micro_batches(
+        self, learner: Learner, ranks: Ranks, step: int, micro_batches: MicroBatches
+    ) -> MicroBatches:
         """The pieces of a step that this process has, each with its number, with whatever they have to know of those
         of all processes: for losses that compare the examples of a whole batch with each other."""
-        return pieces
+        return micro_batches
 
     @abstractmethod
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """How good the model is on held-out examples: numbers by name, `best` among them."""
 
-    def check_held(self, loaded: Loaded, examples: Sequence[Example]) -> None:
+    def check_held_out(self, loaded: Loaded, examples: Sequence[Example]) -> None:
         """Refuses held-out examples that `score` or `final` could not answer, before anything is learned."""
         return
 
-    def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+    def final_scores(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """The same of a finished model, with what would take too long at every look, such as writing."""
         return self.score(loaded, examples)
 
-    def scoring(self, rows: Sequence[Fields]) -> Self:
+    def for_scoring(self, rows: Sequence[Fields]) -> Self:
         """The same objective, to score a model that has learned it elsewhere, on these rows; labels are the model's."""
         return self
 
-    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """What the baseline scores on held-out examples, by names of `score`: always the label that most of
         those have that are learned from, always their mean."""
         return {}
 
-    def kept(self, loaded: Loaded) -> Loaded:
+    def with_task_settings(self, loaded: Loaded) -> Loaded:
         """The model before it learns, with the facts that have to be saved beside what it will learn."""
         return loaded
 
@@ -180,10 +182,10 @@ def logits_of(loaded: Loaded, examples: Sequence[Example]) -> list[Tensor]:
 
     ->  of each Float[Tensor, "labels"] where a text has one answer, Float[Tensor, "seq labels"] where a token has
     """
-    module, lengths = loaded.module.swift(), [len(one.ids[0]) for one in examples]
+    module, lengths = loaded.module.packed_copy(), [len(one.ids[0]) for one in examples]
 
     def said(group: list[int]) -> list[Tensor]:
         logits = module.logits(**batch_of(loaded, [examples[i] for i in group])).float().cpu()
         return [one[: lengths[i]] if logits.dim() == 3 else one for i, one in zip(group, logits)]
 
-    return in_order(module, lengths, said)
+    return run_in_order(module, lengths, said)

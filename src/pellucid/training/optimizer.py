@@ -10,7 +10,7 @@ from pellucid.machine import no_grad
 from pellucid.training.settings import Settings
 
 
-def optimizer(parameters: Mapping[str, nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
+def build_optimizer(parameters: Mapping[str, nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter, 2017, arXiv:1711.05101) in one kernel for all numbers."""
     tables = [p for p in parameters.values() if p.dim() > 1]
     others = [p for p in parameters.values() if p.dim() <= 1]
@@ -32,15 +32,15 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
     return math.sqrt(math.fsum(map(float, squares))) if squares else 0.0
 
 
-def step(optimizer: torch.optim.Optimizer, learning_rate: float, share: float = 1.0) -> None:
-    """One step with gradients times `share`.
+def optimizer_step(optimizer: torch.optim.Optimizer, learning_rate: float, gradient_scale: float = 1.0) -> None:
+    """One step with gradients times `gradient_scale`.
 
-    share: of clipping, say. The kernel multiplies on its way, which saves a pass over all gradients.
+    gradient_scale: of clipping, say. The kernel multiplies on its way, which saves a pass over all gradients.
     """
     changed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    whole = share == 1.0 or not changed
-    scale = None if whole else torch.tensor(1.0 / share, dtype=torch.float32, device=changed[0].device)
+    whole = gradient_scale == 1.0 or not changed
+    scale = None if whole else torch.tensor(1.0 / gradient_scale, dtype=torch.float32, device=changed[0].device)
     setattr(optimizer, "grad_scale", scale)  # noqa: B010 - what the kernel divides gradients by
     optimizer.step()

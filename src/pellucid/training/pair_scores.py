@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Sequence
 
-from pellucid.errors import Argument, Blank, InputError, short
-from pellucid.training.data import place, value_of
+from pellucid.errors import Argument, InputError, Placeholder, shorten
+from pellucid.training.data import row_location, value_of
 from pellucid.training.objective import Fields
 
 log = logging.getLogger("pellucid")
@@ -13,41 +13,41 @@ SCORE, FIVE = "score", 5.0
 """The column, and the score of two sentences that mean the same in the data of STS (Agirre et al., 2012, S12-1051)."""
 
 
-def check_unlike(rows: Sequence[Fields], top: float, other: Argument) -> None:
+def check_scores_differ(rows: Sequence[Fields], top_score: float, other: Argument) -> None:
     """Refuses pairs of one score, of which none should be nearer than another: nothing would be learned.
 
-    top: the score of two texts that mean the same.  other: by which pairs that mean alike teach something.
+    top_score: the score of two texts that mean the same.  other: by which pairs that mean alike teach something.
     """
-    scores = scores_of(rows, top)
+    scores = scaled_scores(rows, top_score)
     if len(scores) > 1 and min(scores) == max(scores):
-        said = f"every pair has the score {scores[0] * top:g}: there is nothing to tell apart; "
+        said = f"every pair has the score {scores[0] * top_score:g}: there is nothing to tell apart; "
         raise InputError(said, "for pairs that mean alike pass ", other)
 
 
-def top_of(rows: Sequence[Fields]) -> float:
+def infer_top_score(rows: Sequence[Fields]) -> float:
     """The score of two texts that mean the same."""
-    scores = scores_of(rows, 1.0, most=FIVE)
+    scores = scaled_scores(rows, 1.0, most=FIVE)
     if max(scores) <= 1.0:
         return 1.0
     log.warning("scores lie in %g to %g: they are divided by %g (top_score)", min(scores), max(scores), FIVE)
     return FIVE
 
 
-def scores_of(rows: Sequence[Fields], top: float, most: float | None = None) -> list[float]:
+def scaled_scores(rows: Sequence[Fields], top_score: float, most: float | None = None) -> list[float]:
     """The scores, of the same texts 1. most: the greatest that there may be."""
-    most = top if most is None else most
+    most = top_score if most is None else most
     found = []
     for row in rows:
         value = value_of(row, SCORE)
         try:
             score = float(value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"{place(row)}: score is {short(repr(value), 60)}, expected a number") from error
-        if not -top <= score <= most:
+            raise InputError(f"{row_location(row)}: score is {shorten(repr(value), 60)}, expected a number") from error
+        if not -top_score <= score <= most:
             raise InputError(
-                f"{place(row)}: score is {score:g}, expected one from 0 to {most:g}: pass ",
-                Argument("top_score", Blank("N")),
+                f"{row_location(row)}: score is {score:g}, expected one from 0 to {most:g}: pass ",
+                Argument("top_score", Placeholder("N")),
                 ", the score of two texts that mean the same",
             )
-        found.append(score / top)
+        found.append(score / top_score)
     return found

@@ -11,21 +11,21 @@ from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import choice, truth, within
+from pellucid.config.checks import check_bool, check_choice, check_range
 from pellucid.config.pooling import MODES, Pooling
 from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
-from pellucid.tasks.passes import in_order
-from pellucid.text.cut import warn_of_cut
-from pellucid.training.data import place, texts
+from pellucid.tasks.passes import run_in_order
+from pellucid.text.cut import warn_of_truncation
+from pellucid.training.data import column_texts, row_location
 from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
-from pellucid.training.metrics import number_scores, require
-from pellucid.training.objective import Example, Fields, Objective, Pieces
-from pellucid.training.pair_scores import SCORE, check_unlike, scores_of, top_of
-from pellucid.training.reading import limit
-from pellucid.training.vector_losses import cosent, cosine, cosines, multiple_negatives, nearest
+from pellucid.training.metrics import regression_scores, require_library
+from pellucid.training.objective import Example, Fields, MicroBatches, Objective
+from pellucid.training.pair_scores import SCORE, check_scores_differ, infer_top_score, scaled_scores
+from pellucid.training.reading import token_limit
+from pellucid.training.vector_losses import cosent, cosine, cosines, multiple_negatives, retrieval_accuracy
 
 log = logging.getLogger("pellucid")
 
@@ -71,40 +71,40 @@ class SentenceSimilarity(Objective):
 
     name: ClassVar[str] = "sentence-similarity"
     columns: ClassVar[tuple[str, ...]] = (*SCORED, SCORE, *MATCHED, NEGATIVE)
-    settings: ClassVar[dict[str, Any]] = {"learning_rate": 5e-5, "epochs": 4, "batch_size": 32}
+    default_settings: ClassVar[dict[str, Any]] = {"learning_rate": 5e-5, "epochs": 4, "batch_size": 32}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choice("criterion", self.criterion, CRITERIA)
-        within("scale", self.scale, above=0.0, most=1e4)
-        truth("symmetric", self.symmetric)
+        check_choice("criterion", self.criterion, CRITERIA)
+        check_range("scale", self.scale, above=0.0, most=1e4)
+        check_bool("symmetric", self.symmetric)
         if self.criterion == "cosine" and self.scale != SentenceSimilarity.scale:
             others = Argument("criterion", "cosent"), " and ", _MATCHES
             raise InputError("scale is of ", *others, ", and 'cosine' has none")
         if self.top_score is not None:
-            within("top_score", self.top_score, above=0.0, most=1e9)
+            check_range("top_score", self.top_score, above=0.0, most=1e9)
         if self.pooling is not None:
-            choice("pooling", self.pooling, MODES)
-        if self.symmetric and not self._matches:
+            check_choice("pooling", self.pooling, MODES)
+        if self.symmetric and not self._is_multiple_negatives:
             raise InputError(Argument("symmetric", True), " is of ", _MATCHES, ", which finds texts among others")
 
     @property
-    def _matches(self) -> bool:
+    def _is_multiple_negatives(self) -> bool:
         return self.criterion == "multiple-negatives"
 
     @property
-    def best(self) -> str:  # type: ignore[override]
+    def best_metric(self) -> str:  # type: ignore[override]
         """The correlation of cosines and scores by rank; where there are no scores, how many anchors found theirs."""
-        return "accuracy" if self._matches else "spearman"
+        return "accuracy" if self._is_multiple_negatives else "spearman"
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
-        require("scipy")
-        columns = _columns(rows)
-        if self._matches:
+        require_library("scipy")
+        columns = _text_columns(rows)
+        if self._is_multiple_negatives:
             scored = next((row for row in rows if SCORE in row), None)
             if scored is not None and columns == SCORED:
                 raise InputError(
-                    f"{place(scored)} has a score, and ",
+                    f"{row_location(scored)} has a score, and ",
                     _MATCHES,
                     " takes each pair as one that means alike: keep only those that do, without their scores, or "
                     "choose ",
@@ -115,29 +115,29 @@ class SentenceSimilarity(Objective):
             return self
         if SCORE not in rows[0]:
             learns = Argument("criterion", self.criterion), " learns from scores: for pairs that mean alike pass "
-            raise InputError(f"{place(rows[0])} has no 'score', and ", learns, _MATCHES)
+            raise InputError(f"{row_location(rows[0])} has no 'score', and ", learns, _MATCHES)
         if any(NEGATIVE in row for row in rows):
             log.warning("'negative' is not read: %r learns from scores", self.criterion)
-        top = self.top_score or top_of(rows)
+        top = self.top_score or infer_top_score(rows)
         if self.criterion == "cosent":
-            check_unlike(rows, top, _MATCHES)
+            check_scores_differ(rows, top, _MATCHES)
         return replace(self, top_score=top)
 
-    def scoring(self, rows: Sequence[Fields]) -> Self:
-        if not self._matches:
+    def for_scoring(self, rows: Sequence[Fields]) -> Self:
+        if not self._is_multiple_negatives:
             return self.fitted(rows)
-        return replace(self, top_score=top_of(rows)) if SCORE in rows[0] and not self.top_score else self
+        return replace(self, top_score=infer_top_score(rows)) if SCORE in rows[0] and not self.top_score else self
 
-    def least(self, examples: Sequence[Example]) -> int:
+    def min_examples(self, examples: Sequence[Example]) -> int:
         return 1 if self.criterion == "cosine" or len(examples[0].ids) > 2 else 2  # the third is a negative
 
     def head(self, loaded: Loaded) -> None:
         return None
 
-    def kept(self, loaded: Loaded) -> Loaded:
-        return replace(loaded, pooling=self.plan(loaded))
+    def with_task_settings(self, loaded: Loaded) -> Loaded:
+        return replace(loaded, pooling=self.pooling_for(loaded))
 
-    def plan(self, loaded: Loaded) -> Pooling:
+    def pooling_for(self, loaded: Loaded) -> Pooling:
         """How this model makes a vector."""
         own = loaded.pooling or Pooling()
         length = self.max_length or own.max_length
@@ -148,28 +148,32 @@ class SentenceSimilarity(Objective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         if not rows:
             return []
-        columns = [texts(rows, name) for name in _columns(rows) if self._matches or name != NEGATIVE]
+        columns = [
+            column_texts(rows, name) for name in _text_columns(rows) if self._is_multiple_negatives or name != NEGATIVE
+        ]
         numbers: dict[str, int] = {}
         every = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
-        alike = self._matches and SCORE not in rows[0]  # whoever learns from scores needs one in every row
-        scores = [float("nan")] * len(rows) if alike else scores_of(rows, self.top_score or 1.0)
-        read = self._read(loaded, list(numbers))
+        alike = (
+            self._is_multiple_negatives and SCORE not in rows[0]
+        )  # whoever learns from scores needs one in every row
+        scores = [float("nan")] * len(rows) if alike else scaled_scores(rows, self.top_score or 1.0)
+        read = self._tokenize(loaded, list(numbers))
         return [
             Example(tuple(read[n][0] for n in one), tuple(read[n][1] for n in one), Pair(score, one))
             for one, score in zip(zip(*every), scores)
         ]
 
-    def _read(self, loaded: Loaded, every: list[str]) -> list[tuple[list[int], list[int]]]:
+    def _tokenize(self, loaded: Loaded, every: list[str]) -> list[tuple[list[int], list[int]]]:
         """The tokens of each text, and their types."""
-        limits = [n for n in (limit(loaded, self.max_length), self.plan(loaded).max_length) if n]
+        limits = [n for n in (token_limit(loaded, self.max_length), self.pooling_for(loaded).max_length) if n]
         most = min(limits, default=None)
-        found = loaded.words.encode(every, max_length=most)
-        warn_of_cut(sum(one.cut > 0 for one in found), len(found), most)
+        found = loaded.required_tokenizer.encode(every, max_length=most)
+        warn_of_truncation(sum(one.cut > 0 for one in found), len(found), most)
         return [(one.ids, one.type_ids) for one in found]
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
         """The texts of all pairs one below the other: Int[Tensor, "pairs*texts seq"]"""
         ids = [row for one in examples for row in one.ids]
         batch = as_batch(loaded, ids, [row for one in examples for row in one.types])
@@ -181,18 +185,20 @@ class SentenceSimilarity(Objective):
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         vectors = self._vectors(learner, batch)
         if "pull" not in batch:
-            return self._together(vectors, batch["labels"], batch["texts"]) * len(vectors)
+            return self._criterion_loss(vectors, batch["labels"], batch["texts"]) * len(vectors)
         pulled = (vectors * batch["pull"]).sum()  # of the gradients that the whole step's loss has
         return pulled + (batch["share"] - pulled).detach()
 
     def _vectors(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         """Float[Tensor, "pairs texts modes*hidden"]"""
-        whole = replace(self.plan(learner.loaded), truncate_dim=None)  # a loss is of all numbers, as in the reference
-        states, mask = pooled_states(learner.twin, batch, whole)
+        whole = replace(
+            self.pooling_for(learner.loaded), truncate_dim=None
+        )  # a loss is of all numbers, as in the reference
+        states, mask = pooled_states(learner.training_copy, batch, whole)
         vectors = pool(states.float(), mask, whole)
         return vectors.unflatten(0, tuple(batch["texts"].shape))
 
-    def _together(self, vectors: Tensor, scores: Tensor, numbers: Tensor) -> Tensor:
+    def _criterion_loss(self, vectors: Tensor, scores: Tensor, numbers: Tensor) -> Tensor:
         match self.criterion:
             case "cosent":
                 return cosent(vectors, scores, self.scale)
@@ -201,63 +207,67 @@ class SentenceSimilarity(Objective):
             case _:
                 return multiple_negatives(vectors, numbers, self.scale, self.symmetric)
 
-    def together(self, learner: Learner, ranks: Ranks, step: int, pieces: Pieces) -> Pieces:
+    def link_micro_batches(
+        self, learner: Learner, ranks: Ranks, step: int, micro_batches: MicroBatches
+    ) -> MicroBatches:
         """The pieces, each with what the loss of the whole step pulls its vectors to; where there is more than one."""
         alone = self.criterion == "cosine"  # pairs that do not see each other
-        if alone or (ranks.world == 1 and len(pieces) < 2):
-            return pieces
+        if alone or (ranks.world_size == 1 and len(micro_batches) < 2):
+            return micro_batches
         parts = []
-        for number, piece in pieces:
-            learner.begin(step, number)
+        for number, piece in micro_batches:
+            learner.seed_dropout(step, number)
             with no_grad():
                 parts.append(self._vectors(learner, piece))
         own = [len(one) for one in parts]
-        vectors, before = _everywhere(ranks, parts)
-        scores, _ = _everywhere(ranks, [piece["labels"] for _, piece in pieces])
-        numbers, _ = _everywhere(ranks, [piece["texts"] for _, piece in pieces])
+        vectors, before = _gather_rows(ranks, parts)
+        scores, _ = _gather_rows(ranks, [piece["labels"] for _, piece in micro_batches])
+        numbers, _ = _gather_rows(ranks, [piece["texts"] for _, piece in micro_batches])
         vectors.requires_grad_()
-        loss = self._together(vectors, scores, numbers)
+        loss = self._criterion_loss(vectors, scores, numbers)
         (pull,) = torch.autograd.grad(loss * len(vectors), vectors)
         pulls = pull[before : before + sum(own)].split(own)
         return [
             (number, piece | {"pull": part, "share": loss.detach() * len(part)})
-            for (number, piece), part in zip(pieces, pulls)
+            for (number, piece), part in zip(micro_batches, pulls)
         ]
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """->  "spearman", "pearson" of cosines and scores; of pairs that mean alike "accuracy", the share of anchors
         whose own positive is nearer than all other texts here"""
-        vectors = self._embedded(loaded, examples)
+        vectors = self._embeddings(loaded, examples)
         scores = [one.target.score for one in examples]
         found: dict[str, float] = {}
         if not any(score != score for score in scores):
-            found = number_scores(scores, cosines(vectors).tolist())
+            found = regression_scores(scores, cosines(vectors).tolist())
             found = {name: found[name] for name in ("spearman", "pearson")}
-        if self._matches:
-            found["accuracy"] = nearest(vectors, torch.tensor([one.target.texts for one in examples], device="cpu"))
+        if self._is_multiple_negatives:
+            found["accuracy"] = retrieval_accuracy(
+                vectors, torch.tensor([one.target.texts for one in examples], device="cpu")
+            )
         return found
 
-    def _embedded(self, loaded: Loaded, examples: Sequence[Example]) -> Tensor:
+    def _embeddings(self, loaded: Loaded, examples: Sequence[Example]) -> Tensor:
         """As `pellucid.embed` does: Float[Tensor, "pairs texts width"]"""
         ids, types = [row for one in examples for row in one.ids], [row for one in examples for row in one.types]
-        module, plan = loaded.module.swift(), self.plan(loaded)
+        module, plan = loaded.module.packed_copy(), self.pooling_for(loaded)
 
         def vectors_of(group: list[int]) -> Tensor:
             batch = as_batch(loaded, [ids[i] for i in group], [types[i] for i in group])
             stream, mask = pooled_states(module, batch, plan)
             return pool(stream.float(), mask, plan).cpu()
 
-        return torch.stack(in_order(module, list(map(len, ids)), vectors_of)).unflatten(0, (len(examples), -1))
+        return torch.stack(run_in_order(module, list(map(len, ids)), vectors_of)).unflatten(0, (len(examples), -1))
 
 
-def _everywhere(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:
+def _gather_rows(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:
     """The rows of all pieces of all processes, and how many of them those of earlier processes are."""
-    shape, dtype = ranks.said((parts[0].shape[1:], parts[0].dtype) if parts else None)  # the first has always some
-    found = ranks.gathered(torch.cat(list(parts)) if parts else torch.zeros(0, *shape, dtype=dtype, device="cpu"))
+    shape, dtype = ranks.broadcast((parts[0].shape[1:], parts[0].dtype) if parts else None)  # the first has always some
+    found = ranks.all_gather(torch.cat(list(parts)) if parts else torch.zeros(0, *shape, dtype=dtype, device="cpu"))
     return torch.cat(found), sum(map(len, found[: ranks.rank]))
 
 
-def _columns(rows: Sequence[Fields]) -> tuple[str, ...]:
+def _text_columns(rows: Sequence[Fields]) -> tuple[str, ...]:
     """Which columns hold the texts: those of the first row, and negatives where any row has one."""
     row = rows[0]
     for names in (SCORED, MATCHED):
@@ -265,4 +275,6 @@ def _columns(rows: Sequence[Fields]) -> tuple[str, ...]:
             negatives = names == MATCHED and any(NEGATIVE in one for one in rows)
             return (*names, NEGATIVE) if negatives else names
     wanted = f"{' and '.join(SCORED)}, or {' and '.join(MATCHED)}"
-    raise InputError(f"{place(row)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}")
+    raise InputError(
+        f"{row_location(row)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}"
+    )

@@ -4,13 +4,13 @@ import logging
 from dataclasses import dataclass
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, Blank, InputError, counted
+from pellucid.errors import Argument, InputError, Placeholder, counted
 from pellucid.training.data import Data
-from pellucid.training.inputs import Given
-from pellucid.training.manifest import About, digest_of_model, digest_of_words
+from pellucid.training.inputs import DataArguments
+from pellucid.training.manifest import TrainingIdentity, digest_of_model, digest_of_tokenizers
 from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings
-from pellucid.training.start import beginning
+from pellucid.training.start import model_for_training
 
 log = logging.getLogger("pellucid")
 
@@ -25,51 +25,51 @@ class Plan:
     """
 
     base: Loaded
-    given: Given
+    data_arguments: DataArguments
     loaded: Loaded
     objective: Objective
     settings: Settings
     data: Data
     held_out: Data | None
     examples: list[Example]
-    held_examples: list[Example]
+    held_out_examples: list[Example]
     base_digest: str
 
     @property
-    def is_old(self) -> bool:
+    def can_score_before(self) -> bool:
         """Whether the model can be scored before it learns: nothing of it is random, and there is something to ask."""
-        return bool(self.held_examples) and not self.loaded.untrained
+        return bool(self.held_out_examples) and not self.loaded.untrained
 
-    def about(self) -> About:
+    def identity(self) -> TrainingIdentity:
         """What must be the same where it goes on."""
         held = self.held_out.digest if self.held_out else ""
-        words = digest_of_words(self.base)
-        return About.of(self.base_digest, words, self.data.digest, held, self.objective, self.settings)
+        words = digest_of_tokenizers(self.base)
+        return TrainingIdentity.of(self.base_digest, words, self.data.digest, held, self.objective, self.settings)
 
 
-def planned(base: Loaded, given: Given, objective: Objective, settings: Settings) -> Plan:
+def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective, settings: Settings) -> Plan:
     """Reads and checks everything. Raises InputError, which names the row, for data that the objective cannot use."""
-    rows, held = given.read(objective, settings.seed)
+    rows, held = data_arguments.read(objective, settings.seed)
     if settings.patience is not None and held is None:
         raise InputError(
             f"patience is {settings.patience}, and nothing is held out to look at: pass ",
-            Argument("validation", Blank("FILE")),
+            Argument("validation", Placeholder("FILE")),
         )
     objective = objective.fitted(rows.rows)
-    loaded = objective.kept(beginning(base, objective, settings))
+    loaded = objective.with_task_settings(model_for_training(base, objective, settings))
     examples = objective.examples(loaded, rows.rows)
-    _check_compared(objective.least(examples), len(examples), settings.batch_size)
+    _check_enough_examples(objective.min_examples(examples), len(examples), settings.batch_size)
     held_examples = objective.examples(loaded, held.rows) if held else []
     if held and not held_examples:
         if settings.patience is not None:
             raise InputError(f"patience is {settings.patience}, and of the held-out rows nothing can be scored")
         log.warning("of the held-out rows nothing can be scored, so no scores are computed")
-    objective.check_held(loaded, held_examples)
+    objective.check_held_out(loaded, held_examples)
     digest = digest_of_model(base)
-    return Plan(base, given, loaded, objective, settings, rows, held, examples, held_examples, digest)
+    return Plan(base, data_arguments, loaded, objective, settings, rows, held, examples, held_examples, digest)
 
 
-def _check_compared(least: int, rows: int, batch_size: int | None) -> None:
+def _check_enough_examples(least: int, rows: int, batch_size: int | None) -> None:
     """Refuses fewer rows, in all or in a step, than a loss compares: it would be 0, and nothing learned."""
     compared = "what is learned is told by comparing the rows of a step"
     if 0 < rows < least:  # where there is none, the order says so

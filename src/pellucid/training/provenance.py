@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.files import name_of
+from pellucid.files import path_text
 
 
 @dataclass(frozen=True)
-class Place:
+class DataSource:
     """Where rows came from.
 
     name: for a reader, such as "train.csv" or "a data frame".  files: as they were typed; none for what is in memory.
@@ -26,20 +26,20 @@ class Place:
         return "rows" if not ends else ends[0] if ends[0] in ("csv", "tsv", "json", "jsonl") else "text"
 
     @property
-    def told(self) -> str | list[str] | None:
+    def recipe_entry(self) -> str | list[str] | None:
         """The files as a recipe has them: one alone, or a list."""
         return None if not self.files else self.files[0] if len(self.files) == 1 else list(self.files)
 
 
-def place_of(data: Any) -> Place:
+def data_source(data: Any) -> DataSource:
     """Where rows stand."""
     given = data if isinstance(data, list | tuple) else [data]
     if given and all(isinstance(one, str | os.PathLike) for one in given):
-        files = tuple(map(name_of, given))
-        return Place(" and ".join(Path(one).name for one in files), files)
+        files = tuple(map(path_text, given))
+        return DataSource(" and ".join(Path(one).name for one in files), files)
     kind = type(data)
     if kind.__module__.partition(".")[0] == "datasets":
-        return Place(str(getattr(getattr(data, "info", None), "dataset_name", None) or "a dataset"))
+        return DataSource(str(getattr(getattr(data, "info", None), "dataset_name", None) or "a dataset"))
     if kind.__name__ in ("DataFrame", "Table"):
-        return Place("a data frame")
-    return Place("a dict of columns" if isinstance(data, Mapping) else "a list of rows")
+        return DataSource("a data frame")
+    return DataSource("a dict of columns" if isinstance(data, Mapping) else "a list of rows")

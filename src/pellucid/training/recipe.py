@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError, near, several
+from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError, did_you_mean, join_names
 from pellucid.files import MOST_BYTES, cannot_read
 
 if TYPE_CHECKING:
     from pellucid.training.data import Data
-    from pellucid.training.report import Begun
+    from pellucid.training.report import RunStart
 
 FORMAT = 1
 """The form of the file; one of another form is refused."""
@@ -70,7 +70,7 @@ class Recipe:
     file: Path | None = None
 
     @property
-    def said(self) -> dict[str, Any]:
+    def options_and_settings(self) -> dict[str, Any]:
         """Options and settings together."""
         return {**self.options, **self.settings}
 
@@ -83,10 +83,10 @@ class Recipe:
         if not found:
             what = getattr(self, table).get("name", "nothing")
             raise InputError(f"{self.file} names no file for its {table}, which was {what}: say what is read instead")
-        places = [self.place(one) for one in ([found] if isinstance(found, str) else found)]
+        places = [self.resolve_path(one) for one in ([found] if isinstance(found, str) else found)]
         if gone := [one for one in places if not Path(one).expanduser().exists()]:
             raise NotFoundError(
-                f"{self.file} names {several(gone)} as its {table}, by the way from the folder where it was trained, "
+                f"{self.file} names {join_names(gone)} as its {table}, by the way from the folder where it was trained, "
                 "and it is neither here nor beside the recipe: go there and name the recipe from there, or say what "
                 "is read instead"
             )
@@ -99,15 +99,15 @@ class Recipe:
             return None
         return self.validation["share"] if "share" in self.validation else self.files("validation")
 
-    def place(self, name: str) -> str:
+    def resolve_path(self, name: str) -> str:
         """A path that it names: as it stands, or beside the recipe."""
         here = Path(name).expanduser()
         beside = (self.file.parent if self.file else Path()) / here
         return str(beside if beside.exists() and not here.exists() else name)
 
-    def differences(self, begun: "Begun") -> list[str]:
+    def differences(self, start: "RunStart") -> list[str]:
         """What is not as it was when the recipe was written, in sentences; such a training gives other numbers."""
-        plan = begun.plan
+        plan = start.plan
         here = {"data": plan.data.digest}
         if plan.held_out is not None:
             here["validation"] = plan.held_out.digest
@@ -125,7 +125,7 @@ class Recipe:
             import tomli_w
         except ImportError as error:
             raise ResourceError("a recipe needs the library tomli-w: pip install 'pellucid[train]'") from error
-        parts = {name: _plain(getattr(self, name)) for name in (*_TABLES, "options", "settings", "made", "result")}
+        parts = {name: _to_toml(getattr(self, name)) for name in (*_TABLES, "options", "settings", "made", "result")}
         head = {"format": FORMAT, "task": self.task}
         return _HEAD + tomli_w.dumps(head | {name: part for name, part in parts.items() if part})
 
@@ -160,7 +160,7 @@ def read_recipe(path: Path) -> Recipe:
     tables = {name: _table(path, name, found[name]) for name in _TABLES if name in found}
     both = set(found.get("options", {})) & set(found.get("settings", {}))
     if both:
-        raise InputError(f"{path}: {several(sorted(both))} stands in [options] and in [settings]: leave one out")
+        raise InputError(f"{path}: {join_names(sorted(both))} stands in [options] and in [settings]: leave one out")
     others = {name: found.get(name, {}) for name in ("options", "settings", "made", "result")}
     return Recipe(found.get("task", ""), **tables, **others, file=path)
 
@@ -187,7 +187,7 @@ def _check(path: Path, where: str, found: Mapping[str, Any], known: Mapping[str,
     """Refuses keys that nobody knows, and values of another type."""
     for name, value in found.items():
         if name not in known:
-            hint = near(name, known) or f": its keys are {', '.join(known)}"
+            hint = did_you_mean(name, known) or f": its keys are {', '.join(known)}"
             more = "" if where or hint.startswith(" ") else "; options and settings stand below [settings]"
             raise InputError(f"{path} has no key {where}{name}{hint}{more}")
         kinds = known[name] if isinstance(known[name], tuple) else (known[name],)
@@ -195,14 +195,14 @@ def _check(path: Path, where: str, found: Mapping[str, Any], known: Mapping[str,
             raise InputError(f"{path}: {where}{name} is {value!r}, expected {_WORDS[kinds[-1]]}")
 
 
-def _plain(value: Any) -> Any:
+def _to_toml(value: Any) -> Any:
     """A value as TOML has it: no None, and of an object the name by which it can be opened again."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items() if one is not None}
+        return {str(name): _to_toml(one) for name, one in value.items() if one is not None}
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Iterable):
-        return [_plain(one) for one in value]
+        return [_to_toml(one) for one in value]
     source = getattr(getattr(value, "loaded", None), "source", None)
     return source.name if source is not None else str(value)
 
@@ -215,12 +215,12 @@ def recipe_beside(path: Path) -> Recipe:
         return Recipe()
 
 
-def learned_from(told: Recipe, data: "Data") -> str | None:
+def overlap_warning(recipe: Recipe, data: "Data") -> str | None:
     """One sentence where rows are those of the training that a recipe tells of: their scores flatter the model. None
     for other rows."""
-    if told.data.get("digest") != data.digest:
+    if recipe.data.get("digest") != data.digest:
         return None
-    held = told.validation.get("rows", 0) if told.validation.get("share") else 0
+    held = recipe.validation.get("rows", 0) if recipe.validation.get("share") else 0
     most = f"all but {held:,}" if held else "all"
-    what = f"{data.name} holds the rows that {told.file} names"
+    what = f"{data.name} holds the rows that {recipe.file} names"
     return f"{what}: the model learned from {most} of them, and scores flatter it"

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
-from pellucid.errors import InputError, short
-from pellucid.training.data import check_several, place, value_of
-from pellucid.training.distillation import Taught
+from pellucid.errors import InputError, shorten
+from pellucid.training.data import check_at_least_two, row_location, value_of
+from pellucid.training.distillation import DistillationObjective
 from pellucid.training.learner import Learner
-from pellucid.training.metrics import number_scores, require
+from pellucid.training.metrics import regression_scores, require_library
 from pellucid.training.objective import Example, Fields, batch_of, head_for, logits_of
-from pellucid.training.reading import encoded
+from pellucid.training.reading import encode_rows
 
 
 class Target(NamedTuple):
@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextRegression(Taught):
+class TextRegression(DistillationObjective):
     """One number for each text, by the squared error.
 
     teacher: beside the truth, or with teacher_share 1 in its place, so that rows need no number; a model of one number.
@@ -37,14 +37,14 @@ class TextRegression(Taught):
 
     name: ClassVar[str] = "text-regression"
     columns: ClassVar[tuple[str, ...]] = ("text", "label", "text_pair")
-    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
-    best: ClassVar[str] = "spearman"
-    softens: ClassVar[bool] = False
+    default_settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
+    best_metric: ClassVar[str] = "spearman"
+    uses_temperature: ClassVar[bool] = False
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
-        require("scipy")
-        check_several(rows)
-        numbers = [] if self.unlabelled(rows) else numbers_of(rows)
+        require_library("scipy")
+        check_at_least_two(rows)
+        numbers = [] if self.is_unlabelled(rows) else label_numbers(rows)
         if numbers and min(numbers) == max(numbers):
             raise InputError(f"every row has the number {numbers[0]:g}: there is nothing to tell apart")
         return self
@@ -63,7 +63,7 @@ class TextRegression(Taught):
         if not isinstance(teacher.config.head, SequenceClassification) or teacher.config.num_labels != 1:
             raise InputError(f"the teacher has {teacher.config.num_labels} labels, expected a model of one number")
 
-    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         numbers, right = ([one.target.number for one in side] for side in (learned, held_out))
         if None in numbers + right:
             return {}
@@ -77,26 +77,26 @@ class TextRegression(Taught):
             raise InputError(
                 f"this model has {loaded.config.num_labels} labels, expected one number: choose another task"
             )
-        read = encoded(loaded, rows, self.max_length)
-        numbers = [None] * len(rows) if self.unlabelled(rows) else numbers_of(rows)
-        said = self.said_of_texts(loaded, rows)
+        read = encode_rows(loaded, rows, self.max_length)
+        numbers = [None] * len(rows) if self.is_unlabelled(rows) else label_numbers(rows)
+        said = self.teacher_logits_of_texts(loaded, rows)
         targets = map(Target, numbers, (None if one is None else float(one) for one in said))
         return [Example((one.ids,), (one.type_ids,), aim) for one, aim in zip(read, targets)]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        aims: list[Target] = [one.target for one in examples]
-        found = {"labels": torch.tensor([one.number or 0.0 for one in aims], dtype=torch.float32, device="cpu")}
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
+        targets: list[Target] = [one.target for one in examples]
+        found = {"labels": torch.tensor([one.number or 0.0 for one in targets], dtype=torch.float32, device="cpu")}
         if self.teacher is not None:
-            found["taught"] = torch.tensor([one.taught for one in aims], dtype=torch.float32, device="cpu")
+            found["taught"] = torch.tensor([one.taught for one in targets], dtype=torch.float32, device="cpu")
         return batch_of(loaded, examples, **found)
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        said = learner.logits(**batch)[:, 0]
-        each = (said - batch["labels"]) ** 2
+        predictions = learner.logits(**batch)[:, 0]
+        each = (predictions - batch["labels"]) ** 2
         if self.teacher is not None:
-            each = self.shared(each, (said - batch["taught"]) ** 2)
+            each = self.blend_losses(each, (predictions - batch["taught"]) ** 2)
         return each.sum()
 
     # -- how good it is -----------------------------------------------------------------------------------------------
@@ -104,14 +104,14 @@ class TextRegression(Taught):
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """ "mse", "pearson", "spearman", and "loss", which is the first. Rows without a number are compared with the
         teacher."""
-        said = logits_of(loaded, examples)
-        aims: list[Target] = [one.target for one in examples]
-        right = [one.taught if one.number is None else one.number for one in aims]
-        found = number_scores([0.0 if one is None else one for one in right], [float(one) for one in said])
+        predictions = logits_of(loaded, examples)
+        targets: list[Target] = [one.target for one in examples]
+        right = [one.taught if one.number is None else one.number for one in targets]
+        found = regression_scores([0.0 if one is None else one for one in right], [float(one) for one in predictions])
         return {"loss": found["mse"]} | found
 
 
-def numbers_of(rows: Sequence[Fields]) -> list[float]:
+def label_numbers(rows: Sequence[Fields]) -> list[float]:
     """The column of labels as numbers. Raises InputError, which names the row, for what is none, and for NaN."""
     found = []
     for row in rows:
@@ -121,6 +121,6 @@ def numbers_of(rows: Sequence[Fields]) -> list[float]:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number) or abs(number) > 1e30:
-            raise InputError(f"{place(row)}: the label is {short(repr(value), 60)}, expected a finite number")
+            raise InputError(f"{row_location(row)}: the label is {shorten(repr(value), 60)}, expected a finite number")
         found.append(number)
     return found

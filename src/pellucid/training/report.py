@@ -13,7 +13,7 @@ from pellucid.training.plan import Plan
 
 
 @dataclass(frozen=True)
-class Begun:
+class RunStart:
     """A training as it begins, or goes on.
 
     folder: `training` below `out`; None where nothing is written.  steps: of the whole.
@@ -51,7 +51,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Outcome):
-    """What a training gave. loaded: the model.  begun: what was known of it when it began."""
+    """What a training gave. loaded: the model.  start: what was known of it when it began."""
 
     loaded: Loaded
-    begun: Begun
+    start: RunStart

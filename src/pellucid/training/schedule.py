@@ -5,7 +5,7 @@ import math
 SCHEDULES = ("linear", "cosine", "constant", "inverse-square-root")
 
 
-def rate(schedule: str, step: int, steps: int, warmup: int, floor: float = 0.0) -> float:
+def learning_rate_factor(schedule: str, step: int, steps: int, warmup: int, floor: float = 0.0) -> float:
     """The share of the greatest learning rate at a step, counted from 0.
 
     schedule: behind the warm-up "linear" falls evenly to nothing; "cosine" as half a wave, slowly at both ends

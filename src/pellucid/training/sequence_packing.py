@@ -12,41 +12,41 @@ Tokens = np.ndarray
 """Int32[array, "seq"]"""
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """A stretch of one text: its tokens, and beside each the one that is to be said there (-100 for none)."""
 
     ids: Tokens
     labels: Tokens
 
 
-class Row(NamedTuple):
+class RowTargets(NamedTuple):
     """What stands beside the tokens of a row: labels as in `Piece`, and which text each token is of, from 1."""
 
     labels: Tokens
     segments: Tokens
 
 
-def apart(chance: np.random.Generator, numbers: Sequence[int]) -> list[np.random.Generator]:
+def example_generators(generator: np.random.Generator, numbers: Sequence[int]) -> list[np.random.Generator]:
     """A source of chance for each example, by its number: the same whichever others stand beside it, so that a batch in
-    pieces is the batch. chance: that of the step."""
-    step = int(chance.integers(2**63))
+    pieces is the batch. generator: that of the step."""
+    step = int(generator.integers(2**63))
     return [np.random.default_rng((step, number)) for number in numbers]
 
 
-def cut(ids: Sequence[int], learned: Sequence[bool], room: int) -> Iterator[Piece]:
+def cut_chunks(ids: Sequence[int], is_target: Sequence[bool], room: int) -> Iterator[Chunk]:
     """A text in stretches of `room` positions; each token but the first is said once, by the one before it.
 
-    learned: whether each token is to be said at all. Stretches in which none is are left out.
+    is_target: whether each token is to be said at all. Stretches in which none is are left out.
     """
     whole = np.asarray(ids, dtype=np.int32)
-    labels = np.where(np.asarray(learned, dtype=bool)[1:], whole[1:], IGNORED).astype(np.int32)
+    labels = np.where(np.asarray(is_target, dtype=bool)[1:], whole[1:], IGNORED).astype(np.int32)
     for start in range(0, len(labels), room):
-        piece = Piece(whole[:-1][start : start + room], labels[start : start + room])
+        piece = Chunk(whole[:-1][start : start + room], labels[start : start + room])
         if (piece.labels != IGNORED).any():
             yield piece
 
 
-def together(sizes: Sequence[int], room: int) -> list[list[int]]:
+def pack_rows(sizes: Sequence[int], room: int) -> list[list[int]]:
     """Which texts share a row of `room` positions: the longest first, each where the least room is left behind it.
 
     >>> together([5, 3, 4, 2], room=7)
@@ -74,12 +74,12 @@ def together(sizes: Sequence[int], room: int) -> list[list[int]]:
     return rows
 
 
-def end_to_end(parts: Sequence[Tokens]) -> Tokens:
+def concatenate(parts: Sequence[Tokens]) -> Tokens:
     """Arrays as one."""
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
-def numbered(sizes: Sequence[int]) -> Tokens:
+def segment_ids(sizes: Sequence[int]) -> Tokens:
     """1 for the tokens of the first text, 2 for those of the second, and so on."""
     return np.repeat(np.arange(1, len(sizes) + 1, dtype=np.int32), sizes)
 

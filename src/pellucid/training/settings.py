@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from pellucid.config.checks import choice, count, truth, within
-from pellucid.errors import Argument, InputError, near
+from pellucid.config.checks import check_bool, check_choice, check_count, check_range
+from pellucid.errors import Argument, InputError, did_you_mean
 from pellucid.training.schedule import SCHEDULES
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -82,30 +82,30 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "tokens_per_batch", "accumulation"):
-            count(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         for name in ("max_steps", "batch_size", "evaluate_every", "patience", "save_every"):
             if getattr(self, name) is not None:
-                count(name, getattr(self, name), most=1_000_000_000)
-        count("seed", self.seed, most=2**63 - 1, least=0)
-        within("learning_rate", self.learning_rate, least=0.0, most=100.0)
-        within("warmup", self.warmup, least=0.0, most=1e9)
+                check_count(name, getattr(self, name), most=1_000_000_000)
+        check_count("seed", self.seed, most=2**63 - 1, least=0)
+        check_range("learning_rate", self.learning_rate, least=0.0, most=100.0)
+        check_range("warmup", self.warmup, least=0.0, most=1e9)
         if self.warmup >= 1 and self.warmup != math.floor(self.warmup):
             raise InputError(f"warmup is {self.warmup}, expected a share below 1, or a whole number of steps")
         for name in ("floor", "weight_decay"):
-            within(name, getattr(self, name), least=0.0, most=1.0)
+            check_range(name, getattr(self, name), least=0.0, most=1.0)
         for name in ("beta1", "beta2"):
-            within(name, getattr(self, name), least=0.0, below=1.0)
-        within("epsilon", self.epsilon, above=0.0, most=1.0)
-        within("clip", self.clip, least=0.0, most=1e9)
+            check_range(name, getattr(self, name), least=0.0, below=1.0)
+        check_range("epsilon", self.epsilon, above=0.0, most=1.0)
+        check_range("clip", self.clip, least=0.0, most=1e9)
         for name in ("dropout", "attention_dropout"):
             if getattr(self, name) is not None:
-                within(name, getattr(self, name), least=0.0, most=0.999)
-        choice("schedule", self.schedule, SCHEDULES)
+                check_range(name, getattr(self, name), least=0.0, most=0.999)
+        check_choice("schedule", self.schedule, SCHEDULES)
         if self.floor and self.schedule == "constant":
             raise InputError("floor is where a rate ends that falls, and schedule 'constant' has none: leave one out")
-        choice("precision", self.precision, PRECISIONS)
+        check_choice("precision", self.precision, PRECISIONS)
         for name in ("keep_best", "activation_checkpointing", "adapter_only"):
-            truth(name, getattr(self, name))
+            check_bool(name, getattr(self, name))
         self._check_names("freeze", "parameters, such as ('embeddings.*',)")
         self._check_names("lora_beside", "parameters, such as ('pooler.*',)")
         self._check_names("lora_targets", "linear maps, such as ('query', 'value')")
@@ -117,9 +117,9 @@ class Settings:
             raise InputError(f"{name} is {given!r}, expected names of {what}")
 
     def _check_adapter(self) -> None:
-        choice("adapter_dtype", self.adapter_dtype, ("float32", "bfloat16"))
+        check_choice("adapter_dtype", self.adapter_dtype, ("float32", "bfloat16"))
         if self.lora is not None:
-            count("lora", self.lora, most=100_000)
+            check_count("lora", self.lora, most=100_000)
         elif lone := [name for name in _OF_ADAPTERS if getattr(self, name) != getattr(Settings, name)]:
             raise InputError(
                 f"{lone[0]} is set and lora is not: say the rank of the adapter, such as ", Argument("lora", 8)
@@ -128,7 +128,7 @@ class Settings:
             only = Argument("adapter_only", True)
             raise InputError("adapter_dtype is that of a folder that holds the adapter alone: pass ", only)
         if self.lora_alpha is not None:
-            within("lora_alpha", self.lora_alpha, above=0.0, most=1e6)
+            check_range("lora_alpha", self.lora_alpha, above=0.0, most=1e6)
         if not self.lora_targets:
             raise InputError("lora_targets is empty, expected names of linear maps, such as ('query', 'value')")
 
@@ -138,7 +138,7 @@ class Settings:
         known = [field.name for field in fields(cls)]
         for name in said:
             if name not in known:
-                raise InputError(f"unknown setting {name!r}{near(name, known)}: one of {', '.join(known)}")
+                raise InputError(f"unknown setting {name!r}{did_you_mean(name, known)}: one of {', '.join(known)}")
         if said.get("lora") is not None:
             defaults = {**defaults, "learning_rate": ADAPTED * defaults.get("learning_rate", cls.learning_rate)}
         if "tokens_per_batch" in said:  # over a number of examples that nobody said

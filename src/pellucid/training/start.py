@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
-from pellucid.checkpoints.fill import finite
+from pellucid.checkpoints.fill import require_finite
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.network import check_network
 from pellucid.config import Config, Dropout, Head, SequenceClassification
-from pellucid.errors import InputError, several
-from pellucid.models import Network, attention_of, freeze, ties, untrained
-from pellucid.training.low_rank import attached, is_new
+from pellucid.errors import InputError, join_names
+from pellucid.models import Network, attention_of, freeze, tied_parameters, untrained_network
+from pellucid.training.low_rank import attach_adapters, is_untrained
 from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
 
@@ -24,45 +24,45 @@ _LAYERS_LEFT_OUT = ("encoder_layerdrop", "decoder_layerdrop")
 """Keys of a checkpoint by which the reference leaves out whole layers at random."""
 
 
-def beginning(given: Loaded, objective: Objective, settings: Settings) -> Loaded:
-    """A model to learn with: the numbers of `given`, which stays as it is, under the objective's head.
+def model_for_training(base: Loaded, objective: Objective, settings: Settings) -> Loaded:
+    """A model to learn with: the numbers of `base`, which stays as it is, under the objective's head.
 
     A head that is not there yet, or has other labels, and a pooler that the file lacks get random numbers of the seed;
-    `untrained` names them. What is frozen in `given`, and what `settings.freeze` names, does not learn.
+    `untrained` names them. What is frozen in `base`, and what `settings.freeze` names, does not learn.
     """
-    given.module.check_learns()
-    _check_held(given.module)
-    check_network(given, "trained")
-    check_numbers(given)
-    config = _config(given, objective, settings)
+    base.module.check_trainable()
+    _check_no_parametrization(base.module)
+    check_network(base, "trained")
+    check_finite(base)
+    config = _config(base, objective, settings)
     for key in _LAYERS_LEFT_OUT:
         if config.inert.get(key):
             log.warning("%s is %s, and no layer is left out here while the others learn", key, config.inert[key])
-    device = given.module.device
-    module = untrained(config, settings.seed, device, torch.float32, attention_of(given.module), {})
-    kept = _kept(given, config)
-    fresh = _filled(module, kept, config, given)
-    _frozen(module, given.module, settings.freeze)
-    pooling = given.pooling if config.head is None else None  # a head of another kind makes it no sentence model
-    begun = replace(given, module=module, config=config, pooling=pooling, untrained=tuple(sorted(fresh)))
-    return begun if settings.lora is None else attached(begun, settings)
+    device = base.module.device
+    module = untrained_network(config, settings.seed, device, torch.float32, attention_of(base.module), {})
+    kept = _reused_weights(base, config)
+    fresh = _load_weights(module, kept, config, base)
+    _freeze_parameters(module, base.module, settings.freeze)
+    pooling = base.pooling if config.head is None else None  # a head of another kind makes it no sentence model
+    begun = replace(base, module=module, config=config, pooling=pooling, untrained=tuple(sorted(fresh)))
+    return begun if settings.lora is None else attach_adapters(begun, settings)
 
 
-def learned(loaded: Loaded) -> Loaded:
+def mark_trained(loaded: Loaded) -> Loaded:
     """The model after it has learned: `untrained` names what is random and did not learn."""
     parameters = dict(loaded.module.named_parameters(remove_duplicate=False))
     left = tuple(name for name in loaded.untrained if name in parameters and not parameters[name].requires_grad)
     return replace(loaded, untrained=left)
 
 
-def check_numbers(loaded: Loaded) -> None:
+def check_finite(loaded: Loaded) -> None:
     """Raises CorruptFileError for a model with numbers that are none, as `load` does for those of a file."""
     for name, numbers in loaded.module.named_parameters():
         if not numbers.is_meta:
-            finite(name, numbers.detach())
+            require_finite(name, numbers.detach())
 
 
-def _check_held(module: Network) -> None:
+def _check_no_parametrization(module: Network) -> None:
     """Refuses a table that is computed from other numbers, which is none that goes on: it would begin at random."""
     for path, part in module.named_modules():
         if is_parametrized(part):
@@ -75,14 +75,14 @@ def _check_held(module: Network) -> None:
 # -- facts ------------------------------------------------------------------------------------------------------------
 
 
-def _config(given: Loaded, objective: Objective, settings: Settings) -> Config:
-    own, head = given.config, objective.head(given)
+def _config(base: Loaded, objective: Objective, settings: Settings) -> Config:
+    own, head = base.config, objective.head(base)
     dropout = _dropout(own.dropout, settings)
-    said = {key: value for key, value in own.inert.items() if key != "problem_type"} | objective.facts()
-    pooler = _pooler(given, head)
-    config = own.replace(head=head, pooler=pooler, labels=objective.labels(given), dropout=dropout, inert=said)
+    inert = {key: value for key, value in own.inert.items() if key != "problem_type"} | objective.facts()
+    pooler = _has_pooler(base, head)
+    config = own.replace(head=head, pooler=pooler, labels=objective.labels(base), dropout=dropout, inert=inert)
     if isinstance(head, SequenceClassification) and head.pool == "last" and config.pad_token_id is None:
-        config = config.replace(pad_token_id=_padding(given))  # by which the last word of a text is known
+        config = config.replace(pad_token_id=_padding_token_id(base))  # by which the last word of a text is known
     return config
 
 
@@ -96,45 +96,45 @@ def _dropout(own: Dropout, settings: Settings) -> Dropout:
     return replace(own, **shares)
 
 
-def _pooler(given: Loaded, head: Head | None) -> bool:
+def _has_pooler(base: Loaded, head: Head | None) -> bool:
     """Whether there is a pooler: where the head reads it in this family; without a head, where the file had one."""
     if head is None:
-        return any(name.startswith("pooler.") for name in given.module.state_dict())
-    return given.family.defaults.pooler if head.pooled else given.config.pooler
+        return any(name.startswith("pooler.") for name in base.module.state_dict())
+    return base.family.defaults.pooler if head.pooled else base.config.pooler
 
 
-def _padding(given: Loaded) -> int | None:
+def _padding_token_id(base: Loaded) -> int | None:
     """The tokenizer's padding; where it has none, as many decoders, the token that ends a text."""
-    own = given.tokenizer.pad_token_id if given.tokenizer else None
-    return own if own is not None else next(iter(given.config.end_tokens), None)
+    own = base.tokenizer.pad_token_id if base.tokenizer else None
+    return own if own is not None else next(iter(base.config.end_tokens), None)
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _kept(given: Loaded, config: Config) -> dict[str, Tensor]:
+def _reused_weights(base: Loaded, config: Config) -> dict[str, Tensor]:
     """The numbers that go on: all but those of a head of another kind, or of other labels."""
-    before, now = (given.config.head, given.config.labels), (config.head, config.labels)
+    before, now = (base.config.head, base.config.labels), (config.head, config.labels)
     labelled = config.head is not None and config.head.answers == "labels"
     same = before == now if labelled else before[0] == now[0]
     if labelled and not same and before[0] == now[0]:
-        names = [several(labels) for labels in (given.config.labels, config.labels)]
+        names = [join_names(labels) for labels in (base.config.labels, config.labels)]
         log.warning("the model's labels are %s, those to be learned %s: its head begins anew", *names)
-    return {name: one for name, one in given.module.state_dict().items() if same or not name.startswith("head.")}
+    return {name: one for name, one in base.module.state_dict().items() if same or not name.startswith("head.")}
 
 
-def _filled(module: Network, kept: Mapping[str, Tensor], config: Config, given: Loaded) -> set[str]:
+def _load_weights(module: Network, kept: Mapping[str, Tensor], config: Config, base: Loaded) -> set[str]:
     """Copies what is kept. ->  the names of those that nothing was there for, or that were random before"""
     own = module.state_dict()
     module.load_state_dict({name: numbers for name, numbers in kept.items() if name in own}, strict=False)
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    same = ties(config)
+    same = tied_parameters(config)
     fresh = {name for name in parameters - kept.keys() if same.get(name) not in kept}
-    return fresh | {name for name in parameters if is_new(name, given)}
+    return fresh | {name for name in parameters if is_untrained(name, base)}
 
 
-def _frozen(module: Network, given: Network, patterns: tuple[str, ...]) -> None:
-    before = {name for name, one in given.named_parameters(remove_duplicate=False) if not one.requires_grad}
+def _freeze_parameters(module: Network, base: Network, patterns: tuple[str, ...]) -> None:
+    before = {name for name, one in base.named_parameters(remove_duplicate=False) if not one.requires_grad}
     for name, one in module.named_parameters(remove_duplicate=False):
         one.requires_grad_(one.requires_grad and name not in before)
     freeze(module, *patterns)

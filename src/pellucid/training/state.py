@@ -24,15 +24,15 @@ from torch import Tensor
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.contents import TRAINING
-from pellucid.checkpoints.folder import OVERWRITE, cannot_make, check_target, held_by
-from pellucid.errors import Argument, Blank, CorruptFileError, InputError, ResourceError
-from pellucid.files import FULL, cannot_write, digest_of, listed, reading, to_disk
-from pellucid.lock import alone
+from pellucid.checkpoints.folder import OVERWRITE, cannot_create_error, check_target, files_in
+from pellucid.errors import Argument, CorruptFileError, InputError, Placeholder, ResourceError
+from pellucid.files import FULL, cannot_write, digest_of, file_errors, folder_entries, sync_to_disk
+from pellucid.lock import exclusive_lock
 from pellucid.machine import no_grad
 from pellucid.training.advice import AGAIN, RESUME
 from pellucid.training.log import Log
-from pellucid.training.loop import Loop, Shelf
-from pellucid.training.manifest import FILES, NAME, About, Manifest, read_manifest, write_manifest
+from pellucid.training.loop import CheckpointStore, Loop
+from pellucid.training.manifest import FILES, NAME, Manifest, TrainingIdentity, read_manifest, write_manifest
 
 LOG, LOCK = "log.jsonl", "lock"
 
@@ -45,22 +45,22 @@ IN_MEMORY = 2**29
 _NUMBERS, _MOMENTS = "parameters", "moments"
 
 
-class State(Shelf):
+class State(CheckpointStore):
     """The folder of one training; also the shelf of its best numbers.
 
-    folder: `training` below the folder of the model.  about: what this training is made of.
+    folder: `training` below the folder of the model.  identity: what this training is made of.
     manifest: the state that it goes on from; None where it begins.
-    best: the file of the best numbers.  waiting: the name of that which these in memory are to have; "" for none.
+    best_files: the file of the best numbers.  pending_best: the name of that which these in memory are to have; "" for none.
     """
 
-    def __init__(self, folder: Path, about: About) -> None:
+    def __init__(self, folder: Path, about: TrainingIdentity) -> None:
         super().__init__()
-        self.folder, self.about = folder, about
+        self.folder, self.identity = folder, about
         self.manifest = read_manifest(folder)
         if self.manifest is not None:
             self.manifest.check(about, folder)
-        self.best: dict[str, tuple[int, str]] = self.manifest.of_kind("best") if self.manifest else {}
-        self.waiting = ""
+        self.best_files: dict[str, tuple[int, str]] = self.manifest.files_of_kind("best") if self.manifest else {}
+        self.pending_best = ""
 
     def save(self, loop: Loop, log: Log, *, diverged: bool = False) -> None:
         """Keeps what the loop needs to go on; when this returns, it is on the disk.
@@ -70,35 +70,39 @@ class State(Shelf):
         name = f"state-{loop.progress.step:08}.safetensors"
         known = self.manifest.files if self.manifest else {}
         try:
-            facts = known.get(name) or self._write(name, _tensors(loop))  # what a manifest names is never written again
-            if self.waiting and self.waiting not in self.best:
-                self.best = {self.waiting: self._write(self.waiting, self.numbers)}
+            facts = known.get(name) or self._write(
+                name, _state_tensors(loop)
+            )  # what a manifest names is never written again
+            if self.pending_best and self.pending_best not in self.best_files:
+                self.best_files = {self.pending_best: self._write(self.pending_best, self.numbers)}
             log.flush()
-            to_disk(self.folder)
-            manifest = Manifest(loop.steps, replace(loop.progress), self.about, {name: facts, **self.best}, diverged)
+            sync_to_disk(self.folder)
+            manifest = Manifest(
+                loop.steps, replace(loop.progress), self.identity, {name: facts, **self.best_files}, diverged
+            )
             write_manifest(manifest, self.folder)
-            to_disk(self.folder)
+            sync_to_disk(self.folder)
             self.manifest = manifest
         except OSError as error:
             raise cannot_write(self.folder / NAME, error) from error
         finally:
-            self.sweep()
+            self.delete_stale_files()
 
     @no_grad()
     def restore(self, loop: Loop) -> None:
         """Puts the loop where it was. Raises CorruptFileError for a file that was changed since."""
         assert self.manifest is not None
-        for best in self.best.items():  # which nobody else reads before the end
+        for best in self.best_files.items():  # which nobody else reads before the end
             self._check(*best)
-        (name, facts), *_ = self.manifest.of_kind("state").items()
+        (name, facts), *_ = self.manifest.files_of_kind("state").items()
         held = self._read(name, facts)
-        numbers = _part(held, _NUMBERS)
+        numbers = _tensors_of_kind(held, _NUMBERS)
         wanted = {name: p.shape for name, p in loop.parameters.items()}
         if {name: tensor.shape for name, tensor in numbers.items()} != wanted:
             raise CorruptFileError(f"{self.folder / name} holds other parameters than those that learn: begin anew")
         for one, p in loop.parameters.items():
             p.copy_(numbers[one])
-        for place, tensor in _part(held, _MOMENTS).items():
+        for place, tensor in _tensors_of_kind(held, _MOMENTS).items():
             kind, _, one = place.partition("/")
             if (p := loop.parameters.get(one)) is not None:
                 loop.optimizer.state[p][kind] = tensor.to(p.device)
@@ -110,14 +114,14 @@ class State(Shelf):
         """Keeps the best numbers; the next `save` names them, and lets the older ones go."""
         name, small = f"best-{step:08}.safetensors", _bytes(numbers) <= IN_MEMORY
         super().put(step, numbers if small else {})
-        self.waiting = name if small else ""
+        self.pending_best = name if small else ""
         if not small:
-            self.best = {name: self._write(name, numbers)}
+            self.best_files = {name: self._write(name, numbers)}
 
     def get(self) -> dict[str, Tensor]:
-        if self.waiting:
+        if self.pending_best:
             return self.numbers
-        return next((self._read(name, facts) for name, facts in self.best.items()), {})
+        return next((self._read(name, facts) for name, facts in self.best_files.items()), {})
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -146,20 +150,20 @@ class State(Shelf):
 
     def _check(self, name: str, facts: tuple[int, str]) -> Path:
         path = self.folder / name
-        with reading(path):
+        with file_errors(path):
             if not path.is_file() or path.is_symlink():
                 raise CorruptFileError(f"{path} is missing: restore it, or ", AGAIN)
             if (path.stat().st_size, digest_of(path)) != facts:
                 raise CorruptFileError(f"{path} was changed since it was written: restore it, or ", AGAIN)
         return path
 
-    def sweep(self) -> None:
+    def delete_stale_files(self) -> None:
         """Takes away what no manifest names: older states, and what a process that was killed has left. Where one was
         just put in place and may not be on the disk yet, the files of the one before stay as well."""
         named = {name for one in (self.manifest, read_manifest(self.folder)) if one for name in one.files}
-        for path in listed(self.folder.resolve()):  # it may be a link to a larger disk
+        for path in folder_entries(self.folder.resolve()):  # it may be a link to a larger disk
             if (FILES.fullmatch(path.name) and path.name not in named) or _LEFT.fullmatch(path.name):
-                _away(path)
+                _delete(path)
 
     def remove(self, *others: str) -> None:
         """Takes the whole state away, once the model itself is on the disk; the manifest goes first.
@@ -173,24 +177,24 @@ class State(Shelf):
 
 def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
     """Takes away every file that a training keeps, but the one by which it is held."""
-    _away(folder / NAME)
-    for path in listed(folder.resolve()):
+    _delete(folder / NAME)
+    for path in folder_entries(folder.resolve()):
         if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, *others):
-            _away(path)
+            _delete(path)
 
 
-def hold(folder: Path) -> contextlib.AbstractContextManager[None]:
+def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Makes the folder, and holds it against a second training. Raises InputError where there is one already."""
     new: list[Path] = []
     try:
         new = [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for one in new:
-            to_disk(one.parent)
+            sync_to_disk(one.parent)
     except OSError as error:
-        raise cannot_make(folder, (new or [folder])[-1].parent, error) from error
+        raise cannot_create_error(folder, (new or [folder])[-1].parent, error) from error
     said = f"another process trains in {folder}: wait until it is done, or choose a new folder"
-    return alone(folder / LOCK, lambda: said)
+    return exclusive_lock(folder / LOCK, lambda: said)
 
 
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
@@ -200,7 +204,8 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
     if out is None:
         if resume:
             raise InputError(
-                "resume needs the folder of a training that was broken off: pass ", Argument("out", Blank("FOLDER"))
+                "resume needs the folder of a training that was broken off: pass ",
+                Argument("out", Placeholder("FOLDER")),
             )
         return None
     folder = out / TRAINING
@@ -213,7 +218,7 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
             ", or ",
             AGAIN,
         )
-    others = any(path.name != TRAINING for path in held_by(out))
+    others = any(path.name != TRAINING for path in files_in(out))
     if resume and others and manifest is None:
         ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was broken off"
         raise InputError(f"{out} holds {ended}: nothing goes on there; choose a new folder, or ", AGAIN)
@@ -225,7 +230,7 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
 # -- tensors by name --------------------------------------------------------------------------------------------------
 
 
-def _tensors(loop: Loop) -> dict[str, Tensor]:
+def _state_tensors(loop: Loop) -> dict[str, Tensor]:
     names = {id(p): name for name, p in loop.parameters.items()}
     moments = {
         f"{_MOMENTS}/{kind}/{names[id(p)]}": tensor
@@ -239,11 +244,11 @@ def _bytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(one.numel() * one.element_size() for one in tensors.values())
 
 
-def _part(held: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
-    return {name.removeprefix(f"{kind}/"): one for name, one in held.items() if name.startswith(f"{kind}/")}
+def _tensors_of_kind(tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{kind}/"): one for name, one in tensors.items() if name.startswith(f"{kind}/")}
 
 
-def _away(path: Path) -> None:
+def _delete(path: Path) -> None:
     """Takes a file of ours away; one that cannot be taken away harms nobody."""
     with contextlib.suppress(OSError):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)

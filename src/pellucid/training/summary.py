@@ -11,21 +11,21 @@ from pellucid import __version__
 from pellucid.errors import counted
 from pellucid.models import count
 from pellucid.training.arguments import NOTHING
-from pellucid.training.provenance import Place
+from pellucid.training.provenance import DataSource
 from pellucid.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from pellucid.training.plan import Plan
-    from pellucid.training.report import Begun
+    from pellucid.training.report import RunStart
 
 SHOWN = 6
 """So many labels are named."""
 
 
-def lines_of(begun: "Begun") -> list[str]:
+def summary_lines(start: "RunStart") -> list[str]:
     """What will be done: the rows and their labels; the steps, what learns, and by which means."""
-    plan, held = begun.plan, ""
-    place, settings = plan.given.held_place, plan.settings
+    plan, held = start.plan, ""
+    place, settings = plan.data_arguments.held_out_source, plan.settings
     if plan.held_out is not None:
         share = len(plan.held_out) / (len(plan.held_out) + len(plan.data))
         where = f"of {place.name}" if place else f"({share:.0%})" if share > 0.01 else f"({100 * share:.1g}%)"
@@ -35,39 +35,39 @@ def lines_of(begun: "Begun") -> list[str]:
     often = counted(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
     numbers = [p for p in plan.loaded.module.parameters() if p.requires_grad]
     learns = sum(p.numel() for p in numbers)
-    means = [str(begun.dtype).removeprefix("torch."), counted(torch.get_num_threads(), "thread")]
-    means += [f"{begun.ranks.world} processes"] if begun.ranks.world > 1 else []
+    means = [str(start.dtype).removeprefix("torch."), counted(torch.get_num_threads(), "thread")]
+    means += [f"{start.ranks.world_size} processes"] if start.ranks.world_size > 1 else []
     base = plan.base.source.name if plan.base.source is not None else "random numbers"
-    steps = f"{counted(begun.steps, 'step')} ({often})" + (f", on from step {begun.step:,}" if begun.step else "")
+    steps = f"{counted(start.steps, 'step')} ({often})" + (f", on from step {start.step:,}" if start.step else "")
     share = f"{learns:,} of {count(plan.loaded.module):,} parameters are trainable"
     return [data, f"{steps}, from {base}; {share}; {', '.join(means)}"]
 
 
-def recipe_of(begun: "Begun", result: Mapping[str, Any] | None = None) -> Recipe:
+def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Recipe:
     """The recipe of a training that has begun.  result: what came of it, where it has ended."""
-    plan = begun.plan
-    given, objective, base, held = plan.given, plan.objective, plan.base.source, plan.held_out
-    whole = len(plan.data) + (len(held) if held is not None and given.held_place is None else 0)
+    plan = start.plan
+    given, objective, base, held = plan.data_arguments, plan.objective, plan.base.source, plan.held_out
+    whole = len(plan.data) + (len(held) if held is not None and given.held_out_source is None else 0)
     model = {"from_scratch": True} if base is None else {"name": base.name, "revision": base.revision}
-    validation: dict[str, Any] = {} if given.held_place else {"share": float(given.share(objective))}
+    validation: dict[str, Any] = {} if given.held_out_source else {"share": float(given.held_out_share(objective))}
     if held is not None:
-        validation |= _facts(held, given.held_place or Place(f"a share of {given.place.name}"))
+        validation |= _facts(held, given.held_out_source or DataSource(f"a share of {given.source.name}"))
     made = {
         "pellucid": __version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "processes": begun.ranks.world,
-        "precision": str(begun.dtype).removeprefix("torch."),
+        "processes": start.ranks.world_size,
+        "precision": str(start.dtype).removeprefix("torch."),
     }
     facts = {"rows": whole, "columns": given.columns or None}
     facts |= {} if given.encoding == "utf-8" else {"encoding": given.encoding}
     return Recipe(
         task=objective.name,
         model=model | {"digest": plan.base_digest},
-        data=_facts(plan.data, given.place) | facts,
+        data=_facts(plan.data, given.source) | facts,
         validation=validation,
-        options=_written(objective, {}),
-        settings=_written(plan.settings, objective.settings),
+        options=_recipe_options(objective, {}),
+        settings=_recipe_options(plan.settings, objective.default_settings),
         made=made,
         result=result or {},
     )
@@ -83,11 +83,11 @@ def _labels(plan: "Plan") -> str:
     return f"; labels: {named}" + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
 
 
-def _facts(data: Any, place: Place) -> dict[str, Any]:
-    return {"file": place.told, "name": place.name, "rows": len(data), "digest": data.digest}
+def _facts(data: Any, place: DataSource) -> dict[str, Any]:
+    return {"file": place.recipe_entry, "name": place.name, "rows": len(data), "digest": data.digest}
 
 
-def _written(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _recipe_options(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that a person could have said; None is left out where it is what nothing said would mean."""
     found = {}
     for one in fields(record):

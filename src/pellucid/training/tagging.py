@@ -13,25 +13,25 @@ from torch.nn import functional
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
-from pellucid.config.checks import choice, count, truth
-from pellucid.errors import Argument, InputError, counted, near, several, short
-from pellucid.tasks.reader import Stretch
-from pellucid.tasks.tagged_tokens import Sentence, Tagged, innermost, tagged, words_of
+from pellucid.config.checks import check_bool, check_choice, check_count
+from pellucid.errors import Argument, InputError, counted, did_you_mean, join_names, shorten
+from pellucid.tasks.reader import WindowOutput
+from pellucid.tasks.tagged_tokens import AlignedText, TaggedTokens, merge_windows, tag_window, tokenizer_words
 from pellucid.text import RULES, Window, windows
-from pellucid.text.cut import bare
+from pellucid.text.cut import trimmed_span
 from pellucid.training import tags
-from pellucid.training.data import place
+from pellucid.training.data import row_location
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED
-from pellucid.training.metrics import entity_scores, require, share_of_commonest
+from pellucid.training.metrics import entity_scores, majority_accuracy, require_library
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for, logits_of
-from pellucid.training.reading import limit
+from pellucid.training.reading import token_limit
 from pellucid.training.sequence_packing import padded
 
 log = logging.getLogger("pellucid")
 
 
-class Asked(NamedTuple):
+class TaggingTarget(NamedTuple):
     """What is asked of a stretch of a sentence.
 
     labels: of each token the number of its label, or `IGNORED`.
@@ -69,36 +69,36 @@ class TokenClassification(Objective):
 
     name: ClassVar[str] = "token-classification"
     columns: ClassVar[tuple[str, ...]] = ("tokens", "tags", "text", "entities")
-    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
-    best: ClassVar[str] = "f1"
+    default_settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
+    best_metric: ClassVar[str] = "f1"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choice("long", self.long, RULES)
-        truth("every_piece", self.every_piece)
+        check_choice("long", self.long, RULES)
+        check_bool("every_piece", self.every_piece)
         if self.stride is not None:
-            count("stride", self.stride, least=0)
+            check_count("stride", self.stride, least=0)
             if self.long != "windows":
                 stretches = Argument("long", "windows")
                 raise InputError(f"stride is of stretches, and long is {self.long!r}: pass ", stretches)
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
-        require("nervaluate")
+        require_library("nervaluate")
         if self.classes is not None:
             return self
-        found: set[str] = {tags.NONE} if any(_has_entities(row) for row in rows) else set()
+        found: set[str] = {tags.OUTSIDE} if any(_has_entities(row) for row in rows) else set()
         for row in rows:
-            found |= self._labels(row)
+            found |= self._row_labels(row)
         if len(found) < 2:
             said = f"all words are {next(iter(found))!r}" if found else "there are no words"
             raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {said}")
-        if strange := tags.odd(found):
+        if strange := tags.labels_without_prefix(found):
             told = "the labels %s begin no entity, so that B- and I- of the others mean nothing: are they misspelt?"
-            log.warning(told, several(strange))
-        return replace(self, classes=tags.ordered(found))
+            log.warning(told, join_names(strange))
+        return replace(self, classes=tags.head_labels(found))
 
-    def marks(self, row: Fields) -> Collection[str]:
-        return self._labels(row)
+    def labels_of_row(self, row: Fields) -> Collection[str]:
+        return self._row_labels(row)
 
     def head(self, loaded: Loaded) -> Head:
         return head_for(loaded, self.name)
@@ -115,84 +115,92 @@ class TokenClassification(Objective):
         numbers = {label: i for i, label in enumerate(self.labels(loaded))}
         found, cut = list[Example](), 0
         for i, row in enumerate(rows):
-            stretches, asked = self._asked(loaded, row, i, numbers)
+            stretches, asked = self._windows_and_targets(loaded, row, i, numbers)
             found += [Example((one.ids,), (one.type_ids,), what) for one, what in zip(stretches, asked)]
             cut += any(one.cut for one in stretches)
         if cut:
             log.warning("%d of %d sentences were cut: words cut off are neither learned nor scored", cut, len(rows))
-        self._told(rows)
+        self._warn_of_changed_tags(rows)
         return found
 
-    def _told(self, rows: Sequence[Fields]) -> None:
+    def _warn_of_changed_tags(self, rows: Sequence[Fields]) -> None:
         """Notes tags that were read as others than stand there."""
         odd = list[str]()
         for row in rows:
             if not _has_entities(row):
-                written, read = _several(row, "tags"), self._tagged(row)[1]
-                odd += [f"{place(row)}, word {n}" for n, (one, own) in enumerate(zip(written, read)) if one != own]
+                written, read = _text_list(row, "tags"), self._words_and_tags(row)[1]
+                odd += [
+                    f"{row_location(row)}, word {n}" for n, (one, own) in enumerate(zip(written, read)) if one != own
+                ]
         if odd:
             log.warning("%d entities begin with I- and are read as if with B- (the first: %s)", len(odd), odd[0])
 
-    def _asked(
+    def _windows_and_targets(
         self, loaded: Loaded, row: Fields, i: int, numbers: Mapping[str, int]
-    ) -> tuple[list[Window], list[Asked]]:
+    ) -> tuple[list[Window], list[TaggingTarget]]:
         """The stretches of a row, and what is asked of each."""
-        said = place(row)
+        where = row_location(row)
         if entities := _has_entities(row):
-            text, spans = _entities(row)
-            stretches, whole = self._tokens(loaded, Sentence.of_text(text, said), said)
-            asked_words = dict(enumerate(words_of(whole)))
+            text, spans = _text_and_entities(row)
+            stretches, whole = self._windows_and_tokens(loaded, AlignedText.of_text(text, where), where)
+            asked_words = dict(enumerate(tokenizer_words(whole)))
             places = [_characters(whole, word) for word in asked_words.values()]
             if stretches[0].cut:
                 spans = [one for one in spans if places and one.start < places[-1][1] and places[0][0] < one.end]
-            wanted = tags.tags_of(spans, places, said)
+            wanted = tags.tags_of(spans, places, where)
         else:
-            given, wanted = self._tagged(row)
-            stretches, whole = self._tokens(loaded, Sentence.of_words(given, " ", said), said)
+            given, wanted = self._words_and_tags(row)
+            stretches, whole = self._windows_and_tokens(loaded, AlignedText.of_words(given, " ", where), where)
             asked_words = dict[int, range]()
-            for word in words_of(whole):
+            for word in tokenizer_words(whole):
                 asked_words.setdefault(whole.words[word.start] or 0, word)
             if stretches[0].cut:
                 first, last = min(asked_words, default=0), max(asked_words, default=-1)
                 wanted = wanted[first : last + 1]
                 asked_words = {number - first: word for number, word in asked_words.items()}
         column = "entities" if entities else "tags"
-        labels = {tag: _number(tag, numbers, f"{said}: {column}") for tag in dict.fromkeys(wanted)}
-        asked = [Asked([IGNORED] * len(one.ids), i, [], wanted) for one in stretches]
+        labels = {tag: _label_id(tag, numbers, f"{where}: {column}") for tag in dict.fromkeys(wanted)}
+        asked = [TaggingTarget([IGNORED] * len(one.ids), i, [], wanted) for one in stretches]
         for number, word in asked_words.items():
             asked[whole.stretches[word.start]].words.append((whole.within[word.start], number))
             first = labels[wanted[number]]
             for nth in word if self.every_piece else word[:1]:
-                label = first if nth == word.start else numbers.get(tags.inner(wanted[number]), first)
+                label = first if nth == word.start else numbers.get(tags.inside_tag(wanted[number]), first)
                 asked[whole.stretches[nth]].labels[whole.within[nth]] = label
         return stretches, asked
 
-    def _labels(self, row: Fields) -> set[str]:
+    def _row_labels(self, row: Fields) -> set[str]:
         """The labels that occur in a row."""
         if _has_entities(row):
-            return {f"B-{one.kind}" for one in _entities(row)[1]}
-        return set(self._tagged(row)[1])
+            return {f"B-{one.kind}" for one in _text_and_entities(row)[1]}
+        return set(self._words_and_tags(row)[1])
 
-    def _tagged(self, row: Fields) -> tuple[list[str], list[str]]:
+    def _words_and_tags(self, row: Fields) -> tuple[list[str], list[str]]:
         """The words of a row and their tags, which go on with what has begun."""
-        given, found = (_several(row, name) for name in ("tokens", "tags"))
+        given, found = (_text_list(row, name) for name in ("tokens", "tags"))
         if len(given) != len(found) or not given:
             tokens, marks = counted(len(given), "token"), counted(len(found), "tag")
-            raise InputError(f"{place(row)} has {tokens} and {marks}, expected a tag for each token")
-        return given, tags.begun(found) if tags.marked(found) else found
+            raise InputError(f"{row_location(row)} has {tokens} and {marks}, expected a tag for each token")
+        return given, tags.to_iob2(found) if tags.have_prefixes(found) else found
 
-    def _tokens(self, loaded: Loaded, sentence: Sentence, where: str) -> tuple[list[Window], Tagged]:
+    def _windows_and_tokens(
+        self, loaded: Loaded, sentence: AlignedText, where: str
+    ) -> tuple[list[Window], TaggedTokens]:
         """The stretches of a sentence, and all its tokens, each where it stands farthest from a cut."""
-        tokenizer = loaded.words
-        rule: dict[str, Any] = {"rule": self.long, "max_length": limit(loaded, self.max_length), "stride": self.stride}
+        tokenizer = loaded.required_tokenizer
+        rule: dict[str, Any] = {
+            "rule": self.long,
+            "max_length": token_limit(loaded, self.max_length),
+            "stride": self.stride,
+        }
         found = windows(tokenizer, sentence.read, index=where, **rule)
-        stretches = [Stretch(one, torch.zeros(len(one.ids), 1, device="cpu")) for one in found]
-        parts = [tagged(sentence, one, tokenizer.unk_token_id) for one in stretches]
-        return found, innermost(parts, stretches)
+        stretches = [WindowOutput(one, torch.zeros(len(one.ids), 1, device="cpu")) for one in found]
+        parts = [tag_window(sentence, one, tokenizer.unk_token_id) for one in stretches]
+        return found, merge_windows(parts, stretches)
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
         return batch_of(loaded, examples, labels=padded([one.target.labels for one in examples], IGNORED))
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
@@ -209,34 +217,36 @@ class TokenClassification(Objective):
         found: dict[int, list[str]] = {}
         wanted: dict[int, list[str]] = {one.target.row: one.target.truth for one in examples}
         for one, here in zip(examples, logits):
-            said = found.setdefault(one.target.row, [tags.NONE] * len(one.target.truth))
+            said = found.setdefault(one.target.row, [tags.OUTSIDE] * len(one.target.truth))
             for token, word in one.target.words:
                 said[word] = labels[int(here[token].argmax())]
             aims = torch.tensor(one.target.labels, device="cpu")
             total += float(functional.cross_entropy(here, aims, reduction="sum"))
             many += int((aims != IGNORED).sum())
         pairs = [pair for row, own in wanted.items() for pair in zip(own, found[row])]
-        right = [_asked_as(own, labels) == other for own, other in pairs]
-        are_marked = tags.marked(labels)
-        scores = entity_scores(*([tags.groups(side[row], are_marked) for row in wanted] for side in (wanted, found)))
+        right = [_label_for_tag(own, labels) == other for own, other in pairs]
+        are_marked = tags.have_prefixes(labels)
+        scores = entity_scores(
+            *([tags.entity_spans(side[row], are_marked) for row in wanted] for side in (wanted, found))
+        )
         return scores | {"accuracy": sum(right) / max(len(right), 1), "loss": total / max(many, 1)}
 
-    def simplest(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """Whoever says of each word what most of those are that are learned from."""
         rows = ({one.target.row: one.target.truth for one in side}.values() for side in (learned, held_out))
         words, right = ([tag for row in side for tag in row] for side in rows)
-        return {"accuracy": share_of_commonest(words, right)} if words and right else {}
+        return {"accuracy": majority_accuracy(words, right)} if words and right else {}
 
 
-def _asked_as(tag: str, labels: Collection[str]) -> str:
+def _label_for_tag(tag: str, labels: Collection[str]) -> str:
     """The label that a tag is asked for by; where no label begins entities, that by which they go on."""
-    return tag if tag in labels else tags.inner(tag)
+    return tag if tag in labels else tags.inside_tag(tag)
 
 
-def _number(tag: str, numbers: Mapping[str, int], column: str) -> int:
-    found = numbers.get(_asked_as(tag, numbers))
+def _label_id(tag: str, numbers: Mapping[str, int], column: str) -> int:
+    found = numbers.get(_label_for_tag(tag, numbers))
     if found is None:
-        raise InputError(f"{column} hold {tag!r}{near(tag, numbers)}, and the labels are {', '.join(numbers)}")
+        raise InputError(f"{column} hold {tag!r}{did_you_mean(tag, numbers)}, and the labels are {', '.join(numbers)}")
     return found
 
 
@@ -244,20 +254,22 @@ def _has_entities(row: Fields) -> bool:
     return "entities" in row and "tags" not in row
 
 
-def _several(row: Fields, name: str) -> list[str]:
+def _text_list(row: Fields, name: str) -> list[str]:
     """A column that holds several texts; those of a table stand with spaces between, or are a list of JSON."""
-    said = place(row)
+    where = row_location(row)
     if name not in row:
-        raise InputError(f"{said} has no {name!r}{near(name, row)}: give 'tokens' and 'tags', or 'text' and 'entities'")
-    found = _apart(row[name], name, said) if isinstance(row[name], str) else row[name]
+        raise InputError(
+            f"{where} has no {name!r}{did_you_mean(name, row)}: give 'tokens' and 'tags', or 'text' and 'entities'"
+        )
+    found = _split_cell(row[name], name, where) if isinstance(row[name], str) else row[name]
     if isinstance(found, Sequence) and found and all(type(one) is int for one in found):
-        raise InputError(f"{said}: {name!r} are numbers: give each as the name that it stands for, such as 'B-PER'")
+        raise InputError(f"{where}: {name!r} are numbers: give each as the name that it stands for, such as 'B-PER'")
     if not isinstance(found, Sequence | np.ndarray) or not all(isinstance(one, str) for one in found):
-        raise InputError(f"{said}: {name!r} is {short(repr(row[name]), 60)}, expected a list of texts")
+        raise InputError(f"{where}: {name!r} is {shorten(repr(row[name]), 60)}, expected a list of texts")
     return [str(one) for one in found]
 
 
-def _apart(cell: str, name: str, said: str) -> Any:
+def _split_cell(cell: str, name: str, where: str) -> Any:
     """The words of a cell. No tag begins with a bracket; a word may, though not with a quote behind it."""
     within, begins = cell.strip(), "[" if name == "tags" else ('["', "['")
     if not (within.startswith(begins) and within.endswith("]")):
@@ -266,22 +278,22 @@ def _apart(cell: str, name: str, said: str) -> Any:
         return json.loads(cell)
     except (ValueError, RecursionError) as error:
         advice = 'write it as ["a", "b"], or as words with a space between'
-        raise InputError(f"{said}: {name!r} is {short(repr(cell), 60)}, which is no JSON: {advice}") from error
+        raise InputError(f"{where}: {name!r} is {shorten(repr(cell), 60)}, which is no JSON: {advice}") from error
 
 
-def _entities(row: Fields) -> tuple[str, list[tags.Entity]]:
+def _text_and_entities(row: Fields) -> tuple[str, list[tags.Entity]]:
     """The text of a row and its entities; those of a table are JSON."""
-    text, found, said = row.get("text"), row["entities"], place(row)
+    text, found, where = row.get("text"), row["entities"], row_location(row)
     if not isinstance(text, str):
-        raise InputError(f"{said} has entities, and its text is {type(text).__name__}, expected a string")
+        raise InputError(f"{where} has entities, and its text is {type(text).__name__}, expected a string")
     if isinstance(found, str):
         try:
             found = json.loads(found)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{said}: entities are no JSON: {error}") from error
-    return text, tags.entities_of(found, len(text), said)
+            raise InputError(f"{where}: entities are no JSON: {error}") from error
+    return text, tags.parse_entities(found, len(text), where)
 
 
-def _characters(tokens: Tagged, word: range) -> tuple[int, int]:
+def _characters(tokens: TaggedTokens, word: range) -> tuple[int, int]:
     """From and to; the space that some tokens begin with belongs to no word."""
-    return bare(tokens.sentence.shown, tokens.places[word.start][0], tokens.places[word[-1]][1])
+    return trimmed_span(tokens.sentence.shown, tokens.places[word.start][0], tokens.places[word[-1]][1])

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pellucid.errors import InputError, short
+from pellucid.errors import InputError, shorten
 
-NONE = "O"
+OUTSIDE = "O"
 """The tag of words that are part of nothing."""
 
 _MARKED = re.compile(r"[BIELSU]-.+", re.DOTALL)
-_OPENS, _GOES_ON = "BSU", "BI"
+_OPENS, _CONTINUES = "BSU", "BI"
 """Letters of a tag that begins an entity, and of one that another may follow. E and L end one, S and U are alone."""
 
 
@@ -27,56 +27,56 @@ class Entity(NamedTuple):
     kind: str
 
 
-def marked(labels: Iterable[str]) -> bool:
+def have_prefixes(labels: Iterable[str]) -> bool:
     """Whether labels say where entities begin; parts of speech do not."""
-    others = [label for label in labels if label != NONE]
+    others = [label for label in labels if label != OUTSIDE]
     return bool(others) and all(_MARKED.fullmatch(label) for label in others)
 
 
-def odd(labels: Collection[str]) -> list[str]:
+def labels_without_prefix(labels: Collection[str]) -> list[str]:
     """Labels by which all others lose their letters: those without one where B- and I- of a kind stand beside them."""
     both = any(label[:2] == "B-" and f"I-{label[2:]}" in labels for label in labels)
-    return sorted(label for label in labels if label != NONE and not _MARKED.fullmatch(label)) if both else []
+    return sorted(label for label in labels if label != OUTSIDE and not _MARKED.fullmatch(label)) if both else []
 
 
-def ordered(labels: Iterable[str]) -> tuple[str, ...]:
+def head_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Labels as a head has them: "O" first, then by kind; every kind that can begin can also go on."""
     found = set(labels)
-    if marked(found):
+    if have_prefixes(found):
         found |= {f"I-{label[2:]}" for label in found if label[0] == "B"}
-        return tuple(sorted(found, key=lambda label: (label != NONE, label[2:], label[0])))
-    return tuple(sorted(found, key=lambda label: (label != NONE, label)))
+        return tuple(sorted(found, key=lambda label: (label != OUTSIDE, label[2:], label[0])))
+    return tuple(sorted(found, key=lambda label: (label != OUTSIDE, label)))
 
 
-def begun(tags: Sequence[str]) -> list[str]:
+def to_iob2(tags: Sequence[str]) -> list[str]:
     """Tags in which what goes on with nothing begins, as in CoNLL's script.
 
     So data in IOB1, where B- stands only right behind another entity of the same kind, become IOB2.
     """
-    before = (NONE, *tags)
-    return [f"B-{tag[2:]}" if tag[:2] == "I-" and not _follows(tag, last) else tag for tag, last in zip(tags, before)]
+    before = (OUTSIDE, *tags)
+    return [f"B-{tag[2:]}" if tag[:2] == "I-" and not _continues(tag, last) else tag for tag, last in zip(tags, before)]
 
 
-def inner(tag: str) -> str:
+def inside_tag(tag: str) -> str:
     """The tag of what follows within a word."""
     return f"I-{tag[2:]}" if tag[:2] == "B-" else tag
 
 
-def _follows(tag: str, before: str) -> bool:
-    return before != NONE and before[2:] == tag[2:] and before[0] in _GOES_ON
+def _continues(tag: str, before: str) -> bool:
+    return before != OUTSIDE and before[2:] == tag[2:] and before[0] in _CONTINUES
 
 
-def groups(tags: Sequence[str], are_marked: bool) -> list[tuple[str, int, int]]:
+def entity_spans(tags: Sequence[str], are_marked: bool) -> list[tuple[str, int, int]]:
     """The entities of a sentence: kind, first word, last word. What goes on with nothing begins.
 
     are_marked: whether the tags have letters; else each word that has one is an entity of its own.
     """
     found = list[tuple[str, int, int]]()
-    before = NONE
+    before = OUTSIDE
     for i, tag in enumerate(tags):
-        if tag != NONE and are_marked and tag[0] not in _OPENS and _follows(tag, before):
+        if tag != OUTSIDE and are_marked and tag[0] not in _OPENS and _continues(tag, before):
             found[-1] = (*found[-1][:2], i)
-        elif tag != NONE:
+        elif tag != OUTSIDE:
             found.append((tag[2:] if are_marked else tag, i, i))
         before = tag
     return found
@@ -85,44 +85,44 @@ def groups(tags: Sequence[str], are_marked: bool) -> list[tuple[str, int, int]]:
 # -- entities as data write them --------------------------------------------------------------------------------------
 
 
-def entities_of(given: Any, length: int, row: str) -> list[Entity]:
+def parse_entities(given: Any, length: int, row: str) -> list[Entity]:
     """In their order: objects with "start", "end" and "label", as the task answers too, or lists of the three.
 
     length: characters of the text.  Raises InputError for those that are none, lie outside the text, or overlap.
     """
     if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
         raise InputError(f"{row}: entities are {type(given).__name__}, expected a list")
-    found = sorted(_entity(one, length, f"{row}: entity {i}") for i, one in enumerate(given))
+    found = sorted(_parse_entity(one, length, f"{row}: entity {i}") for i, one in enumerate(given))
     for one, after in pairwise(found):
         if after.start < one.end:
-            raise InputError(f"{row}: {_said(one)} and {_said(after)} overlap, and a word has one label")
+            raise InputError(f"{row}: {_describe(one)} and {_describe(after)} overlap, and a word has one label")
     return found
 
 
-def _entity(given: Any, length: int, what: str) -> Entity:
+def _parse_entity(given: Any, length: int, what: str) -> Entity:
     if isinstance(given, Mapping):
         given = (given.get("start"), given.get("end"), given.get("label", given.get("entity_group")))
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 3:
-        raise InputError(f"{what} is {short(repr(given), 60)}, expected start, end and label")
+        raise InputError(f"{what} is {shorten(repr(given), 60)}, expected start, end and label")
     start, end, kind = given
     if type(start) is not int or type(end) is not int or not 0 <= start < end <= length:
         raise InputError(f"{what} goes from {start!r} to {end!r}, expected characters from 0 to {length}")
-    if not isinstance(kind, str) or not kind or kind == NONE:
+    if not isinstance(kind, str) or not kind or kind == OUTSIDE:
         raise InputError(f"{what} has the label {kind!r}, expected a name such as 'person'")
     return Entity(start, end, kind)
 
 
 def tags_of(entities: Sequence[Entity], words: Sequence[tuple[int, int]], row: str) -> list[str]:
     """The tag of each word. words: their characters, from and to; one belongs to the entity that it has a part in."""
-    tags = [NONE] * len(words)
+    tags = [OUTSIDE] * len(words)
     for one in entities:
-        here = [i for i, (start, end) in enumerate(words) if start < one.end and one.start < end and tags[i] == NONE]
+        here = [i for i, (start, end) in enumerate(words) if start < one.end and one.start < end and tags[i] == OUTSIDE]
         if not here:
-            raise InputError(f"{row}: {_said(one)} holds no word of its own")
+            raise InputError(f"{row}: {_describe(one)} holds no word of its own")
         for i in here:
             tags[i] = f"{'B' if i == here[0] else 'I'}-{one.kind}"
     return tags
 
 
-def _said(one: Entity) -> str:
+def _describe(one: Entity) -> str:
     return f"{one.kind!r} from {one.start} to {one.end}"

@@ -12,50 +12,54 @@ from pellucid.errors import InputError
 from pellucid.machine import product_dtype
 from pellucid.models import Network
 from pellucid.models.heads import MaskedToken, NextToken
-from pellucid.tasks.passes import passes
-from pellucid.training.distillation import Taught, softened
+from pellucid.tasks.passes import run_batches
+from pellucid.training.distillation import DistillationObjective, distillation_loss
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, LEAST, vocabulary_loss
 from pellucid.training.metrics import perplexity
 from pellucid.training.objective import Example
 
 
-class Likely(NamedTuple):
+class LikelihoodSums(NamedTuple):
     """Of some positions: their cross-entropies summed, how many they are, and at how many the likeliest is right."""
 
     loss: float
-    asked: int
+    positions: int
     right: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverVocabulary(Taught):
+class VocabularyObjective(DistillationObjective):
     """An objective that asks some positions for a token: `labels` Int[Tensor, "batch seq"], -100 for none."""
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        features, (weight, bias), labels = asked_of(learner, batch)
+        features, (weight, bias), labels = target_features(learner, batch)
         if self.taught_by is None:
             return vocabulary_loss(features, weight, bias, labels, dtype=learner.dtype)
         kind = product_dtype(learner.dtype, features.device)
         logits = functional.linear(features.to(kind), weight.to(kind)).float()
         logits = logits if bias is None else logits + bias
         own = functional.cross_entropy(logits, labels, reduction="sum")
-        theirs = softened(logits, self.answers(batch)[batch["labels"] != IGNORED], self.temperature).sum()
-        return self.shared(own, theirs)
+        theirs = distillation_loss(
+            logits, self.teacher_logits(batch)[batch["labels"] != IGNORED], self.temperature
+        ).sum()
+        return self.blend_losses(own, theirs)
 
 
-def asked_of(learner: Learner, batch: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor | None], Tensor]:
+def target_features(
+    learner: Learner, batch: Mapping[str, Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor | None], Tensor]:
     """What the table of the head is multiplied with at the positions that are asked, since the vocabulary is the most
     costly of all products; that table and its bias; and the right tokens."""
-    asked, head = batch["labels"] != IGNORED, learner.module.head
+    has_target, head = batch["labels"] != IGNORED, learner.module.head
     assert isinstance(head, MaskedToken | NextToken)  # the objective asked for it
-    return learner.features(learner.before_head(**batch)[asked]), head.table, batch["labels"][asked]
+    return learner.features(learner.before_head(**batch)[has_target]), head.table, batch["labels"][has_target]
 
 
-def likelihood(
+def likelihood_scores(
     loaded: Loaded, examples: Sequence[Example], read: Callable[[list[int]], dict[str, Tensor]]
 ) -> dict[str, float]:
     """The mean loss, its exponential and the share that is right, over all positions that are asked.
@@ -63,25 +67,25 @@ def likelihood(
     read: the examples with these numbers as one batch, `labels` Int[Tensor, "batch seq"] among it, -100 for none.
     Raises InputError where no position is asked.
     """
-    module, lengths = loaded.module.swift(), [one.length for one in examples]
-    found = [one for _, one in passes(module, lengths, lambda group: _likely(module, **read(group)))]
-    asked = sum(one.asked for one in found)
+    module, lengths = loaded.module.packed_copy(), [one.length for one in examples]
+    found = [one for _, one in run_batches(module, lengths, lambda group: _batch_likelihood(module, **read(group)))]
+    asked = sum(one.positions for one in found)
     if not asked:
-        raise unasked()
+        raise no_target_error()
     loss = sum(one.loss for one in found) / asked
     return {"loss": loss, "perplexity": perplexity(loss), "accuracy": sum(one.right for one in found) / asked}
 
 
-def unasked() -> InputError:
+def no_target_error() -> InputError:
     """The refusal of held-out examples in which no position is asked."""
     return InputError("the held-out examples ask for no token: give more of them, or longer ones")
 
 
-def _likely(module: Network, labels: Tensor, **batch: Tensor) -> Likely:
-    asked = labels != IGNORED
-    wanted = labels[asked]
+def _batch_likelihood(module: Network, labels: Tensor, **batch: Tensor) -> LikelihoodSums:
+    has_target = labels != IGNORED
+    wanted = labels[has_target]
     loss, right = 0.0, 0
-    for logits, here in zip(module.logits_at(asked, batch, LEAST), wanted.split(LEAST)):
+    for logits, here in zip(module.logits_at(has_target, batch, LEAST), wanted.split(LEAST)):
         loss += float(functional.cross_entropy(logits.float(), here, reduction="sum"))
         right += int((logits.argmax(dim=-1) == here).sum())
-    return Likely(loss, len(wanted), right)
+    return LikelihoodSums(loss, len(wanted), right)

@@ -52,8 +52,8 @@ def multiple_negatives(vectors: Tensor, texts: Tensor, scale: float, symmetric: 
     symmetric: the mean of this and of each positive's own anchor among all anchors.
     """
     places = torch.arange(len(vectors), device=vectors.device)
-    alike = scale * _to_candidates(vectors, vectors)
-    open_ = alike.masked_fill(_no_negatives(texts, texts), -torch.inf)
+    alike = scale * _candidate_cosines(vectors, vectors)
+    open_ = alike.masked_fill(_false_negatives(texts, texts), -torch.inf)
     loss = functional.cross_entropy(open_, places)
     if not symmetric:
         return loss
@@ -62,17 +62,17 @@ def multiple_negatives(vectors: Tensor, texts: Tensor, scale: float, symmetric: 
 
 
 @no_grad()
-def nearest(vectors: Tensor, texts: Tensor) -> float:
+def retrieval_accuracy(vectors: Tensor, texts: Tensor) -> float:
     """The share of anchors that are nearer to their own positive than to any other text that is none of theirs."""
     right = 0
     for places in torch.arange(len(vectors), device="cpu").split(ROWS):
-        alike = _to_candidates(vectors[places], vectors)
-        alike = alike.masked_fill(_no_negatives(texts[places], texts, int(places[0])), -torch.inf)
+        alike = _candidate_cosines(vectors[places], vectors)
+        alike = alike.masked_fill(_false_negatives(texts[places], texts, int(places[0])), -torch.inf)
         right += int((alike.argmax(dim=1) == places).sum())
     return right / max(len(vectors), 1)
 
 
-def _to_candidates(some: Tensor, every: Tensor) -> Tensor:
+def _candidate_cosines(some: Tensor, every: Tensor) -> Tensor:
     """Cosines of the anchors of some pairs with the positives, and then the negatives, of all.
 
     ->  Float[Tensor, "some (texts-1)*pairs"]
@@ -85,7 +85,7 @@ def _candidates(every: Tensor) -> Tensor:
     return every[:, 1:].transpose(0, 1).flatten(0, 1)
 
 
-def _no_negatives(some: Tensor, every: Tensor, first: int = 0) -> Tensor:
+def _false_negatives(some: Tensor, every: Tensor, first: int = 0) -> Tensor:
     """Whether a candidate is no negative of an anchor, and not its own positive: Bool[Tensor, "some candidates"]
 
     first: the number of the first of `some` among all.

@@ -9,24 +9,24 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
-from pellucid.config.checks import count, truth, within
-from pellucid.errors import Argument, InputError, short
-from pellucid.generation.checkpoint_settings import with_ends
-from pellucid.generation.prompts import Order, end_lacking
+from pellucid.config.checks import check_bool, check_count, check_range
+from pellucid.errors import Argument, InputError, shorten
+from pellucid.generation.checkpoint_settings import with_end_tokens
+from pellucid.generation.prompts import GenerationRequest, missing_end_token
 from pellucid.tasks import writing as answering
-from pellucid.tasks.task_settings import pairs_of, params_of, prefix_of, settled, with_prefix
-from pellucid.text.cut import check_read, warn_of_cut
-from pellucid.text.prefix import encode_behind
-from pellucid.training.data import place
-from pellucid.training.decoder_targets import labels_of, shifted
-from pellucid.training.generation_metrics import BEYOND, written_scores
+from pellucid.tasks.task_settings import params_of, prefix_of, task_generation_settings, translation_tasks, with_prefix
+from pellucid.text.cut import check_has_tokens, warn_of_truncation
+from pellucid.text.prefix import encode_with_prefix
+from pellucid.training.data import row_location
+from pellucid.training.decoder_targets import decoder_labels, shift_tokens_right
+from pellucid.training.generation_metrics import BEYOND, generation_scores
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, vocabulary_loss
-from pellucid.training.metrics import require
+from pellucid.training.metrics import require_library
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for
-from pellucid.training.reading import limit
-from pellucid.training.source_and_target import BY_LANGUAGE, sides
-from pellucid.training.token_likelihood import asked_of, likelihood
+from pellucid.training.reading import token_limit
+from pellucid.training.source_and_target import BY_LANGUAGE, source_and_target_texts
+from pellucid.training.token_likelihood import likelihood_scores, target_features
 
 _WRITTEN = ("num_beams", "length_penalty", "max_new_tokens")
 """How held-out texts are written."""
@@ -66,20 +66,20 @@ class TextToText(Objective):
     max_new_tokens: int | None = None
 
     name: ClassVar[str] = "text2text-generation"
-    asked: ClassVar[type[answering.Writing]] = answering.TextToText
+    task_class: ClassVar[type[answering.Writing]] = answering.TextToText
     """The task that its models are asked for."""
     columns: ClassVar[tuple[str, ...]] = ("text", "target", BY_LANGUAGE)
-    reading: ClassVar[tuple[str, ...]] = ("prefix", "src_lang", "tgt_lang", "parse_special_tokens")
+    reading_options: ClassVar[tuple[str, ...]] = ("prefix", "src_lang", "tgt_lang", "parse_special_tokens")
     parallel: ClassVar[tuple[str, ...]] = ("text", "target")
-    settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
+    default_settings: ClassVar[dict[str, Any]] = {"learning_rate": 1e-4}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
-        truth("parse_special_tokens", self.parse_special_tokens)
+        check_range("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        check_bool("parse_special_tokens", self.parse_special_tokens)
         for name in ("max_target_length", "num_beams", "max_new_tokens"):
             if getattr(self, name) is not None:
-                count(name, getattr(self, name))
+                check_count(name, getattr(self, name))
         if self.generate is False and (lone := [name for name in _WRITTEN if getattr(self, name) is not None]):
             raise InputError(
                 f"{lone[0]} is of writing, and ", Argument("generate", False), " writes nothing: leave one out"
@@ -87,12 +87,12 @@ class TextToText(Objective):
         for name in ("prefix", "src_lang", "tgt_lang"):
             said = getattr(self, name)
             if said is not None and (not isinstance(said, str) or (name != "prefix" and not said.strip())):
-                raise InputError(f"{name} is {short(str(said), 40)!r}, expected a text")
+                raise InputError(f"{name} is {shorten(str(said), 40)!r}, expected a text")
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         if self.generate is not False:
-            require("sacrebleu")
-        sides(rows, self.src_lang, self.tgt_lang)
+            require_library("sacrebleu")
+        source_and_target_texts(rows, self.src_lang, self.tgt_lang)
         return self
 
     def head(self, loaded: Loaded) -> Head:
@@ -101,24 +101,26 @@ class TextToText(Objective):
             raise InputError(f"{self.name} needs a model with an encoder and a decoder, and this one is {own}")
         return head_for(loaded, SequenceToSequenceLM.name)
 
-    def kept(self, loaded: Loaded) -> Loaded:
+    def with_task_settings(self, loaded: Loaded) -> Loaded:
         told = params_of(loaded)
-        names = [name for name in self._names(loaded) if name in told]
-        if self.src_lang and self.tgt_lang and pairs_of(loaded):
+        names = [name for name in self._task_names(loaded) if name in told]
+        if self.src_lang and self.tgt_lang and translation_tasks(loaded):
             names.append("translation")  # without languages it would be one of those pairs
-        return with_prefix(loaded, self._before(loaded)[0], names)
+        return with_prefix(loaded, self._prefixes(loaded)[0], names)
 
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        before, begins = self._before(loaded)
-        reads, right = sides(rows, self.src_lang, self.tgt_lang)
-        most, parse = limit(loaded, self.max_length), self.parse_special_tokens
-        sources = encode_behind(loaded.words, before, reads, max_length=most, parse=parse)
+        before, begins = self._prefixes(loaded)
+        reads, right = source_and_target_texts(rows, self.src_lang, self.tgt_lang)
+        most, parse = token_limit(loaded, self.max_length), self.parse_special_tokens
+        sources = encode_with_prefix(
+            loaded.required_tokenizer, before, reads, max_length=most, parse_special_tokens=parse
+        )
         targets = self._targets(loaded, begins, right)
         for row, source in zip(rows, sources):
-            check_read(source.ids, f"{place(row)}: 'text'")
-        warn_of_cut(sum(source.cut > 0 for source in sources), len(sources), most)
+            check_has_tokens(source.ids, f"{row_location(row)}: 'text'")
+        warn_of_truncation(sum(source.cut > 0 for source in sources), len(sources), most)
         return [
             Example((source.ids, target), (source.type_ids,), text)
             for source, target, text in zip(sources, targets, right)
@@ -126,33 +128,35 @@ class TextToText(Objective):
 
     def _targets(self, loaded: Loaded, begins: str, right: Sequence[str]) -> list[list[int]]:
         """What the decoder is to say behind what each target begins with, the token that ends a text last."""
-        writes = loaded.target_words
+        writes = loaded.required_target_tokenizer
         if not loaded.config.end_tokens:
             raise InputError(
                 "this model has no token that ends a text, so it cannot learn to end: name its eos_token_id"
             )
-        added = end_lacking(loaded)
+        added = missing_end_token(loaded)
         limits = (loaded.config.longest, writes.model_max_length, self.max_target_length)
         most = min((one for one in limits if one), default=None)
         room = most if most is None else most - len(added)
-        rows = encode_behind(writes, begins, right, max_length=room, parse=self.parse_special_tokens)
-        warn_of_cut(sum(row.cut > 0 for row in rows), len(rows), most, "targets")
+        rows = encode_with_prefix(
+            writes, begins, right, max_length=room, parse_special_tokens=self.parse_special_tokens
+        )
+        warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), most, "targets")
         return [[*row.ids, *added] for row in rows]
 
-    def _before(self, loaded: Loaded) -> tuple[str, str]:
+    def _prefixes(self, loaded: Loaded) -> tuple[str, str]:
         """What stands before each source, and before each target."""
-        marks = [_mark(loaded, said, side) for said, side in ((self.src_lang, "src"), (self.tgt_lang, "tgt"))]
+        marks = [_language_token(loaded, said, side) for said, side in ((self.src_lang, "src"), (self.tgt_lang, "tgt"))]
         if self.prefix is not None or marks[0] or marks[1]:
             return marks[0] if self.prefix is None else self.prefix, marks[1]
         if self.src_lang or self.tgt_lang:
-            return answering.Translation.fitting(loaded, self._languages)["prefix"] or "", ""
-        return prefix_of(loaded, self.asked.names(loaded, {})) or "", ""
+            return answering.Translation.resolve_options(loaded, self._languages)["prefix"] or "", ""
+        return prefix_of(loaded, self.task_class.task_names(loaded, {})) or "", ""
 
-    def _names(self, loaded: Loaded) -> list[str]:
+    def _task_names(self, loaded: Loaded) -> list[str]:
         """What a checkpoint may call this task, the best first."""
         if self.src_lang and self.tgt_lang:
-            return [self.name, *answering.Translation.names(loaded, self._languages)]
-        return self.asked.names(loaded, {})
+            return [self.name, *answering.Translation.task_names(loaded, self._languages)]
+        return self.task_class.task_names(loaded, {})
 
     @property
     def _languages(self) -> dict[str, str | None]:
@@ -160,15 +164,15 @@ class TextToText(Objective):
 
     # -- examples to a loss -------------------------------------------------------------------------------------------
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
-        reads, says = shifted(loaded, examples), labels_of(examples)
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
+        reads, says = shift_tokens_right(loaded, examples), decoder_labels(examples)
         return batch_of(loaded, examples, decoder_input_ids=reads, labels=says)
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float((batch["labels"] != IGNORED).sum())
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
-        features, (weight, bias), labels = asked_of(learner, batch)
+        features, (weight, bias), labels = target_features(learner, batch)
         return vocabulary_loss(features, weight, bias, labels, smoothing=self.label_smoothing, dtype=learner.dtype)
 
     # -- scores -------------------------------------------------------------------------------------------------------
@@ -179,27 +183,27 @@ class TextToText(Objective):
         def read(group: list[int]) -> dict[str, Tensor]:
             return self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
 
-        found = likelihood(loaded, examples, read)
-        return found | (self._writes(loaded, examples) if self.generate else {})
+        found = likelihood_scores(loaded, examples, read)
+        return found | (self._generation_scores(loaded, examples) if self.generate else {})
 
-    def final(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+    def final_scores(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         found = self.score(loaded, examples)
-        return found if self.generate is not None else found | self._writes(loaded, examples)
+        return found if self.generate is not None else found | self._generation_scores(loaded, examples)
 
-    def check_held(self, loaded: Loaded, examples: Sequence[Example]) -> None:
+    def check_held_out(self, loaded: Loaded, examples: Sequence[Example]) -> None:
         if examples and self.generate is not False:
-            self._order(loaded, examples)
+            self._generation_order(loaded, examples)
 
-    def _writes(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        return written_scores(self._order(loaded, examples), [one.target for one in examples])
+    def _generation_scores(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
+        return generation_scores(self._generation_order(loaded, examples), [one.target for one in examples])
 
-    def _order(self, loaded: Loaded, examples: Sequence[Example]) -> Order:
+    def _generation_order(self, loaded: Loaded, examples: Sequence[Example]) -> GenerationRequest:
         """What is to be written for the sources of some examples."""
         sources = [one.ids[0] for one in examples]
         asked = {name: getattr(self, name) for name in _WRITTEN} | {"do_sample": False, "num_return_sequences": 1}
         most = {"max_new_tokens": max(map(len, sources)) + BEYOND}
-        settings = settled(loaded, asked, self._names(loaded), most)
-        return Order(with_ends(loaded), loaded.target_words, sources, settings)
+        settings = task_generation_settings(loaded, asked, self._task_names(loaded), most)
+        return GenerationRequest(with_end_tokens(loaded), loaded.required_target_tokenizer, sources, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +213,7 @@ class Summarization(TextToText):
     parse_special_tokens: bool = False
 
     name: ClassVar[str] = "summarization"
-    asked: ClassVar[type[answering.Writing]] = answering.Summarization
+    task_class: ClassVar[type[answering.Writing]] = answering.Summarization
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,14 +223,14 @@ class Translation(TextToText):
     parse_special_tokens: bool = False
 
     name: ClassVar[str] = "translation"
-    asked: ClassVar[type[answering.Writing]] = answering.Translation
+    task_class: ClassVar[type[answering.Writing]] = answering.Translation
 
 
-def _mark(loaded: Loaded, said: str | None, side: str) -> str:
+def _language_token(loaded: Loaded, language: str | None, side: str) -> str:
     """The special token that stands for a language, as mBART and M2M have them; "" where there is none."""
-    if said is None:
+    if language is None:
         return ""
-    tokenizer = loaded.words if side == "src" else loaded.target_words
-    forms = (said, f"__{said}__")
+    tokenizer = loaded.required_tokenizer if side == "src" else loaded.required_target_tokenizer
+    forms = (language, f"__{language}__")
     found = zip(forms, tokenizer.convert_tokens_to_ids(forms))
     return next((form for form, i in found if i is not None and i in tokenizer.special_ids), "")

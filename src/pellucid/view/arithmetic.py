@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import among
+from pellucid.config.checks import check_one_of
 
 DTYPES = {"float32": "<f4", "int16": "<i2", "int32": "<i4", "uint8": "u1"}
 """Kinds of numbers in a block, as NumPy calls them: always little-endian."""
 
 
-def unpacked(name: str, fact: dict[str, Any], block: bytes) -> bytes:
+def unpack_block(name: str, fact: dict[str, Any], block: bytes) -> bytes:
     """The bytes of a block.  fact: what the manifest says of it.
 
     Raises ValueError where they cannot be unpacked, or its shape needs another number of them; InputError where no page
     has numbers of its dtype.
     """
-    among(f"block {name}: dtype", fact["dtype"], tuple(DTYPES))
+    check_one_of(f"block {name}: dtype", fact["dtype"], tuple(DTYPES))
     try:
         raw = zlib.decompress(block) if fact.get("deflated") else block
     except zlib.error as error:
@@ -32,31 +32,37 @@ def unpacked(name: str, fact: dict[str, Any], block: bytes) -> bytes:
     return raw
 
 
-def scaled(codes: np.ndarray, scales: Sequence[float]) -> np.ndarray:
+def dequantised(codes: np.ndarray, scales: Sequence[float]) -> np.ndarray:
     """Whole numbers times the factor of each of their first axis, as a browser reads them: float32"""
     factors = np.array(scales).reshape(-1, *[1] * (codes.ndim - 1))
     return (codes * factors).astype(np.float32)
 
 
-def weights(
-    query: Tensor, key: Tensor, rows: Tensor, seen: Tensor, scale: float, bias: Tensor | None, rotation: Tensor | None
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    rows: Tensor,
+    attention_mask: Tensor,
+    scale: float,
+    bias: Tensor | None,
+    rotation: Tensor | None,
 ) -> Tensor:
     """What some queries of one head give to every key: Float64[Tensor, "rows keys"]
 
     query, key: Float[Tensor, "queries size"], Float[Tensor, "keys size"].  rows: Int[Tensor, "rows"], which queries.
-    seen: Bool[Tensor, "rows keys"]; every query sees some.
+    attention_mask: Bool[Tensor, "rows keys"]; every query sees some.
     bias: by distance, Float[Tensor, "queries+keys-1"].  rotation: Float[Tensor, "2 positions size/2"].
     """
     query, key = query.double(), key.double()
     if rotation is not None:
-        query, key = _turned(query, rotation), _turned(key, rotation)
+        query, key = _rotated(query, rotation), _rotated(key, rotation)
     scores = query[rows] @ key.T * scale
     if bias is not None:
         scores += bias.double()[torch.arange(len(key), device=rows.device)[None, :] - rows[:, None] + len(query) - 1]
-    return scores.masked_fill(~seen, -torch.inf).softmax(dim=-1)
+    return scores.masked_fill(~attention_mask, -torch.inf).softmax(dim=-1)
 
 
-def seen_by(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:
+def visible_keys(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:
     """Which keys the queries `rows` may look at: Bool[Tensor, "rows keys"]. mask: "full", "causal" or "window"."""
     here, there = rows[:, None], torch.arange(keys, device=rows.device)[None, :]
     if mask == "full":
@@ -65,7 +71,7 @@ def seen_by(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:
     return seen & (there > here - window) if mask == "window" and window is not None else seen
 
 
-def _turned(vectors: Tensor, rotation: Tensor) -> Tensor:
+def _rotated(vectors: Tensor, rotation: Tensor) -> Tensor:
     """Pair (c, c + size/2) of row p turned by the angle of place p (Su et al., 2021, arXiv:2104.09864)."""
     cosine, sine = rotation[:, : len(vectors)].double()
     left, right = vectors.chunk(2, dim=-1)

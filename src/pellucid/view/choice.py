@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.config.checks import choice, numbers_of
-from pellucid.errors import InputError, short
-from pellucid.view.data import Data
-from pellucid.view.numbers import weights_of
+from pellucid.config.checks import check_choice, require_integers
+from pellucid.errors import InputError, shorten
+from pellucid.view.data import PageData
+from pellucid.view.numbers import head_weights
 
 SIDES = ("encoder", "decoder", "cross")
 
@@ -18,18 +18,18 @@ SIDES = ("encoder", "decoder", "cross")
 class Choice:
     """One attention with its numbers.
 
-    given: are they weights that somebody gave, and no model's own?
-    weights: Float[ndarray, "heads queries keys"], in the order of `heads`.  seen: Bool[ndarray, "queries keys"].
+    has_given_weights: are they weights that somebody gave, and no model's own?
+    weights: Float[ndarray, "heads queries keys"], in the order of `heads`.  attention_mask: Bool[ndarray, "queries keys"].
     queries, keys: the tokens as the manifest tells them.  token: the query whose links alone are wanted.
     edits: what was changed in the run, as a person reads it.
     """
 
     entry: dict[str, Any]
     model: str
-    given: bool
+    has_given_weights: bool
     heads: list[int]
     weights: np.ndarray
-    seen: np.ndarray
+    attention_mask: np.ndarray
     queries: list[dict[str, Any]]
     keys: list[dict[str, Any]]
     token: int | None
@@ -38,18 +38,18 @@ class Choice:
     @property
     def title(self) -> str:
         """layer 3, heads 1, 5"""
-        what = _WHAT.get(side_of(self.entry), "")
+        what = _SIDE_NAMES.get(side_of(self.entry), "")
         heads = f"head {self.heads[0]}" if len(self.heads) == 1 else "heads " + ", ".join(map(str, self.heads))
         if len(self.heads) > 8:
             heads = f"{len(self.heads)} heads"
         return ", ".join(part for part in (what, f"layer {self.entry['layer']}", heads) if part)
 
 
-_WHAT = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder looking at the encoder"}
+_SIDE_NAMES = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder looking at the encoder"}
 
 
-def choose(
-    data: Data,
+def choose_attention(
+    data: PageData,
     layer: int | None = None,
     heads: int | Iterable[int] | None = None,
     token: int | None = None,
@@ -57,14 +57,14 @@ def choose(
 ) -> Choice:
     """Finds what was asked for; by default what the page shows first. Raises InputError for what is not there."""
     manifest = data.manifest
-    entry = entry_of(manifest, layer, side)
+    entry = find_attention(manifest, layer, side)
     if entry["weights"] is None and entry["query"] is None:
         raise InputError(f"{entry['name']} was left out of this page to keep it small: view it with a larger budget_mb")
-    chosen = _heads(entry["heads"], manifest["show"]["heads"], heads)
+    chosen = _chosen_heads(entry["heads"], manifest["show"]["heads"], heads)
     queries, keys = (manifest["sequences"][entry[part]]["tokens"] for part in ("queries", "keys"))
     if token is not None and not (type(token) is int and -len(queries) <= token < len(queries)):
-        raise InputError(f"token {short(repr(token))} is not there: the text has tokens 0 to {len(queries) - 1}")
-    pairs = [weights_of(data, entry, head) for head in chosen]
+        raise InputError(f"token {shorten(repr(token))} is not there: the text has tokens 0 to {len(queries) - 1}")
+    pairs = [head_weights(data, entry, head) for head in chosen]
     weights, seen = np.stack([weights for weights, _ in pairs]), pairs[0][1]
     weights = np.where(np.isfinite(weights), weights, np.nan)  # no drawing has a place for what is not finite
     place = None if token is None else token % len(queries)
@@ -83,28 +83,30 @@ def choose(
     )
 
 
-def _heads(there: int, first: list[int], asked: Any) -> list[int]:
+def _chosen_heads(head_count: int, initial: list[int], requested: Any) -> list[int]:
     """The heads that were asked for, of so many; by default those that the page shows first, or all where none is."""
-    if asked is None:
-        return [head for head in first if head < there] or list(range(there))
+    if requested is None:
+        return [head for head in initial if head < head_count] or list(range(head_count))
     expected = "a number or several, such as heads=[8]"
-    chosen = list(dict.fromkeys(numbers_of("heads", [asked] if isinstance(asked, int) else asked, expected)))
+    chosen = list(
+        dict.fromkeys(require_integers("heads", [requested] if isinstance(requested, int) else requested, expected))
+    )
     for head in chosen:
-        if not 0 <= head < there:
-            raise InputError(f"head {head} is not there: this attention has heads 0 to {there - 1}")
+        if not 0 <= head < head_count:
+            raise InputError(f"head {head} is not there: this attention has heads 0 to {head_count - 1}")
     if not chosen:
         raise InputError(f"no head was chosen: heads takes {expected}")
     return chosen
 
 
-def entry_of(manifest: dict[str, Any], layer: int | None, side: str | None) -> dict[str, Any]:
+def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None) -> dict[str, Any]:
     """The attention of a layer, by the layer's number in the model; by default the one that the page shows first."""
     entries = manifest["attentions"]
     named = manifest["show"].get("name")
     if layer is None and side is None and named is not None:
         return next(entry for entry in entries if entry["name"] == named)
     if side is not None:
-        choice("side", side, SIDES)
+        check_choice("side", side, SIDES)
     of_side = [entry for entry in entries if side is None or side_of(entry) == side]
     if not of_side:
         raise InputError(f"this page has no attention of the {side}: it is of a model that has one side")
@@ -114,7 +116,9 @@ def entry_of(manifest: dict[str, Any], layer: int | None, side: str | None) -> d
         return of_side[0]
     if not found:
         known = sorted({entry["layer"] for entry in of_side})
-        raise InputError(f"layer {short(repr(layer))} is not there: this page has layers {', '.join(map(str, known))}")
+        raise InputError(
+            f"layer {shorten(repr(layer))} is not there: this page has layers {', '.join(map(str, known))}"
+        )
     return found[0]
 
 

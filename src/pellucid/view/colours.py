@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.config.checks import among
+from pellucid.config.checks import check_one_of
 
 _FILE = Path(__file__).with_name("web") / "colour.js"
 THEMES = {
@@ -18,14 +18,14 @@ THEMES = {
 """Paper, ink, small print and rules, as in page.css; a test compares them."""
 
 
-def theme_of(name: str) -> dict[str, str]:
+def theme_colours(name: str) -> dict[str, str]:
     """The plain colours of "light" or "dark"."""
-    among("theme", name, tuple(THEMES))
+    check_one_of("theme", name, tuple(THEMES))
     return THEMES[name]
 
 
 @functools.cache
-def _table(name: str) -> Any:
+def _constant_of_script(name: str) -> Any:
     """A constant of colour.js: lists and names of colours, as plain values."""
     found = re.search(rf"^const {name} = (.*?);$", _FILE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     if found is None:
@@ -37,13 +37,13 @@ def _table(name: str) -> Any:
 @functools.cache
 def ramp(theme: str) -> np.ndarray:
     """UInt8[ndarray, "256 3"]: red, green and blue from weight 0 to the largest."""
-    return _blend(_table("RAMPS")[theme])
+    return _blend(_constant_of_script("RAMPS")[theme])
 
 
 @functools.cache
 def signed_ramp(theme: str) -> np.ndarray:
     """UInt8[ndarray, "256 3"]: red, green and blue from the most negative number over 0 to the most positive."""
-    return _blend(_table("SIGNED")[theme])
+    return _blend(_constant_of_script("SIGNED")[theme])
 
 
 def _blend(colours: list[str]) -> np.ndarray:
@@ -62,16 +62,16 @@ def ramp_steps(weights: np.ndarray, largest: float, scale: str = "sqrt") -> np.n
 
 def head_colour(head: int, theme: str) -> str:
     """One of eight hues that stay apart for colour-blind readers."""
-    return _table("HUES")[theme][head % 8]
+    return _constant_of_script("HUES")[theme][head % 8]
 
 
 def mean_colour(theme: str) -> str:
     """The colour of the mean over many heads."""
-    return _table("MEAN")[theme]
+    return _constant_of_script("MEAN")[theme]
 
 
-def head_dash(head: int, on: list[int]) -> str:
+def head_dash(head: int, shown: list[int]) -> str:
     """The line of a head: plain, unless another head of the same hue is on."""
-    alone = not any(other != head and other % 8 == head % 8 for other in on)
-    dashes = _table("DASHES")
+    alone = not any(other != head and other % 8 == head % 8 for other in shown)
+    dashes = _constant_of_script("DASHES")
     return "" if alone else " ".join(map(str, dashes[head // 8 % len(dashes)]))

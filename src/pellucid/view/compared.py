@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import InputError, counted, short
-from pellucid.view.curves import FORGOTTEN, Curves, curves
-from pellucid.view.lines import LONGEST, Line, Panel, drawn, smoothed, thinned
+from pellucid.errors import InputError, counted, shorten
+from pellucid.view.curves import SMOOTHING_PARTS, Curves, curves
+from pellucid.view.lines import LONGEST, Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
 
 Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
@@ -25,13 +25,13 @@ class Compared(Drawing):
         lines = []
         for hue, (name, course) in enumerate(self.courses.items()):
             raw = [(step, loss) for step, loss, _ in course.steps]
-            lines.append(Line(name, thinned(smoothed(raw, max(len(raw) // FORGOTTEN, 1))), hue))
+            lines.append(Line(name, downsampled(smoothed(raw, max(len(raw) // SMOOTHING_PARTS, 1))), hue))
         last = max(step for course in self.courses.values() for step, *_ in course.steps)
         said = f"{counted(len(lines), 'training')}, {last:,} steps at most"
         for name, course in self.courses.items():
             lost = sum(loss is None for _, loss, _ in course.steps)
-            said += f"; {short(name, LONGEST)}: {lost:,} without a finite loss" if lost else ""
-        return drawn(self.title, said, [Panel("loss", tuple(lines), 260)], last, theme)
+            said += f"; {shorten(name, LONGEST)}: {lost:,} without a finite loss" if lost else ""
+        return draw_panels(self.title, said, [Panel("loss", tuple(lines), 260)], last, theme)
 
 
 def compared(logs: Mapping[str, Log], title: str = "How they were learned") -> Compared:

@@ -8,23 +8,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.config.checks import listed
-from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted, short
-from pellucid.files import path_of, reading
-from pellucid.view.lines import Line, Panel, drawn, smoothed, thinned
+from pellucid.config.checks import require_list
+from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted, shorten
+from pellucid.files import file_errors, path_of
+from pellucid.view.lines import Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
 
-FORGOTTEN = 40
+SMOOTHING_PARTS = 40
 """The heavy line of the loss forgets a step within about a fortieth of all steps."""
 
-PARTS = ("precision", "recall", "f1_second")
+COMPONENT_SCORES = ("precision", "recall", "f1_second")
 """Scores that are not drawn where others are: they run along with these."""
 
-SHARE = 1.5
+MAX_SHARE = 1.5
 """Scores up to it are shares, and are not drawn over the same axis as larger ones."""
 
 
-MOST = 1e150
+MAX_DRAWN = 1e150
 """Numbers beyond it are left out, as infinite ones are, and those below its inverse are 0: no difference and no ratio
 of two others is too large to be drawn."""
 
@@ -34,46 +34,46 @@ class Curves(Drawing):
     """The course of a training.
 
     steps: (step, loss, learning rate) of each, in order; a loss that was not finite, or beyond `MOST`, is None.
-    looks: (step, scores by name) of each look at the held-out examples.  best: the step of the best look.
+    evaluations: (step, scores by name) of each look at the held-out examples.  best: the step of the best look.
     """
 
     steps: tuple[tuple[int, float | None, float | None], ...]
-    looks: tuple[tuple[int, Mapping[str, float]], ...] = ()
+    evaluations: tuple[tuple[int, Mapping[str, float]], ...] = ()
     best: int | None = None
     title: str = "How it was learned"
 
     def text(self, theme: str = "light") -> str:
         """The panels under each other, over the same steps."""
-        last = max([step for step, *_ in self.steps] + [step for step, _ in self.looks], default=0)
-        panels = [self._losses(), self._scores(), self._rates()]
+        last = max([step for step, *_ in self.steps] + [step for step, _ in self.evaluations], default=0)
+        panels = [self._loss_panel(), self._score_panel(), self._rate_panel()]
         said = counted(last, "step")
         lost = sum(1 for _, loss, _ in self.steps if loss is None)
         said += f", {lost:,} without a finite loss" if lost else ""
         said += f"; the best numbers are those of step {self.best:,}" if self.best is not None else ""
-        return drawn(self.title, said, [panel for panel in panels if panel is not None], last, theme, self.best)
+        return draw_panels(self.title, said, [panel for panel in panels if panel is not None], last, theme, self.best)
 
-    def _losses(self) -> Panel | None:
+    def _loss_panel(self) -> Panel | None:
         raw = [(step, loss) for step, loss, _ in self.steps]
-        held = [(step, scores.get("loss")) for step, scores in self.looks]
+        held = [(step, scores.get("loss")) for step, scores in self.evaluations]
         lines = [
-            Line("each step", thinned(raw), 0, faint=True),
-            Line("training", thinned(smoothed(raw, max(len(raw) // FORGOTTEN, 1))), 0),
+            Line("each step", downsampled(raw), 0, faint=True),
+            Line("training", downsampled(smoothed(raw, max(len(raw) // SMOOTHING_PARTS, 1))), 0),
             Line("held out", held, 1, dots=True),
         ]
-        return _panel("loss (faint: of each step)" if len(raw) > 2 * FORGOTTEN else "loss", lines, 210)
+        return _panel("loss (faint: of each step)" if len(raw) > 2 * SMOOTHING_PARTS else "loss", lines, 210)
 
-    def _scores(self) -> Panel | None:
-        names = dict.fromkeys(name for _, scores in self.looks for name in scores if name != "loss")
-        held = {name: [(step, scores.get(name)) for step, scores in self.looks] for name in names}
-        shown = {name: points for name, points in held.items() if name not in PARTS} or held
-        large = {name: largest(points) > SHARE for name, points in shown.items()}
+    def _score_panel(self) -> Panel | None:
+        names = dict.fromkeys(name for _, scores in self.evaluations for name in scores if name != "loss")
+        held = {name: [(step, scores.get(name)) for step, scores in self.evaluations] for name in names}
+        shown = {name: points for name, points in held.items() if name not in COMPONENT_SCORES} or held
+        large = {name: largest_value(points) > MAX_SHARE for name, points in shown.items()}
         chosen = [name for name in shown if large[name] == next(iter(large.values()))][:4]
         lines = [Line(name, shown[name], 1 + i, dots=True) for i, name in enumerate(chosen)]
         return _panel("held-out score", lines, 150)
 
-    def _rates(self) -> Panel | None:
-        rates = thinned([(step, rate) for step, _, rate in self.steps])
-        return _panel("learning rate", [Line("", rates, 4)], 80, even=True)
+    def _rate_panel(self) -> Panel | None:
+        rates = downsampled([(step, rate) for step, _, rate in self.steps])
+        return _panel("learning rate", [Line("", rates, 4)], 80, linear=True)
 
 
 def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str = "How it was learned") -> Curves:
@@ -87,74 +87,76 @@ def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str
     steps: dict[int, tuple[int, float | None, float | None]] = {}
     looks: dict[int, Mapping[str, float]] = {}
     best: int | None = None
-    for place, line in _lines(log):
+    for place, line in _log_lines(log):
         step = line.get("step") if isinstance(line, Mapping) else None
         if type(step) is not int:
             raise CorruptFileError(f"{place} names no step: {str(line)[:80]}")
-        number_of(step, f"{place}: step")
+        drawable_number(step, f"{place}: step")
         if step < 0:
             raise CorruptFileError(f"{place}: step is {step}, expected a whole number from 0 on")
         scores = line.get("scores")
         if isinstance(scores, Mapping):
-            read = {name: number_of(value, f"{place}: {short(str(name))}") for name, value in scores.items()}
+            read = {name: drawable_number(value, f"{place}: {shorten(str(name))}") for name, value in scores.items()}
             looks[step] = {name: value for name, value in read.items() if value is not None}
             best = step if line.get("best") else best
         elif "loss" in line:
-            loss, rate = (number_of(line.get(name), f"{place}: {name}") for name in ("loss", "learning_rate"))
+            loss, rate = (drawable_number(line.get(name), f"{place}: {name}") for name in ("loss", "learning_rate"))
             steps[step] = (step, loss, rate)
     if not steps and not looks:
         raise InputError("the log holds no steps: there is nothing to draw")
     return Curves(tuple(steps[i] for i in sorted(steps)), tuple((i, looks[i]) for i in sorted(looks)), best, title)
 
 
-def number_of(value: Any, place: str) -> float | None:
+def drawable_number(value: Any, location: str) -> float | None:
     """A number that can be drawn, or None. Raises CorruptFileError with its place for one that no float holds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         number = float(value)
     except OverflowError as error:
-        raise CorruptFileError(f"{place} has more digits than a number can have here, expected at most 308") from error
-    if not abs(number) <= MOST:  # not a number is not either
+        raise CorruptFileError(
+            f"{location} has more digits than a number can have here, expected at most 308"
+        ) from error
+    if not abs(number) <= MAX_DRAWN:  # not a number is not either
         return None
-    return number if abs(number) * MOST >= 1 else 0.0
+    return number if abs(number) * MAX_DRAWN >= 1 else 0.0
 
 
-def largest(points: Iterable[tuple[float, float | None]]) -> float:
+def largest_value(points: Iterable[tuple[float, float | None]]) -> float:
     """The largest number of a line."""
     return max((abs(value) for _, value in points if value is not None), default=0.0)
 
 
-def _panel(name: str, lines: list[Line], height: float, *, even: bool = False) -> Panel | None:
+def _panel(name: str, lines: list[Line], height: float, *, linear: bool = False) -> Panel | None:
     """A panel, where there is something to draw in it."""
     kept = [line for line in lines if any(value is not None for _, value in line.points)]
-    return Panel(name, tuple(kept), height, even) if kept else None
+    return Panel(name, tuple(kept), height, linear) if kept else None
 
 
-def _held(text: str) -> float:
+def _parse_float(text: str) -> float:
     """A number of a file; of one that a float would hold as infinite a whole number that none holds, for `number_of`
     to refuse by its place, as it does the same number in digits."""
     number = float(text)
     return number if math.isfinite(number) else 10**400
 
 
-def _lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def _log_lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """The lines, each behind the words for where it stands."""
     if not isinstance(log, str | os.PathLike):
-        given = enumerate(listed("log", log, "a file, a folder, or lines as dicts"), 1)
+        given = enumerate(require_list("log", log, "a file, a folder, or lines as dicts"), 1)
         yield from ((f"line {number} of the log", line) for number, line in given)
         return
     path = path_of(log)
     path = path / "log.jsonl" if path.is_dir() else path
     if not path.is_file():
         raise NotFoundError(f"there is no log {str(path)!r}")
-    with reading(path):
+    with file_errors(path):
         texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
     for number, text in enumerate(texts, 1):
         if not text.strip():
             continue
         try:
-            found = json.loads(text, parse_float=_held)
+            found = json.loads(text, parse_float=_parse_float)
         except (ValueError, RecursionError) as error:
             if number == len(texts):
                 return

@@ -4,27 +4,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pellucid.config.checks import choice
+from pellucid.config.checks import check_choice
 from pellucid.errors import Argument, InputError
-from pellucid.view.manifest import entry_of, manifest_of
-from pellucid.view.page import data_size, letters
-from pellucid.view.store import MOST_MEASURED, Store
-from pellucid.view.subject import Look, Subject
+from pellucid.view.manifest import attention_entry, manifest_of
+from pellucid.view.page import base64_length, data_size
+from pellucid.view.store import MOST_MEASURED, BlockStore
+from pellucid.view.subject import AttentionData, Subject
 
 PRECISIONS = ("auto", "float32", "int16", "compact")
 
 VIEWS = ("heads", "matrix", "grid", "neuron", "lens", "tensor", "diff")
 """The views of a page, as web/app.js knows them."""
 
-MOST_EXACT_BYTES = 5_000_000
+MAX_FLOAT32_BYTES = 5_000_000
 """Up to here queries and keys are float32; above they are whole numbers of 16 bits."""
 
-MOST_PICTURED = 120_000_000
+MAX_THUMBNAIL_CELLS = 120_000_000
 """Cells of all weights together, above which heads of which no weights were kept are not pictured."""
 
 
 @dataclass(frozen=True)
-class Data:
+class PageData:
     """manifest: plain JSON values.  blocks: little-endian numbers, row by row, by the names in `manifest["blocks"]`.
 
     told: what was done to keep the page small, in sentences.
@@ -40,56 +40,56 @@ class Data:
         return data_size(self.manifest, self.blocks)
 
 
-Extras = Callable[[Store], dict[str, Any]]
+Extras = Callable[[BlockStore], dict[str, Any]]
 """What stores "lens" and "tensors", what a page holds beside attentions."""
 
 
-def data_of(
+def build_data(
     subject: Subject,
     show: dict[str, Any],
     precision: str,
-    most: int | None,
+    max_bytes: int | None,
     extras: Extras,
     other: tuple[Subject, Extras] | None,
-) -> Data:
+) -> PageData:
     """Everything that a page needs.
 
-    show: see `show_of`.  precision: one of PRECISIONS.  most: bytes of the data at most, None for any.
+    show: see `show_of`.  precision: one of PRECISIONS.  max_bytes: bytes of the data at most, None for any.
     other: a second subject and its extras, for the differences.
     """
-    numbers, exact = sum(_numbers(look) for look in subject.looks), precision
+    numbers, exact = sum(_number_count(look) for look in subject.attentions), precision
     if precision == "auto":
-        exact = "float32" if 4 * numbers <= MOST_EXACT_BYTES else "int16"
-    data = _whole(subject, show, exact, extras, other)
-    if most is not None and data.size > most and precision == "auto" and exact == "float32":
+        exact = "float32" if 4 * numbers <= MAX_FLOAT32_BYTES else "int16"
+    data = _data_at_precision(subject, show, exact, extras, other)
+    if max_bytes is not None and data.size > max_bytes and precision == "auto" and exact == "float32":
         less = f"numbers are stored as int16, since with float32 they take {data.size / 1e6:.1f} MB"
-        data = _whole(subject, show, "int16", extras, other)
+        data = _data_at_precision(subject, show, "int16", extras, other)
         data.told.append(less)
-    if most is not None and data.size > most:
-        _leave_out(data, most, precision, show["name"])
+    if max_bytes is not None and data.size > max_bytes:
+        _drop_layers(data, max_bytes, precision, show["name"])
     return data
 
 
-def _whole(
+def _data_at_precision(
     subject: Subject, show: dict[str, Any], precision: str, extras: Extras, other: tuple[Subject, Extras] | None
-) -> Data:
+) -> PageData:
     """All of it in one precision, however large."""
-    store = Store(precision)
-    parts = _stored(subject, store, extras)
+    store = BlockStore(precision)
+    parts = _store_subject(subject, store, extras)
     second = None
     if other is not None:
-        beside = Store(store.precision, "other/", store.blocks, store.facts)
+        beside = BlockStore(store.precision, "other/", store.blocks, store.facts)
         second = {
-            "label": _called(other[0], subject),
-            "beside": _called(subject, other[0]),
+            "label": _run_label(other[0], subject),
+            "beside": _run_label(subject, other[0]),
             "texts": other[0].texts,
             "sequences": other[0].sequences,
         }
-        second |= _stored(other[0], beside, other[1])
-    return Data(manifest_of(subject, parts, store.facts, show, second), store.blocks)
+        second |= _store_subject(other[0], beside, other[1])
+    return PageData(manifest_of(subject, parts, store.facts, show, second), store.blocks)
 
 
-def _called(one: Subject, beside: Subject) -> str:
+def _run_label(one: Subject, beside: Subject) -> str:
     """What tells a run from the one beside it: its edits or its text, or its model where there are two."""
     if one.model == beside.model:
         return one.label
@@ -98,14 +98,14 @@ def _called(one: Subject, beside: Subject) -> str:
     return f"{one.model['name']} ({one.model['family']}){edits}"
 
 
-def _stored(subject: Subject, store: Store, extras: Extras) -> dict[str, Any]:
-    cells = sum(look.cells for look in subject.looks)
+def _store_subject(subject: Subject, store: BlockStore, extras: Extras) -> dict[str, Any]:
+    cells = sum(look.cells for look in subject.attentions)
     side = 24 if store.precision == "compact" else 32 if cells > 4_000_000 else 64
     entries = []
-    for look in subject.looks:
-        entry = entry_of(look, store.look(look, int(MOST_MEASURED * look.cells / max(cells, 1))))
-        pictured = look.weights is not None or look.sample is not None or cells <= MOST_PICTURED
-        entry |= store.thumb(look, side) if pictured else {"thumb": None}
+    for look in subject.attentions:
+        entry = attention_entry(look, store.add_attention(look, int(MOST_MEASURED * look.cells / max(cells, 1))))
+        pictured = look.weights is not None or look.sample is not None or cells <= MAX_THUMBNAIL_CELLS
+        entry |= store.add_thumbnail(look, side) if pictured else {"thumb": None}
         entries.append(entry)
     return {"attentions": entries, **extras(store)}
 
@@ -113,12 +113,12 @@ def _stored(subject: Subject, store: Store, extras: Extras) -> dict[str, Any]:
 # -- how exactly ------------------------------------------------------------------------------------------------------
 
 
-def _numbers(look: Look) -> int:
+def _number_count(look: AttentionData) -> int:
     parts = (look.query, look.key) if look.query is not None else (look.weights,)
     return sum(part.numel() for part in parts if part is not None)
 
 
-def show_of(
+def initial_view(
     subject: Subject, view: str, layer: int, heads: Sequence[int] | None, theme: str | None, name: str | None
 ) -> dict[str, Any]:
     """What is shown first; a layer by its number in the model.
@@ -126,12 +126,12 @@ def show_of(
     theme: "light" or "dark"; None for what the reader's browser prefers.  name: of layers with several attentions, the
     path of the one that is meant; None for the first.
     """
-    choice("show", view, VIEWS)
+    check_choice("show", view, VIEWS)
     if theme is not None:
-        choice("theme", theme, ("light", "dark"))
-    found = [look for look in subject.looks if look.layer == layer and name in (None, look.name)]
+        check_choice("theme", theme, ("light", "dark"))
+    found = [look for look in subject.attentions if look.layer == layer and name in (None, look.name)]
     if not found:
-        layers = sorted({look.layer for look in subject.looks})
+        layers = sorted({look.layer for look in subject.attentions})
         whole = layers == list(range(layers[0], layers[-1] + 1))
         known = f"{layers[0]} to {layers[-1]}" if whole else str(layers)[1:-1]
         raise InputError(Argument("layer"), f" {layer} is not there: this page has layers {known}")
@@ -146,26 +146,28 @@ def show_of(
     return {"view": view, "layer": layer, "name": found[0].name, "heads": heads, **worn}
 
 
-def _leave_out(data: Data, most: int, precision: str, shown: str) -> None:
+def _drop_layers(data: PageData, max_bytes: int, precision: str, shown: str) -> None:
     """Drops whole layers, of both traces, until the page fits; the picture of every head stays, and so does what is
     shown first."""
     manifest = data.manifest
     entries = [*manifest["attentions"], *(manifest["other"] or {}).get("attentions", [])]
     names = list(dict.fromkeys(entry["name"] for entry in entries))
-    order = sorted((name for name in names if name != shown), key=lambda name: _turn(names.index(name)))
+    order = sorted((name for name in names if name != shown), key=lambda name: _reversed_bits(names.index(name)))
     dropped = set()
-    while data.size > most and order:
+    while data.size > max_bytes and order:
         dropped.add(name := order.pop())
         for entry in entries:
             if entry["name"] == name:
-                _empty(data, entry)
+                _drop_numbers(data, entry)
         manifest["left_out"] = [name for name in names if name in dropped]
-    if data.size > most:
+    if data.size > max_bytes:
         tensors = {tensor["block"] for tensor in manifest["tensors"]}
-        of_which = f", {letters(data.blocks[name] for name in tensors) / 1e6:.2f} MB of it tensors" if tensors else ""
+        of_which = (
+            f", {base64_length(data.blocks[name] for name in tensors) / 1e6:.2f} MB of it tensors" if tensors else ""
+        )
         exact = any(manifest["blocks"][entry["weights"]]["dtype"] == "float32" for entry in entries if entry["weights"])
         raise InputError(
-            f"budget_mb leaves {most / 1e6:.2f} MB for numbers, and with a single layer they take "
+            f"budget_mb leaves {max_bytes / 1e6:.2f} MB for numbers, and with a single layer they take "
             f"{data.size / 1e6:.2f} MB{of_which}: give more",
             *([] if precision == "compact" or exact else [", or ", Argument("precision", "compact")]),
             *([", or fewer tensors"] if tensors else []),
@@ -174,12 +176,12 @@ def _leave_out(data: Data, most: int, precision: str, shown: str) -> None:
     data.told.append(f"left out to keep the page small{pictures}: {', '.join(manifest['left_out'])}")
 
 
-def _turn(place: int) -> int:
+def _reversed_bits(place: int) -> int:
     """The bits of a place read backwards: in this order what goes first lies far apart from what went before."""
     return int(f"{place:012b}"[::-1], 2)
 
 
-def _empty(data: Data, entry: dict[str, Any]) -> None:
+def _drop_numbers(data: PageData, entry: dict[str, Any]) -> None:
     for part in ("query", "key", "weights"):
         block, entry[part] = entry[part], None
         if block is not None:

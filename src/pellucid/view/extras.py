@@ -8,67 +8,67 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import names_of
-from pellucid.errors import InputError, counted, near
-from pellucid.text.spelling import written
+from pellucid.config.checks import require_names
+from pellucid.errors import InputError, counted, did_you_mean
+from pellucid.text.spelling import token_text
 from pellucid.trace import Trace, axes_of
-from pellucid.trace.aliases import reached, tell_left_out, why_not
+from pellucid.trace.aliases import matching_points, unavailable_message, warn_of_omitted
 from pellucid.trace.points import Axes
-from pellucid.view.store import Store
+from pellucid.view.store import BlockStore
 from pellucid.view.subject import Subject
 
 AUTO_BYTES = 2_000_000
 """What `tensors="auto"` may take, as float32."""
 
-_FIRST = ("*residual.*", "*embeddings.*", "*norm.output", "pooled", "*feed_forward.*", "*attention.*")
+_PRIORITY = ("*residual.*", "*embeddings.*", "*norm.output", "pooled", "*feed_forward.*", "*attention.*")
 """The order in which tensors are taken while they fit; weights and scores are drawn elsewhere."""
 
 
 def extras_of(
     subject: Subject, trace: Trace | None, tensors: str | Sequence[str], lens: Any
-) -> Callable[[Store], dict[str, Any]]:
+) -> Callable[[BlockStore], dict[str, Any]]:
     """What stores the tensors and the lens of a page; InputError for what is not there, before anything is stored.
 
     trace: where tensors come from; None where weights were given.  tensors: names, globs or "auto".
     lens: an answer of the logit lens, or None.
     """
-    wanted = names_of("tensors", tensors, "names of recorded numbers, or patterns")
+    wanted = require_names("tensors", tensors, "names of recorded numbers, or patterns")
     if wanted and trace is None:
         raise InputError("tensors come from a trace, and weights of attention were given in its place")
-    names = [] if trace is None else _names(trace, wanted)
+    names = [] if trace is None else _matching_names(trace, wanted)
     chosen = [] if trace is None else [(name, trace[name], axes_of(name, trace.config)) for name in names]
     if lens is not None:
         _check_lens(lens, len(subject.sequences[-1]["tokens"]))
     if lens is not None and trace is not None:
         _check_tokens(lens, trace)
-    return functools.partial(_stored, chosen, lens)  # and no function within, since a view is pickled
+    return functools.partial(_store_extras, chosen, lens)  # and no function within, since a view is pickled
 
 
-def _stored(chosen: list[tuple[str, Tensor, Axes]], lens: Any, store: Store) -> dict[str, Any]:
-    tensors = [_tensor(store, name, tensor, axes) for name, tensor, axes in chosen]
-    return {"tensors": tensors, "lens": None if lens is None else _lens(store, lens)}
+def _store_extras(chosen: list[tuple[str, Tensor, Axes]], lens: Any, store: BlockStore) -> dict[str, Any]:
+    tensors = [_tensor_entry(store, name, tensor, axes) for name, tensor, axes in chosen]
+    return {"tensors": tensors, "lens": None if lens is None else _lens_entry(store, lens)}
 
 
-def _names(trace: Trace, wanted: Sequence[str]) -> list[str]:
+def _matching_names(trace: Trace, wanted: Sequence[str]) -> list[str]:
     """The names of the trace that are meant by names and patterns."""
     if wanted == ("auto",):
-        return _fitting(trace)
+        return _names_within_budget(trace)
     found: dict[str, None] = {}
     for pattern in wanted:
-        hits = [name for name in reached(pattern, trace.config) if name in trace.points]
+        hits = [name for name in matching_points(pattern, trace.config) if name in trace.points]
         if not hits:
-            has = f"this trace has no {pattern!r}{near(pattern, trace)}; names() lists what it has"
-            raise InputError(why_not(pattern, trace.config) or has)
+            has = f"this trace has no {pattern!r}{did_you_mean(pattern, trace)}; names() lists what it has"
+            raise InputError(unavailable_message(pattern, trace.config) or has)
         found |= dict.fromkeys(hits)
     for pattern in wanted:
-        tell_left_out(pattern, trace.config, found)
+        warn_of_omitted(pattern, trace.config, found)
     return list(found)
 
 
-def _fitting(trace: Trace) -> list[str]:
+def _names_within_budget(trace: Trace) -> list[str]:
     """As many as fit, whole kinds first; in the order of the trace."""
     left, taken = AUTO_BYTES, set()
-    for pattern in _FIRST:
+    for pattern in _PRIORITY:
         for name in trace:
             size = trace[name].numel() * 4
             drawn = name.endswith((".weights", ".scores"))
@@ -78,7 +78,7 @@ def _fitting(trace: Trace) -> list[str]:
     return [name for name in trace if name in taken]
 
 
-def _tensor(store: Store, name: str, tensor: Tensor, axes: Axes) -> dict[str, Any]:
+def _tensor_entry(store: BlockStore, name: str, tensor: Tensor, axes: Axes) -> dict[str, Any]:
     """Stores the numbers of the one text of a trace."""
     numbers = tensor[0].detach().cpu().float().numpy()
     return {
@@ -112,12 +112,12 @@ def _check_tokens(lens: Any, trace: Trace) -> None:
             raise InputError(f"lens has {one!r} at token {i}, and the page {two!r}: give the lens the same text")
 
 
-def _lens(store: Store, lens: Any) -> dict[str, Any]:
+def _lens_entry(store: BlockStore, lens: Any) -> dict[str, Any]:
     logs = lens.log_probabilities.float().cpu().numpy()
     return {
         "kind": lens.kind,
         "places": list(lens.places),
         "ids": store.add("lens/ids", lens.ids.to(torch.int32).cpu().numpy(), "int32", deflate=True),
         "log_probabilities": store.add("lens/log_probabilities", logs, "float32", deflate=True),
-        "words": {str(id_): written(word, lens.by_bytes) for id_, word in lens.words.items()},
+        "words": {str(id_): token_text(word, lens.by_bytes) for id_, word in lens.words.items()},
     }

@@ -11,19 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import listed, number_of, numbers_of
-from pellucid.errors import Argument, Blank, InputError, short
-from pellucid.view.subject import Look, Subject, read, seem_bytes
+from pellucid.config.checks import require_integer, require_integers, require_list
+from pellucid.errors import Argument, InputError, Placeholder, shorten
+from pellucid.view.subject import AttentionData, Subject, is_byte_level, token_entries
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+>|<\|[^<>|]+\|>")
 """How vocabularies write what is no part of a text."""
 
-_ROUNDED = 0.01
+_ROUNDING_TOLERANCE = 0.01
 """A weight may be so much above 1, or below 0, by rounding in half precision."""
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenWeights:
     """What stands in place of a trace.
 
     attention: for each layer Float[Tensor | ndarray, "1 heads seq seq"], of tokens that look at each other.
@@ -43,7 +43,7 @@ class Given:
     model: str = "weights that were given"
 
 
-def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) -> Subject:
+def subject_of_weights(given: GivenWeights, include_layers: Iterable[int] | None = None) -> Subject:
     """What a page of these weights shows. Raises InputError, one sentence, for what fits no page."""
     one, two, beside = (
         [name for name in names if getattr(given, name) is not None]
@@ -56,28 +56,32 @@ def subject_of_given(given: Given, include_layers: Iterable[int] | None = None) 
     if given.attention is None and not two:
         raise InputError(
             "there is nothing to show: view takes a trace, or ",
-            Argument("attention", Blank("...")),
+            Argument("attention", Placeholder("...")),
             " with ",
-            Argument("tokens", Blank("...")),
+            Argument("tokens", Placeholder("...")),
         )
     if one and (two or beside):
         raise InputError(f"{one[0]} and {[*two, *beside][0]} were both given: a model has one side or two")
     if not isinstance(given.model, str):
-        raise InputError(Argument("model"), f" is {short(repr(given.model))}, expected a name for the page")
-    layers = None if include_layers is None else set(numbers_of("include_layers", include_layers, "numbers of layers"))
-    depth = max(len(listed(name, getattr(given, name), "weights of each layer")) for name in two or ["attention"])
+        raise InputError(Argument("model"), f" is {shorten(repr(given.model))}, expected a name for the page")
+    layers = (
+        None if include_layers is None else set(require_integers("include_layers", include_layers, "numbers of layers"))
+    )
+    depth = max(len(require_list(name, getattr(given, name), "weights of each layer")) for name in two or ["attention"])
     for layer in layers or ():
         if layer not in range(depth):
             raise InputError(f"layer {layer!r} is not there: these weights have layers 0 to {depth - 1}")
     sequences = _sequences(given, two)
-    looks = [look for name in two or ["attention"] for look in _looks(name, getattr(given, name), sequences, layers)]
+    looks = [
+        look for name in two or ["attention"] for look in _attentions(name, getattr(given, name), sequences, layers)
+    ]
     if not looks:
         raise InputError("there is nothing to show: no layer was given, or none is in include_layers")
     texts = [" ".join(token["text"].strip() for token in sequence["tokens"]) for sequence in sequences]
-    return Subject(texts, sequences, _model(given.model, looks), looks, " | ".join(texts))
+    return Subject(texts, sequences, _model_facts(given.model, looks), looks, " | ".join(texts))
 
 
-def _sequences(given: Given, two: list[str]) -> list[dict[str, Any]]:
+def _sequences(given: GivenWeights, two: list[str]) -> list[dict[str, Any]]:
     """The tokens of the one text, or of each side that is looked from or at; the first may be two texts."""
     needs = {
         "encoder_attention": ["encoder"],
@@ -95,25 +99,25 @@ def _sequences(given: Given, two: list[str]) -> list[dict[str, Any]]:
 def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
     if tokens is None:
         raise InputError(f"{name} are not there: the page writes them beside the weights")
-    words = listed(name, tokens, "a list of one token or more")
+    words = require_list(name, tokens, "a list of one token or more")
     for word in words:
         if not isinstance(word, str):
             raise InputError(
-                f"{name} hold {short(repr(word))}, expected text: tokenizer.convert_ids_to_tokens makes it of ids"
+                f"{name} hold {shorten(repr(word))}, expected text: tokenizer.convert_ids_to_tokens makes it of ids"
             )
     if not words:
         raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
     if second is not None:
-        second = number_of("sentence_b_start", second, "the place of a token")
+        second = require_integer("sentence_b_start", second, "the place of a token")
         if not 0 < second < len(words):
             raise InputError(f"sentence_b_start is {second}, expected the place of a token from 1 to {len(words) - 1}")
     special = [_SPECIAL.fullmatch(word) is not None for word in words]
     segments = [int(second is not None and place >= second) for place in range(len(words))]
     plain = [word for word, mark in zip(words, special) if not mark]
-    return read(words, [None] * len(words), special, segments, by_bytes=seem_bytes(plain))
+    return token_entries(words, [None] * len(words), special, segments, by_bytes=is_byte_level(plain))
 
 
-def _looks(name: str, given: Any, sequences: list[dict[str, Any]], layers: set[int] | None) -> list[Look]:
+def _attentions(name: str, given: Any, sequences: list[dict[str, Any]], layers: set[int] | None) -> list[AttentionData]:
     """The layers of one kind of attention, under their own numbers."""
     side = "" if name == "attention" else "encoder" if name == "encoder_attention" else "decoder"
     cross = name == "cross_attention"
@@ -127,13 +131,13 @@ def _looks(name: str, given: Any, sequences: list[dict[str, Any]], layers: set[i
     path = f"{side}." if side else ""
     part = "cross_attention" if cross else "attention"
     return [
-        Look(f"{path}layers.{i}.{part}", i, queries, keys, None, None, _weights(f"{name}[{i}]", entry, size),
+        AttentionData(f"{path}layers.{i}.{part}", i, queries, keys, None, None, _checked_weights(f"{name}[{i}]", entry, size),
              "cross" if cross else "self", side)
         for i, entry in enumerate(given) if layers is None or i in layers
     ]  # fmt: skip
 
 
-def _weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
+def _checked_weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
     """One layer, checked: Float32[Tensor, "heads queries keys"]"""
     if entry is None:
         raise InputError(
@@ -157,13 +161,13 @@ def _weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
             f"{name} holds NaN, first in head {head} from token {query} to token {key}: no page shows that"
         )
     least, most = float(weights.min()), float(weights.max())
-    if least < -_ROUNDED or most > 1 + _ROUNDED:
-        worst = least if least < -_ROUNDED else most
+    if least < -_ROUNDING_TOLERANCE or most > 1 + _ROUNDING_TOLERANCE:
+        worst = least if least < -_ROUNDING_TOLERANCE else most
         raise InputError(f"{name} holds {worst:.4g}, expected weights from 0 to 1: those after softmax, not scores")
     return weights[0]
 
 
-def _model(name: str, looks: list[Look]) -> dict[str, Any]:
+def _model_facts(name: str, looks: list[AttentionData]) -> dict[str, Any]:
     sides = {look.side for look in looks}
     counts = {look.heads for look in looks}
     heads = counts.pop() if len(counts) == 1 else 0  # no one number

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from pellucid.view.choice import Choice
-from pellucid.view.colours import head_colour, head_dash, mean_colour, theme_of
+from pellucid.view.colours import head_colour, head_dash, mean_colour, theme_colours
 from pellucid.view.sheet import Sheet, percent
 from pellucid.view.store import MOST_SHARE
-from pellucid.view.svg import EDGE, label, strand, width_of, words
+from pellucid.view.svg import MARGIN, curve, text_element, token_label, width_of
 
 MOST_TOKENS = 64
 """More tokens than this are drawn in part, and the drawing says so."""
 MOST_COLOURS = 4
 """More heads than this are drawn as their mean, as on the page."""
 
-ROW, BREAK, MIDDLE, APART = 22, 14, 320, 4
+ROW, BREAK, MIDDLE, HEAD_OFFSET = 22, 14, 320, 4
 
 
 @dataclass(frozen=True)
-class Strand:
+class HeadLines:
     """The lines of one colour. weights: Float[ndarray, "queries keys"]; shift: pixels up or down."""
 
     name: str
@@ -31,30 +31,30 @@ class Strand:
 
 def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
     """The drawing as SVG. Lines of a weight below `threshold` are left out, and what they hold is told."""
-    queries, keys = _shown(choice)
+    queries, keys = _shown_tokens(choice)
     sheet = Sheet(choice, theme)
-    strands = _strands(choice, theme)
-    left = _column(choice.queries, queries)
-    right = _column(choice.keys, keys)
+    strands = _head_lines(choice, theme)
+    left = _row_heights(choice.queries, queries)
+    right = _row_heights(choice.keys, keys)
     broad = [
-        max(width_of(text) for text in [*(label(t["text"]) for t in shown), "looks from"])
+        max(width_of(text) for text in [*(token_label(t["text"]) for t in shown), "looks from"])
         for shown in ([choice.queries[i] for i in queries], [choice.keys[i] for i in keys])
     ]
-    start, top = EDGE + broad[0] + 10, sheet.top + 50
+    start, top = MARGIN + broad[0] + 10, sheet.top + 50
     end = start + MIDDLE
     ends = {"left": (start, top, left), "right": (end, top, right)}
-    _legend(sheet, strands, start)
+    _draw_legend(sheet, strands, start)
     drawn, every = _draw_lines(sheet, strands, choice, ends, threshold)
-    _names(sheet, choice, ends, strands)
-    sheet.width = max(sheet.width, end + broad[1] + 10 + EDGE + (64 if choice.token is not None else 0))
+    _draw_tokens(sheet, choice, ends, strands)
+    sheet.width = max(sheet.width, end + broad[1] + 10 + MARGIN + (64 if choice.token is not None else 0))
     sheet.bottom = top + max([*left.values(), *right.values()]) + ROW
-    sheet.notes += _told(choice, strands, queries, keys, threshold, drawn, every)
+    sheet.notes += _notes(choice, strands, queries, keys, threshold, drawn, every)
     rows = queries if choice.token is None else [choice.token]
     weights = np.stack([one.weights[np.ix_(rows, keys)] for one in strands])
     return sheet.text(f"{len(queries)} tokens that look and {len(keys)} that are looked at", weights)
 
 
-def _shown(choice: Choice) -> tuple[list[int], list[int]]:
+def _shown_tokens(choice: Choice) -> tuple[list[int], list[int]]:
     """Which tokens stand in the two columns: of many, the first, or those that the chosen one looks at most."""
     queries, keys = range(len(choice.queries)), range(len(choice.keys))
     if choice.token is None:
@@ -65,18 +65,20 @@ def _shown(choice: Choice) -> tuple[list[int], list[int]]:
     return list(queries[first : first + MOST_TOKENS]), most
 
 
-def _strands(choice: Choice, theme: str) -> list[Strand]:
+def _head_lines(choice: Choice, theme: str) -> list[HeadLines]:
     if len(choice.heads) > MOST_COLOURS:
         mean = choice.weights.mean(axis=0)
-        return [Strand(f"mean of {len(choice.heads)} heads", mean_colour(theme), "", mean, 0.0)]
+        return [HeadLines(f"mean of {len(choice.heads)} heads", mean_colour(theme), "", mean, 0.0)]
     middle = (len(choice.heads) - 1) / 2
     return [
-        Strand(f"head {head}", head_colour(head, theme), head_dash(head, choice.heads), weights, (i - middle) * APART)
+        HeadLines(
+            f"head {head}", head_colour(head, theme), head_dash(head, choice.heads), weights, (i - middle) * HEAD_OFFSET
+        )
         for i, (head, weights) in enumerate(zip(choice.heads, choice.weights))
     ]
 
 
-def _column(tokens: list[dict[str, object]], shown: list[int]) -> dict[int, float]:
+def _row_heights(tokens: list[dict[str, object]], shown: list[int]) -> dict[int, float]:
     """The middle of each token's row, in pixels from the top; there is a gap where the text changes."""
     places, height = {}, 0.0
     for before, index in zip([None, *shown], shown):
@@ -88,7 +90,7 @@ def _column(tokens: list[dict[str, object]], shown: list[int]) -> dict[int, floa
 
 
 def _draw_lines(
-    sheet: Sheet, strands: list[Strand], choice: Choice, ends: dict[str, tuple], threshold: float
+    sheet: Sheet, strands: list[HeadLines], choice: Choice, ends: dict[str, tuple], threshold: float
 ) -> tuple[float, float]:
     """Adds the lines; -> how much weight they hold, and how much there is between the tokens shown."""
     (start, top, left), (end, _, right) = ends["left"], ends["right"]
@@ -107,32 +109,34 @@ def _draw_lines(
                 look = {"stroke_width": f"{(1 if few else 0.7) + 7.5 * most:.3g}", "stroke_opacity": f"{strong:.3g}"}
                 places = (start, top + left[query] + one.shift), (end, top + right[key] + one.shift)
                 named = {"data-query": query, "data-key": key, "data-weight": f"{weight:.9g}"}
-                sheet.marks.append(strand(*places, one.colour, **look, stroke_dasharray=one.dash, **named))
+                sheet.marks.append(curve(*places, one.colour, **look, stroke_dasharray=one.dash, **named))
     return drawn, every
 
 
-def _names(sheet: Sheet, choice: Choice, ends: dict[str, tuple], strands: list[Strand]) -> None:
+def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], strands: list[HeadLines]) -> None:
     """The tokens of both columns, and with one token in hand the numbers of its links."""
-    colours = theme_of(sheet.theme)
+    colours = theme_colours(sheet.theme)
     for side, tokens, anchor, step in (("left", choice.queries, "end", -10), ("right", choice.keys, "start", 10)):
         x, top, places = ends[side]
         heading = "looks from" if side == "left" else "looks at"
-        sheet.marks.append(words(x + step, top - 10, heading, colours["quiet"], text_anchor=anchor, font_size=11))
+        sheet.marks.append(
+            text_element(x + step, top - 10, heading, colours["quiet"], text_anchor=anchor, font_size=11)
+        )
         for index, y in places.items():
             special = tokens[index]["kind"] == "special"
             bold = "600" if side == "left" and index == choice.token else ""
             ink = colours["quiet"] if special and not bold else colours["ink"]
-            text = label(str(tokens[index]["text"]))
-            sheet.marks.append(words(x + step, top + y + 4.5, text, ink, text_anchor=anchor, font_weight=bold))
+            text = token_label(str(tokens[index]["text"]))
+            sheet.marks.append(text_element(x + step, top + y + 4.5, text, ink, text_anchor=anchor, font_weight=bold))
     if choice.token is not None and len(strands) == 1:
         x, top, places = ends["right"]
-        x += 20 + max(width_of(label(str(choice.keys[i]["text"]))) for i in places)
+        x += 20 + max(width_of(token_label(str(choice.keys[i]["text"]))) for i in places)
         for index, y in places.items():
             number = f"{strands[0].weights[choice.token, index]:.4f}"
-            sheet.marks.append(words(x, top + y + 4.5, number, colours["quiet"], font_size=11))
+            sheet.marks.append(text_element(x, top + y + 4.5, number, colours["quiet"], font_size=11))
 
 
-def _legend(sheet: Sheet, strands: list[Strand], start: float) -> None:
+def _draw_legend(sheet: Sheet, strands: list[HeadLines], start: float) -> None:
     """Which colour is which head."""
     for i, one in enumerate(strands):
         x, y = start + i * 80, sheet.top + 14
@@ -140,12 +144,12 @@ def _legend(sheet: Sheet, strands: list[Strand], start: float) -> None:
             f'<path class="legend" d="M{x:.2f} {y}h18" stroke="{one.colour}" stroke-width="3" fill="none"'
             + (f' stroke-dasharray="{one.dash}"/>' if one.dash else "/>")
         )
-        sheet.marks.append(words(x + 24, y + 4, one.name, theme_of(sheet.theme)["ink"], font_size=11))
+        sheet.marks.append(text_element(x + 24, y + 4, one.name, theme_colours(sheet.theme)["ink"], font_size=11))
 
 
-def _told(
+def _notes(
     choice: Choice,
-    strands: list[Strand],
+    strands: list[HeadLines],
     queries: list[int],
     keys: list[int],
     threshold: float,

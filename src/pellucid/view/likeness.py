@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.view.colours import THEMES, signed_ramp, theme_of
-from pellucid.view.notebook import with_still
-from pellucid.view.saved import saved
-from pellucid.view.svg import label, plain, unturned
+from pellucid.view.colours import THEMES, signed_ramp, theme_colours
+from pellucid.view.notebook import with_fallback
+from pellucid.view.saved import save_file
+from pellucid.view.svg import token_label, visible_text, without_direction_marks
 
 _STYLE = Path(__file__).with_name("web") / "likeness.css"
 STEPS = 32
 """Shades from -1 to 1, besides the first."""
 
-TALLEST = 640
+MAX_FRAME_HEIGHT = 640
 """Pixels of a frame in a notebook; a larger page scrolls in it."""
 
 NOTE = (
@@ -31,13 +31,13 @@ NOTE = (
     "stand, and not why the texts as a whole are near: their vectors are made from all tokens together."
 )
 
-BROAD = "columns"
+COLUMNS_PROPERTY = "columns"
 """The property of a table from which `likeness.css` knows how small paper must show it."""
 
-STILL = "These are the numbers of the page without its shades: to see them, trust the notebook or run the cell."
+FALLBACK_NOTE = "These are the numbers of the page without its shades: to see them, trust the notebook or run the cell."
 """What is said where somebody takes frames away."""
 
-_WEAR = """
+_THEME_SCRIPT = """
 const frame = this;
 const wear = () => {
   const ink = getComputedStyle(frame.parentElement ?? document.body).color;
@@ -61,7 +61,7 @@ class Likeness:
     """One table.
 
     query, text: the two texts.  columns, rows: where the words of each stand in it.
-    numbers: Float[ndarray, "rows columns"], from -1 to 1.  said: what else is known, in one line.
+    numbers: Float[ndarray, "rows columns"], from -1 to 1.  caption: what else is known, in one line.
     """
 
     query: str
@@ -69,7 +69,7 @@ class Likeness:
     columns: tuple[Span, ...]
     rows: tuple[Span, ...]
     numbers: np.ndarray
-    said: str = ""
+    caption: str = ""
 
 
 class LikenessView:
@@ -78,7 +78,7 @@ class LikenessView:
     def __init__(self, *parts: Likeness, theme: str | None = None) -> None:
         """theme: "light" or "dark"; what the reader prefers where None."""
         if theme is not None:
-            theme_of(theme)
+            theme_colours(theme)
         self.parts, self.theme = parts, theme
 
     def beside(self, *others: "LikenessView") -> "LikenessView":
@@ -87,7 +87,9 @@ class LikenessView:
 
     def html(self) -> str:
         """The whole page as text; it needs nothing else and asks nobody for anything."""
-        title = f"Which words matched: {_plain(' | '.join(dict.fromkeys(part.query for part in self.parts)))[:200]}"
+        title = (
+            f"Which words matched: {_visible_text(' | '.join(dict.fromkeys(part.query for part in self.parts)))[:200]}"
+        )
         safe = "default-src 'none'; style-src 'unsafe-inline'"
         return (
             f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -104,40 +106,40 @@ class LikenessView:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page: beside its place first, then moved there. InputError for another ending than .html."""
-        return saved(path, ".html", lambda: self.html().encode("utf-8", "replace"))
+        return save_file(path, ".html", lambda: self.html().encode("utf-8", "replace"))
 
     def __repr__(self) -> str:
         return f"LikenessView({len(self.parts)} of words); save('why.html') writes the page"
 
     def _repr_html_(self) -> str:
-        tall = min(TALLEST, 310 + sum(150 + 27 * len(part.rows) for part in self.parts))
-        wear = html.escape(" ".join(_WEAR.split()))
+        tall = min(MAX_FRAME_HEIGHT, 310 + sum(150 + 27 * len(part.rows) for part in self.parts))
+        wear = html.escape(" ".join(_THEME_SCRIPT.split()))
         frame = (
             f'<iframe class="pellucid-frame" title="which words matched" sandbox="" onload="{wear}" '
             f'style="display:block;width:100%;height:{tall}px;border:0" srcdoc="{html.escape(self.html())}"></iframe>'
         )
-        return with_still(frame, f"{self._sections()}\n<p>{STILL}</p>")
+        return with_fallback(frame, f"{self._sections()}\n<p>{FALLBACK_NOTE}</p>")
 
 
 def _section(part: Likeness, new: bool) -> str:
     """The text with its words shaded by the word of the query that is most like them, and the table.  new: is it the
     first one of its query?"""
-    heading = f'<h1 dir="auto">{html.escape(_plain(part.query))}</h1>\n' if new else ""
-    said = f'<p class="said">{html.escape(_plain(part.said))}</p>\n' if part.said else ""
-    passage = f'<p class="passage" dir="auto">{_passage(part)}</p>' if part.text.strip() else "<p>(no text)</p>"
+    heading = f'<h1 dir="auto">{html.escape(_visible_text(part.query))}</h1>\n' if new else ""
+    said = f'<p class="said">{html.escape(_visible_text(part.caption))}</p>\n' if part.caption else ""
+    passage = f'<p class="passage" dir="auto">{_shaded_text(part)}</p>' if part.text.strip() else "<p>(no text)</p>"
     return f"{heading}<section>\n{passage}\n{said}{_table(part) if part.rows else ''}\n</section>"
 
 
-def _passage(part: Likeness) -> str:
+def _shaded_text(part: Likeness) -> str:
     pieces, end = [], 0
     for (first, last), row in zip(part.rows, part.numbers):
         best = int(row.argmax())
-        tip = html.escape(f"{_word(part.query, part.columns[best])} {number(row[best])}")
-        word = html.escape(_plain(part.text[first:last]))
-        pieces.append(html.escape(_plain(part.text[end:first])))
-        pieces.append(f'<span class="s{_step(row[best])}" title="{tip}">{word}</span>')
+        tip = html.escape(f"{_word(part.query, part.columns[best])} {format_number(row[best])}")
+        word = html.escape(_visible_text(part.text[first:last]))
+        pieces.append(html.escape(_visible_text(part.text[end:first])))
+        pieces.append(f'<span class="s{_shade_number(row[best])}" title="{tip}">{word}</span>')
         end = last
-    return "".join(pieces) + html.escape(_plain(part.text[end:]))
+    return "".join(pieces) + html.escape(_visible_text(part.text[end:]))
 
 
 def _table(part: Likeness) -> str:
@@ -147,13 +149,13 @@ def _table(part: Likeness) -> str:
     lines = []
     for i, (span, row) in enumerate(zip(part.rows, part.numbers)):
         cells = "".join(
-            f'<td class="s{_step(value)}{" best" if best[j] == i else ""}">{number(value)}</td>'
+            f'<td class="s{_shade_number(value)}{" best" if best[j] == i else ""}">{format_number(value)}</td>'
             for j, value in enumerate(row)
         )
         lines.append(f'<tr><th scope="row"><bdi>{html.escape(_word(part.text, span))}</bdi></th>{cells}</tr>')
     return (
         '<div class="sheet" tabindex="0" role="group" aria-label="words of the query and of the text">'
-        f'<table style="--{BROAD}: {len(part.columns)}">\n'
+        f'<table style="--{COLUMNS_PROPERTY}: {len(part.columns)}">\n'
         f"<thead><tr><td></td>{names}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody></table></div>"
     )
 
@@ -164,34 +166,34 @@ def _legend() -> str:
 
 
 def _word(text: str, span: Span) -> str:
-    return label(text[slice(*span)])
+    return token_label(text[slice(*span)])
 
 
-def _plain(text: str) -> str:
+def _visible_text(text: str) -> str:
     """The text, what cannot be seen or written, or would turn it, made visible; lines and spaces stay."""
-    return unturned(plain(text, " \n\t"))
+    return without_direction_marks(visible_text(text, " \n\t"))
 
 
-def number(value: float, digits: int = 2) -> str:
+def format_number(value: float, digits: int = 2) -> str:
     """0.73, with a minus that is as broad as a digit; what rounds to nothing has no sign."""
     return f"{value:z.{digits}f}".replace("-", "−")
 
 
-def _step(value: float) -> int:
+def _shade_number(value: float) -> int:
     return round((float(np.clip(value, -1, 1)) + 1) / 2 * STEPS)
 
 
 @cache
 def _style(theme: str | None) -> str:
     """The page's style in one theme; both where the reader decides. Paper is light."""
-    style = _STYLE.read_text(encoding="utf-8").replace("light dark", theme or "light dark") + _shades("light")
+    style = _STYLE.read_text(encoding="utf-8").replace("light dark", theme or "light dark") + _shade_rules("light")
     if theme == "light":
         return style
     dark = "screen" if theme == "dark" else "screen and (prefers-color-scheme: dark)"
-    return style + f"@media {dark} {{\n" + _shades("dark") + "}\n"
+    return style + f"@media {dark} {{\n" + _shade_rules("dark") + "}\n"
 
 
-def _shades(theme: str) -> str:
+def _shade_rules(theme: str) -> str:
     """Paper and ink, and each shade with that ink, black or white, that is read better on it."""
     names = "; ".join(f"--{name}: {colour}" for name, colour in THEMES[theme].items())
     colours = signed_ramp(theme)[np.rint(np.linspace(0, 255, STEPS + 1)).astype(int)]

@@ -4,21 +4,21 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pellucid.errors import short
-from pellucid.view.colours import head_colour, head_dash, theme_of
-from pellucid.view.plot import LEFT, SIZE, WIDTH, Axis, levels, ratios
-from pellucid.view.svg import EDGE, document, heading, rectangle, width_of, words
+from pellucid.errors import shorten
+from pellucid.view.colours import head_colour, head_dash, theme_colours
+from pellucid.view.plot import LEFT, SIZE, WIDTH, Axis, horizontal_rules, log_axis
+from pellucid.view.svg import MARGIN, document, heading, rectangle, text_element, width_of
 
-HEADROOM, BETWEEN = 102.0, 44.0
+HEADROOM, PANEL_GAP = 102.0, 44.0
 """Pixels above the first panel, and from one to the next."""
 
 RIGHT = 110.0
 """Pixels behind the panels for the names of lines, at least."""
 
-LONGEST, SAMPLE = 40, 28.0
+LONGEST, LEGEND_WIDTH = 40, 28.0
 """Letters of a name at most, and pixels before it, where a piece of its line stands."""
 
-WIDE = 20.0
+LOG_SCALE_RATIO = 20.0
 """From this ratio of its largest to its smallest number on, equal steps of an axis are equal ratios."""
 
 Points = Sequence[tuple[float, float | None]]
@@ -38,53 +38,59 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Some lines over the same steps. name: what is drawn upwards.  height: of the panel, in pixels.  even: must equal
+    """Some lines over the same steps. name: what is drawn upwards.  height: of the panel, in pixels.  linear: must equal
     steps upwards be equal differences, however wide the numbers are?"""
 
     name: str
     lines: tuple[Line, ...]
     height: float
-    even: bool = False
+    linear: bool = False
 
 
-def drawn(title: str, said: str, panels: Sequence[Panel], last: float, theme: str, marked: float | None = None) -> str:
-    """The whole drawing. last: the last step.  marked: a step at which a thin line stands in every panel."""
-    colours, across = theme_of(theme), steps_axis(last)
-    marks = heading(title, said, colours)
+def draw_panels(
+    title: str, subtitle: str, panels: Sequence[Panel], last: float, theme: str, marked_step: float | None = None
+) -> str:
+    """The whole drawing. last: the last step.  marked_step: a step at which a thin line stands in every panel."""
+    colours, across = theme_colours(theme), step_axis(last)
+    marks = heading(title, subtitle, colours)
     top = HEADROOM
     for panel in panels:
-        marks += _panel(panel, top, across, colours, theme, marked)
-        top += panel.height + BETWEEN
-    bottom = top - BETWEEN
+        marks += _panel_marks(panel, top, across, colours, theme, marked_step)
+        top += panel.height + PANEL_GAP
+    bottom = top - PANEL_GAP
     for tick in across.ticks:
-        x = LEFT + WIDTH * across.share(tick)
-        marks.append(words(x, bottom + 16, f"{tick:,.0f}", colours["quiet"], font_size=SIZE, text_anchor="middle"))
-    marks.append(words(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
-    told = "; ".join(f"{panel.name}: {_told(panel)}" for panel in panels)
-    names = [1.05 * width_of(short(line.name, LONGEST), SIZE) + SAMPLE for panel in panels for line in panel.lines]
+        x = LEFT + WIDTH * across.fraction(tick)
+        marks.append(
+            text_element(x, bottom + 16, f"{tick:,.0f}", colours["quiet"], font_size=SIZE, text_anchor="middle")
+        )
+    marks.append(text_element(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
+    told = "; ".join(f"{panel.name}: {_description(panel)}" for panel in panels)
+    names = [
+        1.05 * width_of(shorten(line.name, LONGEST), SIZE) + LEGEND_WIDTH for panel in panels for line in panel.lines
+    ]
     width = LEFT + WIDTH + max([RIGHT, *(name + 14 for name in names)])
-    width = max(width, *(2 * EDGE + width_of(text, size) for text, size in ((title, 16), (said, SIZE))))
-    return document(width, bottom + 54, marks, colours["paper"], title, f"{said}. {told}")
+    width = max(width, *(2 * MARGIN + width_of(text, size) for text, size in ((title, 16), (subtitle, SIZE))))
+    return document(width, bottom + 54, marks, colours["paper"], title, f"{subtitle}. {told}")
 
 
-def steps_axis(last: float) -> Axis:
+def step_axis(last: float) -> Axis:
     """From the first step, or before it, to the last; whole numbers are written."""
-    step = max(round(_step(last or 1, 7)), 1)
-    return Axis(0.0, max(last, 1.0), tuple(float(i) for i in range(0, int(last) + 1, step)), even=True)
+    step = max(round(_tick_step(last or 1, 7)), 1)
+    return Axis(0.0, max(last, 1.0), tuple(float(i) for i in range(0, int(last) + 1, step)), linear=True)
 
 
-def upwards_axis(values: Sequence[float], *, even: bool = False) -> Axis:
+def value_axis(values: Sequence[float], *, linear: bool = False) -> Axis:
     """An axis that holds all values with a little room, in steps that a person counts in; of wide ones by ratios."""
     low, high = min(values), max(values)
-    if low > 0 and high / low > WIDE and not even:
-        axis = ratios(list(values))
+    if low > 0 and high / low > LOG_SCALE_RATIO and not linear:
+        axis = log_axis(list(values))
         tens = tuple(tick for tick in axis.ticks if math.isclose(math.log10(tick) % 1, 0, abs_tol=1e-9))
         return replace(axis, ticks=tens) if len(axis.ticks) > 8 and len(tens) > 1 else axis
     room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
     low, high = (low if low == 0 else low - room), high + room
-    step = _step(high - low, 5)
+    step = _tick_step(high - low, 5)
     ticks = tuple(i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1))
-    return Axis(low, high, ticks, even=True)
+    return Axis(low, high, ticks, linear=True)
 
 
 def smoothed(points: Points, span: int) -> Points:
@@ -99,7 +105,7 @@ def smoothed(points: Points, span: int) -> Points:
     return found
 
 
-def thinned(points: Points) -> Points:
+def downsampled(points: Points) -> Points:
     """At most a stretch of a line for each pixel, of each its lowest and its highest point; gaps stay gaps."""
     size = math.ceil(len(points) / WIDTH)
     if size < 3:
@@ -114,31 +120,31 @@ def thinned(points: Points) -> Points:
     return found
 
 
-def _step(span: float, most: int) -> float:
+def _tick_step(span: float, most: int) -> float:
     """The smallest step of 1, 2 or 5 times a power of ten of which at most `most` fit into a span."""
     power = 10.0 ** math.floor(math.log10(span / most))
     return next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= most + 1e-9)
 
 
-def _panel(
+def _panel_marks(
     panel: Panel, top: float, across: Axis, colours: dict[str, str], theme: str, marked: float | None
 ) -> Iterator[str]:
-    upwards = upwards_axis(_seen(panel), even=panel.even)
+    upwards = value_axis(_axis_values(panel), linear=panel.linear)
     height = panel.height
-    yield from levels(upwards, top, height, colours)
+    yield from horizontal_rules(upwards, top, height, colours)
     for tick in across.ticks:
-        yield rectangle(LEFT + WIDTH * across.share(tick) - 0.5, top, 1, height, colours["line"])
+        yield rectangle(LEFT + WIDTH * across.fraction(tick) - 0.5, top, 1, height, colours["line"])
     if marked is not None:
-        yield rectangle(LEFT + WIDTH * across.share(marked) - 0.5, top, 1, height, colours["quiet"])
-    yield words(EDGE, top - 12, panel.name, colours["ink"], font_size=12)
+        yield rectangle(LEFT + WIDTH * across.fraction(marked) - 0.5, top, 1, height, colours["quiet"])
+    yield text_element(MARGIN, top - 12, panel.name, colours["ink"], font_size=12)
     ends: list[tuple[float, Line]] = []
     for line in panel.lines:
-        places = [_place(step, value, top, height, across, upwards) for step, value in line.points]
-        yield from _line(line, places, head_colour(line.hue, theme), _dash(line, panel))
+        places = [_point_position(step, value, top, height, across, upwards) for step, value in line.points]
+        yield from _line_marks(line, places, head_colour(line.hue, theme), _dash(line, panel))
         last = next((place for place in reversed(places) if place is not None), None)
         if line.name and last is not None:
             ends.append((last[1], line))
-    yield from _names(ends, panel, top, theme)
+    yield from _name_marks(ends, panel, top, theme)
 
 
 def _dash(line: Line, panel: Panel) -> str:
@@ -146,7 +152,7 @@ def _dash(line: Line, panel: Panel) -> str:
     return head_dash(line.hue, [other.hue for other in panel.lines])
 
 
-def _seen(panel: Panel) -> list[float]:
+def _axis_values(panel: Panel) -> list[float]:
     """The numbers that the axis must hold; of a faint line without its most extreme hundredth at either end."""
     found: list[float] = []
     for line in panel.lines:
@@ -156,17 +162,17 @@ def _seen(panel: Panel) -> list[float]:
     return found
 
 
-def _place(
+def _point_position(
     step: float, value: float | None, top: float, height: float, across: Axis, upwards: Axis
 ) -> tuple[float, float] | None:
     """Where a point stands; beyond the axis at its edge."""
     if value is None:
         return None
-    share = 0.0 if not upwards.even and value <= 0 else upwards.share(value)
-    return LEFT + WIDTH * across.share(step), top + height * (1 - min(max(share, 0.0), 1.0))
+    share = 0.0 if not upwards.linear and value <= 0 else upwards.fraction(value)
+    return LEFT + WIDTH * across.fraction(step), top + height * (1 - min(max(share, 0.0), 1.0))
 
 
-def _line(line: Line, places: Sequence[tuple[float, float] | None], hue: str, dash: str) -> Iterator[str]:
+def _line_marks(line: Line, places: Sequence[tuple[float, float] | None], hue: str, dash: str) -> Iterator[str]:
     """Its stretches, and its points where they are few or marked; a point alone between gaps is always marked."""
     look = {"stroke-opacity": "0.3", "stroke-width": "1"} if line.faint else {"stroke-width": "1.8"}
     look |= {"stroke-dasharray": dash} if dash else {}
@@ -186,7 +192,7 @@ def _line(line: Line, places: Sequence[tuple[float, float] | None], hue: str, da
         stretch = []
 
 
-def _names(ends: list[tuple[float, Line]], panel: Panel, top: float, theme: str) -> Iterator[str]:
+def _name_marks(ends: list[tuple[float, Line]], panel: Panel, top: float, theme: str) -> Iterator[str]:
     """The names of lines behind their ends, none upon another, each behind a piece of its line, since some hues are too
     light to be read; a faint line has none, its heavy one stands for it."""
     bottom = top + panel.height
@@ -200,11 +206,13 @@ def _names(ends: list[tuple[float, Line]], panel: Panel, top: float, theme: str)
         look = f'stroke="{head_colour(line.hue, theme)}" stroke-width="1.8"'
         if dash := _dash(line, panel):
             look += f' stroke-dasharray="{dash}"'
-        yield f'<path d="M{x:.1f} {y - 4:.1f}h{SAMPLE - 6}" {look}/>'
-        yield words(x + SAMPLE, y, short(line.name, LONGEST), theme_of(theme)["ink"], font_size=SIZE)
+        yield f'<path d="M{x:.1f} {y - 4:.1f}h{LEGEND_WIDTH - 6}" {look}/>'
+        yield text_element(
+            x + LEGEND_WIDTH, y, shorten(line.name, LONGEST), theme_colours(theme)["ink"], font_size=SIZE
+        )
 
 
-def _told(panel: Panel) -> str:
+def _description(panel: Panel) -> str:
     """The ends of each line in words."""
     said = []
     for line in panel.lines:

@@ -5,16 +5,16 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pellucid.config.checks import choice, number_of, numbers_of, within
-from pellucid.errors import InputError, near, short
+from pellucid.config.checks import check_choice, check_range, require_integer, require_integers
+from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.generation.observed import TracedStep, TracedText
 from pellucid.trace import Trace
-from pellucid.view.data import PRECISIONS, data_of, show_of
+from pellucid.view.data import PRECISIONS, build_data, initial_view
 from pellucid.view.extras import extras_of
-from pellucid.view.given_weights import Given, subject_of_given
+from pellucid.view.given_weights import GivenWeights, subject_of_weights
 from pellucid.view.page import scaffold_size
 from pellucid.view.recipe import subject_of
-from pellucid.view.twins import check_alike, most_different
+from pellucid.view.twins import check_comparable, most_different_head
 from pellucid.view.view import View
 
 
@@ -59,39 +59,39 @@ def view(
     >>> pellucid.view(model.trace("time flies"), heads=[8]).save("flies.html")      # doctest: +SKIP
     """
     if trace is None:
-        subject = subject_of_given(Given(**_known(given)), include_layers)
+        subject = subject_of_weights(GivenWeights(**_check_names(given)), include_layers)
         if other is not None:
             raise InputError(
                 "weights of attention were given, and 'other' beside them: a page of two runs is of two traces"
             )
         second = others = None
     else:
-        if _known(given):
+        if _check_names(given):
             raise InputError(f"a trace was given, and {next(iter(given))!r} beside it: a page is of one or the other")
-        subject = subject_of(_a_trace(trace), include_layers)
+        subject = subject_of(_require_trace(trace), include_layers)
         lens, others = lens if isinstance(lens, tuple | list) and len(lens) == 2 else (lens, None)
         if others is not None and other is None:
             raise InputError("lens is a pair, and there is one trace: give the other trace, or one lens")
-        second = None if other is None else subject_of(_a_trace(other), include_layers)
-    shown = None if heads is None else numbers_of("heads", heads, "the numbers of heads")
-    first, name = None if layer is None else number_of("layer", layer, "the number of a layer"), None
+        second = None if other is None else subject_of(_require_trace(other), include_layers)
+    shown = None if heads is None else require_integers("heads", heads, "the numbers of heads")
+    first, name = None if layer is None else require_integer("layer", layer, "the number of a layer"), None
     if second is not None:
-        check_alike(subject, second)
-        found = most_different(subject, second, first, shown)
+        check_comparable(subject, second)
+        found = most_different_head(subject, second, first, shown)
         if found is not None:
             first, name, shown = found[0].layer, found[0].name, [found[1]] if shown is None else shown
-    first = subject.looks[0].layer if first is None else first
+    first = subject.attentions[0].layer if first is None else first
     show = show if show is not None else "heads" if second is None else "diff"
-    opens = show_of(subject, show, first, shown, theme, name)
-    choice("precision", precision, PRECISIONS)
-    most = None if budget_mb is None else _bytes(budget_mb)
+    opens = initial_view(subject, show, first, shown, theme, name)
+    check_choice("precision", precision, PRECISIONS)
+    most = None if budget_mb is None else _data_budget(budget_mb)
     beside = None if second is None else (second, extras_of(second, other, (), others))
     extras = extras_of(subject, trace, tensors, lens)
-    make = functools.partial(data_of, subject, opens, precision, most, extras, beside)
-    return View(make, repr(short(subject.label)))
+    make = functools.partial(build_data, subject, opens, precision, most, extras, beside)
+    return View(make, repr(shorten(subject.label)))
 
 
-def _a_trace(given: Any) -> Trace:
+def _require_trace(given: Any) -> Trace:
     if isinstance(given, TracedText | TracedStep):
         raise InputError(
             f"a page is of one trace of a whole text, not of {type(given).__name__}: view(model.trace(prompt + text))"
@@ -104,17 +104,17 @@ def _a_trace(given: Any) -> Trace:
     return given
 
 
-def _known(given: dict[str, Any]) -> dict[str, Any]:
+def _check_names(given: dict[str, Any]) -> dict[str, Any]:
     """Only what `Given` has; anything else is a slip of the pen."""
     for name in given:
-        if name not in Given.__dataclass_fields__:
-            known = [*inspect.signature(view).parameters, *Given.__dataclass_fields__]
-            raise InputError(f"view has no argument {name!r}{near(name, known)}")
+        if name not in GivenWeights.__dataclass_fields__:
+            known = [*inspect.signature(view).parameters, *GivenWeights.__dataclass_fields__]
+            raise InputError(f"view has no argument {name!r}{did_you_mean(name, known)}")
     return given
 
 
-def _bytes(budget_mb: float) -> int:
-    within("budget_mb", budget_mb, above=0)
+def _data_budget(budget_mb: float) -> int:
+    check_range("budget_mb", budget_mb, above=0)
     left = int(budget_mb * 1e6) - scaffold_size()
     if left <= 0:
         raise InputError(

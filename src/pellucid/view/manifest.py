@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from pellucid import __version__
-from pellucid.view.subject import Look, Subject
+from pellucid.view.subject import AttentionData, Subject
 
 FORMAT, VERSION = "pellucid-view", 3
 
@@ -33,16 +33,16 @@ def manifest_of(
     }
 
 
-def entry_of(look: Look, stored: dict[str, Any]) -> dict[str, Any]:
+def attention_entry(attention: AttentionData, stored: dict[str, Any]) -> dict[str, Any]:
     """One attention: whose tokens look at whose, and from which blocks its weights come."""
     return {
-        "name": look.name,
-        "layer": look.layer,
-        "kind": look.kind,
-        "side": look.side,
-        "queries": look.queries,
-        "keys": look.keys,
-        "heads": look.heads,
-        "key_heads": look.key_heads,
+        "name": attention.name,
+        "layer": attention.layer,
+        "kind": attention.kind,
+        "side": attention.side,
+        "queries": attention.queries,
+        "keys": attention.keys,
+        "heads": attention.heads,
+        "key_heads": attention.key_heads,
         **stored,
     }

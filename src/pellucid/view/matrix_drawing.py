@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from pellucid.view.choice import Choice
-from pellucid.view.colours import ramp, ramp_steps, theme_of
+from pellucid.view.colours import ramp, ramp_steps, theme_colours
 from pellucid.view.sheet import Sheet
-from pellucid.view.svg import EDGE, label, rectangle, width_of, words
+from pellucid.view.svg import MARGIN, rectangle, text_element, token_label, width_of
 
 MOST_CELLS = 16_384
 """More cells than this are drawn as blocks of which the largest weight counts, and the drawing says so."""
 
-ROOM = 560
+PANEL_WIDTH = 560
 """About the width of one panel, in pixels; several share it twice over."""
 
-READABLE = 11.0
+MIN_READABLE_SIDE = 11.0
 """From this side on a cell has room for the name of its token, in pixels."""
 
 
@@ -36,20 +36,20 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
     """The drawing as SVG: a row is a query, a column a key; cells that the mask forbids stay empty."""
     sheet = Sheet(choice, theme)
     chosen = choice if choice.token is None else _one_row(choice)
-    fold = _fold(chosen)
-    folded = [_folded(np.where(chosen.seen, weights, np.nan), fold) for weights in chosen.weights]
+    fold = _cell_fold(chosen)
+    folded = [_max_pooled(np.where(chosen.attention_mask, weights, np.nan), fold) for weights in chosen.weights]
     largest = max([0.0, *(float(np.nanmax(cells)) for cells in folded if not np.isnan(cells).all())])
-    panels = _lay_out(sheet, chosen, folded, fold)
+    panels = _place_panels(sheet, chosen, folded, fold)
     colours = ramp(theme)
     for panel in panels:
-        _fill(sheet, panel, colours, largest, scale)
-    _ramp(sheet, colours, largest)
+        _draw_cells(sheet, panel, colours, largest, scale)
+    _draw_ramp(sheet, colours, largest)
     named = "square root" if scale == "sqrt" else scale
     sheet.notes += ["A row is a query, a column a key.", f"Colour runs from 0 to {largest:.4g} on a {named} scale."]
     if fold > 1:
         cells = f"{len(chosen.queries)} x {len(chosen.keys)} weights"
         sheet.notes.append(f"Of {cells} each cell is the largest of {fold} x {fold}.")
-    if not chosen.seen.all():
+    if not chosen.attention_mask.all():
         sheet.notes.append("Empty cells are masked.")
     told = f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at"
     return sheet.text(told, chosen.weights)
@@ -57,11 +57,11 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
 
 def _one_row(choice: Choice) -> Choice:
     row = slice(choice.token, (choice.token or 0) + 1)
-    weights, seen, queries = choice.weights[:, row], choice.seen[row], choice.queries[row]
-    return replace(choice, weights=weights, seen=seen, queries=queries, token=None)
+    weights, seen, queries = choice.weights[:, row], choice.attention_mask[row], choice.queries[row]
+    return replace(choice, weights=weights, attention_mask=seen, queries=queries, token=None)
 
 
-def _fold(choice: Choice) -> int:
+def _cell_fold(choice: Choice) -> int:
     """How many tokens share a cell, so that all panels together stay below MOST_CELLS."""
     rows, columns, panels = len(choice.queries), len(choice.keys), len(choice.heads)
     fold = 1
@@ -70,7 +70,7 @@ def _fold(choice: Choice) -> int:
     return fold
 
 
-def _folded(weights: np.ndarray, fold: int) -> np.ndarray:
+def _max_pooled(weights: np.ndarray, fold: int) -> np.ndarray:
     """The largest of each block of fold x fold; NaN where a block has nothing."""
     if fold == 1:
         return weights
@@ -81,40 +81,40 @@ def _folded(weights: np.ndarray, fold: int) -> np.ndarray:
     return np.where(np.isneginf(most), np.nan, most)
 
 
-def _lay_out(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: int) -> list[Panel]:
+def _place_panels(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: int) -> list[Panel]:
     """Places the panels, and around them the names of the tokens; among several only where each can be read."""
     rows, columns = folded[0].shape
     alone = len(folded) == 1
     if alone:
-        across, heading, side = 1, 0, min(26.0, max(ROOM / max(rows, columns), 4.0))
+        across, heading, side = 1, 0, min(26.0, max(PANEL_WIDTH / max(rows, columns), 4.0))
     else:
         across, heading = min(4, len(folded)) if len(folded) <= 12 else 6, 24
-        side = min(26.0, max(2 * ROOM / across / columns, 2.0))
-    named = alone or side >= READABLE
-    left = EDGE + (8 + max(width_of(label(t["text"])) for t in choice.queries) if named else 0)
-    above = heading + (8 + max(width_of(label(t["text"])) for t in choice.keys) if named else 0)
+        side = min(26.0, max(2 * PANEL_WIDTH / across / columns, 2.0))
+    named = alone or side >= MIN_READABLE_SIDE
+    left = MARGIN + (8 + max(width_of(token_label(t["text"])) for t in choice.queries) if named else 0)
+    above = heading + (8 + max(width_of(token_label(t["text"])) for t in choice.keys) if named else 0)
     panels = []
     for place, (head, cells) in enumerate(zip(choice.heads, folded)):
         down, right = divmod(place, across)
         x, y = left + right * (columns * side + 18), sheet.top + above + down * (rows * side + above + 16)
         if not alone:
-            ink = theme_of(sheet.theme)["ink"]
-            sheet.marks.append(words(x, y - above + heading - 8, f"head {head}", ink, font_size=11))
+            ink = theme_colours(sheet.theme)["ink"]
+            sheet.marks.append(text_element(x, y - above + heading - 8, f"head {head}", ink, font_size=11))
         if named:
-            _names(sheet, choice, (x, y), side, fold, ("query", "key") if right == 0 else ("key",))
+            _draw_tokens(sheet, choice, (x, y), side, fold, ("query", "key") if right == 0 else ("key",))
         panels.append(Panel(head, cells, x, y, side))
     if not named:
         sheet.notes.append("The names of tokens are left out: draw one head to see them.")
-    sheet.width = max(sheet.width, panels[across - 1].x + columns * side + EDGE)
+    sheet.width = max(sheet.width, panels[across - 1].x + columns * side + MARGIN)
     sheet.bottom = panels[-1].y + rows * side
     return panels
 
 
-def _names(
+def _draw_tokens(
     sheet: Sheet, choice: Choice, corner: tuple[float, float], side: float, fold: int, axes: tuple[str, ...]
 ) -> None:
     """Names of the tokens along these axes of a panel, as many as can be read."""
-    (left, top), size = corner, min(13.0, max(READABLE - 2, side * 0.8))
+    (left, top), size = corner, min(13.0, max(MIN_READABLE_SIDE - 2, side * 0.8))
     cell = side / fold
     step = max(fold, math.ceil((size + 2) / cell / fold) * fold)
     for axis in axes:
@@ -125,13 +125,15 @@ def _names(
             look: dict[str, Any] = (
                 {"text_anchor": "end"} if axis == "query" else {"transform": f"rotate(-90 {x:.2f} {y:.2f})"}
             )
-            ink = theme_of(sheet.theme)["quiet" if tokens[index]["kind"] == "special" else "ink"]
-            sheet.marks.append(words(x, y, label(tokens[index]["text"]), ink, font_size=f"{size:.3g}", **look))
+            ink = theme_colours(sheet.theme)["quiet" if tokens[index]["kind"] == "special" else "ink"]
+            sheet.marks.append(
+                text_element(x, y, token_label(tokens[index]["text"]), ink, font_size=f"{size:.3g}", **look)
+            )
 
 
-def _fill(sheet: Sheet, panel: Panel, colours: np.ndarray, largest: float, scale: str) -> None:
+def _draw_cells(sheet: Sheet, panel: Panel, colours: np.ndarray, largest: float, scale: str) -> None:
     """One rectangle for each weight that may be seen; a hair of paper stands between large ones."""
-    rule = theme_of(sheet.theme)["line"]
+    rule = theme_colours(sheet.theme)["line"]
     rows, columns = panel.weights.shape
     side = panel.side
     frame = {"stroke": rule, "class": "frame"}
@@ -146,12 +148,12 @@ def _fill(sheet: Sheet, panel: Panel, colours: np.ndarray, largest: float, scale
     sheet.marks.append("</g>")
 
 
-def _ramp(sheet: Sheet, colours: np.ndarray, largest: float) -> None:
+def _draw_ramp(sheet: Sheet, colours: np.ndarray, largest: float) -> None:
     """The ramp, from 0 to the largest weight that is drawn."""
-    ink, y = theme_of(sheet.theme)["quiet"], sheet.bottom + 16
-    sheet.marks.append(words(EDGE, y + 9, "0", ink, font_size=11))
+    ink, y = theme_colours(sheet.theme)["quiet"], sheet.bottom + 16
+    sheet.marks.append(text_element(MARGIN, y + 9, "0", ink, font_size=11))
     for step in range(32):
         fill = "#{:02x}{:02x}{:02x}".format(*colours[round(step * 255 / 31)])
-        sheet.marks.append(rectangle(EDGE + 14 + 4 * step, y, 4.4, 10, fill, **{"class": "ramp"}))
-    sheet.marks.append(words(EDGE + 150, y + 9, f"{largest:.4g}", ink, font_size=11))
+        sheet.marks.append(rectangle(MARGIN + 14 + 4 * step, y, 4.4, 10, fill, **{"class": "ramp"}))
+    sheet.marks.append(text_element(MARGIN + 150, y + 9, f"{largest:.4g}", ink, font_size=11))
     sheet.bottom = y + 10

@@ -5,12 +5,12 @@ import html
 
 import numpy as np
 
-from pellucid.errors import ResourceError, short
-from pellucid.trace.explain.table import padded, width_of
-from pellucid.view.choice import Choice, choose
-from pellucid.view.data import Data
-from pellucid.view.picture import can_render, draw, picture, render_png
-from pellucid.view.svg import label, plain, unturned
+from pellucid.errors import ResourceError, shorten
+from pellucid.trace.explain.table import cell_width, pad_cell
+from pellucid.view.choice import Choice, choose_attention
+from pellucid.view.data import PageData
+from pellucid.view.picture import can_render, draw, image_tag, render_png
+from pellucid.view.svg import token_label, visible_text, without_direction_marks
 
 HEIGHT = 760
 """Height of the frame in pixels, until the page has said how tall it is."""
@@ -22,7 +22,7 @@ about so many, and a picture not beside a page with which it is more."""
 MOST_OF_A_STILL = 1_000_000
 """Letters of what stands in for the frame, the drawing or its picture, whichever is less; else it is the table."""
 
-_HELLO = """
+_FRAME_SCRIPT = """
 const frame = this;
 const tell = () => frame.contentWindow?.postMessage({ ink: getComputedStyle(frame).color }, '*');
 tell();
@@ -44,35 +44,35 @@ _FRAME = (
     'onload="{hello}" srcdoc="{page}"></iframe>'
 )
 
-_FRAMED = (
+_TRUST_NOTE = (
     "<p>Where frames are shown the page can be pointed at: trust the notebook or run the cell; "
     "<code>view.save('page.html')</code> writes it as a file.</p>"
 )
 
 
-def cell_of(data: Data, page: str) -> dict[str, str]:
+def mime_bundle(data: PageData, page: str) -> dict[str, str]:
     """What a notebook is given, by kind: `text/html`, `text/plain`, and `image/png` where a picture can be made.
 
     The frame is a document of its own: its script reaches nothing outside, and two in one notebook do not meet. A
     reader who takes frames away, as notebooks do that are not trusted, is left with a drawing.
     """
     drawing = draw(data)
-    cell = {"text/plain": table_of(data)}
+    cell = {"text/plain": link_table(data)}
     if can_render():
         try:
             cell["image/png"] = base64.b64encode(render_png(drawing)).decode("ascii")
         except ResourceError as error:
             cell["text/plain"] += f"\n(no picture: {error})"
-    cell["text/html"] = frame_of(page, _still(drawing, cell))
+    cell["text/html"] = iframe_html(page, _fallback_html(drawing, cell))
     if sum(map(len, cell.values())) > MOST_OF_ALL:
         cell.pop("image/png", None)
     return cell
 
 
-def frame_of(page: str, still: str = "") -> str:
+def iframe_html(page: str, fallback: str = "") -> str:
     """A whole page inside a frame; one that is too large for a notebook is told instead.
 
-    still: HTML that stands in for the frame where there is none. The frame grows to the height of its page, and the
+    fallback: HTML that stands in for the frame where there is none. The frame grows to the height of its page, and the
     page goes dark where the words around it are light; without that, it keeps `HEIGHT` and follows the system.
     """
     if len(page) > MOST_IN_A_CELL:
@@ -80,61 +80,64 @@ def frame_of(page: str, still: str = "") -> str:
         return (
             f"<p>This view has {size}, too much for a cell of a notebook: <code>view.save('page.html')</code> makes "
             "it a file; <code>precision='int16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
-        ) + still
-    frame = _FRAME.format(height=HEIGHT, hello=html.escape(" ".join(_HELLO.split())), page=html.escape(page))
-    return with_still(frame, still + _FRAMED)
+        ) + fallback
+    frame = _FRAME.format(height=HEIGHT, hello=html.escape(" ".join(_FRAME_SCRIPT.split())), page=html.escape(page))
+    return with_fallback(frame, fallback + _TRUST_NOTE)
 
 
-def with_still(frame: str, still: str) -> str:
+def with_fallback(frame: str, fallback: str) -> str:
     """A frame of the class `pellucid-frame`, and the HTML that is seen where somebody takes frames away."""
     hidden = "<style>.pellucid-frame+.pellucid-still{display:none}</style>"
-    cell = f'{hidden}{frame}<div class="pellucid-still">{still}</div>'
+    cell = f'{hidden}{frame}<div class="pellucid-still">{fallback}</div>'
     return cell.encode("ascii", "xmlcharrefreplace").decode("ascii")  # whatever the host's letters are
 
 
-def _still(drawing: str, cell: dict[str, str]) -> str:
+def _fallback_html(drawing: str, cell: dict[str, str]) -> str:
     """The drawing as HTML without any script, or its picture where that is less; the table where both are large."""
     kinds = {"svg+xml": base64.b64encode(drawing.encode("utf-8")).decode("ascii"), "png": cell.get("image/png")}
     kind, letters = min(((kind, one) for kind, one in kinds.items() if one), key=lambda pair: len(pair[1]))
     table = cell["text/plain"]
     shown = (
-        picture(kind, letters, table, drawing)
+        image_tag(kind, letters, table, drawing)
         if len(letters) <= MOST_OF_A_STILL
         else f"<pre>{html.escape(table)}</pre>"
     )
     return f"{shown}<p>This is a still of the page.</p>"
 
 
-def table_of(data: Data, most: int = 8) -> str:
+def link_table(data: PageData, most: int = 8) -> str:
     """The strongest links of the head that is shown first, as text."""
-    choice = choose(data, heads=data.manifest["show"]["heads"][:1])
-    rows = [(_name(choice.queries, q), _name(choice.keys, k), f"{w:.4f}") for q, k, w in strongest(choice, most)]
-    texts = " | ".join(unturned(plain(" ".join(text.split()))) for text in data.manifest["texts"])
+    choice = choose_attention(data, heads=data.manifest["show"]["heads"][:1])
+    rows = [
+        (_token_label(choice.queries, q), _token_label(choice.keys, k), f"{w:.4f}")
+        for q, k, w in strongest_links(choice, most)
+    ]
+    texts = " | ".join(without_direction_marks(visible_text(" ".join(text.split()))) for text in data.manifest["texts"])
     between = " between words" if any(token["kind"] != "special" for token in choice.queries) else ""
-    title = f"{short(texts, 100)}\nstrongest links{between}, {choice.title}:"
-    one, other = (max((width_of(row[i]) for row in rows), default=0) for i in range(2))
-    title = f"edited: {unturned(plain(choice.edits))}\n{title}" if choice.edits else title
-    lines = [f"  {padded(a, one, right=True)} -> {padded(b, other)}  {weight}" for a, b, weight in rows]
+    title = f"{shorten(texts, 100)}\nstrongest links{between}, {choice.title}:"
+    one, other = (max((cell_width(row[i]) for row in rows), default=0) for i in range(2))
+    title = f"edited: {without_direction_marks(visible_text(choice.edits))}\n{title}" if choice.edits else title
+    lines = [f"  {pad_cell(a, one, right=True)} -> {pad_cell(b, other)}  {weight}" for a, b, weight in rows]
     return "\n".join([title, *(lines or [f"  {_why_none(choice)}"])])
 
 
 def _why_none(choice: Choice) -> str:
-    finite = np.isfinite(choice.weights[0][_between_words(choice)])
+    finite = np.isfinite(choice.weights[0][_is_between_words(choice)])
     return "none between words" if finite.any() or not finite.size else "none: these weights are NaN or infinite"
 
 
-def strongest(choice: Choice, most: int) -> list[tuple[int, int, float]]:
+def strongest_links(choice: Choice, most: int) -> list[tuple[int, int, float]]:
     """The strongest links between tokens that are words, of the first head chosen, as (query, key, weight)."""
-    held = _between_words(choice) & np.isfinite(choice.weights[0]) & (choice.weights[0] != 0)
+    held = _is_between_words(choice) & np.isfinite(choice.weights[0]) & (choice.weights[0] != 0)
     weights = np.where(held, choice.weights[0], -np.inf)
     order = np.argsort(-weights, axis=None, kind="stable")[:most]
     places = zip(*np.unravel_index(order, weights.shape))
     return [(int(q), int(k), float(weights[q, k])) for q, k in places if held[q, k]]
 
 
-def _between_words(choice: Choice) -> np.ndarray:
+def _is_between_words(choice: Choice) -> np.ndarray:
     """Which links stand between tokens that are words, where there are some: Bool[ndarray, "queries keys"]"""
-    between = choice.seen.copy()
+    between = choice.attention_mask.copy()
     for axis, tokens in enumerate((choice.queries, choice.keys)):
         special = np.array([token["kind"] == "special" for token in tokens])
         if not special.all():
@@ -142,5 +145,5 @@ def _between_words(choice: Choice) -> np.ndarray:
     return between
 
 
-def _name(tokens: list[dict[str, object]], index: int) -> str:
-    return f"{unturned(label(str(tokens[index]['text']), 16))} ({index})"
+def _token_label(tokens: list[dict[str, object]], index: int) -> str:
+    return f"{without_direction_marks(token_label(str(tokens[index]['text']), 16))} ({index})"

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pellucid.text.cut import whole_characters
-from pellucid.view.arithmetic import unpacked
-from pellucid.view.svg import unturned
+from pellucid.text.cut import replace_surrogates
+from pellucid.view.arithmetic import unpack_block
+from pellucid.view.svg import without_direction_marks
 
 WEB = Path(__file__).with_name("web")
 
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _MODULE_LINE = re.compile(r"^[ \t]*(?:import|export)\b.*$", re.MULTILINE)
-_DOC = re.compile(r"^[ \t]*(?:/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"^[ \t]*(?:/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
 _EMPTY = re.compile(r"\n{2,}")
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
@@ -39,17 +39,19 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
     Raises ValueError where a block is missing, has the wrong size or a dtype that no page reads, or a module breaks the
     bundler's convention.
     """
-    _check(manifest, blocks)
+    _check_blocks(manifest, blocks)
     style = _style()
     entry, call = ("served", "served.mountServed") if served else ("app", "app.mount")
     script = bundle(entry) + f'\nfor (const root of document.querySelectorAll(".pellucid")) {call}(root);\n'
     loader = (WEB / "loader.js").read_text(encoding="utf-8")
     slots = {
         "policy": _policy([style], [loader, script]) + ("; connect-src 'self'" if served else ""),
-        "title": html.escape(unturned(whole_characters(" / ".join(manifest["texts"])[:80])) or "pellucid"),
-        "program": packed(style, script),
+        "title": html.escape(
+            without_direction_marks(replace_surrogates(" / ".join(manifest["texts"])[:80])) or "pellucid"
+        ),
+        "program": pack_program(style, script),
         "loader": loader,
-        "data": _data(manifest, {} if served else blocks),
+        "data": _data_tags(manifest, {} if served else blocks),
     }
     skeleton = (WEB / "page.html").read_text(encoding="utf-8")
     return _SLOT.sub(lambda slot: slots[slot[1]], skeleton)
@@ -57,11 +59,11 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
 
 def scaffold_size() -> int:
     """Most bytes of a page without any data: a title may take six for each of its letters."""
-    program = packed(_style(), bundle("app"))
+    program = pack_program(_style(), bundle("app"))
     return len(program) + sum((WEB / name).stat().st_size for name in ("loader.js", "page.html")) + 720
 
 
-def packed(style: str, script: str) -> str:
+def pack_program(style: str, script: str) -> str:
     """The page's style and program as `web/loader.js` unpacks them: deflated (RFC 1950), as base64."""
     return base64.b64encode(zlib.compress(f"{style}\0{script}".encode(), 9)).decode("ascii")
 
@@ -69,8 +71,8 @@ def packed(style: str, script: str) -> str:
 def bundle(entry: str) -> str:
     """Join the module ``entry`` and all that it imports into one script, what is needed first standing first."""
     sources: dict[str, str] = {}
-    _collect(entry, sources, ())
-    script = '"use strict";\n' + "\n".join(_wrap(name, source) for name, source in sources.items())
+    _collect_modules(entry, sources, ())
+    script = '"use strict";\n' + "\n".join(_wrap_module(name, source) for name, source in sources.items())
     if re.search(r"</script|<!--", script, re.IGNORECASE):
         raise ValueError(f"a module in {WEB.name}/ holds text that would end the script tag")
     return script
@@ -78,10 +80,10 @@ def bundle(entry: str) -> str:
 
 def _style() -> str:
     """The style sheet; its remarks on lines of their own stay in the repository, as those of modules do."""
-    return _bare((WEB / "page.css").read_text(encoding="utf-8"))
+    return _without_comments((WEB / "page.css").read_text(encoding="utf-8"))
 
 
-def _collect(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None:
+def _collect_modules(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None:
     """Add a module after everything that it imports."""
     if name in above:
         raise ValueError(f"modules in {WEB.name}/ import in a circle: {' -> '.join((*above, name))}")
@@ -89,11 +91,11 @@ def _collect(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None
         return
     source = (WEB / f"{name}.js").read_text(encoding="utf-8")
     for match in _IMPORT.finditer(source):
-        _collect(match[2], sources, (*above, name))
+        _collect_modules(match[2], sources, (*above, name))
     sources[name] = source
 
 
-def _wrap(name: str, source: str) -> str:
+def _wrap_module(name: str, source: str) -> str:
     """Turn a module into ``const name = (() => { ...; return { exports }; })();``.
 
     Its header, all remarks on lines of their own and empty lines stay in the repository.
@@ -102,16 +104,16 @@ def _wrap(name: str, source: str) -> str:
         if not _IMPORT.match(line) and not _EXPORT.match(line):
             raise ValueError(f"{name}.js: not in the bundler's convention: {line.strip()}")
     exports = ", ".join(_EXPORT.findall(source))
-    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _bare(source)))
+    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _without_comments(source)))
     return f"const {name} = (() => {{\n{body}return {{ {exports} }};\n}})();\n"
 
 
-def _bare(text: str) -> str:
+def _without_comments(text: str) -> str:
     """Without remarks on lines of their own, ``//`` and ``/* */``, and without empty lines."""
-    return _EMPTY.sub("\n", _DOC.sub("", text))
+    return _EMPTY.sub("\n", _COMMENT.sub("", text))
 
 
-def _data(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
+def _data_tags(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
     """Script tags of types that no browser executes; ``<`` is escaped, so no token can end one."""
     coded = {name: base64.b64encode(block).decode("ascii") for name, block in blocks.items()}
     return "\n".join([_manifest_tag(manifest), *(_block_tag(name, letters) for name, letters in coded.items())])
@@ -129,11 +131,13 @@ def _block_tag(name: str, letters: str) -> str:
 def data_size(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> int:
     """Bytes of the data inside a page."""
     return (
-        len(_manifest_tag(manifest)) + sum(len(_block_tag(name, "")) + 1 for name in blocks) + letters(blocks.values())
+        len(_manifest_tag(manifest))
+        + sum(len(_block_tag(name, "")) + 1 for name in blocks)
+        + base64_length(blocks.values())
     )
 
 
-def letters(blocks: Iterable[bytes]) -> int:
+def base64_length(blocks: Iterable[bytes]) -> int:
     """What some blocks take, every three bytes of each four letters."""
     return sum(4 * -(-len(block) // 3) for block in blocks)
 
@@ -151,9 +155,9 @@ def _hashes(texts: Sequence[str]) -> str:
     return " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
-def _check(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> None:
+def _check_blocks(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> None:
     """Every promised block must be there and have the promised number of bytes."""
     for name, fact in manifest["blocks"].items():
         if name not in blocks:
             raise ValueError(f"the manifest names the block {name}, which was not given")
-        unpacked(name, fact, blocks[name])
+        unpack_block(name, fact, blocks[name])

@@ -15,22 +15,22 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from pellucid.config import checks
-from pellucid.errors import InputError, ResourceError, near
-from pellucid.view.choice import choose
-from pellucid.view.colours import theme_of
-from pellucid.view.data import Data
+from pellucid.errors import InputError, ResourceError, did_you_mean
+from pellucid.view.choice import choose_attention
+from pellucid.view.colours import theme_colours
+from pellucid.view.data import PageData
 from pellucid.view.heads_drawing import draw_heads
 from pellucid.view.matrix_drawing import draw_matrix
-from pellucid.view.saved import saved
+from pellucid.view.saved import save_file
 from pellucid.view.svg import FONT
 
-DRAWN = ("heads", "matrix")
-SHARPNESS = 2.0
+DRAWABLE_VIEWS = ("heads", "matrix")
+PNG_SCALE = 2.0
 """Pixels of a PNG for each unit of the drawing."""
 
 
 def draw(
-    data: Data,
+    data: PageData,
     *,
     view: str | None = None,
     layer: int | None = None,
@@ -53,21 +53,21 @@ def draw(
     What is too much for a drawing is cut or folded, and the drawing says so. Raises InputError for what is not there.
     """
     first = data.manifest["show"]["view"]
-    view = (first if first in DRAWN else "heads") if view is None else view
-    if not checks.is_word(view, *DRAWN):
-        known = f"{' or '.join(map(repr, DRAWN))}{near(str(view), DRAWN)}"
+    view = (first if first in DRAWABLE_VIEWS else "heads") if view is None else view
+    if not checks.is_one_of(view, *DRAWABLE_VIEWS):
+        known = f"{' or '.join(map(repr, DRAWABLE_VIEWS))}{did_you_mean(str(view), DRAWABLE_VIEWS)}"
         raise InputError(f"view is {view!r}, expected {known}; the page draws the others")
-    checks.among("scale", scale, ("sqrt", "linear"))
+    checks.check_one_of("scale", scale, ("sqrt", "linear"))
     if threshold is not None:
-        checks.within("threshold", threshold, least=0, most=1)
-    theme_of(theme)
-    choice = choose(data, layer, heads, token, side)
+        checks.check_range("threshold", threshold, least=0, most=1)
+    theme_colours(theme)
+    choice = choose_attention(data, layer, heads, token, side)
     if view == "matrix":
         return draw_matrix(choice, theme, scale)
-    return draw_heads(choice, theme, _first_threshold(len(choice.keys)) if threshold is None else threshold)
+    return draw_heads(choice, theme, _default_threshold(len(choice.keys)) if threshold is None else threshold)
 
 
-def _first_threshold(keys: int) -> float:
+def _default_threshold(keys: int) -> float:
     """As on the page (`web/state.js`): the step below twice what an even row gives to each of so many keys."""
     return max((step for step in (0.001, 0.002, 0.005, 0.01, 0.02) if step <= 2 / keys), default=0.001)
 
@@ -89,7 +89,7 @@ def render_png(svg: str) -> bytes:
     import resvg_py
 
     _check_fonts()
-    return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=SHARPNESS))
+    return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=PNG_SCALE))
 
 
 class Drawing(ABC):
@@ -101,28 +101,28 @@ class Drawing(ABC):
 
     def svg(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
         """Writes the drawing."""
-        return saved(path, ".svg", lambda: self.text(theme).encode("utf-8"))
+        return save_file(path, ".svg", lambda: self.text(theme).encode("utf-8"))
 
     def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
         """Writes the drawing as pixels; needs the extra `draw`."""
-        return saved(path, ".png", lambda: render_png(self.text(theme)))
+        return save_file(path, ".png", lambda: render_png(self.text(theme)))
 
     def _repr_html_(self) -> str:
         drawing = self.text()
         said = html.unescape(". ".join(re.findall("<(?:title|desc)>(.*?)</", drawing)))
-        return picture("svg+xml", base64.b64encode(drawing.encode("utf-8")).decode("ascii"), said)
+        return image_tag("svg+xml", base64.b64encode(drawing.encode("utf-8")).decode("ascii"), said)
 
 
-def picture(kind: str, letters: str, said: str, drawing: str = "") -> str:
+def image_tag(kind: str, encoded: str, alt_text: str, drawing: str = "") -> str:
     """A picture as HTML, which a reader lets stand who takes SVG's own tags away and leaves their words in a heap, as
     notebooks do that are not trusted.
 
-    kind: of `image/`.  letters: its bytes as base64.  said: what a screen reader says of it.
+    kind: of `image/`.  encoded: its bytes as base64.  alt_text: what a screen reader says of it.
     drawing: the SVG that its pixels were made from, whose width it has.
     """
     wide = re.match('<svg [^>]*?(width="[0-9.]+")', drawing)
     size = f"{wide[1]} " if wide else ""
-    return f'<img alt="{html.escape(said)}" {size}style="max-width:100%" src="data:image/{kind};base64,{letters}">'
+    return f'<img alt="{html.escape(alt_text)}" {size}style="max-width:100%" src="data:image/{kind};base64,{encoded}">'
 
 
 @cache

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from pellucid.config import RelativeBias
-from pellucid.config.checks import numbers_of
-from pellucid.errors import Argument, InputError, short
+from pellucid.config.checks import require_integers
+from pellucid.errors import Argument, InputError, shorten
 from pellucid.trace import EditSaid, Trace
 from pellucid.trace.aliases import resolve
 from pellucid.trace.long_text import LongTrace
-from pellucid.trace.rotation import angles
-from pellucid.view.arithmetic import seen_by
-from pellucid.view.subject import Look, Subject, read
+from pellucid.trace.rotation import cosines_and_sines
+from pellucid.view.arithmetic import visible_keys
+from pellucid.view.subject import AttentionData, Subject, token_entries
 
 
 def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Subject:
@@ -28,9 +28,9 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
         raise InputError(
             f"this trace is of {len(trace.rows)} texts, and a page shows one: view(trace.row(0)) shows the first"
         )
-    layers = None if include_layers is None else _layers(include_layers, trace)
-    names = [name for name in _attentions(trace) if layers is None or _number(name) in layers]
-    looks = [_look(trace, name) for name in names]
+    layers = None if include_layers is None else _chosen_layers(include_layers, trace)
+    names = [name for name in _attention_paths(trace) if layers is None or _layer_number(name) in layers]
+    looks = [_attention_data(trace, name) for name in names]
     if not looks:
         raise InputError(
             "this trace holds no attention: a page needs the query and key, or the weights, of at least one layer; "
@@ -45,28 +45,28 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
     written = [row.target or " ".join(row.texts)] if trace.config.kind == "encoder-decoder" else []
     edits = tuple(map(str, trace.edits))
     label = "; ".join(edits) or " | ".join([*row.texts, row.target] if row.target else row.texts)
-    return Subject([*row.texts, *written], _sequences(trace), _model(trace), looks, label, edits)
+    return Subject([*row.texts, *written], _sequences(trace), _model_facts(trace), looks, label, edits)
 
 
-def _attentions(trace: Trace) -> list[str]:
+def _attention_paths(trace: Trace) -> list[str]:
     """The paths of all attentions of which the trace holds query and key, or weights; those of the encoder first, then
     those of the decoder, then those across."""
     found = dict.fromkeys(name.rpartition(".")[0] for name in trace if name.rpartition(".")[0].endswith("attention"))
-    whole = [name for name in found if f"{name}.weights" in trace or _both(trace, name)]
-    return sorted(whole, key=lambda name: ("cross" in name, name.startswith("decoder."), _number(name)))
+    whole = [name for name in found if f"{name}.weights" in trace or _has_query_and_key(trace, name)]
+    return sorted(whole, key=lambda name: ("cross" in name, name.startswith("decoder."), _layer_number(name)))
 
 
-def _both(trace: Trace, name: str) -> bool:
+def _has_query_and_key(trace: Trace, name: str) -> bool:
     return f"{name}.query" in trace and f"{name}.key" in trace
 
 
-def _number(name: str) -> int:
+def _layer_number(name: str) -> int:
     return int(name.split("layers.")[1].partition(".")[0])
 
 
-def _layers(wanted: Iterable[int], trace: Trace) -> set[int]:
-    known = {_number(name) for name in _attentions(trace)}
-    chosen = set(numbers_of("include_layers", wanted, "the numbers of layers"))
+def _chosen_layers(wanted: Iterable[int], trace: Trace) -> set[int]:
+    known = {_layer_number(name) for name in _attention_paths(trace)}
+    chosen = set(require_integers("include_layers", wanted, "the numbers of layers"))
     if not chosen:
         raise InputError("include_layers names no layer: a page is of one at least")
     for layer in chosen - known:
@@ -74,21 +74,23 @@ def _layers(wanted: Iterable[int], trace: Trace) -> set[int]:
     return chosen
 
 
-def _look(trace: Trace, name: str) -> Look:
+def _attention_data(trace: Trace, name: str) -> AttentionData:
     """One attention with its recipe; one that cannot be made again (behind a cache) has its weights alone."""
     config = trace.config
     side = name.partition(".")[0] if name.startswith(("encoder.", "decoder.")) else ""
     cross = name.endswith("cross_attention")
     weights = trace[f"{name}.weights"][0].detach().float().cpu() if f"{name}.weights" in trace else None
     queries, keys = (1, 0) if cross or trace.before else (int(side == "decoder"),) * 2
-    whole = _both(trace, name) and not trace.before
+    whole = _has_query_and_key(trace, name) and not trace.before
     if not whole and weights is None:
-        raise _lacking(f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}")
+        raise _missing_error(f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}")
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
     if weights is None and (edit := _edit_of_weights(trace, name)):
-        made = f"{short(repr(str(edit)))} changed what {name} makes of query and key"
-        raise _lacking(f"{made}, and this trace has no {name + '.weights'!r}")
-    look = Look(name, _number(name), queries, keys, None, None, weights, "cross" if cross else "self", side)
+        made = f"{shorten(repr(str(edit)))} changed what {name} makes of query and key"
+        raise _missing_error(f"{made}, and this trace has no {name + '.weights'!r}")
+    look = AttentionData(
+        name, _layer_number(name), queries, keys, None, None, weights, "cross" if cross else "self", side
+    )
     if not whole:
         return look
     query, key = (trace[f"{name}.{part}"][0].detach().float().cpu() for part in ("query", "key"))
@@ -97,13 +99,13 @@ def _look(trace: Trace, name: str) -> Look:
     window = config.attention.sliding_window if causal else None
     mask = "full" if not causal else "causal" if window is None or window >= seq else "window"
     if trace.edits and weights is not None:
-        seen = seen_by(mask, window, torch.arange(seq, device="cpu"), weights.shape[-1])
+        seen = visible_keys(mask, window, torch.arange(seq, device="cpu"), weights.shape[-1])
         if weights.masked_fill(seen, 0.0).any():
             mask = "full"  # an edit of the weights themselves looks where the model may not
-    bias, rotation = (None, None) if cross else (_bias(trace, side), angles(config, seq))
+    bias, rotation = (None, None) if cross else (_distance_bias(trace, side), cosines_and_sines(config, seq))
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
         if weights is None:
-            raise _lacking(f"this trace has no bias for distances, which {name} needs")
+            raise _missing_error(f"this trace has no bias for distances, which {name} needs")
         return look
     scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
     window = window if mask == "window" else None
@@ -111,7 +113,7 @@ def _look(trace: Trace, name: str) -> Look:
     return replace(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
 
 
-def _lacking(why: str) -> InputError:
+def _missing_error(why: str) -> InputError:
     return InputError(f"{why}: record with ", Argument("keep", "view"))
 
 
@@ -121,7 +123,7 @@ def _edit_of_weights(trace: Trace, name: str) -> EditSaid | None:
     return next((one for one in trace.edits if between & {*resolve(one.name, trace.config)}), None)
 
 
-def _bias(trace: Trace, side: str) -> Tensor | None:
+def _distance_bias(trace: Trace, side: str) -> Tensor | None:
     """The learned summand by distance, Float[Tensor, "heads queries+keys-1"]; None where the model has none.
 
     One that is no function of the distance is left out: then the weights are found to differ, and are stored.
@@ -142,22 +144,22 @@ def _bias(trace: Trace, side: str) -> Tensor | None:
 def _sequences(trace: Trace) -> list[dict[str, Any]]:
     """The tokens of the text, or of both sides; behind a cache, first all that it looks at, then those of this pass."""
     row = trace.rows[0]
-    tokens = read(row.tokens, row.ids, row.special, row.segments, by_bytes=row.by_bytes)
+    tokens = token_entries(row.tokens, row.ids, row.special, row.segments, by_bytes=row.by_bytes)
     if trace.config.kind != "encoder-decoder":
         if not row.before:
             return [{"name": "", "tokens": tokens, "cut": row.cut}]
-        before = read(row.before, row.before_ids, [False] * len(row.before), by_bytes=row.by_bytes)
+        before = token_entries(row.before, row.before_ids, [False] * len(row.before), by_bytes=row.by_bytes)
         return [{"name": "all", "tokens": before + tokens}, {"name": "this pass", "tokens": tokens, "cut": row.cut}]
     marks = {trace.config.pad_token_id, trace.config.bos_token_id, *trace.config.end_tokens}
     if trace.config.decoder is not None:
         marks.add(trace.config.decoder.decoder_start_token_id)
     ids = row.target_ids or (None,) * len(row.target_tokens)
     special = [id_ is not None and id_ in marks for id_ in ids]
-    target = read(row.target_tokens, ids, special, by_bytes=row.by_bytes)
+    target = token_entries(row.target_tokens, ids, special, by_bytes=row.by_bytes)
     return [{"name": "encoder", "tokens": tokens, "cut": row.cut}, {"name": "decoder", "tokens": target}]
 
 
-def _model(trace: Trace) -> dict[str, Any]:
+def _model_facts(trace: Trace) -> dict[str, Any]:
     config = trace.config
     side = {}
     if (decoder := config.decoder) is not None:

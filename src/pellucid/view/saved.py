@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from pellucid.files import check_ending, target_of, write_whole
+from pellucid.files import check_suffix, target_of, write_atomically
 
 
-def saved(path: str | os.PathLike[str], ending: str, make: Callable[[], bytes]) -> Path:
+def save_file(path: str | os.PathLike[str], suffix: str, content_of: Callable[[], bytes]) -> Path:
     """Writes what is made: beside its place first, then moved there. InputError for another ending, before it is."""
-    check_ending("path", path, ending)
-    content = make()
-    return write_whole(target_of(path), lambda file: file.write(content))
+    check_suffix("path", path, suffix)
+    content = content_of()
+    return write_atomically(target_of(path), lambda file: file.write(content))

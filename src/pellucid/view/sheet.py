@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 
-from pellucid.errors import short
+from pellucid.errors import shorten
 from pellucid.view.choice import Choice
-from pellucid.view.colours import theme_of
-from pellucid.view.svg import EDGE, document, heading, plain, unturned, width_of, words
+from pellucid.view.colours import theme_colours
+from pellucid.view.svg import MARGIN, document, heading, text_element, visible_text, width_of, without_direction_marks
 
 LONGEST = 400
 """Letters of the edits that are written out."""
@@ -22,14 +22,14 @@ class Sheet:
 
     def __init__(self, choice: Choice, theme: str) -> None:
         self.choice, self.theme = choice, theme
-        colours, model = theme_of(theme), unturned(choice.model)
+        colours, model = theme_colours(theme), without_direction_marks(choice.model)
         self.marks = heading(choice.title, model, colours)
-        self.width = 2 * EDGE + max(width_of(choice.title, 16), width_of(model, 11), 360)
-        self.top = EDGE + 44.0
+        self.width = 2 * MARGIN + max(width_of(choice.title, 16), width_of(model, 11), 360)
+        self.top = MARGIN + 44.0
         if choice.edits:
-            told = f"edited: {short(unturned(plain(choice.edits)), LONGEST)}"
-            for line in _wrapped(told, self.width - 2 * EDGE):
-                self.marks.append(words(EDGE, self.top + 2, line, colours["ink"], font_size=11))
+            told = f"edited: {shorten(without_direction_marks(visible_text(choice.edits)), LONGEST)}"
+            for line in _wrap_text(told, self.width - 2 * MARGIN):
+                self.marks.append(text_element(MARGIN, self.top + 2, line, colours["ink"], font_size=11))
                 self.top += 15
         self.bottom = self.top
         self.notes: list[str] = []
@@ -37,12 +37,12 @@ class Sheet:
     def text(self, description: str, weights: np.ndarray) -> str:
         """The drawing as SVG.  weights: those that are in it."""
         y = self.bottom + 22
-        quiet = theme_of(self.theme)["quiet"]
-        notes = [*self.notes, *_missing(weights), _exactness(self.choice)]
-        for line in _wrapped(" ".join(notes), self.width - 2 * EDGE):
-            self.marks.append(words(EDGE, y, line, quiet, font_size=11))
+        quiet = theme_colours(self.theme)["quiet"]
+        notes = [*self.notes, *_missing_notes(weights), _exactness_note(self.choice)]
+        for line in _wrap_text(" ".join(notes), self.width - 2 * MARGIN):
+            self.marks.append(text_element(MARGIN, y, line, quiet, font_size=11))
             y += 15
-        paper, height = theme_of(self.theme)["paper"], y - 15 + EDGE
+        paper, height = theme_colours(self.theme)["paper"], y - 15 + MARGIN
         return document(self.width, height, self.marks, paper, f"Attention: {self.choice.title}", description)
 
 
@@ -51,16 +51,16 @@ def percent(share: float) -> str:
     return f"{100 * share:.3f} %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
 
 
-def _missing(weights: np.ndarray) -> list[str]:
+def _missing_notes(weights: np.ndarray) -> list[str]:
     missing, below = int(np.isnan(weights).sum()), int((weights < 0).sum())
     told = [f"{missing:,} of the weights are NaN or infinite; they are not drawn."] if missing else []
     return [*told, f"{below:,} of the weights are below 0; they count as 0 here."] if below else told
 
 
-def _exactness(choice: Choice) -> str:
+def _exactness_note(choice: Choice) -> str:
     error = choice.entry["max_error"]
     how = "as stored" if choice.entry["weights"] is not None else "recomputed from query and key"
-    if choice.given:
+    if choice.has_given_weights:
         return (
             "Weights as they were given." if not error else f"Weights as they were given, to {error:.2g} in this layer."
         )
@@ -70,7 +70,7 @@ def _exactness(choice: Choice) -> str:
     return f"Weights after softmax, {how}; largest difference from {whose} in this layer: {error:.2g}."
 
 
-def _wrapped(text: str, width: float) -> list[str]:
+def _wrap_text(text: str, width: float) -> list[str]:
     most = int(width / width_of("m", 10.5))
     lines = [""]
     for word in re.sub(rf"(\S{{{most}}})(?=\S)", r"\1 ", text).split(" "):  # one that alone is broader is broken

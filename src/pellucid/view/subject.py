@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from pellucid.text.spelling import BYTES, written
+from pellucid.text.spelling import BYTES, token_text
 from pellucid.trace.long_text import Sample
-from pellucid.view.arithmetic import seen_by, weights
+from pellucid.view.arithmetic import attention_weights, visible_keys
 
 
 @dataclass(frozen=True)
-class Look:
+class AttentionData:
     """One attention: who looks at whom.
 
     name: its path in the model.  layer: its number there.
@@ -66,15 +66,15 @@ class Look:
         """How many weights it has."""
         return self.heads * self.shape[0] * self.shape[1]
 
-    def computed(self, head: int, rows: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def recomputed_weights(self, head: int, rows: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """The weights of some queries of one head as the browser computes them from these query and key, in float64.
 
         ->  Float64[Tensor, "rows keys"]
         """
         answers = key[head * len(key) // len(query)]
-        seen = seen_by(self.mask, self.window, rows, len(answers))
+        seen = visible_keys(self.mask, self.window, rows, len(answers))
         bias = None if self.bias is None else self.bias[head]
-        return weights(query[head], answers, rows, seen, self.scale, bias, self.rotation)
+        return attention_weights(query[head], answers, rows, seen, self.scale, bias, self.rotation)
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,19 @@ class Subject:
     """texts: as they were given; of an encoder-decoder the last is what its decoder reads.
     sequences: their tokens, {"name", "tokens"} each, and how many more were "cut".  model: facts for the manifest.
 
-    looks: the attentions, in the order of the page.  label: what it is called beside another one.
+    attentions: the attentions, in the order of the page.  label: what it is called beside another one.
     edits: what was changed in this run, as a person reads it.
     """
 
     texts: list[str]
     sequences: list[dict[str, Any]]
     model: dict[str, Any]
-    looks: list[Look]
+    attentions: list[AttentionData]
     label: str = ""
     edits: tuple[str, ...] = ()
 
 
-def read(
+def token_entries(
     tokens: Sequence[str],
     ids: Sequence[int | None],
     special: Sequence[bool],
@@ -106,7 +106,7 @@ def read(
     for.  by_bytes: whether the letters of this vocabulary stand for bytes."""
     return [
         {
-            "text": text if mark else written(text, by_bytes),
+            "text": text if mark else token_text(text, by_bytes),
             "id": id_,
             "kind": "special" if mark else "subword" if text.startswith("##") else "word",
             "segment": segment,
@@ -115,7 +115,7 @@ def read(
     ]
 
 
-def seem_bytes(tokens: Sequence[str]) -> bool:
+def is_byte_level(tokens: Sequence[str]) -> bool:
     """Whether the letters of these tokens seem to stand for bytes, where no vocabulary is there to say it: all of them
     could, and either spaces are among them, or they are a text with nothing that steers a terminal ("čas" is none).
     Beside such spaces a token with "▁" is of another kind, and says nothing of the others."""

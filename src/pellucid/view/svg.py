@@ -4,13 +4,13 @@ import re
 import unicodedata
 from xml.sax.saxutils import escape, quoteattr
 
-from pellucid.errors import short
+from pellucid.errors import shorten
 
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', 'Noto Sans', sans-serif"
-EDGE = 24
+MARGIN = 24
 """Pixels around a drawing."""
 
-LONGEST = 24
+MAX_LABEL = 24
 """Longest token that is written out."""
 
 _SIGNS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b": "∅"}
@@ -25,65 +25,65 @@ _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Marks of direction; those of `unturned` in `web/tokens.js`."""
 
 
-def rectangle(x: float, y: float, width: float, height: float, fill: str, **more: object) -> str:
+def rectangle(x: float, y: float, width: float, height: float, fill: str, **attributes: object) -> str:
     """A filled rectangle."""
-    return f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" fill="{fill}"{_more(more)}/>'
+    return f'<rect x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}" fill="{fill}"{_attributes(attributes)}/>'
 
 
-def strand(start: tuple[float, float], end: tuple[float, float], colour: str, **more: object) -> str:
+def curve(start: tuple[float, float], end: tuple[float, float], colour: str, **attributes: object) -> str:
     """An S from left to right that leaves and arrives level."""
     (left, top), (right, bottom) = start, end
     bend, back = left + 0.42 * (right - left), left + 0.58 * (right - left)
-    path = f"M{_n(left)} {_n(top)}C{_n(bend)} {_n(top)} {_n(back)} {_n(bottom)} {_n(right)} {_n(bottom)}"
-    return f'<path d="{path}" fill="none" stroke="{colour}"{_more(more)}/>'
+    path = f"M{_number(left)} {_number(top)}C{_number(bend)} {_number(top)} {_number(back)} {_number(bottom)} {_number(right)} {_number(bottom)}"
+    return f'<path d="{path}" fill="none" stroke="{colour}"{_attributes(attributes)}/>'
 
 
-def words(x: float, y: float, text: str, fill: str, **more: object) -> str:
+def text_element(x: float, y: float, text: str, fill: str, **attributes: object) -> str:
     """A line of text; one with right-to-left letters begins where its first letter asks, as on the page: marks isolate
     it, which every renderer reads (`unicode-bidi` is unknown to resvg)."""
-    shown = plain(text)
+    shown = visible_text(text)
     if any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in shown):
         shown = f"\u2068{shown}\u2069"
-    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{_more(more)}>{escape(shown)}</text>'
+    return f'<text x="{_number(x)}" y="{_number(y)}" fill="{fill}"{_attributes(attributes)}>{escape(shown)}</text>'
 
 
 def document(width: float, height: float, marks: list[str], paper: str, title: str, description: str) -> str:
     """A whole drawing; `title` and `description` are what a screen reader says of it."""
-    size = f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}"'
+    size = f'width="{_number(width)}" height="{_number(height)}" viewBox="0 0 {_number(width)} {_number(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family={quoteattr(FONT)} font-size="13">'
-    said = f"<title>{escape(plain(title))}</title>\n<desc>{escape(plain(description))}</desc>"
+    said = f"<title>{escape(visible_text(title))}</title>\n<desc>{escape(visible_text(description))}</desc>"
     ground = rectangle(0, 0, width, height, paper, **{"class": "paper"})
     return "\n".join([head, said, ground, *marks, "</svg>\n"])
 
 
 def printable(text: str) -> str:
     """Nothing invisible and nothing that XML forbids: spaces, line ends and control characters become signs."""
-    return "".join(_SIGNS.get(c) or (_sign(c) if _unwritable(c) else c) for c in text)
+    return "".join(_SIGNS.get(c) or (_visible_sign(c) if _is_unwritable(c) else c) for c in text)
 
 
-def plain(text: str, kept: str = " ") -> str:
+def visible_text(text: str, kept: str = " ") -> str:
     """Whole words, as they are read: what cannot be seen or written is made visible, but for what is `kept`."""
     return "".join(letter if letter in kept else printable(letter) for letter in text)
 
 
-def unturned(text: str) -> str:
+def without_direction_marks(text: str) -> str:
     """The same without marks of direction, which would turn the letters around them as well, on a line of others."""
     return _TURNING.sub("�", text)
 
 
-def label(token: str, longest: int = LONGEST) -> str:
+def token_label(token: str, longest: int = MAX_LABEL) -> str:
     """A token as it is written: visible, and cut to `longest` letters."""
     text = printable(token[: 4 * longest]).replace("\u2581", "·")
-    if all(map(_unseen, text)):
+    if all(map(_is_invisible, text)):
         text = "".join("⍽" if unicodedata.category(c)[0] == "Z" else "∅" for c in text) or "∅"
-    return short(unturned(text), longest)
+    return shorten(without_direction_marks(text), longest)
 
 
-def heading(title: str, said: str, colours: dict[str, str]) -> list[str]:
+def heading(title: str, subtitle: str, colours: dict[str, str]) -> list[str]:
     """What stands above a drawing: its title, and below it, smaller, what it is of."""
     return [
-        words(EDGE, EDGE + 12, title, colours["ink"], font_size=15, font_weight="600"),
-        words(EDGE, EDGE + 30, said, colours["quiet"], font_size=11),
+        text_element(MARGIN, MARGIN + 12, title, colours["ink"], font_size=15, font_weight="600"),
+        text_element(MARGIN, MARGIN + 30, subtitle, colours["quiet"], font_size=11),
     ]
 
 
@@ -95,25 +95,25 @@ def width_of(text: str, size: float = 13) -> float:
     return broad * size
 
 
-def _unwritable(character: str) -> bool:
+def _is_unwritable(character: str) -> bool:
     """Control characters, halves of a pair, and what Unicode will never assign; what is merely new to us is written."""
     return unicodedata.category(character) in ("Cc", "Cs") or ord(character) & 0xFFFE == 0xFFFE
 
 
-def _unseen(character: str) -> bool:
+def _is_invisible(character: str) -> bool:
     return unicodedata.category(character)[0] == "Z" or _IGNORED.match(character) is not None
 
 
-def _sign(character: str) -> str:
+def _visible_sign(character: str) -> str:
     code = ord(character)
     return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else "�"
 
 
-def _n(value: float) -> str:
+def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _more(attributes: dict[str, object]) -> str:
+def _attributes(attributes: dict[str, object]) -> str:
     return "".join(
         f" {name.replace('_', '-')}={quoteattr(str(v))}" for name, v in attributes.items() if v not in ("", None)
     )

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import InputError
-from pellucid.view.subject import Look, Subject
+from pellucid.view.subject import AttentionData, Subject
 
 
-def check_alike(first: Subject, second: Subject) -> None:
+def check_comparable(first: Subject, second: Subject) -> None:
     """Two traces can be compared where every number of one has its partner in the other."""
     for one, two in zip(first.sequences, second.sequences):
         if len(one["tokens"]) != len(two["tokens"]):
@@ -18,27 +18,27 @@ def check_alike(first: Subject, second: Subject) -> None:
                 f"the traces have {len(one['tokens'])} and {len(two['tokens'])} tokens{side}: differences need equally "
                 "many"
             )
-    names = [look.name for look in first.looks], [look.name for look in second.looks]
+    names = [look.name for look in first.attentions], [look.name for look in second.attentions]
     if names[0] != names[1]:
         odd = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
         alike = first.model == second.model
         advice = "record both with the same keep" if alike else "their models are two, and not of one shape"
         raise InputError(f"only one of the traces has {odd!r}: {advice}")
-    for one, two in zip(first.looks, second.looks):
+    for one, two in zip(first.attentions, second.attentions):
         if one.heads != two.heads:
             raise InputError(f"{one.name} has {one.heads} heads in one trace and {two.heads} in the other")
 
 
-def most_different(
+def most_different_head(
     first: Subject, second: Subject, layer: int | None, heads: Sequence[int] | None
-) -> tuple[Look, int] | None:
+) -> tuple[AttentionData, int] | None:
     """The attention and the head with the largest difference of any weight; None where no weight differs.
 
     layer, heads: only these; None for all. Of long texts, whose weights are not kept, the sampled rows are compared.
     """
     most, found = 0.0, None
-    for one, two in zip(first.looks, second.looks):
-        mine, theirs = _kept(one), _kept(two)
+    for one, two in zip(first.attentions, second.attentions):
+        mine, theirs = _kept_weights(one), _kept_weights(two)
         if mine is None or theirs is None or mine.shape != theirs.shape or layer not in (None, one.layer):
             continue
         none = mine.isnan() != theirs.isnan()  # which no number is near
@@ -49,7 +49,7 @@ def most_different(
     return found
 
 
-def _kept(look: Look) -> Tensor | None:
-    if look.weights is not None:
-        return look.weights
-    return None if look.sample is None else look.sample.weights
+def _kept_weights(attention: AttentionData) -> Tensor | None:
+    if attention.weights is not None:
+        return attention.weights
+    return None if attention.sample is None else attention.sample.weights

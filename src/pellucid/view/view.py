@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import InputError, near
+from pellucid.errors import InputError, did_you_mean
 from pellucid.lazy import cached_property
-from pellucid.view.data import Data
-from pellucid.view.notebook import cell_of
+from pellucid.view.data import PageData
+from pellucid.view.notebook import mime_bundle
 from pellucid.view.page import render
 from pellucid.view.picture import draw, render_png
-from pellucid.view.saved import saved
+from pellucid.view.saved import save_file
 
 log = logging.getLogger("pellucid")
 
@@ -21,12 +21,12 @@ log = logging.getLogger("pellucid")
 class View:
     """A page of one trace, of two, or of weights that were given. `save` writes it; in a notebook it shows itself."""
 
-    def __init__(self, make: Callable[[], Data], title: str) -> None:
+    def __init__(self, make: Callable[[], PageData], title: str) -> None:
         """make: builds the data of the page, once it is asked for.  title: what it is of."""
         self._make, self.title = make, title
 
     @cached_property
-    def data(self) -> Data:
+    def data(self) -> PageData:
         """What the page holds: a manifest and blocks of numbers."""
         data = self._make()
         for sentence in data.told:
@@ -44,21 +44,21 @@ class View:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page: beside its place first, then moved there. InputError for another ending than .html."""
-        return saved(path, ".html", lambda: self.html().encode("utf-8"))
+        return save_file(path, ".html", lambda: self.html().encode("utf-8"))
 
     def svg(self, path: str | os.PathLike[str], **choice: Any) -> Path:
         """Writes one attention as a drawing, without a browser. choice: see `pellucid.view.picture.draw`."""
-        return saved(path, ".svg", lambda: self._drawn(choice).encode("utf-8"))
+        return save_file(path, ".svg", lambda: self._draw(choice).encode("utf-8"))
 
     def png(self, path: str | os.PathLike[str], **choice: Any) -> Path:
         """The same drawing as a picture of pixels."""
-        return saved(path, ".png", lambda: render_png(self._drawn(choice)))
+        return save_file(path, ".png", lambda: render_png(self._draw(choice)))
 
-    def _drawn(self, choice: dict[str, Any]) -> str:
+    def _draw(self, choice: dict[str, Any]) -> str:
         known = inspect.signature(draw).parameters
         for name in choice:
             if name not in known or name == "data":
-                raise InputError(f"a drawing has no argument {name!r}{near(name, list(known)[1:])}")
+                raise InputError(f"a drawing has no argument {name!r}{did_you_mean(name, list(known)[1:])}")
         return draw(self.data, **choice)
 
     def __repr__(self) -> str:
@@ -68,4 +68,4 @@ class View:
         return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return cell_of(self.data, self.html())
+        return mime_bundle(self.data, self.html())

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from pellucid.checkpoints.convert import convert
-from pellucid.checkpoints.convert.ctranslate2_file import variables
+from pellucid.checkpoints.convert.ctranslate2_file import read_variables
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, NotFoundError, PellucidError
 from tests.checkpoints.convert.plain_transformer import NAMES, greedy
 from tests.usual import closed
@@ -103,13 +103,13 @@ def newest(variables: dict[str, torch.Tensor], other: dict[str, str]) -> bytes:
 def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
     held = {"a/weight": torch.randn(3, 4).bfloat16(), "b": torch.arange(5, dtype=torch.int8)}
     (tmp_path / "model.bin").write_bytes(whole := newest(held, {"c/weight": "a/weight"}))
-    found = {name: span.read() for name, span in variables(tmp_path / "model.bin")[1].items()}
+    found = {name: span.read() for name, span in read_variables(tmp_path / "model.bin")[1].items()}
     assert found.keys() == {"a/weight", "b", "c/weight"}
     assert torch.equal(found["c/weight"], held["a/weight"]) and torch.equal(found["b"], held["b"])
     for size in range(len(whole)):
         (tmp_path / "model.bin").write_bytes(whole[:size])
         with pytest.raises(CorruptFileError, match="ends in the middle"):
-            variables(tmp_path / "model.bin")
+            read_variables(tmp_path / "model.bin")
     for damaged, said in (
         (whole + b"x", "1 bytes behind its last"), (b"\x07" + whole[1:], "version 7 .* expected 2 to 6"),
         (b"PK" + whole[2:], "no model of CTranslate2"),
@@ -120,7 +120,7 @@ def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
     ):  # fmt: skip
         (tmp_path / "model.bin").write_bytes(damaged)
         with pytest.raises(PellucidError, match=said):
-            variables(tmp_path / "model.bin")
+            read_variables(tmp_path / "model.bin")
 
 
 def test_facts_and_words(ours: Path) -> None:

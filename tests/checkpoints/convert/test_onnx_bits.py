@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.convert.constants import dequantise
-from pellucid.checkpoints.convert.few_bits import from_blocks
+from pellucid.checkpoints.convert.few_bits import unpack_blocks
 from tests.checkpoints.convert.exports import HEADS, export, ids, logits, tiny_bert
 
 
@@ -116,11 +116,11 @@ def test_a_table_that_is_cast_to_bytes(plain: Path, tmp_path: Path) -> None:
 
 def test_four_bits_by_hand() -> None:
     packed = torch.tensor([[[0x10, 0x32] + [0x88] * 6]], dtype=torch.uint8)  # 0 1 2 3, then the middle
-    found = from_blocks(packed, torch.tensor([[2.0]]), None, (1, 6), 16, 4)
+    found = unpack_blocks(packed, torch.tensor([[2.0]]), None, (1, 6), 16, 4)
     assert found.tolist() == [[-16.0, -14.0, -12.0, -10.0, 0.0, 0.0]]
     zero = torch.tensor([[0x03]], dtype=torch.uint8)
-    assert from_blocks(packed, torch.tensor([[2.0]]), zero, (1, 4), 16, 4).tolist() == [[-6.0, -4.0, -2.0, 0.0]]
-    assert from_blocks(packed, torch.tensor([[2.0]]), torch.tensor([[0.5]]), (1, 2), 16, 4).tolist() == [[-1.0, 1.0]]
+    assert unpack_blocks(packed, torch.tensor([[2.0]]), zero, (1, 4), 16, 4).tolist() == [[-6.0, -4.0, -2.0, 0.0]]
+    assert unpack_blocks(packed, torch.tensor([[2.0]]), torch.tensor([[0.5]]), (1, 2), 16, 4).tolist() == [[-1.0, 1.0]]
 
 
 def test_scales_of_an_axis_and_of_blocks() -> None:

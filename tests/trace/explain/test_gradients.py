@@ -41,7 +41,7 @@ def answer(model: pellucid.Model, question: dict[str, object], factors: dict[str
     """The number that is asked about, where the embeddings are multiplied."""
     batch = model.tokenizer(str(question["text"]), return_tensors="pt")
     takes = {name: ids for name, ids in batch.items() if name != "attention_mask"}
-    takes = {name: ids for name, ids in takes.items() if name in model.module.reads}
+    takes = {name: ids for name, ids in takes.items() if name in model.module.input_names}
     with torch.no_grad():
         logits = model.module(**takes, watch=Scaled(factors)).logits[0]
     numbers = {"banana": model.tokenizer.convert_tokens_to_ids(["banana"])[0], "LABEL_1": 1, "end": 1, 1: 1}

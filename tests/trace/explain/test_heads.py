@@ -14,7 +14,7 @@ from pellucid.checkpoints.families import families
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.trace import Trace
 from pellucid.trace.explain import HeadScores
-from pellucid.trace.explain.heads import _sequences
+from pellucid.trace.explain.heads import _repeated_sequences
 from tests.trace.explain.models import built
 
 TEXT = "time flies like an arrow and fruit flies like a banana"
@@ -121,7 +121,7 @@ def test_random_tokens_stand_where_a_text_does(bos: bool, eos: bool) -> None:
     words = pellucid.train_tokenizer(
         texts=[TEXT], kind="bpe", vocab_size=300, special_tokens=marks, add_bos=bos, add_eos=eos
     )
-    ids, real = _sequences(built(words, "t5").loaded, 3, 2, 0)
+    ids, real = _repeated_sequences(built(words, "t5").loaded, 3, 2, 0)
     assert real.tolist() == [[*[False] * bos, *[True] * 6, *[False] * eos]] * 2
     assert all(row[~real[0]].tolist() == words.encode([""])[0].ids for row in ids)
 

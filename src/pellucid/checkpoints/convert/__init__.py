@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.checkpoints.convert.folder import check_target, write_folder
-from pellucid.checkpoints.convert.foreign import find, words
-from pellucid.files import name_of, path_of, read_json, reading
+from pellucid.checkpoints.convert.foreign import find_foreign_model, tokenizer_files
+from pellucid.files import file_errors, path_of, path_text, read_json
 
 
 class Converted(NamedTuple):
@@ -34,18 +34,18 @@ def convert(
     Raises: PellucidError, one sentence for everything that does not fit; then nothing was written.
     """
     target = path_of(folder)
-    with reading():
-        found = find(name_of(name))
+    with file_errors():
+        found = find_foreign_model(path_text(name))
         check_target(target, found.file, overwrite)
         if found.kind == "onnx":
             from pellucid.checkpoints.convert.encoder import read_encoder
 
-            files = words(found.folder)
+            files = tokenizer_files(found.folder)
             tensors, config = read_encoder(found.file, read_json(found.folder / "config.json"), heads, progress)
         else:
             from pellucid.checkpoints.convert.ctranslate2 import read_transformer
 
             tensors, config, vocabulary = read_transformer(found.file, heads)
-            files = vocabulary.files()
-    write_folder(target, tensors, config, {**found.papers, **files})
+            files = vocabulary.tokenizer_files()
+    write_folder(target, tensors, config, {**found.licences, **files})
     return Converted(target, len(tensors), sum(numbers.numel() for numbers in tensors.values()))

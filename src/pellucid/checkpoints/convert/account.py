@@ -5,13 +5,13 @@ import re
 from typing import Any
 
 from pellucid.checkpoints.convert.body import Body
-from pellucid.checkpoints.convert.graph import shown
-from pellucid.errors import CheckpointMismatchError, InputError, several
+from pellucid.checkpoints.convert.graph import printable
+from pellucid.errors import CheckpointMismatchError, InputError, join_names
 
 log = logging.getLogger("pellucid")
 
 
-WORDS = {"embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"}
+TIED_TABLES = {"embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"}
 """The tables that read and guess words are one in most models, and a file calls it by either name."""
 
 
@@ -22,7 +22,7 @@ def check_heads(heads: int, width: int) -> None:
         raise InputError(f"{heads} heads do not divide a width of {width}; one of {', '.join(map(str, fits))} does")
 
 
-def _wanted(facts: dict[str, Any], labels: int) -> dict[str, tuple[int, ...]]:
+def _expected_shapes(facts: dict[str, Any], labels: int) -> dict[str, tuple[int, ...]]:
     """Every tensor of BERT with its shape, heads and all; `{i}` stands for a layer."""
     hidden, inner, words = facts["hidden_size"], facts["intermediate_size"], facts["vocab_size"]
     sizes: dict[str, tuple[int, ...]] = {
@@ -65,7 +65,7 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
         labels = classifier.shape[0]
         config["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
         config["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
-    wanted = _wanted(facts, 1 if config["architectures"] == ["BertForMultipleChoice"] else labels or 2)
+    wanted = _expected_shapes(facts, 1 if config["architectures"] == ["BertForMultipleChoice"] else labels or 2)
     problems = []
     for name, part in body.tables.items():
         expected = wanted[re.sub(r"\.\d+\.", ".{i}.", name)]
@@ -76,25 +76,25 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
         raise CheckpointMismatchError(f"{body.steps.graph.path} does not fit: {'; '.join(problems[:3])}{more}")
 
 
-def check_account(body: Body) -> None:
+def check_all_used(body: Body) -> None:
     """Everything in the file that may be learned has found its place, and no name contradicts it."""
     graph, places = body.steps.graph, {}
     for name, part in body.tables.items():
         for source in part.sources:
             places.setdefault(source, []).append(name)
-    strange = [name for name in graph.held if name not in places and graph.like_weights(name)]
-    unread = [name for name in strange if name not in graph.readers and name not in graph.outputs]
+    strange = [name for name in graph.initializers if name not in places and graph.may_be_weights(name)]
+    unread = [name for name in strange if name not in graph.consumers and name not in graph.outputs]
     if unread:
-        log.warning("%s: no operation reads %s; left out", graph.path.name, several(map(shown, unread)))
-    if lost := [f"{shown(name)} {list(graph.held[name].shape)}" for name in strange if name not in unread]:
-        raise body.steps.unlike(f"{len(lost)} tables have no place in it ({several(lost, 4)})")
+        log.warning("%s: no operation reads %s; left out", graph.path.name, join_names(map(printable, unread)))
+    if lost := [f"{printable(name)} {list(graph.initializers[name].shape)}" for name in strange if name not in unread]:
+        raise body.steps.not_bert_error(f"{len(lost)} tables have no place in it ({join_names(lost, 4)})")
     for source, names in places.items():
-        said = _named(source, body)
-        if len(names) == 1 and said not in (None, names[0]) and {said, names[0]} != WORDS:
-            raise body.steps.unlike(f"it uses {shown(source)} as {names[0]}")
+        stated = _table_in_name(source, body)
+        if len(names) == 1 and stated not in (None, names[0]) and {stated, names[0]} != TIED_TABLES:
+            raise body.steps.not_bert_error(f"it uses {printable(source)} as {names[0]}")
 
 
-def _named(source: str, body: Body) -> str | None:
+def _table_in_name(source: str, body: Body) -> str | None:
     """The table that a name in the file speaks of, whatever stands before it; None where it speaks of none."""
     parts = source.split(".")
     return next((name for i in range(len(parts)) if (name := ".".join(parts[i:])) in body.tables), None)

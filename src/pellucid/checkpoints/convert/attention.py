@@ -8,35 +8,35 @@ from torch import Tensor
 from pellucid.checkpoints.convert.graph import Node
 from pellucid.checkpoints.convert.steps import Linear, Steps
 
-MIXED_OFF = 1e-2
+ATTENTION_TOLERANCE = 1e-2
 """By how much an attention in half precision may differ, of the largest number of its channel."""
 
-SCALE_OFF = 3e-3
+SCALE_TOLERANCE = 3e-3
 """By how much the scale of scores in half precision may differ from what it should be, as a share of it."""
 
 _HIDDEN = -1000.0
 """What is added to the scores of padding is at most this."""
 
 
-def near(made: Tensor, wanted: Tensor, off: float) -> bool:
-    """Whether finite numbers differ by no more than `off`, and that share of what is wanted.
+def all_close(actual: Tensor, expected: Tensor, tolerance: float) -> bool:
+    """Whether finite numbers differ by no more than `tolerance`, and that share of what is wanted.
 
     As `torch.allclose`, which takes many times as long.
     """
-    return bool(((made - wanted).abs() <= wanted.abs() * off + off).all())
+    return bool(((actual - expected).abs() <= expected.abs() * tolerance + tolerance).all())
 
 
-def split(numbers: Tensor, heads: int) -> Tensor:
+def split_heads(numbers: Tensor, heads: int) -> Tensor:
     """`[texts, tokens, width]` as `[texts, heads, tokens, width of a head]`."""
     return numbers.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def joined(numbers: Tensor) -> Tensor:
+def merge_heads(numbers: Tensor) -> Tensor:
     """`[texts, heads, tokens, width of a head]` as `[texts, tokens, width]`."""
     return numbers.transpose(1, 2).flatten(2)
 
 
-def weights_of(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
     """`[texts, heads, queries, keys]`.
 
     query, key: `[texts, heads, tokens, width]`.  mask: True for what is seen, or numbers that are added.
@@ -48,25 +48,25 @@ def weights_of(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | N
     return torch.softmax(scores, -1)
 
 
-def whole_attention(said: dict[str, Any], parts: list[Tensor], *masks: Tensor | None) -> Tensor:
+def fused_attention(attributes: dict[str, Any], parts: list[Tensor], *masks: Tensor | None) -> Tensor:
     """An attention of one operation: ONNX Runtime's two, and ONNX's own from opset 23 on.
 
     parts: query, key and value, `[texts, tokens, width]`, or cut into heads.
     masks: one that says which keys are seen, `[texts, keys]`, or how many; and one that is added to the scores.
     """
-    heads = said.get("num_heads", said.get("q_num_heads"))
+    heads = attributes.get("num_heads", attributes.get("q_num_heads"))
     whole = parts[0].dim() == 3
-    query, key, value = (split(part, heads) for part in parts) if whole else parts
+    query, key, value = (split_heads(part, heads) for part in parts) if whole else parts
     seen, added = masks
     mask = added
     if seen is not None:
-        mask = _seen(seen, query.shape[0], key.shape[-2])
+        mask = key_mask(seen, query.shape[0], key.shape[-2])
         mask = mask if added is None else torch.where(mask, added, -torch.inf)
-    mixed = weights_of(query, key, mask, said.get("scale")) @ value
-    return joined(mixed) if whole else mixed
+    mixed = attention_weights(query, key, mask, attributes.get("scale")) @ value
+    return merge_heads(mixed) if whole else mixed
 
 
-def _seen(mask: Tensor, texts: int, keys: int) -> Tensor:
+def key_mask(mask: Tensor, texts: int, keys: int) -> Tensor:
     """Which keys are seen, `[texts, 1, 1 or queries, keys]`, by what ONNX Runtime is told of it."""
     if mask.dim() == 1:  # how many, and perhaps from which on
         ends, starts = mask[:texts], mask[texts:] if mask.numel() == 2 * texts else mask.new_zeros(texts)
@@ -78,26 +78,28 @@ def _seen(mask: Tensor, texts: int, keys: int) -> Tensor:
 def check_query(steps: Steps, query: Linear, heads: int) -> None:
     """Refuses a graph that cuts the query into another number of heads than config.json says."""
     width = query.weight.shape[0]
-    cut = next((node for node in steps.graph.readers.get(query.output, []) if node.kind == "Reshape"), None)
+    cut = next((node for node in steps.graph.consumers.get(query.output, []) if node.kind == "Reshape"), None)
     if cut is None:
         return
-    constants, maker = steps.constants, steps.graph.makers.get(cut.input(1))
+    constants, maker = steps.constants, steps.graph.producers.get(cut.input(1))
     whole = constants.vector(cut.input(1))
     parts = maker.inputs if maker is not None and maker.kind == "Concat" else ()
     shape = whole.numbers.tolist() if whole else [constants.number(name) for name in parts]
     if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
         found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
-        raise steps.unlike(f"it cuts into {found} heads, config.json says {heads}")
+        raise steps.not_bert_error(f"it cuts into {found} heads, config.json says {heads}")
 
 
-def check_settings(steps: Steps, node: Node, heads: int, usual: float) -> None:
+def check_attributes(steps: Steps, node: Node, heads: int, usual: float) -> None:
     """An attention of one operation says by its settings how many heads it has, and how it weighs."""
-    said = node.settings
-    found = said.get("num_heads", said.get("q_num_heads", heads))
+    attributes = node.attributes
+    found = attributes.get("num_heads", attributes.get("q_num_heads", heads))
     if found != heads:
-        raise steps.unlike(f"it cuts into {found} heads, config.json says {heads}")
-    heads_of_keys, hidden = said.get("kv_num_heads", heads), said.get("mask_filter_value", _HIDDEN)
-    if any(said.get(key) for key in ("unidirectional", "is_causal", "softcap", "do_rotary")) or (
-        abs((said.get("scale") or usual) / usual - 1) > SCALE_OFF or heads_of_keys != heads or hidden > _HIDDEN
+        raise steps.not_bert_error(f"it cuts into {found} heads, config.json says {heads}")
+    heads_of_keys, hidden = attributes.get("kv_num_heads", heads), attributes.get("mask_filter_value", _HIDDEN)
+    if any(attributes.get(key) for key in ("unidirectional", "is_causal", "softcap", "do_rotary")) or (
+        abs((attributes.get("scale") or usual) / usual - 1) > SCALE_TOLERANCE
+        or heads_of_keys != heads
+        or hidden > _HIDDEN
     ):
-        raise steps.unlike(f"{node} looks only back, or scales or hides its scores in another way")
+        raise steps.not_bert_error(f"{node} looks only back, or scales or hides its scores in another way")

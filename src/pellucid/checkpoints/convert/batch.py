@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.graph import shown
+from pellucid.checkpoints.convert.graph import printable
 from pellucid.checkpoints.convert.steps import Steps
 
 TEXTS, TOKENS, _PADDED = 3, 131, (5, 0, 94)
@@ -20,39 +20,43 @@ _MOST_SCORES = 2**24
 """Of an attention."""
 
 
-class Batch(NamedTuple):
-    """texts, tokens: how many.  kept: `[texts, tokens]`, whether a token is no padding.  shape: of an input.
-    longest: how many tokens a text may have."""
+class TrialBatch(NamedTuple):
+    """texts, tokens: how many.  attention_mask: `[texts, tokens]`, whether a token is no padding.  shape: of an input.
+    max_length: how many tokens a text may have."""
 
     texts: int
     tokens: int
-    kept: Tensor
+    attention_mask: Tensor
     shape: tuple[int, ...]
-    longest: int
+    max_length: int
 
 
-def batch_for(steps: Steps, words: str, longest: int, wanted: tuple[int, int], heads: int = 0) -> Batch:
+def trial_batch(
+    steps: Steps, ids_input: str, max_length: int, default_sizes: tuple[int, int], heads: int = 0
+) -> TrialBatch:
     """A batch of the sizes that a file fixes for its inputs.
 
-    words: the input of ids.  longest: how many places there are.  wanted: texts and tokens, where the file leaves them
+    ids_input: the input of ids.  max_length: how many places there are.  default_sizes: texts and tokens, where the file leaves them
     free; fewer tokens where there are not so many, or all these texts would have too many scores.
     heads: of an attention; 0 for texts that are looked up alone.
     """
-    sizes = steps.graph.sizes.get(words) or (0, 0)
-    texts = [size or free for size, free in zip(sizes[:-1], (wanted[0], 2))]  # of three axes, two choices for each text
-    most = max(isqrt(_MOST_SCORES // (prod(texts) * heads)), 1) if heads else longest
-    shape = (*texts, sizes[-1] or min(wanted[1], longest, most))
+    sizes = steps.graph.input_shapes.get(ids_input) or (0, 0)
+    texts = [
+        size or free for size, free in zip(sizes[:-1], (default_sizes[0], 2))
+    ]  # of three axes, two choices for each text
+    most = max(isqrt(_MOST_SCORES // (prod(texts) * heads)), 1) if heads else max_length
+    shape = (*texts, sizes[-1] or min(default_sizes[1], max_length, most))
     if (
-        words not in steps.graph.inputs
+        ids_input not in steps.graph.inputs
         or len(sizes) not in (2, 3)
-        or shape[-1] > longest
+        or shape[-1] > max_length
         or not 0 < prod(shape) <= _MOST_TOKENS
     ):
-        told = f"its input {shown(words)} is {list(sizes)}" if words else "it has no inputs"
-        raise steps.wrong(f"{told}, expected ids of texts of up to {longest} tokens")
+        told = f"its input {printable(ids_input)} is {list(sizes)}" if ids_input else "it has no inputs"
+        raise steps.not_understood_error(f"{told}, expected ids of texts of up to {max_length} tokens")
     many, tokens = prod(texts), shape[-1]
     if many * tokens**2 * heads > _MOST_SCORES:
         told = f"it takes {many} texts of {tokens} tokens and no others"
-        raise steps.wrong(f"{told}, which are too many to try; export with free sizes")
+        raise steps.not_understood_error(f"{told}, which are too many to try; export with free sizes")
     padded = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(many)], device="cpu")
-    return Batch(many, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape, longest)
+    return TrialBatch(many, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape, max_length)

@@ -5,16 +5,16 @@ from typing import Any
 
 import torch
 
-from pellucid.checkpoints.convert.batch import TEXTS, TOKENS, batch_for
-from pellucid.checkpoints.convert.bert_embeddings import read_embeddings, words_of
-from pellucid.checkpoints.convert.bert_inside import activated, attention_of
+from pellucid.checkpoints.convert.batch import TEXTS, TOKENS, trial_batch
+from pellucid.checkpoints.convert.bert_embeddings import ids_input, read_embeddings
+from pellucid.checkpoints.convert.bert_inside import apply_activation, find_attention
 from pellucid.checkpoints.convert.body import Body
-from pellucid.checkpoints.convert.run import ROUNDED, Run
+from pellucid.checkpoints.convert.run import ROUNDING_TOLERANCE, GraphRun
 from pellucid.checkpoints.convert.steps import Linear, Norm, Steps
 
 _ACTIVATED = "the activation of the product before"
 
-LEAST_OF_HALF = 1.2e-7
+LEAST_HALF_EPSILON = 1.2e-7
 """What exporters make of an epsilon that half precision cannot hold."""
 
 
@@ -25,20 +25,24 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     Raises: CheckpointMismatchError where the graph does something else.
     """
     longest, heads = facts["max_position_embeddings"], facts["num_attention_heads"]
-    usual, long = (batch_for(steps, words_of(steps), longest, free, heads) for free in ((TEXTS, TOKENS), (1, longest)))
-    body = Body(steps, Run(steps, usual), Run(steps, long, blank=True) if long.tokens > usual.tokens else None)
+    usual, long = (
+        trial_batch(steps, ids_input(steps), longest, free, heads) for free in ((TEXTS, TOKENS), (1, longest))
+    )
+    body = Body(
+        steps, GraphRun(steps, usual), GraphRun(steps, long, zero_states=True) if long.tokens > usual.tokens else None
+    )
     hidden = read_embeddings(body, facts)
     for i in range(facts["num_hidden_layers"]):
         hidden = _layer(body, hidden, f"encoder.layer.{i}", facts)
-    if _after(body, hidden):
-        raise body.steps.unlike(f"it has more layers than the {facts['num_hidden_layers']} of config.json")
-    body.last = hidden
-    norms = [step for step in body.used if isinstance(step, Norm)]
+    if _norms_after(body, hidden):
+        raise body.steps.not_bert_error(f"it has more layers than the {facts['num_hidden_layers']} of config.json")
+    body.last_norm = hidden
+    norms = [step for step in body.assigned if isinstance(step, Norm)]
     half = any(norm.weight.numbers.dtype == torch.float16 for norm in norms)
-    allowed = {"rel_tol": 2e-3, "abs_tol": LEAST_OF_HALF if half else 0.0}
+    allowed = {"rel_tol": 2e-3, "abs_tol": LEAST_HALF_EPSILON if half else 0.0}
     strange = [norm.epsilon for norm in norms if not isclose(norm.epsilon, facts["layer_norm_eps"], **allowed)]
     if strange:
-        raise body.steps.unlike(
+        raise body.steps.not_bert_error(
             f"its norms add {strange[0]:.3g}, config.json says layer_norm_eps {facts['layer_norm_eps']}"
         )
     return body
@@ -46,45 +50,53 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
 
 def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     run = body.run
-    middle, out = _sum(body, hidden, f"{name} has no sum with its attention and norm after it")
-    inside = attention_of(body, hidden, out, name, facts)
+    middle, out = _residual_norm(body, hidden, f"{name} has no sum with its attention and norm after it")
+    inside = find_attention(body, hidden, out, name, facts)
     for step, part in zip(inside, ("query", "key", "value")):
-        body.place(step, f"{name}.attention.self.{part}")
-    body.place(out, f"{name}.attention.output.dense")
+        body.assign(step, f"{name}.attention.self.{part}")
+    body.assign(out, f"{name}.attention.output.dense")
     _check_sum(run, middle, hidden, out, f"{name}.attention.output")
-    body.place(middle, f"{name}.attention.output.LayerNorm")
-    end, down = _sum(body, middle, f"{name} has no sum with its feed-forward part and norm after it")
-    match body.steps.before(*down.inputs):
-        case [Linear() as up] if body.steps.before(*up.inputs) == [middle]:
-            run.check(up, run.state(middle), f"{name}.intermediate.dense", "the state behind the attention")
-            run.check(down, activated(body, up, down.inputs[0], facts), f"{name}.output.dense", _ACTIVATED, off=ROUNDED)
+    body.assign(middle, f"{name}.attention.output.LayerNorm")
+    end, down = _residual_norm(body, middle, f"{name} has no sum with its feed-forward part and norm after it")
+    match body.steps.steps_before(*down.inputs):
+        case [Linear() as up] if body.steps.steps_before(*up.inputs) == [middle]:
+            run.check_input(up, run.state_of(middle), f"{name}.intermediate.dense", "the state behind the attention")
+            run.check_input(
+                down,
+                apply_activation(body, up, down.inputs[0], facts),
+                f"{name}.output.dense",
+                _ACTIVATED,
+                tolerance=ROUNDING_TOLERANCE,
+            )
         case _:
-            raise body.steps.unlike(f"{name} has no two products between its norms ({down.node})")
-    body.place(up, f"{name}.intermediate.dense")
-    body.place(down, f"{name}.output.dense")
+            raise body.steps.not_bert_error(f"{name} has no two products between its norms ({down.node})")
+    body.assign(up, f"{name}.intermediate.dense")
+    body.assign(down, f"{name}.output.dense")
     _check_sum(run, end, middle, down, f"{name}.output")
-    body.place(end, f"{name}.output.LayerNorm")
-    run.forget(inside[2], out, up, down)  # query and key make weights, which may leave the graph
+    body.assign(end, f"{name}.output.LayerNorm")
+    run.release(inside[2], out, up, down)  # query and key make weights, which may leave the graph
     return end
 
 
-def _check_sum(run: Run, norm: Norm, past: Norm, made: Linear, where: str) -> None:
-    run.check(norm, run.state(past) + run.state(made), f"{where}.LayerNorm", f"the sum of {where}.dense and its input")
+def _check_sum(run: GraphRun, norm: Norm, past: Norm, made: Linear, where: str) -> None:
+    run.check_input(
+        norm, run.state_of(past) + run.state_of(made), f"{where}.LayerNorm", f"the sum of {where}.dense and its input"
+    )
 
 
-def _after(body: Body, hidden: Norm) -> list[tuple[Norm, Linear]]:
+def _norms_after(body: Body, hidden: Norm) -> list[tuple[Norm, Linear]]:
     """The norms of a sum of `hidden` and one product."""
     found = []
-    for norm in body.steps.all(Norm):
-        before = body.steps.before(*norm.inputs)
+    for norm in body.steps.of_type(Norm):
+        before = body.steps.steps_before(*norm.inputs)
         products = [step for step in before if isinstance(step, Linear)]
         if hidden in before and len(before) == 2 and len(products) == 1:
             found.append((norm, products[0]))
     return found
 
 
-def _sum(body: Body, hidden: Norm, otherwise: str) -> tuple[Norm, Linear]:
-    found = _after(body, hidden)
+def _residual_norm(body: Body, hidden: Norm, otherwise: str) -> tuple[Norm, Linear]:
+    found = _norms_after(body, hidden)
     if len(found) != 1:
-        raise body.steps.unlike(otherwise)
+        raise body.steps.not_bert_error(otherwise)
     return found[0]

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.batch import TEXTS, batch_for
+from pellucid.checkpoints.convert.batch import TEXTS, trial_batch
 from pellucid.checkpoints.convert.body import Body
-from pellucid.checkpoints.convert.graph import shown
-from pellucid.checkpoints.convert.run import Run
+from pellucid.checkpoints.convert.graph import printable
+from pellucid.checkpoints.convert.run import GraphRun
 from pellucid.checkpoints.convert.steps import Lookup, Norm, Steps
 
 log = logging.getLogger("pellucid")
@@ -24,73 +24,73 @@ def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
     """The norm after the sum of the tables of words, positions and types."""
     found = [
         (norm, before)
-        for norm in body.steps.all(Norm)
-        if (before := body.steps.before(*norm.inputs)) and all(isinstance(step, Lookup) for step in before)
+        for norm in body.steps.of_type(Norm)
+        if (before := body.steps.steps_before(*norm.inputs)) and all(isinstance(step, Lookup) for step in before)
     ]
     if len(found) != 1:
-        raise body.steps.unlike(f"{len(found)} norms follow looked-up tables, expected one")
+        raise body.steps.not_bert_error(f"{len(found)} norms follow looked-up tables, expected one")
     norm, lookups = found[0]
-    roles = {_role(body, lookup, facts): lookup for lookup in lookups if isinstance(lookup, Lookup)}
+    roles = {_table_role(body, lookup, facts): lookup for lookup in lookups if isinstance(lookup, Lookup)}
     if len(roles) < len(lookups):
-        raise body.steps.unlike(f"of {len(lookups)} tables, several are looked up as one of {', '.join(roles)}")
+        raise body.steps.not_bert_error(f"of {len(lookups)} tables, several are looked up as one of {', '.join(roles)}")
     for role in (role for role in _ROLES if role not in roles):
-        raise body.steps.unlike(f"no table is looked up as {role}; export with all inputs and free lengths")
+        raise body.steps.not_bert_error(f"no table is looked up as {role}; export with all inputs and free lengths")
     if norm.width != facts["hidden_size"]:
-        raise body.steps.unlike(f"it is {norm.width} wide, config.json says hidden_size {facts['hidden_size']}")
+        raise body.steps.not_bert_error(f"it is {norm.width} wide, config.json says hidden_size {facts['hidden_size']}")
     _check_every_index(body, roles, facts)
-    given, *_ = [_inputs(run, roles, facts["type_vocab_size"]) for run in body.runs]
+    given, *_ = [_set_inputs(run, roles, facts["type_vocab_size"]) for run in body.runs]
     for role, lookup in roles.items():
-        body.run.look_up(lookup, given[role], role)
-        body.place(lookup, f"embeddings.{role}")
-    total = sum((body.run.state(lookup) for lookup in roles.values()), start=torch.zeros((), device="cpu"))
-    if not _asked(body.steps, roles["token_type_embeddings"]):
-        for name in filter(_of_types, body.steps.graph.inputs):
+        body.run.check_lookup(lookup, given[role], role)
+        body.assign(lookup, f"embeddings.{role}")
+    total = sum((body.run.state_of(lookup) for lookup in roles.values()), start=torch.zeros((), device="cpu"))
+    if not _index_input(body.steps, roles["token_type_embeddings"]):
+        for name in filter(_is_type_input, body.steps.graph.inputs):
             log.warning(
                 "%s: its input %s says no types of tokens; the new folder reads them", body.steps.graph.path.name, name
             )
-    body.run.check(norm, total, "embeddings.LayerNorm", "the sum of the embeddings")
-    body.place(norm, "embeddings.LayerNorm")
+    body.run.check_input(norm, total, "embeddings.LayerNorm", "the sum of the embeddings")
+    body.assign(norm, "embeddings.LayerNorm")
     return norm
 
 
-def words_of(steps: Steps) -> str:
+def ids_input(steps: Steps) -> str:
     """The input of ids."""
     return "input_ids" if "input_ids" in steps.graph.inputs else next(iter(steps.graph.inputs), "")
 
 
-def _role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
+def _table_role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
     """What a table is for: the indices of words and types are inputs; those of positions are counted, or named so."""
     rows = lookup.table.shape[0]
-    if given := _asked(body.steps, lookup):
+    if given := _index_input(body.steps, lookup):
         if "mask" in given:
-            raise body.steps.unlike(
-                f"its input {shown(given)} says which rows of a table are looked up ({lookup.node})"
+            raise body.steps.not_bert_error(
+                f"its input {printable(given)} says which rows of a table are looked up ({lookup.node})"
             )
         others = "position_embeddings" if "position" in given else "token_type_embeddings"
-        return "word_embeddings" if given == words_of(body.steps) else others
+        return "word_embeddings" if given == ids_input(body.steps) else others
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
         return "token_type_embeddings"
     return "position_embeddings"
 
 
-def _asked(steps: Steps, lookup: Lookup) -> str:
+def _index_input(steps: Steps, lookup: Lookup) -> str:
     """The input of the graph that says which rows are looked up; "" where they are counted, or always the same."""
-    return next((found for found in steps.back(*lookup.inputs) if isinstance(found, str)), "")
+    return next((found for found in steps.walk_back(*lookup.inputs) if isinstance(found, str)), "")
 
 
 def _check_every_index(body: Body, roles: dict[str, Lookup], facts: dict[str, Any]) -> None:
     """Looks up every word, and every place that a text of this graph can have."""
     longest = min(facts["max_position_embeddings"], roles["position_embeddings"].table.shape[0])
-    run = Run(body.steps, batch_for(body.steps, words_of(body.steps), longest, (TEXTS, longest)))
-    size, rows = run.batch.kept.numel(), roles["word_embeddings"].table.shape[0]
+    run = GraphRun(body.steps, trial_batch(body.steps, ids_input(body.steps), longest, (TEXTS, longest)))
+    size, rows = run.batch.attention_mask.numel(), roles["word_embeddings"].table.shape[0]
     for start in range(0, min(rows, _MOST_BATCHES * size), size):
-        words = (torch.arange(start, start + size, device="cpu") % rows).reshape(run.batch.kept.shape)
-        given = _inputs(run, roles, facts["type_vocab_size"], words)
+        words = (torch.arange(start, start + size, device="cpu") % rows).reshape(run.batch.attention_mask.shape)
+        given = _set_inputs(run, roles, facts["type_vocab_size"], words)
         for role, lookup in roles.items():
             run.check_indices(lookup, given[role], role)
 
 
-def _inputs(run: Run, roles: dict[str, Lookup], types: int, words: Tensor | None = None) -> dict[str, Tensor]:
+def _set_inputs(run: GraphRun, roles: dict[str, Lookup], types: int, words: Tensor | None = None) -> dict[str, Tensor]:
     """Gives the run its texts; the answer is what each table is then looked up with, `[texts, tokens]`.
 
     words: the ids; None for the first and the last ones of the table, and random ones.
@@ -98,26 +98,26 @@ def _inputs(run: Run, roles: dict[str, Lookup], types: int, words: Tensor | None
     graph, batch = run.steps.graph, run.batch
     if words is None:
         rows = max(roles["word_embeddings"].table.shape[0], 1)
-        words = run.whole_numbers(rows)
+        words = run.random_integers(rows)
         ends = torch.arange(batch.tokens, device="cpu") - batch.tokens // 2  # special words stand at either end
         words[0] = ends % rows
     places = torch.arange(batch.tokens, device="cpu").expand(words.shape)
-    indices = dict(zip(_ROLES, (words, places, run.whole_numbers(types))))
-    asked = {role: _asked(run.steps, lookup) for role, lookup in roles.items()}
+    indices = dict(zip(_ROLES, (words, places, run.random_integers(types))))
+    asked = {role: _index_input(run.steps, lookup) for role, lookup in roles.items()}
     others = [name for name in graph.inputs if name not in asked.values()]
-    if all(map(_of_types, others)):  # nothing says what is padding, but the id 0 perhaps
+    if all(map(_is_type_input, others)):  # nothing says what is padding, but the id 0 perhaps
         indices["word_embeddings"] = words = words.clamp(min=min(1, len(roles["word_embeddings"].table.numbers) - 1))
-        run.batch = batch = batch._replace(kept=torch.ones_like(batch.kept))
+        run.batch = batch = batch._replace(attention_mask=torch.ones_like(batch.attention_mask))
     for name in others:
-        run.given[name] = batch.kept.long().reshape(batch.shape)
+        run.substitutes[name] = batch.attention_mask.long().reshape(batch.shape)
     for role, name in asked.items():
         if name:
-            run.given[name] = indices[role].reshape(batch.shape)
+            run.substitutes[name] = indices[role].reshape(batch.shape)
         elif role == "token_type_embeddings":
             indices[role] = torch.zeros_like(words)
     return indices
 
 
-def _of_types(name: str) -> bool:
+def _is_type_input(name: str) -> bool:
     """Whether an input is called after the types of tokens."""
     return "type" in name or "segment" in name

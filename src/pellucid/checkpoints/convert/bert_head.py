@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from pellucid.checkpoints.convert.bert_inside import activated, activation_of
+from pellucid.checkpoints.convert.bert_inside import activation_of, apply_activation
 from pellucid.checkpoints.convert.body import Body
-from pellucid.checkpoints.convert.graph import Node, shown
-from pellucid.checkpoints.convert.run import ROUNDED
-from pellucid.checkpoints.convert.steps import HANDING_ON, Linear, Norm, Step
+from pellucid.checkpoints.convert.graph import Node, printable
+from pellucid.checkpoints.convert.run import ROUNDING_TOLERANCE
+from pellucid.checkpoints.convert.steps import PASSING_STEP_ON, Linear, Norm, Step
 from pellucid.errors import CheckpointMismatchError
 
 log = logging.getLogger("pellucid")
@@ -32,46 +32,51 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
     facts: of config.json: hidden_act.
     architecture: what config.json says; it decides only between models that the graph cannot tell apart.
     """
-    rest = [step for step in body.steps.by_output.values() if step not in body.used and isinstance(step, Linear | Norm)]
-    before = {id(step): body.steps.before(*step.inputs) for step in rest}
-    found = next(((step, end) for step in rest if before[id(step)] == [body.last] and (end := _tanh(body, step))), None)
+    rest = [
+        step for step in body.steps.by_output.values() if step not in body.assigned and isinstance(step, Linear | Norm)
+    ]
+    before = {id(step): body.steps.steps_before(*step.inputs) for step in rest}
+    found = next(
+        ((step, end) for step in rest if before[id(step)] == [body.last_norm] and (end := _tanh_output(body, step))),
+        None,
+    )
     pooler, pooled = found or (None, "")
     if pooler is not None:
-        body.run.check(pooler, _first(body), "pooler.dense", _FIRST)
-        body.place(pooler, "pooler.dense")
-    lexical = _masked_words(body, rest, before, facts)
-    others = [step for step in rest if step not in body.used]
+        body.run.check_input(pooler, _first_token_state(body), "pooler.dense", _FIRST)
+        body.assign(pooler, "pooler.dense")
+    lexical = _assign_masked_head(body, rest, before, facts)
+    others = [step for step in rest if step not in body.assigned]
     named = PLAIN
     for step in others:
-        named = _classifier(body, step, before[id(step)], pooler, pooled, architecture)
+        named = _assign_classifier(body, step, before[id(step)], pooler, pooled, architecture)
     if lexical:
         named = "BertForPreTraining" if pooler else "BertForMaskedLM"
     _check_outputs(body, rest, pooled, named)
     return named
 
 
-def _last(body: Body) -> Tensor:
+def _last_state(body: Body) -> Tensor:
     """What stands for the last layer's states, `[texts, tokens, width]`."""
-    return body.run.state(body.last)
+    return body.run.state_of(body.last_norm)
 
 
-def _first(body: Body) -> Tensor:
-    return _last(body)[:, 0]
+def _first_token_state(body: Body) -> Tensor:
+    return _last_state(body)[:, 0]
 
 
-def _tanh(body: Body, step: Step) -> str:
+def _tanh_output(body: Body, step: Step) -> str:
     """What a tanh makes of the result, where that goes straight into one as the pooled first token does."""
     if not isinstance(step, Linear):
         return ""
     if activation_of(step.node) == "Tanh":
         return step.output
-    after = body.steps.graph.reader(step.output, (*HANDING_ON, "Tanh"))
-    while after is not None and after.kind != "Tanh":
-        after = body.steps.graph.reader(after.outputs[0], (*HANDING_ON, "Tanh"))
+    after = body.steps.graph.only_consumer(step.output, (*PASSING_STEP_ON, "Tanh"))
+    while after is not None and after.op_type != "Tanh":
+        after = body.steps.graph.only_consumer(after.outputs[0], (*PASSING_STEP_ON, "Tanh"))
     return after.outputs[0] if after else ""
 
 
-def _masked_words(
+def _assign_masked_head(
     body: Body, rest: Sequence[Linear | Norm], before: dict[int, list[Step]], facts: dict[str, Any]
 ) -> bool:
     """The head that guesses hidden words: a product, a norm, and a product as wide as the vocabulary."""
@@ -80,50 +85,54 @@ def _masked_words(
         return False
     after = [step for step in rest if before[id(step)] == [norm]]
     match before[id(norm)], after:
-        case [Linear() as transform], [Linear() as decoder] if before[id(transform)] == [body.last]:
+        case [Linear() as transform], [Linear() as decoder] if before[id(transform)] == [body.last_norm]:
             name = "cls.predictions.transform"
-            body.run.check(transform, _last(body), f"{name}.dense", _STATES)
-            made = activated(body, transform, norm.inputs[0], facts)
-            body.run.check(norm, made, f"{name}.LayerNorm", "the activation of the product before", off=ROUNDED)
-            body.run.check(decoder, body.run.state(norm), "cls.predictions.decoder", "the norm before")
-            body.place(transform, "cls.predictions.transform.dense")
-            body.place(norm, "cls.predictions.transform.LayerNorm")
-            body.place(decoder, "cls.predictions.decoder")
+            body.run.check_input(transform, _last_state(body), f"{name}.dense", _STATES)
+            made = apply_activation(body, transform, norm.inputs[0], facts)
+            body.run.check_input(
+                norm, made, f"{name}.LayerNorm", "the activation of the product before", tolerance=ROUNDING_TOLERANCE
+            )
+            body.run.check_input(decoder, body.run.state_of(norm), "cls.predictions.decoder", "the norm before")
+            body.assign(transform, "cls.predictions.transform.dense")
+            body.assign(norm, "cls.predictions.transform.LayerNorm")
+            body.assign(decoder, "cls.predictions.decoder")
         case _:
-            raise body.steps.unlike(f"a norm follows the last layer ({norm.node}) and no head of BERT has that")
+            raise body.steps.not_bert_error(f"a norm follows the last layer ({norm.node}) and no head of BERT has that")
     body.tables["cls.predictions.bias"] = body.tables.pop("cls.predictions.decoder.bias")
     return True
 
 
-def _classifier(
+def _assign_classifier(
     body: Body, step: Linear | Norm, before: list[Step], pooler: Step | None, pooled: str, architecture: str
 ) -> str:
     """A product for every token, or for the pooled first one."""
     if pooler is not None and before == [pooler] and isinstance(step, Linear):
         name = "cls.seq_relationship" if architecture in _PAIRED else "classifier"
-        body.run.check(step, body.run.of(pooled, name), name, "the pooled first token")
-        body.place(step, name)
+        body.run.check_input(step, body.run.value_of(pooled, name), name, "the pooled first token")
+        body.assign(step, name)
         if architecture in _PAIRED:
             return _PAIRED[0]
         several = architecture == "BertForMultipleChoice"
         return architecture if several else "BertForSequenceClassification"
-    if before == [body.last] and isinstance(step, Linear):
-        spans = step.weight.shape[0] == 2 and _is_cut(body, step)
+    if before == [body.last_norm] and isinstance(step, Linear):
+        spans = step.weight.shape[0] == 2 and _is_split(body, step)
         name = "qa_outputs" if spans else "classifier"
-        body.run.check(step, _last(body), f"{name} (a product for every token)", _STATES)
-        body.place(step, name)
+        body.run.check_input(step, _last_state(body), f"{name} (a product for every token)", _STATES)
+        body.assign(step, name)
         return "BertForQuestionAnswering" if spans else "BertForTokenClassification"
-    raise body.steps.unlike(f"{step.node} follows the last layer and belongs to no head of BERT that is known")
+    raise body.steps.not_bert_error(f"{step.node} follows the last layer and belongs to no head of BERT that is known")
 
 
-def _is_cut(body: Body, step: Linear) -> bool:
+def _is_split(body: Body, step: Linear) -> bool:
     """Whether the two columns leave the graph one by one, as beginning and end of an answer do."""
-    ways = [body.steps.before(name) == [step] for name in body.steps.graph.outputs]
-    nodes = [found for name in body.steps.graph.outputs for found in body.steps.back(name) if isinstance(found, Node)]
-    return sum(ways) == 2 or any(node.kind == "Split" for node in nodes)
+    ways = [body.steps.steps_before(name) == [step] for name in body.steps.graph.outputs]
+    nodes = [
+        found for name in body.steps.graph.outputs for found in body.steps.walk_back(name) if isinstance(found, Node)
+    ]
+    return sum(ways) == 2 or any(node.op_type == "Split" for node in nodes)
 
 
-class _Known(NamedTuple):
+class _KnownOutput(NamedTuple):
     """Numbers that may leave a graph.  source: the step or value that makes them.  what: for a message.
     column: which of an answer's two, its start or its end."""
 
@@ -133,59 +142,65 @@ class _Known(NamedTuple):
     column: int | None = None
 
 
-def _known(body: Body, heads: Sequence[Linear], pooled: str, named: str) -> Iterator[_Known]:
+def _known_outputs(body: Body, heads: Sequence[Linear], pooled: str, named: str) -> Iterator[_KnownOutput]:
     """All numbers that BERT makes: those of its heads first."""
     run = body.run
     for step in heads:
-        numbers = run.state(step)
-        yield _Known(numbers, step.output, str(step.node))
+        numbers = run.state_of(step)
+        yield _KnownOutput(numbers, step.output, str(step.node))
         if named == "BertForQuestionAnswering":
-            yield from (_Known(numbers[..., i], step.output, f"column {i} of {step.node}", i) for i in range(2))
-    yield _Known(_last(body), body.last.output, _STATES)
-    yield _Known(_first(body), body.last.output, _FIRST)
+            yield from (_KnownOutput(numbers[..., i], step.output, f"column {i} of {step.node}", i) for i in range(2))
+    yield _KnownOutput(_last_state(body), body.last_norm.output, _STATES)
+    yield _KnownOutput(_first_token_state(body), body.last_norm.output, _FIRST)
     if pooled:
-        yield _Known(run.of(pooled, pooled), pooled, shown(pooled))
-    yield from (_Known(run.state(step), step.output, str(step.node)) for step in body.used if isinstance(step, Norm))
+        yield _KnownOutput(run.value_of(pooled, pooled), pooled, printable(pooled))
+    yield from (
+        _KnownOutput(run.state_of(step), step.output, str(step.node))
+        for step in body.assigned
+        if isinstance(step, Norm)
+    )
 
 
 def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, named: str) -> None:
     """Behind the last steps nothing may stand but what changes shape or type: neither a softmax nor a scale."""
     final = [id(body.tables[name]) for name in _FINAL if name in body.tables]
     heads = [step for step in rest if isinstance(step, Linear) and id(step.weight) in final]
-    known = list(_known(body, heads, pooled, named))
-    told, columns, left = set[str](), [], list[tuple[str, CheckpointMismatchError]]()
+    known = list(_known_outputs(body, heads, pooled, named))
+    matched, columns, left = set[str](), [], list[tuple[str, CheckpointMismatchError]]()
     for name in body.steps.graph.outputs:
-        if not body.steps.before(name):
+        if not body.steps.steps_before(name):
             continue
         try:
-            found = _found(body, name, known)
+            found = _matching_output(body, name, known)
         except CheckpointMismatchError as error:
             left.append((name, error))
         else:
-            told.add(found.source)
+            matched.add(found.source)
             columns += [] if found.column is None else [(name, found.column)]
-    if left and (named != PLAIN or body.last.output not in told):
+    if left and (named != PLAIN or body.last_norm.output not in matched):
         raise left[0][1]
     for name, _ in left:
-        log.warning("%s: its output %s is no part of BERT; left out", body.steps.graph.path.name, shown(name))
+        log.warning("%s: its output %s is no part of BERT; left out", body.steps.graph.path.name, printable(name))
     if columns and [column for _, column in columns] != [0, 1]:
-        raise body.steps.unlike(f"its outputs {' and '.join(shown(name) for name, _ in columns)} are no start and end")
-    if missing := [step for step in heads if step.output not in told]:
-        raise body.steps.unlike(f"no output is what {missing[0].node} makes")
+        raise body.steps.not_bert_error(
+            f"its outputs {' and '.join(printable(name) for name, _ in columns)} are no start and end"
+        )
+    if missing := [step for step in heads if step.output not in matched]:
+        raise body.steps.not_bert_error(f"no output is what {missing[0].node} makes")
 
 
-def _found(body: Body, name: str, known: Sequence[_Known]) -> _Known:
+def _matching_output(body: Body, name: str, known: Sequence[_KnownOutput]) -> _KnownOutput:
     """Which of these numbers an output is; CheckpointMismatchError where it is none."""
-    where = f"the output {shown(name)}"
-    body.run.fresh()
-    made = body.run.of(name, where)
+    where = f"the output {printable(name)}"
+    body.run.clear_computed()
+    made = body.run.value_of(name, where)
     fitting = [one for one in known if one.numbers.numel() == made.numel()]
     for one in fitting:
-        if body.run.alike(made, one.numbers):
+        if body.run.matches(made, one.numbers):
             return one
-    for weights in sorted(body.weights):
-        body.run.fresh()
-        if made.dim() == 4 and body.run.alike(made, numbers := body.run.of(weights, where)):
-            return _Known(numbers, weights, shown(weights))
+    for weights in sorted(body.attention_weights):
+        body.run.clear_computed()
+        if made.dim() == 4 and body.run.matches(made, numbers := body.run.value_of(weights, where)):
+            return _KnownOutput(numbers, weights, printable(weights))
     likely = (fitting or known)[0]
-    raise body.run.other(made, likely.numbers, where, likely.what, name)
+    raise body.run.mismatch_error(made, likely.numbers, where, likely.what, name)

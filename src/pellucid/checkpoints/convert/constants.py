@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pellucid.checkpoints.convert.arithmetic import SHAPED, Settings
+from pellucid.checkpoints.convert.arithmetic import SHAPE_OPERATIONS, Attributes
 from pellucid.checkpoints.convert.graph import TYPES, Graph
 from pellucid.errors import CheckpointMismatchError, UnsafeFileError
 
@@ -20,7 +20,7 @@ _MOST_STEPS = 16
 
 
 @dataclass(frozen=True)
-class Part:
+class ConstantTensor:
     """A table or vector, and the names of all the numbers in the file that it was made of."""
 
     numbers: Tensor
@@ -30,9 +30,9 @@ class Part:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.numbers.shape)
 
-    def turned(self) -> "Part":
+    def transposed(self) -> "ConstantTensor":
         """The transposed table."""
-        return Part(self.numbers.T, self.sources)
+        return ConstantTensor(self.numbers.T, self.sources)
 
 
 @dataclass
@@ -40,11 +40,11 @@ class Constants:
     """Looks up values of a graph that depend on no input."""
 
     graph: Graph
-    known: dict[str, Part | None] = field(default_factory=dict)
+    cache: dict[str, ConstantTensor | None] = field(default_factory=dict)
     sizes: dict[Path, int] = field(default_factory=dict)
     bytes: int = 0
 
-    def counted(self, numbers: Tensor) -> Tensor:
+    def count_bytes(self, numbers: Tensor) -> Tensor:
         """Numbers that were read or computed: any number of operations may each make a table of one in the file.
 
         Raises UnsafeFileError where all of them are more than the files can mean.
@@ -55,58 +55,58 @@ class Constants:
             raise UnsafeFileError(f"{self.graph.path} makes {self.bytes:,} bytes of {size:,}; not read further")
         return numbers
 
-    def get(self, name: str, steps: int = 0) -> Part | None:
+    def get(self, name: str, steps: int = 0) -> ConstantTensor | None:
         """The value, or None where it depends on an input or on an operation that no exporter puts before a table."""
-        if name not in self.known and steps < _MOST_STEPS:
-            self.known[name] = self._find(name, steps)
-        return self.known.get(name)
+        if name not in self.cache and steps < _MOST_STEPS:
+            self.cache[name] = self._compute(name, steps)
+        return self.cache.get(name)
 
-    def table(self, name: str) -> Part | None:
+    def table(self, name: str) -> ConstantTensor | None:
         """A value of two dimensions."""
         found = self.get(name)
         return found if found is not None and len(found.shape) == 2 else None
 
-    def vector(self, name: str) -> Part | None:
+    def vector(self, name: str) -> ConstantTensor | None:
         """A value of one dimension, or of more where all but the last are 1."""
         found = self.get(name)
         if found is None or not found.shape or found.numbers.numel() != found.shape[-1]:
             return None
-        return Part(found.numbers.reshape(-1), found.sources)
+        return ConstantTensor(found.numbers.reshape(-1), found.sources)
 
     def number(self, name: str) -> float | None:
         """A value of a single number."""
         found = self.get(name)
         return None if found is None or found.numbers.numel() != 1 else found.numbers.item()
 
-    def _find(self, name: str, steps: int) -> Part | None:
-        if name in self.graph.held:
-            held = self.graph.held[name]
+    def _compute(self, name: str, steps: int) -> ConstantTensor | None:
+        if name in self.graph.initializers:
+            held = self.graph.initializers[name]
             numbers = held.read()
             for path in (self.graph.path, *((self.graph.path.parent / held.file,) if held.file else ())):
                 self.sizes.setdefault(path, path.stat().st_size)
-            return Part(self.counted(numbers), frozenset([name]))
-        node = self.graph.makers.get(name)
-        if node is None or node.kind not in _STEPS:
+            return ConstantTensor(self.count_bytes(numbers), frozenset([name]))
+        node = self.graph.producers.get(name)
+        if node is None or node.kind not in _OPERATIONS:
             return None
         parts = [self.get(read, steps + 1) for read in node.inputs if read]
         if not parts or None in parts:
             return None
         whole = [part for part in parts if part is not None]
-        if node.kind in _ARITHMETIC and not _fits([part.shape for part in whole]):
+        if node.kind in _ARITHMETIC and not _is_broadcastable([part.shape for part in whole]):
             return None
         try:
-            numbers = _STEPS[node.kind](node.settings, *(part.numbers for part in whole))
+            numbers = _OPERATIONS[node.kind](node.settings, *(part.numbers for part in whole))
         except (RuntimeError, IndexError, ValueError, KeyError, TypeError) as error:
             raise CheckpointMismatchError(f"{self.graph.path}: {node} does not fit its tables ({error})") from error
         places = {part.numbers.untyped_storage().data_ptr() for part in whole}
         if numbers.untyped_storage().data_ptr() not in places:  # else it is a view, which takes no memory
-            self.counted(numbers)
-        return Part(numbers, frozenset().union(*(part.sources for part in whole)))
+            self.count_bytes(numbers)
+        return ConstantTensor(numbers, frozenset().union(*(part.sources for part in whole)))
 
 
-def dequantised(said: Settings, numbers: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def dequantize_linear(attributes: Attributes, numbers: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     """DequantizeLinear with its settings."""
-    return dequantise(numbers, scale, zero, said.get("axis", 1), said.get("block_size", 0))
+    return dequantise(numbers, scale, zero, attributes.get("axis", 1), attributes.get("block_size", 0))
 
 
 def dequantise(numbers: Tensor, scale: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
@@ -115,12 +115,12 @@ def dequantise(numbers: Tensor, scale: Tensor, zero: Tensor | None, axis: int, b
     numbers: whole numbers of any shape.  zero: None for 0.
     scale, zero: one number; or one per index of `axis`; or, with `block`, one per `block` indices of `axis`.
     """
-    scale = _spread(scale, numbers, axis, block)
-    moved = numbers.int() if zero is None else numbers.int() - _spread(zero, numbers, axis, block).int()
+    scale = _broadcast_scale(scale, numbers, axis, block)
+    moved = numbers.int() if zero is None else numbers.int() - _broadcast_scale(zero, numbers, axis, block).int()
     return moved.to(scale.dtype) * scale
 
 
-def _spread(part: Tensor, numbers: Tensor, axis: int, block: int) -> Tensor:
+def _broadcast_scale(part: Tensor, numbers: Tensor, axis: int, block: int) -> Tensor:
     if part.numel() == 1:
         return part.reshape(())
     if not -numbers.dim() <= axis < numbers.dim():
@@ -134,7 +134,7 @@ def _spread(part: Tensor, numbers: Tensor, axis: int, block: int) -> Tensor:
     return part.reshape([-1 if i == axis else 1 for i in range(numbers.dim())])
 
 
-def _fits(shapes: list[tuple[int, ...]]) -> bool:
+def _is_broadcastable(shapes: list[tuple[int, ...]]) -> bool:
     """Whether the smaller part goes into the larger, as a scale goes into its table; two vectors could make a giant."""
     one, two = sorted(shapes, key=math.prod) if len(shapes) == 2 else ((), ())
     tail = two[len(two) - len(one) :]
@@ -147,11 +147,11 @@ _ARITHMETIC: dict[str, Callable[..., Tensor]] = {
     "Div": lambda said, one, other: one / other,
 }
 
-_STEPS: dict[str, Callable[..., Tensor]] = {
+_OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "Identity": lambda said, numbers: numbers,
     "Cast": lambda said, numbers: numbers.to(TYPES[said["to"]][1]),
-    "DequantizeLinear": dequantised,
-    **SHAPED,
+    "DequantizeLinear": dequantize_linear,
+    **SHAPE_OPERATIONS,
     **_ARITHMETIC,
 }
 """What exporters put between a table and its use; each takes the settings and inputs of an operation."""

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.ctranslate2_facts import check_account, facts_of
-from pellucid.checkpoints.convert.ctranslate2_file import variables
-from pellucid.checkpoints.convert.ctranslate2_words import Words, read_words
-from pellucid.checkpoints.tensors import spans
-from pellucid.errors import Argument, Blank, CheckpointMismatchError, InputError, several
+from pellucid.checkpoints.convert.ctranslate2_facts import check_tensors, config_from_shapes
+from pellucid.checkpoints.convert.ctranslate2_file import read_variables
+from pellucid.checkpoints.convert.ctranslate2_words import Vocabularies, read_vocabularies
+from pellucid.checkpoints.tensors import tensor_spans
+from pellucid.errors import Argument, CheckpointMismatchError, InputError, Placeholder, join_names
 
-LAYER = {
+LAYER_NAMES = {
     "self_attention/layer_norm": ("attention_norm",),
     "self_attention/linear_0": ("attention.query", "attention.key", "attention.value"),
     "self_attention/linear_1": ("attention.output",),
@@ -32,7 +32,7 @@ LAYER = {
 }
 """The parts of a layer, and ours; where there are several, the rows of one table belong to them in turn."""
 
-ENDS = {
+OUTER_NAMES = {
     "encoder/embeddings/weight": "encoder.embeddings.token.weight",
     "encoder/embeddings_0/weight": "encoder.embeddings.token.weight",
     "decoder/embeddings/weight": "decoder.embeddings.token.weight",
@@ -47,7 +47,7 @@ ENDS = {
 HEADS = {"TransformerBase": 8, "TransformerBig": 16}
 """How many heads older kinds of model have, which no variable says."""
 
-LAST = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
+SUFFIXES = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
 
 UNDERSTOOD = {
     "pre_norm": 1, "activation": 0, "embeddings_merge": 0, "scale_embeddings": 1, "start_from_zero_embedding": 0,
@@ -62,7 +62,7 @@ _LAYER_NAME = re.compile(r"(encoder|decoder)/layer_(\d{1,3})/([a-z_]+/[a-z]+(?:_
 _SETTING = re.compile(r"(?:encoder|decoder)/(\w+)")
 
 
-def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], dict[str, Any], Words]:
+def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], dict[str, Any], Vocabularies]:
     """The tensors by our names, the config.json, and the vocabularies of a folder of CTranslate2.
 
     file: with the numbers, `model.bin` or `model.safetensors`.
@@ -70,42 +70,42 @@ def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], 
     Raises: InputError where heads is missing or does not divide the width; CheckpointMismatchError with what has no
     place, is missing or has another shape.
     """
-    folder, (kind, found) = file.parent, variables(file) if file.suffix == ".bin" else ("", spans(file))
+    folder, (kind, found) = file.parent, read_variables(file) if file.suffix == ".bin" else ("", tensor_spans(file))
     numbers = {span: span.read() for span in dict.fromkeys(found.values())}  # one for all names of a table
     held = {name: numbers[span] for name, span in found.items()}
-    heads = _settings(folder, held, _agreed(folder, heads, HEADS.get(kind)))
+    heads = _take_settings(folder, held, _agreed_heads(folder, heads, HEADS.get(kind)))
     held = _dequantised(folder, held)
     tensors: dict[str, Tensor] = {}
     strange = []
     for name, numbers in held.items():
-        ours = _ours(name)
+        ours = _our_names(name)
         if not ours or numbers.dim() == 0 or numbers.shape[0] % len(ours):
             strange.append(name)
         else:
             tensors |= zip(ours, numbers.chunk(len(ours)))
     if strange:
-        raise CheckpointMismatchError(f"{folder} holds {several(strange)}, which a plain Transformer does not have")
-    words = read_words(folder)
-    config = facts_of(folder, tensors, heads, words)
-    check_account(folder, tensors, config)
+        raise CheckpointMismatchError(f"{folder} holds {join_names(strange)}, which a plain Transformer does not have")
+    words = read_vocabularies(folder)
+    config = config_from_shapes(folder, tensors, heads, words)
+    check_tensors(folder, tensors, config)
     return tensors, config, words
 
 
-def _ours(name: str) -> list[str]:
+def _our_names(name: str) -> list[str]:
     """Our names for a tensor; none where it is not known."""
-    if name in ENDS:
-        return [ENDS[name]]
+    if name in OUTER_NAMES:
+        return [OUTER_NAMES[name]]
     found = _LAYER_NAME.fullmatch(name)
     if found is None or (found[1] == "encoder" and found[3].startswith("attention/")):
         return []
-    return [f"{found[1]}.layers.{found[2]}.{part}.{LAST[found[4]]}" for part in LAYER.get(found[3], ())]
+    return [f"{found[1]}.layers.{found[2]}.{part}.{SUFFIXES[found[4]]}" for part in LAYER_NAMES.get(found[3], ())]
 
 
-def _dequantised(folder: Path, held: dict[str, Tensor]) -> dict[str, Tensor]:
+def _dequantised(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Real numbers for whole ones: each row divided by its scale (8 bits), or all by one (16 bits)."""
-    scales = {name.removesuffix("_scale"): value for name, value in held.items() if name.endswith("weight_scale")}
+    scales = {name.removesuffix("_scale"): value for name, value in tensors.items() if name.endswith("weight_scale")}
     found = {}
-    for name, numbers in held.items():
+    for name, numbers in tensors.items():
         if name in scales:
             scale = scales[name].float()
             if numbers.dtype not in (torch.int8, torch.int16) or scale.numel() not in (1, *numbers.shape[:1]):
@@ -115,29 +115,31 @@ def _dequantised(folder: Path, held: dict[str, Tensor]) -> dict[str, Tensor]:
             found[name] = numbers
     lost = [name for name, numbers in found.items() if numbers.dim() and not numbers.is_floating_point()]
     if lost:
-        raise CheckpointMismatchError(f"{folder}: {several(lost)} holds whole numbers without a scale")
+        raise CheckpointMismatchError(f"{folder}: {join_names(lost)} holds whole numbers without a scale")
     return found
 
 
-def _agreed(folder: Path, heads: int | None, said: float | None) -> int | None:
+def _agreed_heads(folder: Path, heads: int | None, stated: float | None) -> int | None:
     """How many heads there are, by what was given and by what the file says."""
-    if said is not None and said != (heads or said):
-        raise InputError(Argument("heads"), f" is {heads}, {folder} says {said:g}; leave it out")
-    if said is not None and not float(said).is_integer():
-        raise CheckpointMismatchError(f"{folder} says that attention has {said:g} heads")
-    return heads if said is None else int(said)
+    if stated is not None and stated != (heads or stated):
+        raise InputError(Argument("heads"), f" is {heads}, {folder} says {stated:g}; leave it out")
+    if stated is not None and not float(stated).is_integer():
+        raise CheckpointMismatchError(f"{folder} says that attention has {stated:g} heads")
+    return heads if stated is None else int(stated)
 
 
-def _settings(folder: Path, held: dict[str, Tensor], heads: int | None) -> int:
+def _take_settings(folder: Path, tensors: dict[str, Tensor], heads: int | None) -> int:
     """Takes the settings out of the tensors; the number of heads is one of them in newer files."""
-    for name in [name for name in held if _SETTING.fullmatch(name) and held[name].numel() == 1]:
-        said, key = held.pop(name).item(), name.partition("/")[2]
+    for name in [name for name in tensors if _SETTING.fullmatch(name) and tensors[name].numel() == 1]:
+        said, key = tensors.pop(name).item(), name.partition("/")[2]
         if key == "num_heads":
-            heads = _agreed(folder, heads, said)
+            heads = _agreed_heads(folder, heads, said)
         elif key not in INERT and UNDERSTOOD.get(key) != said:
             raise CheckpointMismatchError(f"{folder}: {name} is {said:g}, which is not understood")
     if heads is None:
         raise InputError(
-            f"{folder} does not say how many heads its attention has: pass ", Argument("heads", Blank("N")), ", often 8"
+            f"{folder} does not say how many heads its attention has: pass ",
+            Argument("heads", Placeholder("N")),
+            ", often 8",
         )
     return heads

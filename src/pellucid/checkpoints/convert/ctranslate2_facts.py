@@ -7,22 +7,24 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.account import check_heads
-from pellucid.checkpoints.convert.ctranslate2_words import Words
+from pellucid.checkpoints.convert.ctranslate2_words import Vocabularies
 from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.plan import make_plan
-from pellucid.checkpoints.weights import Stored
-from pellucid.config.checks import within
+from pellucid.checkpoints.weights import StoredTensor
+from pellucid.config.checks import check_range
 from pellucid.errors import CheckpointMismatchError, blaming
 from pellucid.files import read_json
 
-USUAL = {
+UNDERSTOOD_CONFIG = {
     "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>",
     "add_source_bos": False, "add_source_eos": False, "multi_query_attention": False,
 }  # fmt: skip
 """What the config.json of newer folders may say; anything else is not understood."""
 
 
-def facts_of(folder: Path, tensors: dict[str, Tensor], heads: int, words: Words) -> dict[str, Any]:
+def config_from_shapes(
+    folder: Path, tensors: dict[str, Tensor], heads: int, vocabularies: Vocabularies
+) -> dict[str, Any]:
     """The config.json, from the shapes."""
     try:
         target, width = tensors["decoder.embeddings.token.weight"].shape
@@ -31,11 +33,11 @@ def facts_of(folder: Path, tensors: dict[str, Tensor], heads: int, words: Words)
     except (KeyError, ValueError) as error:
         raise CheckpointMismatchError(f"{folder} lacks {error}, which every Transformer has") from error
     check_heads(heads, width)
-    words.check(source, target)
-    layers = [_layers(tensors, side) for side in ("encoder", "decoder")]
-    tied = _tie(tensors)
+    vocabularies.check(source, target)
+    layers = [_layer_count(tensors, side) for side in ("encoder", "decoder")]
+    tied = _tie_embeddings(tensors)
     epsilon = _epsilon(folder)
-    begin, end = words.target_id("<s>"), words.target_id("</s>")
+    begin, end = vocabularies.target_id("<s>"), vocabularies.target_id("</s>")
     return {
         "model_type": "transformer",
         "architectures": ["Transformer"],
@@ -70,23 +72,23 @@ def facts_of(folder: Path, tensors: dict[str, Tensor], heads: int, words: Words)
 def _epsilon(folder: Path) -> float:
     """What norms add, which a newer folder says in its config.json; what else that says must be the usual."""
     path = folder / "config.json"
-    said = read_json(path) if path.is_file() else {}
-    for key, usual in USUAL.items():
-        if said.get(key) not in (None, usual):
-            raise CheckpointMismatchError(f"{path}: {key} is {ascii(said[key])[:60]}; only {usual!r} is understood")
-    found = said.get("layer_norm_epsilon")
+    config = read_json(path) if path.is_file() else {}
+    for key, usual in UNDERSTOOD_CONFIG.items():
+        if config.get(key) not in (None, usual):
+            raise CheckpointMismatchError(f"{path}: {key} is {ascii(config[key])[:60]}; only {usual!r} is understood")
+    found = config.get("layer_norm_epsilon")
     if found is None:
         return 1e-5
     with blaming(path, CheckpointMismatchError):
-        within("layer_norm_epsilon", found, above=0.0, below=1.0)
+        check_range("layer_norm_epsilon", found, above=0.0, below=1.0)
     return float(found)
 
 
-def _layers(tensors: dict[str, Tensor], side: str) -> int:
+def _layer_count(tensors: dict[str, Tensor], side: str) -> int:
     return len({name.split(".")[2] for name in tensors if name.startswith(f"{side}.layers.")})
 
 
-def _tie(tensors: dict[str, Tensor]) -> bool:
+def _tie_embeddings(tensors: dict[str, Tensor]) -> bool:
     """Whether the decoder reads and writes words by one table; then it is kept once."""
     words, head = tensors["decoder.embeddings.token.weight"], tensors.get("head.decoder.weight")
     if head is None:
@@ -97,9 +99,12 @@ def _tie(tensors: dict[str, Tensor]) -> bool:
     return False
 
 
-def check_account(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
+def check_tensors(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
     """Nothing missing, every shape as the rest says: the account by which the new folder will be opened."""
     family, said_in = family_of(config["model_type"], str(folder)), folder / "model.safetensors"
-    held = {name: Stored(value.dtype, tuple(value.shape), lambda value=value: value) for name, value in tensors.items()}
+    stored = {
+        name: StoredTensor(value.dtype, tuple(value.shape), lambda value=value: value)
+        for name, value in tensors.items()
+    }
     misfit = f"{folder} is no whole Transformer"  # of which no file says what it is but the one that is judged
-    make_plan(family, family.read(config, said_in), held, said_in, new_head=False, misfit=misfit)
+    make_plan(family, family.read(config, said_in), stored, said_in, new_head=False, misfit=misfit)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from pellucid.checkpoints.tensors import MOST_DIMENSIONS, Span, check_name
+from pellucid.checkpoints.tensors import MOST_DIMENSIONS, TensorSpan, check_name
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
 NEWEST, _MOST = 6, 1_000
@@ -32,24 +32,24 @@ class _Reader:
 
     path: Path
     file: BufferedReader
-    left: int
+    bytes_left: int
 
-    def plain(self, layout: str) -> Any:
-        return struct.unpack("<" + layout, self.some(struct.calcsize("<" + layout)))[0]
+    def unpack(self, layout: str) -> Any:
+        return struct.unpack("<" + layout, self.read_bytes(struct.calcsize("<" + layout)))[0]
 
-    def some(self, size: int) -> bytes:
+    def read_bytes(self, size: int) -> bytes:
         self.skip(size, move=False)
         return self.file.read(size)
 
     def skip(self, size: int, *, move: bool = True) -> None:
-        if size > self.left:
+        if size > self.bytes_left:
             raise CorruptFileError(f"{self.path} ends in the middle of its numbers: fetch or convert it again")
-        self.left -= size
+        self.bytes_left -= size
         if move:
             self.file.seek(size, 1)
 
     def text(self) -> str:
-        said = self.some(self.plain("H"))
+        said = self.read_bytes(self.unpack("H"))
         if said[-1:] != b"\0" or not said[:-1].isascii():
             raise CorruptFileError(f"{self.path} is no model of CTranslate2: {said[:40]!r} is no name")
         return said[:-1].decode()
@@ -59,51 +59,51 @@ class _Reader:
         return name
 
 
-def variables(path: Path) -> tuple[str, dict[str, Span]]:
+def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
     """The kind of model, and every variable by name, those among them that are others by a second name.
 
     Raises: CorruptFileError for a file that is not whole; CheckpointMismatchError for one of a newer version.
     """
     with path.open("rb") as file:
-        read = _Reader(path, file, path.stat().st_size)
-        version = read.plain("I")
+        reader = _Reader(path, file, path.stat().st_size)
+        version = reader.unpack("I")
         if version > _MOST:
             raise CorruptFileError(f"{path} is no model of CTranslate2: it begins with no number of a version")
         if not 2 <= version <= NEWEST:
             raise CheckpointMismatchError(
                 f"{path} is of version {version} of CTranslate2's, expected 2 to {NEWEST}: make it with CTranslate2 4"
             )
-        kind, _ = read.text(), read.plain("I")
-        found: dict[str, Span] = {}
-        for _ in range(read.plain("I")):
-            name = read.name()
+        kind, _ = reader.text(), reader.unpack("I")
+        found: dict[str, TensorSpan] = {}
+        for _ in range(reader.unpack("I")):
+            name = reader.name()
             if name in found:
                 raise CorruptFileError(f"{path} holds {name} twice")
-            found[name] = _variable(read, name, version)
-        for _ in range(read.plain("I") if version >= 3 else 0):
-            other, name = read.name(), read.name()
+            found[name] = _read_variable(reader, name, version)
+        for _ in range(reader.unpack("I") if version >= 3 else 0):
+            other, name = reader.name(), reader.name()
             if other in found or name not in found:
                 raise CorruptFileError(f"{path}: {other} stands for {name}, which is not there, or stands there itself")
             found[other] = found[name]
-        if read.left:
-            raise CorruptFileError(f"{path} has {read.left:,} bytes behind its last variable")
+        if reader.bytes_left:
+            raise CorruptFileError(f"{path} has {reader.bytes_left:,} bytes behind its last variable")
     return kind, found
 
 
-def _variable(read: _Reader, name: str, version: int) -> Span:
-    dimensions = read.plain("B")
+def _read_variable(reader: _Reader, name: str, version: int) -> TensorSpan:
+    dimensions = reader.unpack("B")
     if dimensions > MOST_DIMENSIONS:
-        raise CorruptFileError(f"{read.path}: {name} has {dimensions} dimensions, expected at most {MOST_DIMENSIONS}")
-    shape = tuple(read.plain("I") for _ in range(dimensions))
-    kind, size = read.plain("B"), read.plain("I")
+        raise CorruptFileError(f"{reader.path}: {name} has {dimensions} dimensions, expected at most {MOST_DIMENSIONS}")
+    shape = tuple(reader.unpack("I") for _ in range(dimensions))
+    kind, size = reader.unpack("B"), reader.unpack("I")
     if version < 4:
         dtype, size = _BY_SIZE.get(kind), size * kind
     else:
         dtype = _TYPES[kind] if kind < len(_TYPES) else None
     if dtype is None:
-        raise CheckpointMismatchError(f"{read.path}: {name} is of type {kind}, which is not understood")
+        raise CheckpointMismatchError(f"{reader.path}: {name} is of type {kind}, which is not understood")
     if size != math.prod(shape) * dtype.itemsize:
-        raise CorruptFileError(f"{read.path}: {name} has {size:,} bytes, which is not what its shape {shape} takes")
-    span = Span(read.path, dtype, shape, read.file.tell(), size)
-    read.skip(size)
+        raise CorruptFileError(f"{reader.path}: {name} has {size:,} bytes, which is not what its shape {shape} takes")
+    span = TensorSpan(reader.path, dtype, shape, reader.file.tell(), size)
+    reader.skip(size)
     return span

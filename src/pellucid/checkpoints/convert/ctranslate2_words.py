@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError
-from pellucid.files import check_bytes
+from pellucid.files import check_byte_count
 
 UNKNOWN = "<unk>"
 SPECIAL = ("<blank>", "<s>", "</s>", UNKNOWN)
 
 
 @dataclass(frozen=True)
-class Words:
+class Vocabularies:
     """The tokens of both languages by their ids; the unknown one stands at the end where no line names it."""
 
     folder: Path
@@ -34,7 +34,7 @@ class Words:
             raise CheckpointMismatchError(f"{self.folder}: the target vocabulary lacks {token}")
         return self.target.index(token)
 
-    def files(self) -> dict[str, str]:
+    def tokenizer_files(self) -> dict[str, str]:
         """tokenizer.json for what is read, target_tokenizer.json for what is written, and their settings."""
         settings = {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -45,13 +45,13 @@ class Words:
             "clean_up_tokenization_spaces": False,
         }
         return {
-            "tokenizer.json": _tokenizer(self.source),
-            "target_tokenizer.json": _tokenizer(self.target),
+            "tokenizer.json": _tokenizer_json(self.source),
+            "target_tokenizer.json": _tokenizer_json(self.target),
             "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
         }
 
 
-def read_words(folder: Path) -> Words:
+def read_vocabularies(folder: Path) -> Vocabularies:
     """Both vocabularies of a folder, or the one that they share."""
     found = {}
     for side in ("source", "target"):
@@ -59,12 +59,12 @@ def read_words(folder: Path) -> Words:
         path = next((folder / name for name in names if (folder / name).is_file()), None)
         if path is None:
             raise NotFoundError(f"{folder} has no {names[0]}: without its vocabulary nothing can be read or written")
-        found[side] = _tokens(path)
-    return Words(folder, found["source"], found["target"])
+        found[side] = _read_tokens(path)
+    return Vocabularies(folder, found["source"], found["target"])
 
 
-def _tokens(path: Path) -> tuple[str, ...]:
-    check_bytes(path)
+def _read_tokens(path: Path) -> tuple[str, ...]:
+    check_byte_count(path)
     try:
         text = path.read_text(encoding="utf-8")
         tokens = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
@@ -78,7 +78,7 @@ def _tokens(path: Path) -> tuple[str, ...]:
     return tuple(tokens if UNKNOWN in tokens else [*tokens, UNKNOWN])
 
 
-def _tokenizer(tokens: tuple[str, ...]) -> str:
+def _tokenizer_json(tokens: tuple[str, ...]) -> str:
     """A tokenizer that looks whole tokens up: characters where all tokens are characters, else words between blanks."""
     plain = [token for token in tokens if token not in SPECIAL]
     by_character = all(len(token) == 1 for token in plain)
@@ -88,7 +88,7 @@ def _tokenizer(tokens: tuple[str, ...]) -> str:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_special(i, token) for i, token in enumerate(tokens) if token in SPECIAL],
+        "added_tokens": [_added_token(i, token) for i, token in enumerate(tokens) if token in SPECIAL],
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [blanks, characters]} if by_character else blanks,
         "post_processor": None,
@@ -98,6 +98,6 @@ def _tokenizer(tokens: tuple[str, ...]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _special(i: int, token: str) -> dict[str, Any]:
+def _added_token(i: int, token: str) -> dict[str, Any]:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {"id": i, "content": token, **flags}

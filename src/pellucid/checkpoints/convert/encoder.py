@@ -6,17 +6,17 @@ from typing import Any
 
 from torch import Tensor
 
-from pellucid.checkpoints.convert.account import check_account, check_heads, check_shapes
+from pellucid.checkpoints.convert.account import check_all_used, check_heads, check_shapes
 from pellucid.checkpoints.convert.bert import read_body
 from pellucid.checkpoints.convert.bert_head import PLAIN, read_head
 from pellucid.checkpoints.convert.body import Body
-from pellucid.checkpoints.convert.constants import Part
-from pellucid.checkpoints.convert.graph import shown
+from pellucid.checkpoints.convert.constants import ConstantTensor
+from pellucid.checkpoints.convert.graph import printable
 from pellucid.checkpoints.convert.onnx import open_graph
 from pellucid.checkpoints.convert.spellings import read_steps
-from pellucid.checkpoints.facts import SPELLINGS
+from pellucid.checkpoints.facts import ACTIVATION_ALIASES
 from pellucid.checkpoints.families import bert
-from pellucid.errors import Argument, CheckpointMismatchError, InputError, several
+from pellucid.errors import Argument, CheckpointMismatchError, InputError, join_names
 
 log = logging.getLogger("pellucid")
 
@@ -26,7 +26,7 @@ _KEYS = """vocab_size hidden_size num_hidden_layers num_attention_heads intermed
 DEFAULTS = {key: bert.defaults.facts()[key] for key in _KEYS}
 """What BERT's config.json means where it is silent."""
 
-FOREIGN = ("transformers.js_config", "quantization_config", "auto_map", "torch_dtype", "dtype")
+DROPPED_KEYS = ("transformers.js_config", "quantization_config", "auto_map", "torch_dtype", "dtype")
 """Keys that speak of the foreign file, or name code, and would be wrong or unsafe in the new folder."""
 
 
@@ -38,7 +38,7 @@ def read_encoder(
     raw: the config.json that belongs to it.  heads: what the person said; must be what config.json says.
     Raises: CheckpointMismatchError with everything that has no place, is missing, or has another shape.
     """
-    facts = _facts(path, raw, heads)
+    facts = _checked_facts(path, raw, heads)
     steps, stated = read_steps(open_graph(path), progress), raw.get("architectures") or [""]
     try:
         body = read_body(steps, facts)
@@ -46,13 +46,13 @@ def read_encoder(
     except RuntimeError as error:
         raise CheckpointMismatchError(f"{path} has tables that do not fit each other ({str(error)[:160]})") from error
     if stated not in ([architecture], [""]):
-        said = several(shown(str(name)) for name in stated)
+        said = join_names(printable(str(name)) for name in stated)
         log.warning("%s holds a %s; config.json said %s", path.name, architecture, said)
-    config = {key: value for key, value in raw.items() if key not in FOREIGN} | {"architectures": [architecture]}
-    config |= {"hidden_act": SPELLINGS.get(facts["hidden_act"], facts["hidden_act"])}
-    config |= _tied(body, raw)
+    config = {key: value for key, value in raw.items() if key not in DROPPED_KEYS} | {"architectures": [architecture]}
+    config |= {"hidden_act": ACTIVATION_ALIASES.get(facts["hidden_act"], facts["hidden_act"])}
+    config |= _tie_embeddings(body, raw)
     check_shapes(body, facts, config)
-    check_account(body)
+    check_all_used(body)
     prefix = "" if architecture == PLAIN else "bert."
     tensors = {
         name if name.startswith(("cls.", "classifier.", "qa_outputs.")) else prefix + name: part.numbers.contiguous()
@@ -62,7 +62,7 @@ def read_encoder(
     return tensors, config | {"dtype": dtype, "torch_dtype": dtype}
 
 
-def _facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[str, Any]:
+def _checked_facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[str, Any]:
     kind = raw.get("model_type")
     if kind != "bert":
         raise InputError(f"{path}: model_type {str(kind)[:60]!r} is not converted yet, expected 'bert'")
@@ -79,7 +79,7 @@ def _facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[str, Any]
     return facts
 
 
-def _tied(body: Body, raw: dict[str, Any]) -> dict[str, Any]:
+def _tie_embeddings(body: Body, raw: dict[str, Any]) -> dict[str, Any]:
     """Whether words are read and guessed by one table; a quantised graph may have made two of one."""
     decoder = body.tables.get("cls.predictions.decoder.weight")
     if decoder is None:
@@ -89,7 +89,7 @@ def _tied(body: Body, raw: dict[str, Any]) -> dict[str, Any]:
     if same and raw.get("tie_word_embeddings", True):
         del body.tables["cls.predictions.decoder.weight"]
         both = words.sources | decoder.sources
-        body.tables["embeddings.word_embeddings.weight"] = Part(words.numbers, both)
+        body.tables["embeddings.word_embeddings.weight"] = ConstantTensor(words.numbers, both)
         return {}
     if raw.get("tie_word_embeddings", True):
         log.warning("input and output embeddings are not tied; config.json says so: tie_word_embeddings is false")

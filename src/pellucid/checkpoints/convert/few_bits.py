@@ -3,45 +3,47 @@
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.constants import Part, dequantise, dequantised
-from pellucid.checkpoints.convert.graph import REALS, Node
+from pellucid.checkpoints.convert.constants import ConstantTensor, dequantise, dequantize_linear
+from pellucid.checkpoints.convert.graph import FLOAT_TYPES, Node
 from pellucid.checkpoints.convert.steps import Steps
 
 
-def looked_up(steps: Steps, node: Node, table: Part) -> tuple[Part, str]:
+def dequantise_lookup(steps: Steps, node: Node, table: ConstantTensor) -> tuple[ConstantTensor, str]:
     """The real numbers of a looked-up table, and where its rows go: they may be made real after the lookup."""
     output = node.outputs[0]
-    after = steps.graph.reader(output, ["DequantizeLinear"])
+    after = steps.graph.only_consumer(output, ["DequantizeLinear"])
     scale = steps.constants.get(after.input(1)) if after is not None and after.input(0) == output else None
     if after is None or scale is None:
         return table, output
     zero = steps.constants.get(after.input(2)) if after.input(2) else None
-    numbers = dequantised(after.settings, table.numbers, scale.numbers, zero.numbers if zero else None)
-    return Part(steps.constants.counted(numbers), _sources(table, scale, zero)), after.outputs[0]
+    numbers = dequantize_linear(after.attributes, table.numbers, scale.numbers, zero.numbers if zero else None)
+    return ConstantTensor(steps.constants.count_bytes(numbers), _sources(table, scale, zero)), after.outputs[0]
 
 
-def blocks(steps: Steps, node: Node) -> Part:
+def dequantise_blocks(steps: Steps, node: Node) -> ConstantTensor:
     """The table of ONNX Runtime's MatMulNBits, `[out, in]`."""
-    bits, block = node.settings.get("bits", 4), node.settings.get("block_size", 0)
+    bits, block = node.attributes.get("bits", 4), node.attributes.get("block_size", 0)
     if bits not in (4, 8) or block < 16 or block & (block - 1) or node.input(4):
         order = ", in an order of their own" if node.input(4) else ""
-        raise steps.wrong(
+        raise steps.not_understood_error(
             f"{node} keeps {bits} bits in blocks of {block}{order}; "
             "4 or 8 bits in plain blocks of 16, 32, 64, ... are understood"
         )
     packed, scale = (steps.constants.get(node.input(i)) for i in (1, 2))
     zero = steps.constants.get(node.input(3)) if node.input(3) else None
     if packed is None or scale is None or (node.input(3) and zero is None):
-        raise steps.wrong(f"{node} computes its blocks instead of holding them")
-    shape = (int(node.settings.get("N", 0)), int(node.settings.get("K", 0)))
+        raise steps.not_understood_error(f"{node} computes its blocks instead of holding them")
+    shape = (int(node.attributes.get("N", 0)), int(node.attributes.get("K", 0)))
     try:
-        table = from_blocks(packed.numbers, scale.numbers, zero.numbers if zero else None, shape, block, bits)
+        table = unpack_blocks(packed.numbers, scale.numbers, zero.numbers if zero else None, shape, block, bits)
     except RuntimeError as error:
-        raise steps.wrong(f"{node} has blocks that do not make a table of {shape[0]} x {shape[1]}") from error
-    return Part(steps.constants.counted(table), _sources(packed, scale, zero))
+        raise steps.not_understood_error(
+            f"{node} has blocks that do not make a table of {shape[0]} x {shape[1]}"
+        ) from error
+    return ConstantTensor(steps.constants.count_bytes(table), _sources(packed, scale, zero))
 
 
-def from_blocks(
+def unpack_blocks(
     packed: Tensor, scale: Tensor, zero: Tensor | None, shape: tuple[int, int], block: int, bits: int
 ) -> Tensor:
     """The real numbers of `shape` `[out, in]`, each row cut into blocks with a scale of their own.
@@ -69,24 +71,26 @@ def _unpacked(packed: Tensor, bits: int) -> Tensor:
     return packed if bits == 8 else torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
 
 
-def whole_numbers(steps: Steps, node: Node) -> tuple[Part, str]:
+def dequantise_integer_product(steps: Steps, node: Node) -> tuple[ConstantTensor, str]:
     """The table of a product of whole numbers, `[in, out]`, and the value that the scales are multiplied in for."""
     table = steps.constants.table(node.input(1))
     zero = steps.constants.get(node.input(3)) if node.input(3) else None
-    cast = steps.graph.reader(node.outputs[0], ["Cast"])
-    cast = cast if cast and cast.settings.get("to") in REALS else None
-    scaled = steps.graph.reader(cast.outputs[0], ["Mul"]) if cast else None
+    cast = steps.graph.only_consumer(node.outputs[0], ["Cast"])
+    cast = cast if cast and cast.attributes.get("to") in FLOAT_TYPES else None
+    scaled = steps.graph.only_consumer(cast.outputs[0], ["Mul"]) if cast else None
     others = [name for name in scaled.inputs if name not in cast.outputs] if cast and scaled else []
-    both = steps.graph.makers.get(others[0]) if others else None
+    both = steps.graph.producers.get(others[0]) if others else None
     scales = [part for name in (both.inputs if both else ()) if (part := steps.constants.get(name))]
-    made = steps.graph.makers.get(node.input(0))
+    made = steps.graph.producers.get(node.input(0))
     given = {name for name in (both.inputs if both else ()) if steps.constants.get(name) is None}
     plain = made is not None and given == set(made.outputs[1:2]) and node.input(2) in (*made.outputs[2:3], "")
     if table is None or scaled is None or len(scales) != 1 or not plain or (both and both.kind != "Mul"):
-        raise steps.wrong(f"{node} multiplies whole numbers, and the scale of its table does not follow it")
+        raise steps.not_understood_error(
+            f"{node} multiplies whole numbers, and the scale of its table does not follow it"
+        )
     numbers = dequantise(table.numbers, scales[0].numbers, zero.numbers if zero else None, axis=1)
-    return Part(steps.constants.counted(numbers), _sources(table, scales[0], zero)), scaled.outputs[0]
+    return ConstantTensor(steps.constants.count_bytes(numbers), _sources(table, scales[0], zero)), scaled.outputs[0]
 
 
-def _sources(*parts: Part | None) -> frozenset[str]:
+def _sources(*parts: ConstantTensor | None) -> frozenset[str]:
     return frozenset().union(*(part.sources for part in parts if part is not None))

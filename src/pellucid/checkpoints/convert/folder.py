@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from pellucid.checkpoints import folder
-from pellucid.checkpoints.fill import finite
+from pellucid.checkpoints.fill import require_finite
 from pellucid.errors import InputError
 
 
@@ -28,8 +28,8 @@ def write_folder(
     Raises: CorruptFileError where a number is NaN or infinite; InputError or ResourceError where it cannot be written.
     """
     for name, numbers in tensors.items():
-        finite(name, numbers)
-    with folder.beside(target) as new:
+        require_finite(name, numbers)
+    with folder.atomic_folder(target) as new:
         folder.write_tensors(tensors, new / "model.safetensors")
         _write_text(new / "config.json", json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
         for name, content in files.items():

@@ -8,48 +8,53 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import installed, model_files
-from pellucid.checkpoints.links import inside, link_inside, refuse_links_of_folder
-from pellucid.errors import InputError, NotFoundError, several
+from pellucid.checkpoints.links import check_link, path_inside, refuse_links_of_folder
+from pellucid.errors import InputError, NotFoundError, join_names
 from pellucid.files import path_of
 
-PAPERS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
+LICENCE_PATTERNS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
 """What must go where the numbers go."""
 
-SENTENCE = model_files.FACTS[1:]
+SENTENCE = model_files.CONFIG_FILES[1:]
 """The facts of sentence vectors: all but config.json, which is written anew."""
 
-VOCABULARY = ("source_vocabulary.txt", "shared_vocabulary.txt", "source_vocabulary.json", "shared_vocabulary.json")
+VOCABULARY_FILES = (
+    "source_vocabulary.txt",
+    "shared_vocabulary.txt",
+    "source_vocabulary.json",
+    "shared_vocabulary.json",
+)
 
-NUMBERS = ("model.safetensors", "model.bin")
+WEIGHT_FILES = ("model.safetensors", "model.bin")
 """Where the numbers of CTranslate2 may be: repacked by their names, or in its own file."""
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignModel:
     """kind: what wrote the files.  file: the one with the numbers.  folder: where the rest lies.
 
-    papers: licences and notices, by the name that they get.
+    licences: licences and notices, by the name that they get.
     """
 
     kind: Literal["onnx", "ctranslate2"]
     file: Path
     folder: Path
-    papers: dict[str, Path]
+    licences: dict[str, Path]
 
 
-_WHOLE = "is a checkpoint, which opens as it is: there is nothing to convert"
+_IS_CHECKPOINT = "is a checkpoint, which opens as it is: there is nothing to convert"
 
 
-def find(name: str) -> Foreign:
+def find_foreign_model(name: str) -> ForeignModel:
     """The files that `name` stands for: an .onnx file, a folder, or an installed package that holds one."""
     if not name:
         raise InputError("the name of the model is empty, expected a file, a folder or a package")
     path = path_of(name)
     if path.is_file():
         if path.suffix.lower() == ".gguf":
-            raise InputError(f"{name} {_WHOLE}")
+            raise InputError(f"{name} {_IS_CHECKPOINT}")
         if path.suffix != ".onnx":
-            whole = path.name in NUMBERS
+            whole = path.name in WEIGHT_FILES
             known = "expected an .onnx file, or a folder with one or with CTranslate2's files"
             advice = f"give its folder, {path.parent}" if whole else known
             raise InputError(f"{name} is {'one file of a model' if whole else 'not understood'}: {advice}")
@@ -59,46 +64,46 @@ def find(name: str) -> Foreign:
     return _package(name)
 
 
-def _folder(folder: Path) -> Foreign:
+def _folder(folder: Path) -> ForeignModel:
     files = sorted(path for place in (folder, folder / "onnx") for path in place.glob("*.onnx") if path.is_file())
     if files:
-        return _onnx(link_inside(folder, _one(folder, files)))
-    if any((folder / name).is_file() for name in VOCABULARY):
+        return _onnx(check_link(folder, _only_model(folder, files)))
+    if any((folder / name).is_file() for name in VOCABULARY_FILES):
         refuse_links_of_folder(folder)
-        numbers = next((one for name in NUMBERS if (one := folder / name).is_file()), None)
+        numbers = next((one for name in WEIGHT_FILES if (one := folder / name).is_file()), None)
         if numbers is None:
-            raise NotFoundError(f"{folder} has a vocabulary of CTranslate2 and no {' or '.join(NUMBERS)}")
-        return Foreign("ctranslate2", numbers, folder, _papers(folder))
+            raise NotFoundError(f"{folder} has a vocabulary of CTranslate2 and no {' or '.join(WEIGHT_FILES)}")
+        return ForeignModel("ctranslate2", numbers, folder, _licence_files(folder))
     if model_files.form_of_folder(folder).adapter:
         whole = f'pellucid.load("{folder}").save("FOLDER")'
         raise InputError(f"{folder} holds an adapter, and nothing foreign: in Python, {whole} writes the whole model")
     raise NotFoundError(f"{folder} holds nothing to convert: no .onnx file, and no vocabulary of CTranslate2")
 
 
-def _one(folder: Path, files: list[Path]) -> Path:
+def _only_model(folder: Path, files: list[Path]) -> Path:
     """The file that is meant: the only one, or the one in full precision."""
     plain = [path for path in files if path.name == "model.onnx"]
     if len(files) > 1 and len(plain) != 1:
-        names = several(str(path.relative_to(folder)) for path in files)
+        names = join_names(str(path.relative_to(folder)) for path in files)
         raise InputError(f"{folder} holds several models: name one of {names}")
     return plain[0] if plain else files[0]
 
 
-def _onnx(file: Path) -> Foreign:
+def _onnx(file: Path) -> ForeignModel:
     folder = next((place for place in (file.parent, file.parent.parent) if (place / "config.json").is_file()), None)
     if folder is None:
         raise NotFoundError(f"{file.parent} has no config.json, which says what the model is")
     refuse_links_of_folder(folder)
-    return Foreign("onnx", file, folder, _papers(folder))
+    return ForeignModel("onnx", file, folder, _licence_files(folder))
 
 
-def _package(name: str) -> Foreign:
+def _package(name: str) -> ForeignModel:
     nowhere = f"there is no file or folder {name[:200]!r}, and no installed package of that name"
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name):
         raise NotFoundError(nowhere)
-    known = installed.find(name)
-    if known is not None and known.path() is not None and not known.foreign:
-        raise InputError(f"{name} {_WHOLE}")
+    known = installed.find_package(name)
+    if known is not None and known.path() is not None and not known.needs_conversion:
+        raise InputError(f"{name} {_IS_CHECKPOINT}")
     try:
         files = importlib.metadata.files(known.distribution if known else name) or []
     except importlib.metadata.PackageNotFoundError as error:
@@ -107,42 +112,48 @@ def _package(name: str) -> Foreign:
     models = [path for path in models if path.is_file()]
     if not models:
         raise NotFoundError(f"the package {name} holds no .onnx file")
-    return _onnx(_one(models[0].parents[1], models))
+    return _onnx(_only_model(models[0].parents[1], models))
 
 
 # -- what travels along ------------------------------------------------------------------------------------------------
 
 
-def words(folder: Path) -> dict[str, Path]:
+def tokenizer_files(folder: Path) -> dict[str, Path]:
     """The files of the tokenizer and of sentence vectors, by name."""
-    patterns = (*model_files.WORDS, *model_files.OTHER_WORDS, *SENTENCE, "chat_template.jinja")
-    names = [path.name for path in folder.iterdir() if path.is_file() and model_files.any_of([path.name], patterns)]
-    if not any(name in names for name in ("tokenizer.json", "vocab.txt", *model_files.OTHER_WORDS)):
+    patterns = (*model_files.TOKENIZER_FILES, *model_files.OTHER_TOKENIZER_FILES, *SENTENCE, "chat_template.jinja")
+    names = [
+        path.name for path in folder.iterdir() if path.is_file() and model_files.any_matches([path.name], patterns)
+    ]
+    if not any(name in names for name in ("tokenizer.json", "vocab.txt", *model_files.OTHER_TOKENIZER_FILES)):
         raise NotFoundError(f"{folder} has no tokenizer: expected tokenizer.json or vocab.txt beside config.json")
-    found = {name: inside(folder, name) for name in sorted(names)}
-    return found | {f"{place}/config.json": folder / place / "config.json" for place in _modules(folder)}
+    found = {name: path_inside(folder, name) for name in sorted(names)}
+    return found | {f"{place}/config.json": folder / place / "config.json" for place in _module_folders(folder)}
 
 
-def _modules(folder: Path) -> list[str]:
+def _module_folders(folder: Path) -> list[str]:
     return [path.parent.name for path in sorted(folder.glob("[0-9]_*/config.json")) if not path.parent.is_symlink()]
 
 
-def _papers(folder: Path) -> dict[str, Path]:
+def _licence_files(folder: Path) -> dict[str, Path]:
     """Licences and notices of the folder, and of the package that brought it."""
-    found = {path.name: path for path in sorted(folder.iterdir()) if _is_paper(path)}
-    for package in _owners(folder):
+    found = {path.name: path for path in sorted(folder.iterdir()) if _is_licence(path)}
+    for package in _owning_packages(folder):
         for file in package.files or []:
             path = Path(str(file.locate()))
-            if ".dist-info" in str(file) and _is_paper(path):
+            if ".dist-info" in str(file) and _is_licence(path):
                 found[path.name if path.name not in found else f"{path.name}.{package.name}"] = path
     return found
 
 
-def _is_paper(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink() and any(fnmatch(path.name.upper(), pattern) for pattern in PAPERS)
+def _is_licence(path: Path) -> bool:
+    return (
+        path.is_file()
+        and not path.is_symlink()
+        and any(fnmatch(path.name.upper(), pattern) for pattern in LICENCE_PATTERNS)
+    )
 
 
-def _owners(folder: Path) -> list[importlib.metadata.Distribution]:
+def _owning_packages(folder: Path) -> list[importlib.metadata.Distribution]:
     """The installed packages that a folder belongs to."""
     site = next((place for place in folder.resolve().parents if place.name in ("site-packages", "dist-packages")), None)
     if site is None:

@@ -22,14 +22,14 @@ Size = tuple[int, int]
 """Operations and their settings, and the bytes of a file that would say them."""
 
 
-def laid_out(onnx: ModuleType, path: Path, model: Any) -> Any:
+def inline_functions(onnx: ModuleType, path: Path, model: Any) -> Any:
     """The model with its functions in the places where they are called.
 
     Raises: UnsafeFileError where they grow beyond all measure; CorruptFileError where one calls itself.
     """
     if not model.functions:
         return model
-    nodes, size = _Sizes(path, model.functions).of(model.graph.node, 0)
+    nodes, size = _InlinedSizes(path, model.functions).size_of(model.graph.node, 0)
     if nodes > MOST_NODES or size > MOST_BYTES + model.ByteSize():
         raise UnsafeFileError(
             f"{path} holds functions that call each other so often that it would grow to more than {MOST_NODES:,} "
@@ -38,50 +38,50 @@ def laid_out(onnx: ModuleType, path: Path, model: Any) -> Any:
     return onnx.inliner.inline_local_functions(model)
 
 
-class _Sizes:
+class _InlinedSizes:
     """How large operations are when the functions that they call are laid out; each function is counted once."""
 
     def __init__(self, path: Path, functions: Iterable[Any]) -> None:
-        self.path, self.known = path, dict[Key, Size | None]()
+        self.path, self.function_sizes = path, dict[Key, Size | None]()
         self.bodies: dict[Key, Any] = {}
         for one in functions:
-            if (key := _key(one, one.name)) in self.bodies:
+            if (key := _function_key(one, one.name)) in self.bodies:
                 raise CorruptFileError(f"{path} is damaged: it holds two functions of the name {one.name[:80]!r}")
             self.bodies[key] = one.node
 
-    def of(self, nodes: Iterable[Any], depth: int) -> Size:
+    def size_of(self, nodes: Iterable[Any], depth: int) -> Size:
         """The size of some operations, those of their branches among them."""
         if depth > _DEEPEST:
             raise UnsafeFileError(f"{self.path} holds functions or branches more than {_DEEPEST} deep; not read")
-        sizes = [self._node(node, depth) for node in nodes]
+        sizes = [self._node_size(node, depth) for node in nodes]
         return sum(size[0] for size in sizes), sum(size[1] for size in sizes)
 
-    def _node(self, node: Any, depth: int) -> Size:
-        branches = [self.of(graph.node, depth + 1) for graph in _graphs(node)]
+    def _node_size(self, node: Any, depth: int) -> Size:
+        branches = [self.size_of(graph.node, depth + 1) for graph in _subgraphs(node)]
         count, size = (sum(branch[i] for branch in branches) for i in (0, 1))
         own = 1 + len(node.attribute) + count, node.ByteSize() + size
-        if (called := _key(node, node.op_type)) not in self.bodies:
+        if (called := _function_key(node, node.op_type)) not in self.bodies:
             return own
-        inside = self._function(called, depth)
+        inside = self._function_size(called, depth)
         given = size + sum(setting.ByteSize() for setting in node.attribute)  # may be asked for in each place inside
         return own[0] + inside[0] * (1 + count), own[1] + inside[1] + inside[0] * given
 
-    def _function(self, called: Key, depth: int) -> Size:
-        if called not in self.known:
-            self.known[called] = None  # not known yet: whoever asks now stands within it
-            self.known[called] = self.of(self.bodies[called], depth + 1)
-        found = self.known[called]
+    def _function_size(self, called: Key, depth: int) -> Size:
+        if called not in self.function_sizes:
+            self.function_sizes[called] = None  # not known yet: whoever asks now stands within it
+            self.function_sizes[called] = self.size_of(self.bodies[called], depth + 1)
+        found = self.function_sizes[called]
         if found is None:
             raise CorruptFileError(f"{self.path} is damaged: its function {called[1][:80]!r} calls itself")
         return found
 
 
-def _key(one: Any, name: str) -> Key:
+def _function_key(one: Any, name: str) -> Key:
     """By what a function is called: older libraries do not know of overloads."""
     return "" if one.domain == "ai.onnx" else one.domain, name, getattr(one, "overload", "")
 
 
-def _graphs(node: Any) -> Iterator[Any]:
+def _subgraphs(node: Any) -> Iterator[Any]:
     for setting in node.attribute:
         if setting.HasField("g"):
             yield setting.g

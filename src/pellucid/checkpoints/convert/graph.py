@@ -11,10 +11,10 @@ from torch import Tensor
 
 from pellucid.lazy import cached_property
 
-WORDS = ("BOOL", "STRING")
+UNLEARNED_TYPES = ("BOOL", "STRING")
 """Types that nothing learned is kept in."""
 
-INDICES = ("INT32", "INT64", "UINT32", "UINT64")
+INDEX_TYPES = ("INT32", "INT64", "UINT32", "UINT64")
 """Types of shapes and indices, and of the biases that a quantised product sums whole numbers with."""
 
 TYPES = {
@@ -24,17 +24,28 @@ TYPES = {
 }  # fmt: skip
 """ONNX's numbers for types, its words for them, and ours."""
 
-REALS = (1, 10, 11, 16)
+FLOAT_TYPES = (1, 10, 11, 16)
 """Those of real numbers."""
 
-AS_NUMBERS = ("DequantizeLinear", "MatMulInteger", "QLinearMatMul", "QGemm", "QAttention", "QLinearAdd")
+INTEGER_ARITHMETIC = ("DequantizeLinear", "MatMulInteger", "QLinearMatMul", "QGemm", "QAttention", "QLinearAdd")
 """Operations that calculate with whole numbers."""
 
-ALONG = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Gather", "Split", "Concat")
+PASSING_ON = (
+    "Identity",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Transpose",
+    "Slice",
+    "Gather",
+    "Split",
+    "Concat",
+)
 """Operations that hand numbers on: by their first input, or by all."""
 
 
-def shown(name: str) -> str:
+def printable(name: str) -> str:
     """A name from a foreign file for a message: short, and without signs that a terminal would obey."""
     return ascii(name[:120])[1:-1]
 
@@ -43,28 +54,28 @@ def shown(name: str) -> str:
 class Node:
     """One operation: what it is called, what it reads and makes, and its settings."""
 
-    kind: str
+    op_type: str
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    settings: dict[str, Any]
+    attributes: dict[str, Any]
 
-    def input(self, place: int) -> str:
+    def input(self, index: int) -> str:
         """The name of an input; "" where it was left out."""
-        return self.inputs[place] if place < len(self.inputs) else ""
+        return self.inputs[index] if index < len(self.inputs) else ""
 
     def __str__(self) -> str:
-        return shown(f"{self.kind} {self.name or ' '.join(self.outputs)}")
+        return printable(f"{self.op_type} {self.name or ' '.join(self.outputs)}")
 
 
 @dataclass(frozen=True)
-class Held:
-    """Numbers that have not been read yet; `kind` is ONNX's word for their type.
+class Initializer:
+    """Numbers that have not been read yet; `type_name` is ONNX's word for their type.
 
     file: the name of the file that they lie in, where it is another one beside the graph.
     """
 
-    kind: str
+    type_name: str
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
     file: str = ""
@@ -72,27 +83,27 @@ class Held:
 
 @dataclass(frozen=True)
 class Graph:
-    """nodes: in the order of the file.  held: numbers by name.  inputs, outputs: names of the whole graph's own.
+    """nodes: in the order of the file.  initializers: numbers by name.  inputs, outputs: names of the whole graph's own.
 
-    sizes: of the inputs, where the file says how many axes they have; 0 for an axis of any size.
+    input_shapes: of the inputs, where the file says how many axes they have; 0 for an axis of any size.
     opset: the version of ONNX's own operations.
     """
 
     path: Path
     nodes: tuple[Node, ...]
-    held: dict[str, Held]
+    initializers: dict[str, Initializer]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    sizes: dict[str, tuple[int, ...]]
+    input_shapes: dict[str, tuple[int, ...]]
     opset: int
 
     @cached_property
-    def makers(self) -> dict[str, Node]:
+    def producers(self) -> dict[str, Node]:
         """By each value, the operation that makes it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     @cached_property
-    def readers(self) -> dict[str, list[Node]]:
+    def consumers(self) -> dict[str, list[Node]]:
         """By each value, the operations that read it."""
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
@@ -100,27 +111,27 @@ class Graph:
                 readers.setdefault(name, []).append(node)
         return readers
 
-    def reader(self, name: str, kinds: Iterable[str]) -> Node | None:
+    def only_consumer(self, name: str, op_types: Iterable[str]) -> Node | None:
         """The one node that reads a value, where it is of one of these kinds."""
-        found = self.readers.get(name, [])
-        return found[0] if len(found) == 1 and found[0].kind in kinds and name not in self.outputs else None
+        found = self.consumers.get(name, [])
+        return found[0] if len(found) == 1 and found[0].kind in op_types and name not in self.outputs else None
 
-    def like_weights(self, name: str) -> bool:
+    def may_be_weights(self, name: str) -> bool:
         """Whether numbers of the file may be learned: more than one, and neither a shape nor indices."""
-        held = self.held[name]
-        if prod(held.shape) <= 1 or held.kind in WORDS:
+        held = self.initializers[name]
+        if prod(held.shape) <= 1 or held.type_name in UNLEARNED_TYPES:
             return False
-        return held.kind not in INDICES or self._calculated(name)
+        return held.type_name not in INDEX_TYPES or self._enters_arithmetic(name)
 
-    def _calculated(self, name: str) -> bool:
+    def _enters_arithmetic(self, name: str) -> bool:
         """Whether whole numbers become real ones, or a product is made with them."""
         waiting, seen = [name], {name}
         while waiting:
             value = waiting.pop()
-            for node in self.readers.get(value, []):
-                if node.kind in AS_NUMBERS or (node.kind == "Cast" and node.settings.get("to") in REALS):
+            for node in self.consumers.get(value, []):
+                if node.kind in INTEGER_ARITHMETIC or (node.kind == "Cast" and node.settings.get("to") in FLOAT_TYPES):
                     return True
-                if node.kind in ALONG and (node.input(0) == value or node.kind == "Concat"):
+                if node.kind in PASSING_ON and (node.input(0) == value or node.kind == "Concat"):
                     new = [output for output in node.outputs if output and output not in seen]
                     seen.update(new)
                     waiting += new

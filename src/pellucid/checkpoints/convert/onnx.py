@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert import records
-from pellucid.checkpoints.convert.functions import laid_out
-from pellucid.checkpoints.convert.graph import Graph, Held, Node
+from pellucid.checkpoints.convert.functions import inline_functions
+from pellucid.checkpoints.convert.graph import Graph, Initializer, Node
 from pellucid.checkpoints.convert.onnx_plain import open_plain
-from pellucid.checkpoints.links import link_inside
+from pellucid.checkpoints.links import check_link
 from pellucid.errors import CorruptFileError, NotFoundError, ResourceError, UnsafeFileError
 
 MOST_BYTES = 2**31
@@ -36,37 +36,37 @@ def open_graph(path: Path) -> Graph:
     UnsafeFileError where it names numbers outside its folder.
     """
     _check_size(path)
-    onnx = _library()
+    onnx = _import_onnx()
     if onnx is None:
         return open_plain(path, path.read_bytes())
-    model = _model(onnx, path)
+    model = _load_model(onnx, path)
     try:
-        return _records(onnx, path, model)
+        return _to_graph(onnx, path, model)
     except UnicodeDecodeError as error:  # names are decoded when they are asked for
         raise CorruptFileError(f"{path} is damaged: a name in it is not UTF-8 text; fetch it again") from error
 
 
-def _records(onnx: ModuleType, path: Path, model: Any) -> Graph:
+def _to_graph(onnx: ModuleType, path: Path, model: Any) -> Graph:
     graph = model.graph
     if graph.sparse_initializer:
         raise CorruptFileError(f"{path} keeps sparse tables, which are not understood; export it without them")
-    tensors = ((tensor.name, _held(onnx, path, tensor)) for tensor in graph.initializer)
+    tensors = ((tensor.name, _initializer(onnx, path, tensor)) for tensor in graph.initializer)
     operations = (_operation(onnx, path, node) for node in graph.node)
     inputs, outputs = ((value.name for value in values) for values in (graph.input, graph.output))
     shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.input}
     sizes = {name: tuple(max(axis.dim_value, 0) for axis in axes) for name, axes in shapes.items() if axes}
     opset = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=13)
-    return records.graph_of(path, tensors, operations, inputs, outputs, sizes, opset)
+    return records.build_graph(path, tensors, operations, inputs, outputs, sizes, opset)
 
 
-def _operation(onnx: ModuleType, path: Path, node: Any) -> tuple[Node, Held | None]:
+def _operation(onnx: ModuleType, path: Path, node: Any) -> tuple[Node, Initializer | None]:
     """An operation, and the numbers that it holds where it is a constant."""
-    settings = dict(_settings(onnx, path, node))
+    settings = dict(_attributes(onnx, path, node))
     constant = _constant(onnx, path, node) if node.op_type == "Constant" else None
     return Node(node.op_type, node.name, tuple(node.input), tuple(node.output), settings), constant
 
 
-def _library() -> ModuleType | None:
+def _import_onnx() -> ModuleType | None:
     try:
         import onnx
         import onnx.inliner
@@ -83,61 +83,61 @@ def _check_size(path: Path) -> None:
         raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, an ONNX file has at most {MOST_BYTES:,}")
 
 
-def _model(onnx: ModuleType, path: Path) -> Any:
+def _load_model(onnx: ModuleType, path: Path) -> Any:
     from google.protobuf.message import DecodeError
 
     try:
         model = onnx.load(os.fspath(path), load_external_data=False)
-        return laid_out(onnx, path, model)
+        return inline_functions(onnx, path, model)
     except MemoryError as error:
         raise ResourceError(f"not enough memory to read {path}") from error
     except (DecodeError, RuntimeError, ValueError) as error:
-        raise records.no_model(path, path.stat().st_size) from error
+        raise records.no_model_error(path, path.stat().st_size) from error
 
 
-def _settings(onnx: ModuleType, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(onnx: ModuleType, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
     for setting in node.attribute:
         if setting.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            raise records.nested(path, node.op_type, node.name)
+            raise records.nested_graph_error(path, node.op_type, node.name)
         tensor = setting.type == onnx.AttributeProto.TENSOR
         if tensor and node.op_type == "ConstantOfShape" and prod(setting.t.dims) == 1:
-            yield setting.name, _held(onnx, path, setting.t).read().item()
+            yield setting.name, _initializer(onnx, path, setting.t).read().item()
         elif not tensor:
             value = onnx.helper.get_attribute_value(setting)
             yield setting.name, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _constant(onnx: ModuleType, path: Path, node: Any) -> Held | None:
+def _constant(onnx: ModuleType, path: Path, node: Any) -> Initializer | None:
     for setting in node.attribute:
         if setting.type == onnx.AttributeProto.TENSOR:
             setting.t.name = " ".join(node.output)
-            return _held(onnx, path, setting.t)
-        if (found := records.constant_of(path, setting.name, onnx.helper.get_attribute_value(setting))) is not None:
+            return _initializer(onnx, path, setting.t)
+        if (found := records.constant_value(path, setting.name, onnx.helper.get_attribute_value(setting))) is not None:
             return found
     return None
 
 
-def _held(onnx: ModuleType, path: Path, tensor: Any) -> Held:
+def _initializer(onnx: ModuleType, path: Path, tensor: Any) -> Initializer:
     """A tensor of the file: its type and shape now, its numbers later."""
     number = tensor.data_type
     kind = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else str(number)
     shape = tuple(tensor.dims)
     records.check_shape(path, tensor.name, shape)
-    file = _said(tensor).get("location", "") if tensor.data_location == onnx.TensorProto.EXTERNAL else ""
-    return Held(kind, shape, partial(_read, onnx, path, tensor, kind, shape), file)
+    file = _external_data(tensor).get("location", "") if tensor.data_location == onnx.TensorProto.EXTERNAL else ""
+    return Initializer(kind, shape, partial(_read, onnx, path, tensor, kind, shape), file)
 
 
 def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int, ...]) -> Tensor:
     if kind not in _BITS:
         raise CorruptFileError(f"{path}: {tensor.name[:80]!r} is of type {kind}, which is not understood")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        tensor = _with_data(onnx, path, tensor, -(-prod(shape) * _BITS[kind] // 8))
+        tensor = _with_external_data(onnx, path, tensor, -(-prod(shape) * _BITS[kind] // 8))
     try:
         array = onnx.numpy_helper.to_array(tensor)
         if array.shape != shape:
             raise ValueError(f"{array.shape} numbers")
     except (ValueError, TypeError) as error:
-        raise records.other_count(path, tensor.name, shape) from error
+        raise records.wrong_count_error(path, tensor.name, shape) from error
     if kind == "BFLOAT16":
         return torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)
     if kind in ("INT4", "UINT4"):
@@ -145,11 +145,11 @@ def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int
     return torch.from_numpy(array.copy())
 
 
-def _with_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
+def _with_external_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
     """The tensor with the numbers that it keeps in another file of the same folder."""
-    said = _said(tensor)
-    place = beside(path, said.get("location", ""))
-    start, length = _whole(said.get("offset", "0")), _whole(said.get("length", str(size)))
+    external_data = _external_data(tensor)
+    place = external_file(path, external_data.get("location", ""))
+    start, length = _parsed_size(external_data.get("offset", "0")), _parsed_size(external_data.get("length", str(size)))
     if length != size:
         raise CorruptFileError(f"{path}: {tensor.name[:80]!r} takes {size:,} bytes, {place.name} gives it {length:,}")
     if start + length > place.stat().st_size:
@@ -163,20 +163,20 @@ def _with_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
     return whole
 
 
-def _said(tensor: Any) -> dict[str, str]:
+def _external_data(tensor: Any) -> dict[str, str]:
     """Where the numbers of a tensor lie in another file, in the words of that format."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
-def beside(path: Path, name: str) -> Path:
+def external_file(path: Path, name: str) -> Path:
     """A file that `path` names, in its own folder or below; one that leads outside is refused."""
     if not name or "\0" in name or Path(name).is_absolute() or ".." in Path(name.replace("\\", "/")).parts:
         raise UnsafeFileError(f"{path} keeps numbers in {name[:80]!r}, expected a file in its own folder")
-    found = link_inside(path.parent, path.parent / name)
+    found = check_link(path.parent, path.parent / name)
     if not found.is_file():
         raise NotFoundError(f"{found} is missing: {path.name} keeps its numbers there")
     return found
 
 
-def _whole(text: str) -> int:
+def _parsed_size(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 16 else 2**60

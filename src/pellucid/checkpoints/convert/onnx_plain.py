@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert import records
-from pellucid.checkpoints.convert.graph import TYPES, Graph, Held, Node
+from pellucid.checkpoints.convert.graph import TYPES, Graph, Initializer, Node
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.text.protobuf import BrokenMessage, fields, signed, varint
 
@@ -36,71 +36,71 @@ def open_plain(path: Path, data: bytes) -> Graph:
     for branches and loops.
     """
     try:
-        model = _message(data)
-        parts = _message(_last(model, MODEL_GRAPH))
+        model = _parsed_message(data)
+        parts = _parsed_message(_last_field(model, MODEL_GRAPH))
         if model.get(MODEL_FUNCTIONS) or parts.get(GRAPH["sparse"]):
-            raise _for_the_library(path, "functions or sparse tables")
-        tensors = (_held(path, raw) for raw in _every(parts, GRAPH["tensors"]))
-        operations = (_operation(path, raw) for raw in _every(parts, GRAPH["nodes"]))
-        inputs, outputs = ((_name(raw) for raw in _every(parts, GRAPH[way])) for way in ("inputs", "outputs"))
-        opset = max((found for raw in _every(model, MODEL_OPSETS) if (found := _opset(raw))), default=13)
-        sizes = {_name(raw): found for raw in _every(parts, GRAPH["inputs"]) if (found := _sizes(raw))}
-        return records.graph_of(path, tensors, operations, inputs, outputs, sizes, opset)
+            raise _needs_onnx_error(path, "functions or sparse tables")
+        tensors = (_initializer(path, raw) for raw in _bytes_fields(parts, GRAPH["tensors"]))
+        operations = (_operation(path, raw) for raw in _bytes_fields(parts, GRAPH["nodes"]))
+        inputs, outputs = ((_name(raw) for raw in _bytes_fields(parts, GRAPH[way])) for way in ("inputs", "outputs"))
+        opset = max((found for raw in _bytes_fields(model, MODEL_OPSETS) if (found := _opset(raw))), default=13)
+        sizes = {_name(raw): found for raw in _bytes_fields(parts, GRAPH["inputs"]) if (found := _axis_sizes(raw))}
+        return records.build_graph(path, tensors, operations, inputs, outputs, sizes, opset)
     except (BrokenMessage, UnicodeDecodeError, struct.error) as error:
-        raise records.no_model(path, len(data)) from error
+        raise records.no_model_error(path, len(data)) from error
 
 
-def _operation(path: Path, raw: bytes) -> tuple[Node, Held | None]:
+def _operation(path: Path, raw: bytes) -> tuple[Node, Initializer | None]:
     """An operation, and the numbers that it holds where it is a constant."""
-    node = _message(raw)
-    ways = [tuple(_text(one) for one in _every(node, NODE[way])) for way in ("inputs", "outputs")]
-    kind, name = _text(_last(node, NODE["kind"])), _text(_last(node, NODE["name"]))
+    node = _parsed_message(raw)
+    ways = [tuple(_text(one) for one in _bytes_fields(node, NODE[way])) for way in ("inputs", "outputs")]
+    kind, name = _text(_last_field(node, NODE["kind"])), _text(_last_field(node, NODE["name"]))
     settings: dict[str, Any] = {}
-    for one in _every(node, NODE["settings"]):
-        setting = _message(one)
+    for one in _bytes_fields(node, NODE["settings"]):
+        setting = _parsed_message(one)
         if setting.get(SETTING["graph"]) or setting.get(SETTING["graphs"]):
-            raise records.nested(path, kind, name)
-        settings[_text(_last(setting, SETTING["name"]))] = _setting(path, setting)
+            raise records.nested_graph_error(path, kind, name)
+        settings[_text(_last_field(setting, SETTING["name"]))] = _attribute_value(path, setting)
     constant = _constant(path, settings) if kind == "Constant" else None
     for key, value in settings.items():
-        if kind == "ConstantOfShape" and isinstance(value, Held) and prod(value.shape) == 1:
+        if kind == "ConstantOfShape" and isinstance(value, Initializer) and prod(value.shape) == 1:
             settings[key] = value.read().item()
-    plain = {key: value for key, value in settings.items() if not isinstance(value, Held)}
+    plain = {key: value for key, value in settings.items() if not isinstance(value, Initializer)}
     return Node(kind, name, ways[0], ways[1], plain), constant
 
 
-def _setting(path: Path, setting: Message) -> Any:
+def _attribute_value(path: Path, setting: Message) -> Any:
     """The value of a setting, of whatever type is there; a whole number where it is 0 and not written at all."""
-    for name, read in (("wholes", _wholes), ("reals", _reals)):
+    for name, read in (("wholes", _integers), ("reals", _floats)):
         if SETTING[name] in setting:
             return list(read(setting[SETTING[name]]))
     if SETTING["tensor"] in setting:
-        return _held(path, _last(setting, SETTING["tensor"]))[1]
+        return _initializer(path, _last_field(setting, SETTING["tensor"]))[1]
     if SETTING["text"] in setting:
-        return _last(setting, SETTING["text"]).decode("utf-8", "replace")
+        return _last_field(setting, SETTING["text"]).decode("utf-8", "replace")
     if SETTING["real"] in setting:
-        return next(_reals(setting[SETTING["real"]]))
-    return next(_wholes(setting.get(SETTING["whole"], [0])))
+        return next(_floats(setting[SETTING["real"]]))
+    return next(_integers(setting.get(SETTING["whole"], [0])))
 
 
-def _constant(path: Path, settings: dict[str, Any]) -> Held | None:
+def _constant(path: Path, settings: dict[str, Any]) -> Initializer | None:
     for name, value in settings.items():
-        found = value if isinstance(value, Held) else records.constant_of(path, name, value)
+        found = value if isinstance(value, Initializer) else records.constant_value(path, name, value)
         if found is not None:
             return found
     return None
 
 
-def _held(path: Path, raw: bytes) -> tuple[str, Held]:
+def _initializer(path: Path, raw: bytes) -> tuple[str, Initializer]:
     """A tensor by its name: type and shape now, numbers later."""
-    tensor = _message(raw)
-    name, shape = _text(_last(tensor, TENSOR["name"])), tuple(_wholes(tensor.get(TENSOR["shape"], [])))
-    number = next(_wholes(tensor.get(TENSOR["kind"], [0])))
+    tensor = _parsed_message(raw)
+    name, shape = _text(_last_field(tensor, TENSOR["name"])), tuple(_integers(tensor.get(TENSOR["shape"], [])))
+    number = next(_integers(tensor.get(TENSOR["kind"], [0])))
     if number not in TYPES or tensor.get(TENSOR["outside"]):
-        raise _for_the_library(path, f"numbers in other files, or of type {number},")
+        raise _needs_onnx_error(path, f"numbers in other files, or of type {number},")
     records.check_shape(path, name, shape)
     kind, dtype = TYPES[number]
-    return name, Held(kind, shape, partial(_read, path, tensor, name, shape, dtype))
+    return name, Initializer(kind, shape, partial(_read, path, tensor, name, shape, dtype))
 
 
 def _read(path: Path, tensor: Message, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -109,66 +109,66 @@ def _read(path: Path, tensor: Message, name: str, shape: tuple[int, ...], dtype:
     except (struct.error, RuntimeError, OverflowError, ValueError) as error:
         raise CorruptFileError(f"{path}: {name[:80]!r} holds no readable numbers; fetch it again") from error
     if numbers.numel() != prod(shape):
-        raise records.other_count(path, name, shape)
+        raise records.wrong_count_error(path, name, shape)
     return numbers.to(dtype).reshape(shape)
 
 
 def _numbers(tensor: Message, dtype: torch.dtype) -> Tensor:
     """The numbers in a row: as raw bytes, as reals of 32 bits, or as whole numbers."""
-    raw = _last(tensor, TENSOR["raw"])
+    raw = _last_field(tensor, TENSOR["raw"])
     if raw:
         return torch.frombuffer(bytearray(raw), dtype=dtype)
     if TENSOR["reals"] in tensor:
-        return torch.tensor(list(_reals(tensor[TENSOR["reals"]])), device="cpu")
+        return torch.tensor(list(_floats(tensor[TENSOR["reals"]])), device="cpu")
     whole = torch.tensor(
-        list(_wholes(tensor.get(TENSOR["wholes"], []) + tensor.get(TENSOR["longs"], []))), device="cpu"
+        list(_integers(tensor.get(TENSOR["wholes"], []) + tensor.get(TENSOR["longs"], []))), device="cpu"
     )
     half = dtype in (torch.float16, torch.bfloat16)  # these are written as the bits that they are
     return whole.to(torch.int16).view(dtype) if half else whole
 
 
-def _message(data: bytes) -> Message:
+def _parsed_message(data: bytes) -> Message:
     found: Message = {}
     for number, _, value in fields(data):
         found.setdefault(number, []).append(value)
     return found
 
 
-def _every(message: Message, number: int) -> Iterator[bytes]:
+def _bytes_fields(message: Message, number: int) -> Iterator[bytes]:
     for value in message.get(number, []):
         if not isinstance(value, bytes):
             raise BrokenMessage(f"field {number} is a number, expected bytes")
         yield value
 
 
-def _last(message: Message, number: int) -> bytes:
+def _last_field(message: Message, number: int) -> bytes:
     """The value of a field that is there once; nothing where it is not there."""
-    return next(iter(list(_every(message, number))[-1:]), b"")
+    return next(iter(list(_bytes_fields(message, number))[-1:]), b"")
 
 
 def _name(raw: bytes) -> str:
-    return _text(_last(_message(raw), 1))
+    return _text(_last_field(_parsed_message(raw), 1))
 
 
 def _opset(raw: bytes) -> int:
     """The version of ONNX's own operations; 0 for one of other makers' operations."""
-    found = _message(raw)
-    return 0 if _text(_last(found, 1)) not in ("", "ai.onnx") else next(_wholes(found.get(2, [0])))
+    found = _parsed_message(raw)
+    return 0 if _text(_last_field(found, 1)) not in ("", "ai.onnx") else next(_integers(found.get(2, [0])))
 
 
-def _sizes(raw: bytes) -> tuple[int, ...]:
+def _axis_sizes(raw: bytes) -> tuple[int, ...]:
     """The sizes of an input's axes; 0 where one is free."""
-    found = _message(raw)
+    found = _parsed_message(raw)
     for number in VALUE:
-        found = _message(_last(found, number))
-    return tuple(max(next(_wholes(_message(axis).get(1, [0]))), 0) for axis in _every(found, 1))
+        found = _parsed_message(_last_field(found, number))
+    return tuple(max(next(_integers(_parsed_message(axis).get(1, [0]))), 0) for axis in _bytes_fields(found, 1))
 
 
 def _text(raw: bytes) -> str:
     return raw.decode()
 
 
-def _wholes(values: list[int | bytes]) -> Iterator[int]:
+def _integers(values: list[int | bytes]) -> Iterator[int]:
     """Whole numbers, one by one or packed."""
     for value in values:
         if isinstance(value, int):
@@ -180,7 +180,7 @@ def _wholes(values: list[int | bytes]) -> Iterator[int]:
             yield signed(one)
 
 
-def _reals(values: list[int | bytes]) -> Iterator[float]:
+def _floats(values: list[int | bytes]) -> Iterator[float]:
     """Numbers of 32 bits, one by one or packed."""
     for value in values:
         if not isinstance(value, bytes):
@@ -188,5 +188,5 @@ def _reals(values: list[int | bytes]) -> Iterator[float]:
         yield from struct.unpack(f"<{len(value) // 4}f", value)
 
 
-def _for_the_library(path: Path, what: str) -> InputError:
+def _needs_onnx_error(path: Path, what: str) -> InputError:
     return InputError(f'{path} has {what} which the package onnx reads; run: pip install "pellucid[onnx]"')

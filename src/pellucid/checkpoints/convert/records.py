@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from pellucid.checkpoints.convert.graph import Graph, Held, Node
+from pellucid.checkpoints.convert.graph import Graph, Initializer, Node
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
 
-def graph_of(
+def build_graph(
     path: Path,
-    tensors: Iterable[tuple[str, Held]],
-    operations: Iterable[tuple[Node, Held | None]],
+    tensors: Iterable[tuple[str, Initializer]],
+    operations: Iterable[tuple[Node, Initializer | None]],
     inputs: Iterable[str],
     outputs: Iterable[str],
     sizes: dict[str, tuple[int, ...]],
@@ -39,7 +39,7 @@ def graph_of(
     return Graph(path, tuple(nodes), held, given, tuple(outputs), sizes, opset)
 
 
-def constant_of(path: Path, name: str, value: Any) -> Held | None:
+def constant_value(path: Path, name: str, value: Any) -> Initializer | None:
     """The numbers that a constant has in a setting itself; None for a setting that is not for them."""
     if name not in ("value_int", "value_ints", "value_float", "value_floats"):
         return None
@@ -50,7 +50,7 @@ def constant_of(path: Path, name: str, value: Any) -> Held | None:
         raise CorruptFileError(
             f"{path} is damaged: a constant in it has a {name} that is no number; fetch it again"
         ) from error
-    return Held(kind, tuple(numbers.shape), lambda: numbers)
+    return Initializer(kind, tuple(numbers.shape), lambda: numbers)
 
 
 def check_shape(path: Path, name: str, shape: tuple[int, ...]) -> None:
@@ -59,17 +59,17 @@ def check_shape(path: Path, name: str, shape: tuple[int, ...]) -> None:
         raise CorruptFileError(f"{path}: {name[:80]!r} has shape {list(shape)[:9]}, which no model has")
 
 
-def other_count(path: Path, name: str, shape: tuple[int, ...]) -> CorruptFileError:
+def wrong_count_error(path: Path, name: str, shape: tuple[int, ...]) -> CorruptFileError:
     """The error for a tensor that is not as long as its shape says."""
     return CorruptFileError(f"{path}: {name[:80]!r} has fewer or more numbers than its shape {list(shape)} asks for")
 
 
-def no_model(path: Path, size: int) -> CorruptFileError:
+def no_model_error(path: Path, size: int) -> CorruptFileError:
     """The error for bytes that are no graph.  size: how many."""
     return CorruptFileError(f"{path} ({size:,} bytes) is no ONNX model, or was cut short; fetch it again")
 
 
-def nested(path: Path, kind: str, name: str) -> CheckpointMismatchError:
+def nested_graph_error(path: Path, kind: str, name: str) -> CheckpointMismatchError:
     """The error for an operation that holds a graph of its own."""
     return CheckpointMismatchError(
         f"{path}: {kind} {name[:80]} holds a graph of its own, which no encoder needs; "

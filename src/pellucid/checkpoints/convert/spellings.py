@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
-from pellucid.bars import bar
-from pellucid.checkpoints.convert.constants import Constants, Part
-from pellucid.checkpoints.convert.few_bits import blocks, looked_up, whole_numbers
-from pellucid.checkpoints.convert.graph import Graph, Node, shown
+from pellucid.bars import progress_bar
+from pellucid.checkpoints.convert.constants import Constants, ConstantTensor
+from pellucid.checkpoints.convert.few_bits import dequantise_blocks, dequantise_integer_product, dequantise_lookup
+from pellucid.checkpoints.convert.graph import Graph, Node, printable
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 from pellucid.errors import PellucidError
 
@@ -13,21 +13,21 @@ from pellucid.errors import PellucidError
 def read_steps(graph: Graph, progress: bool | None) -> Steps:
     """Every step of a graph, with its numbers; a bar shows it where that takes more than a second."""
     found = Steps(graph, Constants(graph))
-    for node in bar("reading", graph.nodes, unit=" operations", shown=progress):
+    for node in progress_bar("reading", graph.nodes, unit=" operations", shown=progress):
         if node.kind in _SPELLINGS:
             try:
                 found.by_output |= {step.output: step for step in _SPELLINGS[node.kind](found, node)}
             except PellucidError:
                 raise
             except (TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
-                raise found.wrong(f"{node} has settings or inputs that it cannot have") from error
+                raise found.not_understood_error(f"{node} has settings or inputs that it cannot have") from error
     return found
 
 
 def _gather(steps: Steps, node: Node) -> Iterator[Step]:
     table = steps.constants.table(node.input(0))
-    if table is not None and node.settings.get("axis", 0) == 0:
-        table, output = looked_up(steps, node, table)
+    if table is not None and node.attributes.get("axis", 0) == 0:
+        table, output = dequantise_lookup(steps, node, table)
         if table.numbers.is_floating_point():
             yield Lookup((node.input(1),), output, node, table)
 
@@ -35,37 +35,39 @@ def _gather(steps: Steps, node: Node) -> Iterator[Step]:
 def _matmul(steps: Steps, node: Node) -> Iterator[Step]:
     table = steps.constants.table(node.input(1))
     if table is not None and steps.constants.get(node.input(0)) is None:
-        yield Linear((node.input(0),), node.outputs[0], node, table.turned())
+        yield Linear((node.input(0),), node.outputs[0], node, table.transposed())
 
 
 def _gemm(steps: Steps, node: Node) -> Iterator[Step]:
-    table, said = steps.constants.table(node.input(1)), node.settings
+    table, attributes = steps.constants.table(node.input(1)), node.attributes
     if table is None:
         return
-    if said.get("alpha", 1.0) != 1.0 or said.get("beta", 1.0) != 1.0 or said.get("transA", 0):
-        raise steps.wrong(f"{node} scales or turns its input, which is not understood")
+    if attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0 or attributes.get("transA", 0):
+        raise steps.not_understood_error(f"{node} scales or turns its input, which is not understood")
     bias = _bias(steps, node, 2)
-    yield Linear((node.input(0),), node.outputs[0], node, table if said.get("transB", 0) else table.turned(), bias)
+    yield Linear(
+        (node.input(0),), node.outputs[0], node, table if attributes.get("transB", 0) else table.transposed(), bias
+    )
 
 
 def _matmul_n_bits(steps: Steps, node: Node) -> Iterator[Step]:
     bias = _bias(steps, node, 5)
-    yield Linear((node.input(0),), node.outputs[0], node, blocks(steps, node), bias)
+    yield Linear((node.input(0),), node.outputs[0], node, dequantise_blocks(steps, node), bias)
 
 
 def _matmul_integer(steps: Steps, node: Node) -> Iterator[Step]:
     if steps.constants.table(node.input(1)) is not None:
-        table, output = whole_numbers(steps, node)
-        yield Linear((node.input(0),), output, node, table.turned())
+        table, output = dequantise_integer_product(steps, node)
+        yield Linear((node.input(0),), output, node, table.transposed())
 
 
 def _add(steps: Steps, node: Node) -> Iterator[Step]:
     """The bias of the product that stands before it."""
     for left, right in (node.inputs, node.inputs[::-1]):
-        step, bias = steps.through(right), steps.constants.vector(left)
+        step, bias = steps.source_step(right), steps.constants.vector(left)
         if bias is None or not isinstance(step, Linear) or step.bias is not None:
             continue
-        if step.weight.shape[0] == bias.shape[0] and steps.read_only_by(step, node):
+        if step.weight.shape[0] == bias.shape[0] and steps.is_read_only_by(step, node):
             del steps.by_output[step.output]
             yield Linear(step.inputs, node.outputs[0], step.node, step.weight, bias)
             return
@@ -78,7 +80,7 @@ def _layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
 def _skip_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's sum, bias of the product before it, and normalisation in one."""
     if node.input(4):
-        _give_bias(steps, node, node.input(0), _bias(steps, node, 4))
+        _attach_bias(steps, node, node.input(0), _bias(steps, node, 4))
     yield from _norm(steps, node, node.inputs[:2], node.outputs[0], node.input(2), node.input(3), epsilon=1e-12)
 
 
@@ -98,77 +100,79 @@ def _multi_head_attention(steps: Steps, node: Node) -> Iterator[Step]:
     if bias is not None:
         for i, value in enumerate(node.inputs[:3]):
             width = bias.shape[0] // 3
-            _give_bias(steps, node, value, Part(bias.numbers[i * width : (i + 1) * width], bias.sources))
+            _attach_bias(steps, node, value, ConstantTensor(bias.numbers[i * width : (i + 1) * width], bias.sources))
     yield from ()
 
 
 def _bias_gelu(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's bias and activation in one."""
     if node.input(1):
-        _give_bias(steps, node, node.input(0), _bias(steps, node, 1))
+        _attach_bias(steps, node, node.input(0), _bias(steps, node, 1))
     yield from ()
 
 
-def _bias(steps: Steps, node: Node, place: int) -> Part | None:
+def _bias(steps: Steps, node: Node, place: int) -> ConstantTensor | None:
     """The vector that an operation adds; None where it was left out. One that is computed is refused."""
     if not node.input(place):
         return None
     found = steps.constants.vector(node.input(place))
     if found is None:
-        raise steps.wrong(f"{node} adds what is no vector of the file ({shown(node.input(place))})")
+        raise steps.not_understood_error(f"{node} adds what is no vector of the file ({printable(node.input(place))})")
     return found
 
 
-def _give_bias(steps: Steps, node: Node, value: str, bias: Part | None) -> None:
-    step = steps.through(value)
+def _attach_bias(steps: Steps, node: Node, value: str, bias: ConstantTensor | None) -> None:
+    step = steps.source_step(value)
     if not isinstance(step, Linear) or step.bias is not None or bias is None:
-        raise steps.wrong(f"{node} adds a bias to what is no product")
+        raise steps.not_understood_error(f"{node} adds a bias to what is no product")
     step.bias = bias
 
 
 def _attention(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's attention with the products of query, key and value inside: one table `[hidden, 3 * hidden]`."""
     table, bias = steps.constants.table(node.input(1)), _bias(steps, node, 2)
-    if table is None or "num_heads" not in node.settings:
+    if table is None or "num_heads" not in node.attributes:
         return
     width = table.shape[1] // 3
-    if node.settings.get("qkv_hidden_sizes", [width] * 3) != [width] * 3 or table.shape[1] != 3 * width:
-        raise steps.wrong(f"{node} makes query, key and value of different widths, which is not understood")
+    if node.attributes.get("qkv_hidden_sizes", [width] * 3) != [width] * 3 or table.shape[1] != 3 * width:
+        raise steps.not_understood_error(
+            f"{node} makes query, key and value of different widths, which is not understood"
+        )
     for i in range(3):
         cut = slice(i * width, (i + 1) * width)
-        own = bias and Part(bias.numbers[cut], bias.sources)
-        weight = Part(table.numbers[:, cut], table.sources).turned()
+        own = bias and ConstantTensor(bias.numbers[cut], bias.sources)
+        weight = ConstantTensor(table.numbers[:, cut], table.sources).transposed()
         yield Linear((node.input(0),), f"{node.outputs[0]}/{i}", node, weight, own)
-    steps.inside[node.outputs[0]] = tuple(f"{node.outputs[0]}/{i}" for i in range(3))
+    steps.fused_steps[node.outputs[0]] = tuple(f"{node.outputs[0]}/{i}" for i in range(3))
 
 
 def _div(steps: Steps, node: Node) -> Iterator[Step]:
     """A normalisation written out: (x - mean) / sqrt(variance + epsilon) * weight + bias."""
     constants = steps.constants
-    top, root = _maker(steps.graph, node.input(0)), _maker(steps.graph, node.input(1))
-    if top is None or root is None or top.kind != "Sub" or root.kind != "Sqrt":
+    top, root = _producer(steps.graph, node.input(0)), _producer(steps.graph, node.input(1))
+    if top is None or root is None or top.op_type != "Sub" or root.op_type != "Sqrt":
         return
-    inner = _maker(steps.graph, root.input(0))
-    terms = [constants.number(name) for name in inner.inputs] if inner and inner.kind == "Add" else []
+    inner = _producer(steps.graph, root.input(0))
+    terms = [constants.number(name) for name in inner.inputs] if inner and inner.op_type == "Add" else []
     epsilon = next((number for number in terms if number is not None), None)
-    scaled = _next(steps.graph, node.outputs[0], "Mul")
-    moved = _next(steps.graph, scaled.outputs[0], "Add") if scaled else None
+    scaled = _next_consumer(steps.graph, node.outputs[0], "Mul")
+    moved = _next_consumer(steps.graph, scaled.outputs[0], "Add") if scaled else None
     if epsilon is None or scaled is None or moved is None:
         return
     names = [next((name for name in part.inputs if constants.vector(name)), "") for part in (scaled, moved)]
     yield from _norm(steps, node, (top.input(0),), moved.outputs[0], *names, epsilon=epsilon)
 
 
-def _maker(graph: Graph, name: str) -> Node | None:
+def _producer(graph: Graph, name: str) -> Node | None:
     """What made a value, before its type was changed: half precision is normalised in single precision."""
-    node = graph.makers.get(name)
-    return graph.makers.get(node.input(0)) if node is not None and node.kind == "Cast" else node
+    node = graph.producers.get(name)
+    return graph.producers.get(node.input(0)) if node is not None and node.kind == "Cast" else node
 
 
-def _next(graph: Graph, name: str, kind: str) -> Node | None:
-    while (cast := graph.reader(name, ["Cast"])) is not None:
+def _next_consumer(graph: Graph, name: str, kind: str) -> Node | None:
+    while (cast := graph.only_consumer(name, ["Cast"])) is not None:
         name = cast.outputs[0]
-    return graph.reader(name, [kind])
+    return graph.only_consumer(name, [kind])
 
 
 def _norm(
@@ -176,11 +180,11 @@ def _norm(
 ) -> Iterator[Step]:
     scale, shift = steps.constants.vector(weight), steps.constants.vector(bias)
     if shift is None and bias:
-        raise steps.wrong(f"{node} adds what is no vector of the file ({shown(bias)})")
+        raise steps.not_understood_error(f"{node} adds what is no vector of the file ({printable(bias)})")
     if scale is not None:
         zeros = scale.numbers.new_zeros(()).expand(scale.shape)  # left out where all of it is zero
-        shift = shift or Part(zeros, frozenset())
-        yield Norm(inputs, output, node, scale, shift, float(node.settings.get("epsilon", epsilon)))
+        shift = shift or ConstantTensor(zeros, frozenset())
+        yield Norm(inputs, output, node, scale, shift, float(node.attributes.get("epsilon", epsilon)))
 
 
 _SPELLINGS: dict[str, Callable[[Steps, Node], Iterator[Step]]] = {

@@ -6,14 +6,14 @@ from typing import TypeVar
 
 import torch
 
-from pellucid.checkpoints.convert.constants import Constants, Part
-from pellucid.checkpoints.convert.graph import REALS, Graph, Node
+from pellucid.checkpoints.convert.constants import Constants, ConstantTensor
+from pellucid.checkpoints.convert.graph import FLOAT_TYPES, Graph, Node
 from pellucid.errors import CheckpointMismatchError
 
-UNCHANGED = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+SHAPE_OR_TYPE_ONLY = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 """What may stand between a product and the sum with its bias."""
 
-HANDING_ON = (*UNCHANGED, "QuantizeLinear", "DequantizeLinear")
+PASSING_STEP_ON = (*SHAPE_OR_TYPE_ONLY, "QuantizeLinear", "DequantizeLinear")
 """The same, and what rounds."""
 
 
@@ -30,7 +30,7 @@ class Step:
 class Lookup(Step):
     """Rows of a table `[rows, hidden]`; the input says which.  width: of all steps, how many numbers one makes."""
 
-    table: Part
+    table: ConstantTensor
 
     @property
     def width(self) -> int:
@@ -41,8 +41,8 @@ class Lookup(Step):
 class Linear(Step):
     """`x @ weight.T + bias`, with the weight `[out, in]`."""
 
-    weight: Part
-    bias: Part | None = None
+    weight: ConstantTensor
+    bias: ConstantTensor | None = None
 
     @property
     def width(self) -> int:
@@ -53,8 +53,8 @@ class Linear(Step):
 class Norm(Step):
     """A layer normalisation of the sum of its inputs."""
 
-    weight: Part
-    bias: Part
+    weight: ConstantTensor
+    bias: ConstantTensor
     epsilon: float
 
     @property
@@ -62,7 +62,7 @@ class Norm(Step):
         return self.weight.shape[0]
 
 
-Learned = Lookup | Linear | Norm
+LearnedStep = Lookup | Linear | Norm
 
 Kind = TypeVar("Kind", bound=Step)
 
@@ -71,31 +71,31 @@ Kind = TypeVar("Kind", bound=Step)
 class Steps:
     """Every step of a graph by the name of its output, and the way back from a value to the steps before it.
 
-    inside: outputs of operations that hold several steps in one, and what those steps make.
+    fused_steps: outputs of operations that hold several steps in one, and what those steps make.
     """
 
     graph: Graph
     constants: Constants
     by_output: dict[str, Step] = field(default_factory=dict)
-    inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    fused_steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def wrong(self, what: object) -> CheckpointMismatchError:
+    def not_understood_error(self, what: object) -> CheckpointMismatchError:
         """The error for an operation that is not understood."""
         return CheckpointMismatchError(f"{self.graph.path}: {what}")
 
-    def unlike(self, what: object) -> CheckpointMismatchError:
+    def not_bert_error(self, what: object) -> CheckpointMismatchError:
         """The error for a graph that is not BERT's."""
         return CheckpointMismatchError(f"{self.graph.path} is not built as BERT is: {what}")
 
-    def all(self, kind: type[Kind]) -> list[Kind]:
+    def of_type(self, kind: type[Kind]) -> list[Kind]:
         """Every step of a kind, in the order of the graph."""
         return [step for step in self.by_output.values() if isinstance(step, kind)]
 
-    def before(self, *values: str) -> list[Step]:
+    def steps_before(self, *values: str) -> list[Step]:
         """The nearest steps on every way back from these values, from left to right."""
-        return [found for found in self.back(*values) if isinstance(found, Step)]
+        return [found for found in self.walk_back(*values) if isinstance(found, Step)]
 
-    def back(self, *values: str) -> Iterator[Step | Node | str]:
+    def walk_back(self, *values: str) -> Iterator[Step | Node | str]:
         """Walks back: steps, where the walk ends; other operations, through which it goes; names of the graph's inputs.
 
         Shapes are not followed: how long a text is says nothing of what is computed from it.
@@ -106,7 +106,7 @@ class Steps:
             if not name or name in seen:
                 continue
             seen.add(name)
-            node = self.graph.makers.get(name)
+            node = self.graph.producers.get(name)
             if name in self.by_output:
                 yield self.by_output[name]
             elif node is None:
@@ -115,44 +115,46 @@ class Steps:
             elif node.kind not in ("Shape", "Size"):
                 yield node
                 read = node.inputs[:1] if node.kind == "CastLike" else node.inputs  # of the other it reads the type
-                waiting += reversed(self.inside.get(name, read))
+                waiting += reversed(self.fused_steps.get(name, read))
 
-    def through(self, name: str) -> Step | None:
+    def source_step(self, name: str) -> Step | None:
         """The step that a value comes from, when nothing but its type or shape was changed since, or it was rounded."""
         for _ in range(len(self.graph.nodes)):
-            node = self.graph.makers.get(name)
-            if name in self.by_output or node is None or not self._hands_on(node):
+            node = self.graph.producers.get(name)
+            if name in self.by_output or node is None or not self._passes_on(node):
                 break
             name = node.input(0)
         return self.by_output.get(name)
 
-    def read_only_by(self, step: Step, node: Node) -> bool:
+    def is_read_only_by(self, step: Step, node: Node) -> bool:
         """Whether nothing but this operation reads a step's result."""
         name = step.output
         while name not in node.inputs:
-            after = self.graph.reader(name, HANDING_ON)
+            after = self.graph.only_consumer(name, PASSING_STEP_ON)
             if after is None:
                 return False
             name = after.outputs[0]
-        return self.graph.reader(name, [node.kind]) is node
+        return self.graph.only_consumer(name, [node.op_type]) is node
 
-    def _hands_on(self, node: Node) -> bool:
-        if node.kind == "Cast":
-            return node.settings.get("to") in REALS
-        return node.kind in (*UNCHANGED, "QuantizeLinear") or (node.kind == "DequantizeLinear" and self.restored(node))
+    def _passes_on(self, node: Node) -> bool:
+        if node.op_type == "Cast":
+            return node.attributes.get("to") in FLOAT_TYPES
+        return node.op_type in (*SHAPE_OR_TYPE_ONLY, "QuantizeLinear") or (
+            node.op_type == "DequantizeLinear" and self.is_dequantised(node)
+        )
 
-    def restored(self, node: Node) -> bool:
+    def is_dequantised(self, node: Node) -> bool:
         """Whether whole numbers become real ones again by the scale with which they were rounded."""
-        maker = self.graph.makers.get(node.input(0))
+        maker = self.graph.producers.get(node.input(0))
         for _ in range(len(self.graph.nodes)):
-            if maker is None or maker.kind not in (*UNCHANGED, "Transpose", "Expand"):
+            if maker is None or maker.kind not in (*SHAPE_OR_TYPE_ONLY, "Transpose", "Expand"):
                 break
-            maker = self.graph.makers.get(maker.input(0))
+            maker = self.graph.producers.get(maker.input(0))
         if maker is None or maker.kind != "QuantizeLinear":
             return False
-        return all(self._same(node.input(place), maker.input(place)) for place in (1, 2))
+        return all(self._are_equal(node.input(place), maker.input(place)) for place in (1, 2))
 
-    def _same(self, one: str, other: str) -> bool:
+    def _are_equal(self, one: str, other: str) -> bool:
         """Whether two values of the file are the same numbers; a zero that is left out is 0."""
         parts = (self.constants.get(name) for name in (one, other))
         numbers = [torch.zeros(1, device="cpu") if part is None else part.numbers for part in parts]

@@ -10,7 +10,7 @@ from typing import Any
 from pellucid.checkpoints.page import Family
 from pellucid.config import Config as Config
 from pellucid.config import register
-from pellucid.errors import InputError, near, several, short
+from pellucid.errors import InputError, did_you_mean, join_names, shorten
 
 
 @functools.cache
@@ -32,37 +32,37 @@ def family_of(model_type: object, where: str) -> Family:
             f"{where} has no model_type, which names the architecture: add one of {', '.join(sorted(known))}"
         )
     if not isinstance(model_type, str) or model_type not in known:
-        said, hint = short(repr(model_type)), near(str(model_type)[:80], known)
-        raise InputError(f"{where}: model_type {said} is not known{hint}; known: {several(sorted(known), 40)}")
+        said, hint = shorten(repr(model_type)), did_you_mean(str(model_type)[:80], known)
+        raise InputError(f"{where}: model_type {said} is not known{hint}; known: {join_names(sorted(known), 40)}")
     return known[model_type]
 
 
-def family_in(facts: Mapping[str, Any], where: str) -> Family:
+def family_of_config(facts: Mapping[str, Any], where: str) -> Family:
     """The family of a `config.json`, by its `model_type`, or by its architecture in files from before there was one
     (ProtBERT); `where` is the file, for the error."""
     named, said = facts.get("model_type"), facts.get("architectures")
-    if named is None and isinstance(said, list) and said and (found := _whose(said[0])) is not None:
+    if named is None and isinstance(said, list) and said and (found := _family_of_architecture(said[0])) is not None:
         return found
     return family_of(named, where)
 
 
-def _whose(architecture: object) -> Family | None:
+def _family_of_architecture(architecture: object) -> Family | None:
     for family in families().values():
         if any(page.architecture == architecture for page in family.heads):
             return family
     return None
 
 
-def stranger(family: Family, architecture: object) -> Family | None:
+def mismatched_family(family: Family, architecture: object) -> Family | None:
     """Another family that this architecture belongs to, where its tensors go by other names."""
-    other = _whose(architecture)
+    other = _family_of_architecture(architecture)
     return None if other is None or other.names is family.names else other
 
 
-def _by_name(family: Family) -> tuple[Callable[..., Family], tuple[str, str]]:
+def _reduce_family(family: Family) -> tuple[Callable[..., Family], tuple[str, str]]:
     return family_of, (family.model_type, "the pickled model")
 
 
-copyreg.pickle(Family, _by_name)  # a page is code: a model that goes to another process names it
+copyreg.pickle(Family, _reduce_family)  # a page is code: a model that goes to another process names it
 for _family in families().values():
     register(_family.defaults)

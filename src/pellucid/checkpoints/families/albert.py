@@ -2,7 +2,7 @@
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
@@ -33,21 +33,21 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=(
-        *(key for key in bert.keys.same if key != "classifier_dropout"),
+    unrenamed=(
+        *(key for key in bert.keys.unrenamed if key != "classifier_dropout"),
         "embedding_size",
         "num_hidden_groups",
         "bos_token_id",
         "eos_token_id",
     ),
     renamed={"classifier_dropout_prob": "classifier_dropout"},
-    only={"inner_group_num": 1, "position_embedding_type": "absolute"},
+    fixed={"inner_group_num": 1, "position_embedding_type": "absolute"},
     inert=("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks", "layers_to_keep"),
 )
 
 _LAYER = "encoder.albert_layer_groups.{i}.albert_layers.0."
 
-names = Names(
+names = TensorNames(
     prefix="albert.",
     body=(
         ("embeddings.word_embeddings", "embeddings.token"),

@@ -2,7 +2,7 @@
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.moves import ONE_ROW
-from pellucid.checkpoints.names import Names, under
+from pellucid.checkpoints.names import TensorNames, with_prefixes
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
@@ -35,7 +35,7 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=tuple(
+    unrenamed=tuple(
         """vocab_size max_position_embeddings decoder_attention_heads decoder_start_token_id classifier_dropout
         activation_dropout scale_embedding pad_token_id bos_token_id eos_token_id tie_word_embeddings""".split()
     ),
@@ -52,7 +52,7 @@ keys = Keys(
         "init_std": "initializer_range",
     },
     aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
-    only={"is_decoder": False, "normalize_before": False, "add_final_layer_norm": False, "normalize_embedding": True},
+    fixed={"is_decoder": False, "normalize_before": False, "add_final_layer_norm": False, "normalize_embedding": True},
     inert=tuple(
         """encoder_layerdrop decoder_layerdrop classif_dropout extra_pos_embeddings
         force_bos_token_to_be_generated add_bias_logits static_position_embeddings""".split()
@@ -67,8 +67,8 @@ _attention = (
     ("_layer_norm", "_norm"),
 )
 _layer = (
-    *under("self_attn", "attention", _attention),
-    *under("encoder_attn", "cross_attention", _attention),  # in the decoder alone
+    *with_prefixes("self_attn", "attention", _attention),
+    *with_prefixes("encoder_attn", "cross_attention", _attention),  # in the decoder alone
     ("fc1", "feed_forward.up"),
     ("fc2", "feed_forward.down"),
     ("final_layer_norm", "feed_forward_norm"),
@@ -77,15 +77,15 @@ _side = (
     ("embed_tokens", "embeddings.token"),
     ("embed_positions", "embeddings.position"),
     ("layernorm_embedding", "embeddings.norm"),
-    *under("layers.{i}.", "layers.{i}.", _layer),
+    *with_prefixes("layers.{i}.", "layers.{i}.", _layer),
 )
 
-names = Names(
+names = TensorNames(
     prefix="model.",
     body=(
         ("shared", "encoder.embeddings.token"),
-        *under("encoder.", "encoder.", _side),
-        *under("decoder.", "decoder.", _side),
+        *with_prefixes("encoder.", "encoder.", _side),
+        *with_prefixes("decoder.", "decoder.", _side),
     ),
     dropped={"encoder.version": "a format's number", "decoder.version": "a format's number"},
     copies={f"{side}.embed_tokens.weight": "shared.weight" for side in ("encoder", "decoder")},

@@ -1,7 +1,7 @@
 """BERT: an encoder that normalises after each sum and learns its positions (Devlin et al., 2018, arXiv:1810.04805)."""
 
 from pellucid.checkpoints.facts import Keys
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
@@ -33,19 +33,19 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=tuple(
+    unrenamed=tuple(
         """vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act
         hidden_dropout_prob attention_probs_dropout_prob classifier_dropout max_position_embeddings
         type_vocab_size initializer_range layer_norm_eps pad_token_id tie_word_embeddings""".split()
     ),
-    only={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
+    fixed={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
     inert=tuple(  # of the multilingual and the Chinese ones, which TensorFlow wrote
         """directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
         pooler_type""".split()
     ),
 )
 
-names = Names(
+names = TensorNames(
     prefix="bert.",
     body=(
         ("embeddings.word_embeddings", "embeddings.token"),

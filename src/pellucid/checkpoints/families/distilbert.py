@@ -2,7 +2,7 @@
 arXiv:1910.01108)."""
 
 from pellucid.checkpoints.facts import Keys
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
@@ -24,7 +24,7 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=("vocab_size", "max_position_embeddings", "initializer_range", "pad_token_id", "tie_word_embeddings"),
+    unrenamed=("vocab_size", "max_position_embeddings", "initializer_range", "pad_token_id", "tie_word_embeddings"),
     renamed={
         "n_layers": "num_hidden_layers",
         "n_heads": "num_attention_heads",
@@ -40,7 +40,7 @@ keys = Keys(
     inert=("sinusoidal_pos_embds", "tie_weights_"),  # waves, where they were chosen, stand in the file as a table
 )
 
-names = Names(
+names = TensorNames(
     prefix="distilbert.",
     body=(
         ("embeddings.word_embeddings", "embeddings.token"),

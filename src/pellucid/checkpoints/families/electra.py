@@ -3,7 +3,7 @@ al., 2020, arXiv:2003.10555)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
@@ -28,14 +28,14 @@ defaults = Config(
 
 
 keys = Keys(
-    same=(*bert.keys.same, "embedding_size", "bos_token_id", "eos_token_id"),
-    only=bert.keys.only,
+    unrenamed=(*bert.keys.unrenamed, "embedding_size", "bos_token_id", "eos_token_id"),
+    fixed=bert.keys.fixed,
     inert=("summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout"),  # of multiple choice
 )
 
 _REPLACED = "it tells replaced words, for which there is no head here"
 
-names = Names(
+names = TensorNames(
     prefix="electra.",
     body=(
         *(row for row in bert.names.body if row[1] != "pooler.dense"),

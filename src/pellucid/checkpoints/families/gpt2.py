@@ -4,7 +4,7 @@ from typing import Any
 
 from pellucid.checkpoints.facts import Computed, Keys
 from pellucid.checkpoints.moves import JOINED_TRANSPOSED, TRANSPOSED
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     CausalLM,
@@ -17,7 +17,7 @@ from pellucid.config import (
     SequenceClassification,
     TokenClassification,
 )
-from pellucid.config.checks import count
+from pellucid.config.checks import check_count
 
 defaults = Config(
     family="gpt2",
@@ -38,23 +38,30 @@ defaults = Config(
 )
 
 
-def _written(config: Config) -> dict[str, Any]:
+def _write_inner(config: Config) -> dict[str, Any]:
     """Nothing where it is four times the stream, as it then stays where the stream is made another width."""
     width = config.feed_forward.intermediate_size
     return {"n_inner": None if width == 4 * config.hidden_size else width}
 
 
-def _inner(raw: dict[str, Any]) -> dict[str, Any]:
+def _read_inner(raw: dict[str, Any]) -> dict[str, Any]:
     """Four times the stream where the file does not say it."""
     width = raw.get("n_inner")
     if width is None:
         return {"intermediate_size": 4 * raw.get("n_embd", defaults.hidden_size)}
-    count("n_inner", width)
+    check_count("n_inner", width)
     return {"intermediate_size": width}
 
 
 keys = Keys(
-    same=("vocab_size", "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
+    unrenamed=(
+        "vocab_size",
+        "initializer_range",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "tie_word_embeddings",
+    ),
     renamed={
         "n_positions": "max_position_embeddings",
         "n_embd": "hidden_size",
@@ -67,8 +74,8 @@ keys = Keys(
         "layer_norm_epsilon": "layer_norm_eps",
     },
     aliases=("hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads"),
-    computed=(Computed(("n_inner",), _inner, _written),),
-    only={
+    computed=(Computed(("n_inner",), _read_inner, _write_inner),),
+    fixed={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "reorder_and_upcast_attn": False,
@@ -82,7 +89,7 @@ keys = Keys(
 
 _attention = tuple(f"layers.{{i}}.attention.{name}" for name in ("query", "key", "value"))
 
-names = Names(
+names = TensorNames(
     prefix="transformer.",
     body=(
         ("wte", "embeddings.token"),

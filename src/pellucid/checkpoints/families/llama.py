@@ -4,7 +4,7 @@ and one gain per norm (Touvron et al., 2023, arXiv:2302.13971)."""
 from typing import Any
 
 from pellucid.checkpoints.facts import Computed, Keys
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.rope import ROPE
 from pellucid.config import (
@@ -20,7 +20,7 @@ from pellucid.config import (
     SequenceClassification,
     TokenClassification,
 )
-from pellucid.config.checks import truth
+from pellucid.config.checks import check_bool
 
 defaults = Config(
     family="llama",
@@ -43,9 +43,9 @@ defaults = Config(
 )
 
 
-def _bias(raw: dict[str, Any]) -> dict[str, Any]:
+def _read_bias(raw: dict[str, Any]) -> dict[str, Any]:
     given = raw.get("attention_bias", False)
-    truth("attention_bias", given)
+    check_bool("attention_bias", given)
     return {"qkv_bias": given, "output_bias": given}
 
 
@@ -55,16 +55,16 @@ same = tuple(
     tie_word_embeddings""".split()
 )
 dropout = {"attention_dropout": "attention_probs_dropout_prob"}
-_attention_bias = Computed(("attention_bias",), _bias, lambda c: {"attention_bias": c.attention.qkv_bias})
+_attention_bias = Computed(("attention_bias",), _read_bias, lambda c: {"attention_bias": c.attention.qkv_bias})
 
 keys = Keys(
-    same=same,
+    unrenamed=same,
     renamed={**dropout, "mlp_bias": "feed_forward_bias"},
     computed=(ROPE, _attention_bias),
     inert=("pretraining_tp", "rope_interleaved", "is_llama_config", "max_sequence_length"),
 )
 
-names = Names(
+names = TensorNames(
     prefix="model.",
     body=(
         ("embed_tokens", "embeddings.token"),

@@ -3,7 +3,7 @@ arXiv:2004.09297)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert, roberta
-from pellucid.checkpoints.names import Names
+from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.page import Family
 from pellucid.config import Config, Learned, RelativeBias
 
@@ -22,14 +22,14 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=tuple(
-        key for key in roberta.keys.same if key not in ("type_vocab_size", "classifier_dropout", "pad_token_id")
+    unrenamed=tuple(
+        key for key in roberta.keys.unrenamed if key not in ("type_vocab_size", "classifier_dropout", "pad_token_id")
     ),
     # the reference makes a table by the one, and counts 32 all the same; places it counts by 1, whatever padding is
-    only={"relative_attention_num_buckets": 32, "pad_token_id": 1},
+    fixed={"relative_attention_num_buckets": 32, "pad_token_id": 1},
 )
 
-names = Names(
+names = TensorNames(
     prefix="mpnet.",
     body=(
         ("embeddings.word_embeddings", "embeddings.token"),

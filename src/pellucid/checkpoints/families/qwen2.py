@@ -16,10 +16,10 @@ defaults = llama.defaults.replace(
 )
 
 keys = Keys(
-    same=tuple(key for key in llama.same if key != "head_dim"),
+    unrenamed=tuple(key for key in llama.same if key != "head_dim"),
     renamed=llama.dropout,
     computed=(ROPE,),
-    only={"use_sliding_window": False},
+    fixed={"use_sliding_window": False},
     # those of windows say something only where windows are used
     inert=("sliding_window", "max_window_layers", "layer_types", "use_mrope"),
 )

@@ -29,7 +29,7 @@ defaults = Config(
     eos_token_id=2,
 )
 
-keys = Keys(same=(*bert.keys.same, "bos_token_id", "eos_token_id"), only=bert.keys.only)
+keys = Keys(unrenamed=(*bert.keys.unrenamed, "bos_token_id", "eos_token_id"), fixed=bert.keys.fixed)
 
 names = replace(bert.names, prefix="roberta.", renamed={})
 
@@ -61,8 +61,8 @@ def heads(stem: str) -> tuple[HeadPage, ...]:
     )
 
 
-def _family(model_type: str, stem: str, words: int) -> Family:
-    return Family(replace(defaults, family=model_type, vocab_size=words), keys, names, heads(stem))
+def _family(model_type: str, stem: str, vocab_size: int) -> Family:
+    return Family(replace(defaults, family=model_type, vocab_size=vocab_size), keys, names, heads(stem))
 
 
 families = (

@@ -2,7 +2,7 @@
 2019, arXiv:1910.10683; Chung et al., 2022, arXiv:2210.11416)."""
 
 from pellucid.checkpoints.facts import Keys
-from pellucid.checkpoints.names import Names, Rows, under
+from pellucid.checkpoints.names import Rows, TensorNames, with_prefixes
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.text_to_text import FEED_FORWARD, SIDES
 from pellucid.config import (
@@ -43,7 +43,7 @@ defaults = Config(
 )
 
 keys = Keys(
-    same=tuple(
+    unrenamed=tuple(
         """vocab_size relative_attention_num_buckets relative_attention_max_distance decoder_start_token_id
         classifier_dropout pad_token_id bos_token_id eos_token_id tie_word_embeddings""".split()
     ),
@@ -57,7 +57,7 @@ keys = Keys(
     },
     aliases=("hidden_size", "head_dim", "num_hidden_layers", "num_attention_heads"),
     computed=(FEED_FORWARD, SIDES),
-    only={"is_decoder": False},
+    fixed={"is_decoder": False},
     inert=("initializer_factor", "dense_act_fn", "is_gated_act", "n_positions"),
 )
 
@@ -69,26 +69,26 @@ _gated = ((".wi_0", ".gate"), (".wi_1", ".up"), (".wo", ".down"))
 
 def _side(*parts: Rows) -> Rows:
     """Each part of a layer is numbered, and stands behind its norm."""
-    layer = tuple(row for i, part in enumerate(parts) for row in under(f"{i}.", "", part))
+    layer = tuple(row for i, part in enumerate(parts) for row in with_prefixes(f"{i}.", "", part))
     return (
         ("embed_tokens", "embeddings.token"),
         ("block.0.layer.0.SelfAttention.relative_attention_bias", "relative_bias.table"),
-        *under("block.{i}.layer.", "layers.{i}.", layer),
+        *with_prefixes("block.{i}.layer.", "layers.{i}.", layer),
         ("final_layer_norm", "norm"),
     )
 
 
-def names(config: Config) -> Names:
+def names(config: Config) -> TensorNames:
     """The feed-forward tables are called differently where there is a gate."""
     tables = _gated if isinstance(config.feed_forward, Gated) else _plain
-    back = (*under("SelfAttention", "attention", _attention), ("layer_norm", "attention_norm"))
-    across = (*under("EncDecAttention", "cross_attention", _attention), ("layer_norm", "cross_attention_norm"))
-    forward = (*under("DenseReluDense", "feed_forward", tables), ("layer_norm", "feed_forward_norm"))
-    return Names(
+    back = (*with_prefixes("SelfAttention", "attention", _attention), ("layer_norm", "attention_norm"))
+    across = (*with_prefixes("EncDecAttention", "cross_attention", _attention), ("layer_norm", "cross_attention_norm"))
+    forward = (*with_prefixes("DenseReluDense", "feed_forward", tables), ("layer_norm", "feed_forward_norm"))
+    return TensorNames(
         body=(
             ("shared", "encoder.embeddings.token"),
-            *under("encoder.", "encoder.", _side(back, forward)),
-            *under("decoder.", "decoder.", _side(back, across, forward)),
+            *with_prefixes("encoder.", "encoder.", _side(back, forward)),
+            *with_prefixes("decoder.", "decoder.", _side(back, across, forward)),
         ),
         dropped={
             "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias": "never read: no distances across texts"
@@ -102,8 +102,10 @@ heads = (
         "T5ForConditionalGeneration",
         SequenceToSequenceLM(),
         (("lm_head", "head.decoder"),),
-        joined=True,  # the reference reads "not tied" of such files as "not scaled" alone
-        apart=lambda config: config.tie_word_embeddings and not config.scale_logits,  # 1.1, saved by transformers 5
+        tied_if_absent=True,  # the reference reads "not tied" of such files as "not scaled" alone
+        untied_if_present=lambda config: (
+            config.tie_word_embeddings and not config.scale_logits
+        ),  # 1.1, saved by transformers 5
     ),
     HeadPage(
         "T5ForSequenceClassification",
@@ -114,4 +116,6 @@ heads = (
     HeadPage("T5ForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
 )
 
-family = Family(defaults=defaults, keys=keys, names=names, heads=heads, told_languages=True, encoder_alone=True)
+family = Family(
+    defaults=defaults, keys=keys, names=names, heads=heads, prompts_with_languages=True, encoder_states_only=True
+)

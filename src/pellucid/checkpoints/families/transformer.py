@@ -4,7 +4,7 @@
 from typing import Any
 
 from pellucid.checkpoints.facts import Computed, Keys
-from pellucid.checkpoints.names import Names, Rows
+from pellucid.checkpoints.names import Rows, TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
@@ -15,7 +15,7 @@ from pellucid.config import (
     SequenceToSequenceLM,
     Sinusoidal,
 )
-from pellucid.config.checks import truth
+from pellucid.config.checks import check_bool
 
 defaults = Config(
     family="transformer",
@@ -38,17 +38,17 @@ defaults = Config(
 )
 
 
-def _logits_bias(raw: dict[str, Any]) -> dict[str, Any]:
+def _read_logits_bias(raw: dict[str, Any]) -> dict[str, Any]:
     given = raw.get("logits_bias", False)
-    truth("logits_bias", given)
+    check_bool("logits_bias", given)
     return {"logits_bias": True} if given else {}
 
 
 keys = Keys(
     computed=(
-        Computed(("logits_bias",), _logits_bias, lambda c: {"logits_bias": getattr(c.head, "logits_bias", False)}),
+        Computed(("logits_bias",), _read_logits_bias, lambda c: {"logits_bias": getattr(c.head, "logits_bias", False)}),
     ),
-    same=tuple(
+    unrenamed=tuple(
         """vocab_size source_vocab_size share_embeddings hidden_size num_hidden_layers num_decoder_layers
         num_attention_heads decoder_attention_heads intermediate_size decoder_intermediate_size hidden_act
         residual layer_norm_eps scale_embedding waves position_offset max_position_embeddings
@@ -58,29 +58,29 @@ keys = Keys(
 )
 
 
-def _same(*names: str) -> Rows:
+def _unrenamed(*names: str) -> Rows:
     return tuple((name, name) for name in names)
 
 
 def _attention(name: str) -> Rows:
-    return _same(*(f"{name}.{part}" for part in ("query", "key", "value", "output")), f"{name}_norm")
+    return _unrenamed(*(f"{name}.{part}" for part in ("query", "key", "value", "output")), f"{name}_norm")
 
 
 def _side(side: str) -> Rows:
     layer = f"{side}.layers.{{i}}"
     return (
-        *_same(f"{side}.embeddings.token", f"{side}.norm"),
+        *_unrenamed(f"{side}.embeddings.token", f"{side}.norm"),
         *_attention(f"{layer}.attention"),
         *_attention(f"{layer}.cross_attention"),
-        *_same(f"{layer}.feed_forward.up", f"{layer}.feed_forward.down", f"{layer}.feed_forward_norm"),
+        *_unrenamed(f"{layer}.feed_forward.up", f"{layer}.feed_forward.down", f"{layer}.feed_forward_norm"),
     )
 
 
 heads = (
     HeadPage("TransformerModel", None),
-    HeadPage("Transformer", SequenceToSequenceLM(), _same("head.decoder", "head.bias")),
+    HeadPage("Transformer", SequenceToSequenceLM(), _unrenamed("head.decoder", "head.bias")),
 )
 
-names = Names(body=(*_side("encoder"), *_side("decoder")))
+names = TensorNames(body=(*_side("encoder"), *_side("decoder")))
 
-family = Family(defaults=defaults, keys=keys, names=names, heads=heads, ours=True)
+family = Family(defaults=defaults, keys=keys, names=names, heads=heads, is_native=True)

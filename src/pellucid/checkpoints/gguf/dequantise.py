@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks.rounding import GRID
-from pellucid.checkpoints.gguf.kinds import Packed
+from pellucid.checkpoints.gguf.kinds import PackedTensor
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -27,9 +27,9 @@ _AT_ONCE = 4096 * 32
 """Numbers: half a megabyte of float32, so that the passes over them stay in the processor's cache."""
 
 
-def dtype_of(packed: Packed, name: str) -> torch.dtype:
+def dtype_of(packed: PackedTensor, name: str) -> torch.dtype:
     """What `unpack` answers with: float32 for whatever was quantised; refuses a packing that is not understood."""
-    kind = packed.kind.name
+    kind = packed.ggml_type.name
     if kind not in PLAIN and kind not in _UNPACK:
         raise CheckpointMismatchError(
             f"{packed.path}: {name} is packed as {kind}, which pellucid does not unpack; "
@@ -38,75 +38,75 @@ def dtype_of(packed: Packed, name: str) -> torch.dtype:
     return PLAIN.get(kind, torch.float32)
 
 
-def unpack(packed: Packed) -> Tensor:
+def unpack(packed: PackedTensor) -> Tensor:
     """The numbers of a tensor, in its shape."""
-    numbers = torch.empty(packed.shape, dtype=PLAIN.get(packed.kind.name, torch.float32), device="cpu")
+    numbers = torch.empty(packed.shape, dtype=PLAIN.get(packed.ggml_type.name, torch.float32), device="cpu")
     with packed.path.open("rb") as file:
         file.seek(packed.start)
-        if packed.kind.name in PLAIN:
+        if packed.ggml_type.name in PLAIN:
             _fill(packed, file, numbers.view(-1).view(torch.uint8).numpy())
         else:
-            _unpack_blocks(packed, file, numbers.view(-1, packed.kind.block).numpy())
+            _unpack_blocks(packed, file, numbers.view(-1, packed.ggml_type.block).numpy())
     return numbers
 
 
-def grids_of(packed: Packed) -> Callable[[], Tensor] | None:
+def grids_of(packed: PackedTensor) -> Callable[[], Tensor] | None:
     """How a table of 4 bits is read as it is, for one that has them."""
-    return partial(_grids, packed) if packed.kind.name in _IN_4_BITS and len(packed.shape) == 2 else None
+    return partial(_grids, packed) if packed.ggml_type.name in _IN_4_BITS and len(packed.shape) == 2 else None
 
 
-def _grids(packed: Packed) -> Tensor:
+def _grids(packed: PackedTensor) -> Tensor:
     """UInt8[Tensor, "rows groups*GRID"], as `pellucid.blocks.rounding` has them."""
     rows = packed.shape[0]
-    blocks = np.empty((packed.bytes // packed.kind.bytes, packed.kind.bytes), np.uint8)
+    blocks = np.empty((packed.bytes // packed.ggml_type.bytes, packed.ggml_type.bytes), np.uint8)
     with packed.path.open("rb") as file:
         file.seek(packed.start)
         _fill(packed, file, blocks)
     with np.errstate(all="ignore"):
-        scale = _half(blocks, 0)
-        zero = _half(blocks, 2) + 8 * scale if packed.kind.name == "Q4_1" else np.zeros_like(scale)
+        scale = _float16_at(blocks, 0)
+        zero = _float16_at(blocks, 2) + 8 * scale if packed.ggml_type.name == "Q4_1" else np.zeros_like(scale)
     grids = np.empty((len(blocks), GRID), np.uint8)
     grids[:, :4] = torch.from_numpy(np.hstack((scale, zero))).to(torch.bfloat16).view(torch.uint8).numpy()
     grids[:, 4:] = blocks[:, -16:]
     return torch.from_numpy(grids).view(rows, -1)
 
 
-def _unpack_blocks(packed: Packed, file: BufferedReader, rows: np.ndarray) -> None:
+def _unpack_blocks(packed: PackedTensor, file: BufferedReader, rows: np.ndarray) -> None:
     """rows: Float[ndarray, "blocks block"], filled in place."""
-    most = _AT_ONCE // packed.kind.block
-    memory = np.empty((min(most, len(rows)), packed.kind.bytes), np.uint8)
+    most = _AT_ONCE // packed.ggml_type.block
+    memory = np.empty((min(most, len(rows)), packed.ggml_type.bytes), np.uint8)
     for start in range(0, len(rows), most):
         some = rows[start : start + most]
         blocks = memory[: len(some)]
         _fill(packed, file, blocks)
         with np.errstate(all="ignore"):  # a scale that is infinite or NaN shows in the numbers, which the caller checks
-            _UNPACK[packed.kind.name](blocks, some)
+            _UNPACK[packed.ggml_type.name](blocks, some)
 
 
-def _fill(packed: Packed, file: BufferedReader, memory: np.ndarray) -> None:
+def _fill(packed: PackedTensor, file: BufferedReader, memory: np.ndarray) -> None:
     if file.readinto(memory.data) != memory.nbytes:
         raise CorruptFileError(f"{packed.path} became shorter while it was read")
 
 
-def _half(blocks: np.ndarray, at: int) -> np.ndarray:
+def _float16_at(blocks: np.ndarray, at: int) -> np.ndarray:
     """The 16-bit number at byte `at` of every block, as Float[ndarray, "blocks 1"]."""
     return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
 
 
 def _q8_0(blocks: np.ndarray, numbers: np.ndarray) -> None:
-    np.multiply(blocks[:, 2:].view(np.int8), _half(blocks, 0), out=numbers)
+    np.multiply(blocks[:, 2:].view(np.int8), _float16_at(blocks, 0), out=numbers)
 
 
 def _q4_0(blocks: np.ndarray, numbers: np.ndarray) -> None:
     _nibbles(blocks[:, 2:], numbers)
     numbers -= 8
-    numbers *= _half(blocks, 0)
+    numbers *= _float16_at(blocks, 0)
 
 
 def _q4_1(blocks: np.ndarray, numbers: np.ndarray) -> None:
     _nibbles(blocks[:, 4:], numbers)
-    numbers *= _half(blocks, 0)
-    numbers += _half(blocks, 2)
+    numbers *= _float16_at(blocks, 0)
+    numbers += _float16_at(blocks, 2)
 
 
 def _q6_k(blocks: np.ndarray, numbers: np.ndarray) -> None:
@@ -116,7 +116,7 @@ def _q6_k(blocks: np.ndarray, numbers: np.ndarray) -> None:
     for i in range(4):
         quarters[:, :, i] = (low[:, :, i % 2] >> 4 * (i // 2) & 15) | (high >> 2 * i & 3) << 4
     numbers -= 32
-    groups *= (_half(blocks, 208) * blocks[:, 192:208].view(np.int8))[:, :, None]
+    groups *= (_float16_at(blocks, 208) * blocks[:, 192:208].view(np.int8))[:, :, None]
 
 
 def _nibbles(packed: np.ndarray, numbers: np.ndarray) -> None:

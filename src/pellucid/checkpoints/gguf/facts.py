@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pellucid.checkpoints.facts import left_alone
+from pellucid.checkpoints.facts import warn_of_unknown_keys
 from pellucid.checkpoints.gguf.dequantise import dtype_of, unpack
 from pellucid.checkpoints.gguf.header import Header
-from pellucid.errors import CheckpointMismatchError, CorruptFileError, several
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, join_names
 from pellucid.text.gguf_vocabulary import token_id
 
 log = logging.getLogger("pellucid")
@@ -51,18 +51,18 @@ _BY_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_le
 _REAL = ("epsilon", "freq_base", "factor", "scale_linear")
 
 
-def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
-    """The keys of a reference `config.json`; `words` is how many tokens the vocabulary has.
+def config_facts(header: Header, architecture: str, vocabulary_size: int) -> dict[str, Any]:
+    """The keys of a reference `config.json`; `vocabulary_size` is how many tokens the vocabulary has.
 
     Raises CheckpointMismatchError for a key that changes numbers and is not understood.
     """
-    raw = (_gpt2 if architecture == "gpt2" else _llama)(header, architecture)
+    raw = (_gpt2_facts if architecture == "gpt2" else _llama_facts)(header, architecture)
     table = header.tensors.get("token_embd.weight")
-    raw["vocab_size"] = table.shape[0] if table else words  # a file without tensors is a vocabulary alone
+    raw["vocab_size"] = table.shape[0] if table else vocabulary_size  # a file without tensors is a vocabulary alone
     # llama.cpp writes the output table only where it is a table of its own.
     raw["tie_word_embeddings"] = "output.weight" not in header.tensors
     if drawn := sorted(key for key in header.metadata if key.startswith(_SAMPLING)):
-        log.warning("%s is not followed in how to draw (%s): texts may be others", header.path, several(drawn, 3))
+        log.warning("%s is not followed in how to draw (%s): texts may be others", header.path, join_names(drawn, 3))
     named = {key: token_id(header.metadata, key, raw["vocab_size"], str(header.path)) for key in (*_IDS, *_ENDS)}
     ends = list(dict.fromkeys(named[key] for key in _ENDS if named[key] is not None))
     ids: dict[str, Any] = {ours: named[theirs] for theirs, ours in _IDS.items()}
@@ -70,57 +70,61 @@ def facts(header: Header, architecture: str, words: int) -> dict[str, Any]:
     return raw | {name: found for name, found in ids.items() if found is not None}
 
 
-def _llama(header: Header, architecture: str) -> dict[str, Any]:
+def _llama_facts(header: Header, architecture: str) -> dict[str, Any]:
     own = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[architecture]
     raw: dict[str, Any] = {"model_type": architecture, "architectures": [own], "hidden_act": "silu"}
-    raw |= _renamed(header, architecture, _LLAMA_KEYS)
+    raw |= _renamed_facts(header, architecture, _LLAMA_KEYS)
     raw.setdefault("num_key_value_heads", raw["num_attention_heads"])
     raw.setdefault("rope_theta", 10_000.0)  # llama.cpp's default too
     if architecture == "llama":
         raw["attention_bias"] = "blk.0.attn_q.bias" in header.tensors
         raw["mlp_bias"] = "blk.0.ffn_up.bias" in header.tensors
     _check_heads(header, architecture, raw)
-    scaling = _scaling(header, architecture, raw)
+    scaling = _rope_scaling(header, architecture, raw)
     if scaling is not None:
         raw["rope_scaling"] = scaling
     return raw
 
 
-def _gpt2(header: Header, architecture: str) -> dict[str, Any]:
+def _gpt2_facts(header: Header, architecture: str) -> dict[str, Any]:
     own = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new"}
-    return own | _renamed(header, architecture, _GPT2_KEYS)
+    return own | _renamed_facts(header, architecture, _GPT2_KEYS)
 
 
-def _renamed(header: Header, architecture: str, keys: Mapping[str, str]) -> dict[str, Any]:
+def _renamed_facts(header: Header, architecture: str, keys: Mapping[str, str]) -> dict[str, Any]:
     prefix = f"{architecture}."
     stated = {key.removeprefix(prefix): value for key, value in header.metadata.items() if key.startswith(prefix)}
     missing = [prefix + key for key in keys if key not in stated and key not in _OPTIONAL]
     if missing:
-        raise CorruptFileError(f"{header.path} lacks {several(missing)}, which every {architecture} model has")
-    _report(header.path, prefix, {key: stated[key] for key in stated if key not in keys and key not in _READ_ELSEWHERE})
-    stated |= {key: _of_all(stated[key], stated["block_count"]) for key in _BY_LAYER if key in stated}
-    return {ours: _number(header.path, prefix + key, stated[key]) for key, ours in keys.items() if key in stated}
+        raise CorruptFileError(f"{header.path} lacks {join_names(missing)}, which every {architecture} model has")
+    _check_unread_keys(
+        header.path, prefix, {key: stated[key] for key in stated if key not in keys and key not in _READ_ELSEWHERE}
+    )
+    stated |= {key: _common_to_layers(stated[key], stated["block_count"]) for key in _BY_LAYER if key in stated}
+    return {
+        ours: _positive_number(header.path, prefix + key, stated[key]) for key, ours in keys.items() if key in stated
+    }
 
 
-def _of_all(value: Any, layers: Any) -> Any:
+def _common_to_layers(value: Any, layers: Any) -> Any:
     """The number of every layer, where a number for each is said and all are the same; else what is said."""
     one_each = isinstance(value, np.ndarray) and type(layers) is int and len(value) == layers
     return value[0].item() if one_each and len(set(value.tolist())) == 1 else value
 
 
-def _report(path: Path, prefix: str, unread: dict[str, Any]) -> None:
+def _check_unread_keys(path: Path, prefix: str, unread: dict[str, Any]) -> None:
     """Keys of the architecture that nobody reads: experts, caps and scales change every number and are refused."""
     changing = ("expert", "scale", "scaling", "softcapping", "parallel", "clamp", "alibi", "temperature")
     unset = {key for key, value in unread.items() if type(value) in (bool, int, float, str) and not value}
     bad = [key for key in unread.keys() - unset if any(word in key for word in changing)]
     bad += ["attention.causal"] if "attention.causal" in unset else []  # the one key that is harmless when it is true
     if bad:
-        keys = several(prefix + key for key in sorted(bad))
+        keys = join_names(prefix + key for key in sorted(bad))
         raise CheckpointMismatchError(f"{path}: {keys} would change the numbers and is not understood")
-    left_alone(path, (prefix + key for key in unread.keys() - unset - {"attention.causal"}))
+    warn_of_unknown_keys(path, (prefix + key for key in unread.keys() - unset - {"attention.causal"}))
 
 
-def _number(path: Path, key: str, value: Any) -> int | float:
+def _positive_number(path: Path, key: str, value: Any) -> int | float:
     """A positive number. A float of 32 bits becomes the shortest decimal that means it: 1e-05, not 9.99999974e-06."""
     real = key.endswith(_REAL)
     if type(value) is int and 0 < value < 2**31:
@@ -153,16 +157,16 @@ def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None
 # -- rotary positions that were stretched ------------------------------------------------------------------------------
 
 
-def _scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dict[str, Any] | None:
+def _rope_scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dict[str, Any] | None:
     """What a table of divisors and the facts say; llama.cpp applies both."""
 
     def stated(key: str) -> Any:
         found = header.metadata.get(f"{architecture}.rope.{key}")
-        return None if found is None else _number(header.path, f"{architecture}.rope.{key}", found)
+        return None if found is None else _positive_number(header.path, f"{architecture}.rope.{key}", found)
 
     kind = str(header.metadata.get(f"{architecture}.rope.scaling.type", "linear"))
     factor = stated("scaling.factor") or stated("scale_linear") or 1.0
-    stretched = _llama3(header, raw) if "rope_freqs.weight" in header.tensors else None
+    stretched = _llama3_scaling(header, raw) if "rope_freqs.weight" in header.tensors else None
     if kind == "none" or (kind == "linear" and factor == 1):
         return stretched
     if kind != "linear":
@@ -177,7 +181,7 @@ def _scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dict[str
     return {"rope_type": "linear", "factor": factor}
 
 
-def _llama3(header: Header, raw: dict[str, Any]) -> dict[str, Any] | None:
+def _llama3_scaling(header: Header, raw: dict[str, Any]) -> dict[str, Any] | None:
     """Llama 3's stretching (Llama Team, 2024), found again from the table of divisors that the converter made of it."""
     found = _table(header, "rope_freqs.weight")
     width = raw.get("head_dim", raw["hidden_size"] // raw["num_attention_heads"])
@@ -194,7 +198,9 @@ def _llama3(header: Header, raw: dict[str, Any]) -> dict[str, Any] | None:
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    if not np.all(found >= 1) or not np.allclose(found, _divisors(scaling, raw["rope_theta"], found.size), rtol=1e-4):
+    if not np.all(found >= 1) or not np.allclose(
+        found, _frequency_divisors(scaling, raw["rope_theta"], found.size), rtol=1e-4
+    ):
         raise CheckpointMismatchError(
             f"{header.path}: rope_freqs.weight stretches positions in another way than Llama 3 does; not understood"
         )
@@ -211,7 +217,7 @@ def _table(header: Header, name: str) -> np.ndarray:
     return unpack(packed).double().numpy()
 
 
-def _divisors(scaling: dict[str, Any], theta: float, count: int) -> np.ndarray:
+def _frequency_divisors(scaling: dict[str, Any], theta: float, count: int) -> np.ndarray:
     """By what each of `count` frequencies is divided: 1 for the quick ones, `factor` for the slow ones."""
     lengths = 2 * math.pi * theta ** (np.arange(count) / count)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]

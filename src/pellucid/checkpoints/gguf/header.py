@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, overload
 
 import numpy as np
 
-from pellucid.checkpoints.gguf.kinds import KINDS, Packed
+from pellucid.checkpoints.gguf.kinds import GGML_TYPES, PackedTensor
 from pellucid.checkpoints.tensors import MOST_NUMBER, check_name
 from pellucid.errors import CorruptFileError, UnsafeFileError
 from pellucid.files import check_regular
@@ -85,7 +85,7 @@ class Header:
 
     path: Path
     metadata: dict[str, Any]
-    tensors: dict[str, Packed]
+    tensors: dict[str, PackedTensor]
 
 
 def read_header(path: Path) -> Header:
@@ -98,64 +98,66 @@ def read_header(path: Path) -> Header:
         facts = cursor.count("number of keys", 13)
         metadata = _metadata(cursor, facts)
         placed = [_tensor(cursor, i) for i in range(tensors)]
-    return Header(path, metadata, _laid_out(cursor, placed, _alignment(path, metadata)))
+    return Header(path, metadata, _absolute_offsets(cursor, placed, _alignment(path, metadata)))
 
 
 class Cursor:
     """A place in the file that moves forward and never past the end."""
 
     def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
-        self.path, self.size, self.at, self.strings = path, size, 0, 0
+        self.path, self.size, self.offset, self.strings = path, size, 0, 0
         self._file = file
 
-    def wrong(self, what: str) -> CorruptFileError:
+    def corrupt_error(self, what: str) -> CorruptFileError:
         return CorruptFileError(f"{self.path}: {what}")
 
-    def take(self, count: int, what: str) -> bytes:
+    def read(self, count: int, what: str) -> bytes:
         """The next `count` bytes."""
-        if count > self.size - self.at:
-            raise self.wrong(
-                f"{what} takes {count:,} bytes and {self.size - self.at:,} are left; cut short? fetch it again"
+        if count > self.size - self.offset:
+            raise self.corrupt_error(
+                f"{what} takes {count:,} bytes and {self.size - self.offset:,} are left; cut short? fetch it again"
             )
-        self.at += count
-        if self.at > MOST_HEADER_BYTES:
+        self.offset += count
+        if self.offset > MOST_HEADER_BYTES:
             raise UnsafeFileError(f"{self.path}: the header goes past {MOST_HEADER_BYTES:,} bytes at {what}; not read")
         found = self._file.read(count)
         if len(found) != count:
-            raise self.wrong("it became shorter while it was read")
+            raise self.corrupt_error("it became shorter while it was read")
         return found
 
     def number(self, code: str, what: str) -> Any:
         """One number of the kind that `struct` calls `code`."""
-        return struct.unpack(f"<{code}", self.take(struct.calcsize(code), what))[0]
+        return struct.unpack(f"<{code}", self.read(struct.calcsize(code), what))[0]
 
     def count(self, what: str, least_bytes: int) -> int:
         """How many entries follow, of at least `least_bytes` each."""
         count = self.number("Q", what)
-        if count > min(MOST_ENTRIES, (self.size - self.at) // least_bytes):
-            raise self.wrong(f"the {what} is {count:,}, more than {self.size:,} bytes can hold or {MOST_ENTRIES:,}")
+        if count > min(MOST_ENTRIES, (self.size - self.offset) // least_bytes):
+            raise self.corrupt_error(
+                f"the {what} is {count:,}, more than {self.size:,} bytes can hold or {MOST_ENTRIES:,}"
+            )
         return count
 
     def string(self, what: str) -> str:
         """A length and as many bytes of UTF-8."""
-        raw = self.take(_LENGTH.unpack(self.take(8, what))[0], what)  # called a million times: no text is made here
+        raw = self.read(_LENGTH.unpack(self.read(8, what))[0], what)  # called a million times: no text is made here
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self.wrong(f"{what} is not UTF-8 text") from error
+            raise self.corrupt_error(f"{what} is not UTF-8 text") from error
 
 
 def _check_magic(cursor: Cursor) -> None:
-    first = cursor.take(min(4, cursor.size), "the first word")
+    first = cursor.read(min(4, cursor.size), "the first word")
     if first != b"GGUF":
         known = {b"vers": "a git-lfs pointer: run git lfs pull", b"ggjt": "in the older format GGML: convert it"}
         hint = known.get(first, "cut short or something else under a wrong name")
-        raise cursor.wrong(f"it begins with {first!r}, expected b'GGUF'; it is {hint}")
+        raise cursor.corrupt_error(f"it begins with {first!r}, expected b'GGUF'; it is {hint}")
     version = cursor.number("I", "version")
     if version and version % 2**16 == 0:
-        raise cursor.wrong("it is written big-endian, expected little-endian; convert it first")
+        raise cursor.corrupt_error("it is written big-endian, expected little-endian; convert it first")
     if version not in (2, 3):
-        raise cursor.wrong(f"version is {version}, expected 2 or 3")
+        raise cursor.corrupt_error(f"version is {version}, expected 2 or 3")
 
 
 def _metadata(cursor: Cursor, count: int) -> dict[str, Any]:
@@ -163,9 +165,9 @@ def _metadata(cursor: Cursor, count: int) -> dict[str, Any]:
     for index in range(count):
         key = cursor.string(f"key {index}")
         if not 1 <= len(key) <= 200 or not key.isprintable():
-            raise cursor.wrong(f"key {index} is {key[:40]!r}, expected a name of at most 200 characters")
+            raise cursor.corrupt_error(f"key {index} is {key[:40]!r}, expected a name of at most 200 characters")
         if key in found:
-            raise cursor.wrong(f"key {key!r} stands there twice")
+            raise cursor.corrupt_error(f"key {key!r} stands there twice")
         found[key] = _value(cursor, cursor.number("I", f"the type of {key}"), key)
     return found
 
@@ -181,14 +183,14 @@ def _value(cursor: Cursor, kind: int, key: str) -> Any:
 def _array(cursor: Cursor, key: str) -> Any:
     kind, count = cursor.number("I", f"the type of {key}"), cursor.number("Q", f"the length of {key}")
     if kind == _ARRAY:
-        raise cursor.wrong(f"{key} is a list of lists, and such are not read: write the file without it")
+        raise cursor.corrupt_error(f"{key} is a list of lists, and such are not read: write the file without it")
     return _strings(cursor, count, key) if kind == _STRING else _numbers(cursor, kind, count, key)
 
 
 def _strings(cursor: Cursor, count: int, key: str) -> Strings:
     cursor.strings += count
     if cursor.strings > min(MOST_STRINGS, cursor.size // 8):  # each has a length of 8 bytes
-        raise cursor.wrong(
+        raise cursor.corrupt_error(
             f"{key} claims {count:,} strings, more than {cursor.size:,} bytes can hold or {MOST_STRINGS:,}"
         )
     return Strings(cursor.string(key) for _ in range(count))
@@ -196,36 +198,38 @@ def _strings(cursor: Cursor, count: int, key: str) -> Strings:
 
 def _numbers(cursor: Cursor, kind: int, count: int, key: str) -> np.ndarray:
     if kind not in _NUMBERS:
-        raise cursor.wrong(f"{key} has type {kind}, which GGUF does not know")
+        raise cursor.corrupt_error(f"{key} has type {kind}, which GGUF does not know")
     dtype = np.dtype(_NUMBERS[kind])
-    found = np.frombuffer(cursor.take(count * dtype.itemsize, key), dtype)
+    found = np.frombuffer(cursor.read(count * dtype.itemsize, key), dtype)
     if kind != _BOOL:
         return found
     if found.size and found.max() > 1:
-        raise cursor.wrong(f"{key} is {found.max()}, expected true (1) or false (0)")
+        raise cursor.corrupt_error(f"{key} is {found.max()}, expected true (1) or false (0)")
     return found.view(np.bool_)
 
 
-def _tensor(cursor: Cursor, index: int) -> tuple[str, Packed]:
+def _tensor(cursor: Cursor, index: int) -> tuple[str, PackedTensor]:
     """A tensor's entry, its `start` counted from the beginning of the numbers, which is not known yet."""
     name = cursor.string(f"the name of tensor {index}")
     check_name(cursor.path, name)
     sizes = [cursor.number("Q", f"the shape of {name}") for _ in range(_dimensions(cursor, name))]
     if not all(1 <= size < MOST_NUMBER for size in sizes) or math.prod(sizes) >= MOST_NUMBER:
-        raise cursor.wrong(f"tensor {name} has shape {sizes}, expected numbers from 1 and fewer than 2^48 in all")
+        raise cursor.corrupt_error(
+            f"tensor {name} has shape {sizes}, expected numbers from 1 and fewer than 2^48 in all"
+        )
     number = cursor.number("I", f"the type of {name}")
-    if number not in KINDS:
-        raise cursor.wrong(f"tensor {name} has type {number}, which GGUF does not know")
-    kind = KINDS[number]
+    if number not in GGML_TYPES:
+        raise cursor.corrupt_error(f"tensor {name} has type {number}, which GGUF does not know")
+    kind = GGML_TYPES[number]
     if sizes[0] % kind.block:
-        raise cursor.wrong(f"tensor {name} has rows of {sizes[0]} numbers, expected a multiple of {kind.block}")
-    return name, Packed(cursor.path, kind, tuple(reversed(sizes)), cursor.number("Q", f"the offset of {name}"))
+        raise cursor.corrupt_error(f"tensor {name} has rows of {sizes[0]} numbers, expected a multiple of {kind.block}")
+    return name, PackedTensor(cursor.path, kind, tuple(reversed(sizes)), cursor.number("Q", f"the offset of {name}"))
 
 
 def _dimensions(cursor: Cursor, name: str) -> int:
     count = cursor.number("I", f"the number of dimensions of {name}")
     if not 1 <= count <= MOST_DIMENSIONS:
-        raise cursor.wrong(f"tensor {name} has {count:,} dimensions, expected 1 to {MOST_DIMENSIONS}")
+        raise cursor.corrupt_error(f"tensor {name} has {count:,} dimensions, expected 1 to {MOST_DIMENSIONS}")
     return count
 
 
@@ -238,28 +242,30 @@ def _alignment(path: Path, metadata: dict[str, Any]) -> int:
     return found
 
 
-def _laid_out(cursor: Cursor, entries: list[tuple[str, Packed]], alignment: int) -> dict[str, Packed]:
+def _absolute_offsets(
+    cursor: Cursor, entries: list[tuple[str, PackedTensor]], alignment: int
+) -> dict[str, PackedTensor]:
     """The tensors with their true places. They must cover the rest of the file: nothing else may hide in it."""
-    end = cursor.at
+    end = cursor.offset
     place = body = -(-end // alignment) * alignment
-    found: dict[str, Packed] = {}
+    found: dict[str, PackedTensor] = {}
     for name, entry in sorted(entries, key=lambda item: item[1].start):
         if name in found:
-            raise cursor.wrong(f"tensor {name} stands there twice")
+            raise cursor.corrupt_error(f"tensor {name} stands there twice")
         if entry.start % alignment:
-            raise cursor.wrong(f"tensor {name} has offset {entry.start:,}, expected a multiple of {alignment}")
+            raise cursor.corrupt_error(f"tensor {name} has offset {entry.start:,}, expected a multiple of {alignment}")
         start = body + entry.start
         if start + entry.bytes > cursor.size:
-            raise cursor.wrong(
+            raise cursor.corrupt_error(
                 f"tensor {name} ends at byte {start + entry.bytes:,} of {cursor.size:,}: damaged or cut short, "
                 "fetch it again"
             )
         if start != place:
             what = "overlaps the one before it" if start < place else "leaves a gap before it"
-            raise cursor.wrong(f"tensor {name} {what} (offset {entry.start:,}, expected {place - body:,})")
-        found[name] = Packed(entry.path, entry.kind, entry.shape, start)
+            raise cursor.corrupt_error(f"tensor {name} {what} (offset {entry.start:,}, expected {place - body:,})")
+        found[name] = PackedTensor(entry.path, entry.ggml_type, entry.shape, start)
         end = start + entry.bytes
         place = -(-end // alignment) * alignment
     if cursor.size > place:
-        raise cursor.wrong(f"it has {cursor.size - place:,} bytes at its end that belong to nothing")
+        raise cursor.corrupt_error(f"it has {cursor.size - place:,} bytes at its end that belong to nothing")
     return {name: found[name] for name, _ in entries}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class GgmlType:
     """How numbers are packed: `block` of them, side by side in a row, take `bytes` bytes."""
 
     name: str
@@ -14,8 +14,8 @@ class Kind:
     bytes: int
 
 
-KINDS = {
-    number: Kind(name, block, size)
+GGML_TYPES = {
+    number: GgmlType(name, block, size)
     for number, name, block, size in (
         (0, "F32", 1, 4), (1, "F16", 1, 2), (2, "Q4_0", 32, 18), (3, "Q4_1", 32, 20), (6, "Q5_0", 32, 22),
         (7, "Q5_1", 32, 24), (8, "Q8_0", 32, 34), (9, "Q8_1", 32, 40), (10, "Q2_K", 256, 84), (11, "Q3_K", 256, 110),
@@ -31,20 +31,20 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedTensor:
     """A tensor in the file: its numbers lie row by row from byte `start` on. shape: the outermost dimension first."""
 
     path: Path
-    kind: Kind
+    ggml_type: GgmlType
     shape: tuple[int, ...]
     start: int
 
     @property
     def bytes(self) -> int:
         """How many bytes it takes in the file."""
-        return math.prod(self.shape) // self.kind.block * self.kind.bytes
+        return math.prod(self.shape) // self.ggml_type.block * self.ggml_type.bytes
 
-    def rows(self, start: int, stop: int) -> "Packed":
+    def rows(self, start: int, stop: int) -> "PackedTensor":
         """The rows from one to another alone; blocks lie within rows."""
         row = self.bytes // self.shape[0]
         return replace(self, shape=(stop - start, *self.shape[1:]), start=self.start + start * row)

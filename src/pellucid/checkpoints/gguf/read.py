@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.gguf.dequantise import dtype_of, grids_of, unpack
-from pellucid.checkpoints.gguf.facts import facts
+from pellucid.checkpoints.gguf.facts import config_facts
 from pellucid.checkpoints.gguf.header import Header, read_header
-from pellucid.checkpoints.gguf.kinds import Packed
+from pellucid.checkpoints.gguf.kinds import PackedTensor
 from pellucid.checkpoints.gguf.names import NAMINGS, Naming, part_of, reference_name, uninterleave
-from pellucid.checkpoints.weights import Stored
-from pellucid.errors import CheckpointMismatchError, several
+from pellucid.checkpoints.weights import StoredTensor
+from pellucid.errors import CheckpointMismatchError, join_names
 from pellucid.text.gguf_vocabulary import Vocabulary, read_vocabulary
 
 
@@ -25,7 +25,7 @@ class Gguf:
     """
 
     raw: dict[str, Any]
-    tensors: dict[str, Stored]
+    tensors: dict[str, StoredTensor]
     vocabulary: Vocabulary | None
 
 
@@ -36,18 +36,18 @@ def open_gguf(path: Path) -> Gguf:
     much, CheckpointMismatchError for an architecture, tensor or packing that is not understood.
     """
     header = read_header(path)
-    _check_whole(header)
+    _check_single_model(header)
     architecture = header.metadata.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in NAMINGS:
         raise CheckpointMismatchError(
             f"{path}: general.architecture is {str(architecture)[:40]!r}, expected one of {', '.join(NAMINGS)}"
         )
     vocabulary = read_vocabulary(header.metadata, str(path))
-    raw = facts(header, architecture, len(vocabulary.tokens) if vocabulary else 0)
+    raw = config_facts(header, architecture, len(vocabulary.tokens) if vocabulary else 0)
     return Gguf(raw, _tensors(header, NAMINGS[architecture], raw), vocabulary)
 
 
-def _check_whole(header: Header) -> None:
+def _check_single_model(header: Header) -> None:
     """Refuses one of several files that are a model together, whose others would be missing, or taken for tied; and an
     adapter without its base."""
     if header.metadata.get("general.type") == "adapter":
@@ -63,16 +63,16 @@ def _check_whole(header: Header) -> None:
         )
 
 
-def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, Stored]:
+def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, StoredTensor]:
     kept = {name: packed for name, packed in header.tensors.items() if name not in naming.computed}
     named = {name: reference_name(naming, name) for name in kept}
     strange = [name for name, theirs in named.items() if theirs is None]
     if strange:
-        raise CheckpointMismatchError(f"{header.path} holds what belongs nowhere: {several(strange)}")
+        raise CheckpointMismatchError(f"{header.path} holds what belongs nowhere: {join_names(strange)}")
     return {theirs: _stored(name, kept[name], naming, raw) for name, theirs in named.items() if theirs is not None}
 
 
-def _stored(name: str, packed: Packed, naming: Naming, raw: dict[str, Any]) -> Stored:
+def _stored(name: str, packed: PackedTensor, naming: Naming, raw: dict[str, Any]) -> StoredTensor:
     dtype, part, read, grids = dtype_of(packed, name), part_of(name), partial(unpack, packed), grids_of(packed)
     if part in naming.interleaved:
         heads = raw[naming.interleaved[part]]
@@ -81,9 +81,9 @@ def _stored(name: str, packed: Packed, naming: Naming, raw: dict[str, Any]) -> S
                 f"{packed.path}: {name} has {packed.shape[0]} rows, expected a multiple of 2 × {heads} heads"
             )
         own_grids = grids and (lambda: uninterleave(grids(), heads))
-        return Stored(dtype, packed.shape, lambda: uninterleave(read(), heads), grids=own_grids)
+        return StoredTensor(dtype, packed.shape, lambda: uninterleave(read(), heads), grids=own_grids)
     if len(packed.shape) != 2:
-        return Stored(dtype, packed.shape, read, grids=grids)
+        return StoredTensor(dtype, packed.shape, read, grids=grids)
     if part in naming.transposed:
-        return Stored(dtype, packed.shape[::-1], lambda: read().t().contiguous())
-    return Stored(dtype, packed.shape, read, lambda start, stop: unpack(packed.rows(start, stop)), grids)
+        return StoredTensor(dtype, packed.shape[::-1], lambda: read().t().contiguous())
+    return StoredTensor(dtype, packed.shape, read, lambda start, stop: unpack(packed.rows(start, stop)), grids)

@@ -6,7 +6,7 @@ Their modules are imported by the first use.
 
 from typing import TYPE_CHECKING
 
-from pellucid.lazy import names
+from pellucid.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from pellucid.trace.explain.direct import DirectAttribution as DirectAttribution
@@ -35,4 +35,4 @@ _HOMES = {
     "attention_rollout": "rollout",
 }
 __all__ = [*_HOMES]
-__getattr__, __dir__ = names(__name__, _HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

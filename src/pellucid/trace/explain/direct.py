@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from pellucid.blocks import Embeddings, RMSNorm
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import WRITING
-from pellucid.config.checks import count
-from pellucid.errors import InputError, short
+from pellucid.config.checks import check_count
+from pellucid.errors import InputError, shorten
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
 from pellucid.trace import EditSaid, Trace, resolve
 from pellucid.trace.edit import edits_of
-from pellucid.trace.explain.inputs import check_head, place, side_of, token_id, token_of, traced
+from pellucid.trace.explain.inputs import as_trace, check_head, checked_position, side_of, token_id, token_of
 from pellucid.trace.explain.table import table
 
 ROUNDING = 8
 """By how many units in the last place of all that is summed up the sum may miss; by one or two it does."""
 
-BEHIND = ("embeddings.output", "attention.output", "norm.output", "logits")
+LATER_POINTS = ("embeddings.output", "attention.output", "norm.output", "logits")
 """Points behind those that parts are read at; the stream is one, too."""
 
 log = logging.getLogger("pellucid")
@@ -73,7 +73,7 @@ class DirectAttribution:
 
     def strongest(self, most: int = 10) -> list[tuple[str, float]]:
         """The parts that weigh most, for or against, as (name, what it adds)."""
-        count("most", most)
+        check_count("most", most)
         return sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:most]
 
     def __repr__(self) -> str:
@@ -114,19 +114,19 @@ def direct_logit_attribution(
         raise InputError(
             f"direct logit attribution needs a stream that is a sum, and {loaded.config.family} norms it in every layer"
         )
-    module = loaded.module.real("direct logit attribution")
+    module = loaded.module.require_float("direct logit attribution")
     stack = module.decoder if isinstance(module, EncoderDecoder) else module
     side = side_of(loaded, None, "decoder")
     chosen = token_id(loaded, token), None if against is None else token_id(loaded, against, "against")
     if chosen[0] == chosen[1]:
-        raise InputError(f"token and against are both {short(repr(token))}: their difference is 0 everywhere")
+        raise InputError(f"token and against are both {shorten(repr(token))}: their difference is 0 everywhere")
     edits = text.edits if isinstance(text, Trace) else edits_of(loaded)
     edited = bool(edits)
-    trace = traced(loaded, text, _points(side, stack.depth, edited), decoder_text)
-    where = place(position, len(trace.target_tokens if side else trace.tokens))
-    at = _At(trace, side, where)
+    trace = as_trace(loaded, text, _needed_points(side, stack.depth, edited), decoder_text)
+    where = checked_position(position, len(trace.target_tokens if side else trace.tokens))
+    at = _PositionValues(trace, side, where)
     last = at(f"layers.{stack.depth - 1}.residual.post")
-    direction, biases = _direction(module.head, stack.norm, last, *chosen)
+    direction, biases = _logit_direction(module.head, stack.norm, last, *chosen)
     heads, across, forward = [], [], []
     for i, layer in enumerate(stack.in_order()):
         for name, found in (("attention", heads), ("cross_attention", across)):
@@ -135,23 +135,23 @@ def direct_logit_attribution(
                 if edited:
                     found.append(at(f"layers.{i}.{name}.head_outputs") @ direction)
                 else:
-                    found.append(_of_heads(attention.output, at(f"layers.{i}.{name}.heads"), direction))
+                    found.append(_head_contributions(attention.output, at(f"layers.{i}.{name}.heads"), direction))
                 if attention.output.bias is not None:
-                    biases[f"layers.{i}.{name}.output.bias"] = float(_plain(attention.output.bias) @ direction)
+                    biases[f"layers.{i}.{name}.output.bias"] = float(_as_float64(attention.output.bias) @ direction)
         forward.append(at(f"layers.{i}.feed_forward.output") @ direction)
-    logits = _plain(trace["logits"][0, where])
-    words = [token_of(loaded, i) for i in chosen if i is not None]
+    logits = _as_float64(trace["logits"][0, where])
+    tokens = [token_of(loaded, i) for i in chosen if i is not None]
     shares = DirectAttribution(
-        said=f"logit of {words[0]!r}" + (f" minus that of {words[1]!r}" if len(words) > 1 else ""),
+        said=f"logit of {tokens[0]!r}" + (f" minus that of {tokens[1]!r}" if len(tokens) > 1 else ""),
         position=where,
         logit=float(logits[chosen[0]] - (0 if chosen[1] is None else logits[chosen[1]])),
         heads=torch.stack(heads),
         cross_heads=torch.stack(across) if across else None,
         feed_forward=torch.stack(forward),
-        embeddings=_of_embeddings(stack.embeddings, at, direction),
+        embeddings=_embedding_contributions(stack.embeddings, at, direction),
         biases=biases,
     )
-    if any(_adds_behind(loaded, one) for one in edits):
+    if any(_bypasses_parts(loaded, one) for one in edits):
         return replace(shares, biases=biases | {"edits": shares.logit - shares.total})
     kinds = trace["logits"].dtype, stack.embeddings.token.like.dtype
     unit = max(torch.finfo(kind).eps for kind in kinds) * float(last.abs() @ direction.abs() + abs(shares.logit))
@@ -160,33 +160,33 @@ def direct_logit_attribution(
     return shares
 
 
-def _adds_behind(loaded: Loaded, edit: EditSaid) -> bool:
+def _bypasses_parts(loaded: Loaded, edit: EditSaid) -> bool:
     """Whether an edit may change the logit elsewhere than in what the parts wrote."""
     try:
         names = resolve(edit.name, loaded.config)
     except InputError:  # older files hold no name that was too long to be said whole
         return True
-    return any(name.endswith(BEHIND) or ".residual." in name for name in names)
+    return any(name.endswith(LATER_POINTS) or ".residual." in name for name in names)
 
 
-class _At:
+class _PositionValues:
     """The numbers of one position, by name within the stack, in float64."""
 
-    def __init__(self, trace: Trace, side: str, where: int) -> None:
-        self.trace, self.side, self.where = trace, side, where
+    def __init__(self, trace: Trace, side: str, position: int) -> None:
+        self.trace, self.side, self.position = trace, side, position
 
     def __call__(self, name: str) -> Tensor:
-        return _plain(self.trace[f"{self.side}{name}"][0, ..., self.where, :])
+        return _as_float64(self.trace[f"{self.side}{name}"][0, ..., self.position, :])
 
-    def holds(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
         return f"{self.side}{name}" in self.trace
 
 
-def _plain(numbers: Tensor) -> Tensor:
+def _as_float64(numbers: Tensor) -> Tensor:
     return numbers.detach().cpu().double()
 
 
-def _points(side: str, depth: int, edited: bool) -> tuple[str, ...]:
+def _needed_points(side: str, depth: int, edited: bool) -> tuple[str, ...]:
     of_heads = "head_outputs" if edited else "heads"
     across = (f"cross_attention.{of_heads}",) if side else ()
     inner = (f"attention.{of_heads}", "feed_forward.output", *across)
@@ -194,20 +194,20 @@ def _points(side: str, depth: int, edited: bool) -> tuple[str, ...]:
     return (*(f"{side}layers.*.{name}" for name in inner), f"{side}embeddings.*", last, "logits")
 
 
-def _direction(
+def _logit_direction(
     head: Any, norm: Any, stream: Tensor, chosen: int, against: int | None
 ) -> tuple[Tensor, dict[str, float]]:
     """What a number of the stream is multiplied with on its way to the logit, Float64[Tensor, "hidden"], and what is
     added on the way."""
-    table, bias = _plain(head.decoder.weight), head.bias
+    table, bias = _as_float64(head.decoder.weight), head.bias
     wanted = (table[chosen] - (0 if against is None else table[against])) * head.scale
     added = {}
     if bias is not None:
         added["head.bias"] = float(bias[chosen] - (0 if against is None else bias[against]))
-    gained = wanted * _plain(norm.weight)
+    gained = wanted * _as_float64(norm.weight)
     match norm:
         case nn.LayerNorm():
-            added["norm.bias"] = float(_plain(norm.bias) @ wanted)
+            added["norm.bias"] = float(_as_float64(norm.bias) @ wanted)
             gained = gained - gained.mean()  # the norm takes off the mean; so does this, once for all parts
             return gained * torch.rsqrt(stream.var(correction=0) + norm.eps), added
         case RMSNorm():
@@ -215,14 +215,14 @@ def _direction(
     raise TypeError(f"nothing says how a sum goes through {type(norm).__name__}")
 
 
-def _of_heads(output: nn.Linear, heads: Tensor, direction: Tensor) -> Tensor:
+def _head_contributions(output: nn.Linear, heads: Tensor, direction: Tensor) -> Tensor:
     """Float64[Tensor, "heads width"] through the last map of attention, and along the direction: [heads]"""
-    return (heads * (direction @ _plain(output.weight)).view_as(heads)).sum(dim=-1)
+    return (heads * (direction @ _as_float64(output.weight)).view_as(heads)).sum(dim=-1)
 
 
-def _of_embeddings(embeddings: Embeddings, at: _At, direction: Tensor) -> dict[str, float]:
+def _embedding_contributions(embeddings: Embeddings, at: _PositionValues, direction: Tensor) -> dict[str, float]:
     """Token and position apart where they are only added; else what comes of them."""
-    apart = isinstance(embeddings.norm, nn.Identity) and isinstance(embeddings.projection, nn.Identity)
+    is_additive = isinstance(embeddings.norm, nn.Identity) and isinstance(embeddings.projection, nn.Identity)
     names = [f"embeddings.{part}" for part in ("token", "type", "position")]
-    names = [name for name in names if at.holds(name)] if apart else ["embeddings.output"]
+    names = [name for name in names if at.has(name)] if is_additive else ["embeddings.output"]
     return {name: float(at(name) @ direction) for name in names}

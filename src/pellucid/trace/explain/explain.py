@@ -6,11 +6,11 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.trace import Trace
-from pellucid.trace.edit import present
+from pellucid.trace.edit import with_active_edits
 from pellucid.trace.explain.direct import DirectAttribution, direct_logit_attribution
 from pellucid.trace.explain.gradients import Attribution, gradient_x_input, integrated_gradients
 from pellucid.trace.explain.heads import HeadScores, head_scores
-from pellucid.trace.explain.inputs import side_of, traced
+from pellucid.trace.explain.inputs import as_trace, side_of
 from pellucid.trace.explain.lens import LogitLens, logit_lens
 from pellucid.trace.explain.rollout import attention_rollout
 
@@ -25,7 +25,7 @@ class Explain:
     @property
     def loaded(self) -> Loaded:
         """The record that is explained; inside a block of `edit`, wherever this was made, that of the edited model."""
-        return present(self._loaded)
+        return with_active_edits(self._loaded)
 
     def logit_lens(self, text: str | Trace, *, k: int = 5, decoder_text: str | None = None) -> LogitLens:
         """What the model would say if it stopped at a layer: the likeliest tokens behind every layer
@@ -42,7 +42,7 @@ class Explain:
     def attention_rollout(self, text: str | Trace, *, side: str | None = None, residual: float = 0.5) -> Tensor:
         """Attention multiplied through the layers: Float[Tensor, "layers queries keys"] (Abnar and Zuidema, 2020,
         arXiv:2005.00928). See `pellucid.trace.explain.attention_rollout`."""
-        trace = traced(self.loaded, text, (f"{side_of(self.loaded, side, 'encoder')}layers.*.attention.weights",))
+        trace = as_trace(self.loaded, text, (f"{side_of(self.loaded, side, 'encoder')}layers.*.attention.weights",))
         return attention_rollout(trace, side=side, residual=residual)
 
     def gradient_x_input(self, text: str, target: str | int | None = None, **options: Any) -> Attribution:

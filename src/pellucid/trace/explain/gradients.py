@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count
+from pellucid.config.checks import check_count
 from pellucid.machine import inference_mode
-from pellucid.trace.explain.embedding_function import Question, Work, baseline_of, prepared, value_of
-from pellucid.trace.explain.integration import NODES, Way
-from pellucid.trace.explain.table import shown, table
+from pellucid.trace.explain.embedding_function import AttributionTask, TargetRequest, baseline_of, prepare, target_value
+from pellucid.trace.explain.integration import NODES, IntegrationPath
+from pellucid.trace.explain.table import format_token, table
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,14 @@ class Attribution:
 
     def strongest(self, most: int = 5) -> list[tuple[int, str, float]]:
         """The tokens of the input that matter most, for or against, as (position, token, score)."""
-        count("most", most)
+        check_count("most", most)
         order = self.scores.abs().argsort(descending=True)[:most].tolist()
         return [(i, self.tokens[i], float(self.scores[i])) for i in order]
 
     def __repr__(self) -> str:
         told = "" if self.error is None else f" (of nothing {self.baseline:.4f}; the scores miss by {self.error:.1e})"
         pairs = [*zip(self.tokens, self.scores.tolist()), *zip(self.read, self.read_scores.tolist())]
-        rows = [[shown(token, self.by_bytes, 24), f"{score:+.4f}"] for token, score in pairs]
+        rows = [[format_token(token, self.by_bytes, 24), f"{score:+.4f}"] for token, score in pairs]
         return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{told}\n{table(rows)}"
 
 
@@ -74,10 +74,10 @@ def gradient_x_input(
     matters; and the scores sum to no number of the model. `integrated_gradients` mends both at some cost.
     Raises InputError for a model without a head, or with one that alone is random.
     """
-    question = Question(text, target, against, position, pair, decoder_text)
-    work = prepared(loaded, question, "gradient x input")
-    way, end = _way(loaded, work, "zero"), torch.ones(1, device="cpu")
-    return _shared_out(work, "gradient x input", float(way.answers(end)), way.slopes(end)[0])
+    question = TargetRequest(text, target, against, position, pair, decoder_text)
+    work = prepare(loaded, question, "gradient x input")
+    way, end = _integration_path(loaded, work, "zero"), torch.ones(1, device="cpu")
+    return _attribution(work, "gradient x input", float(way.values_at(end)), way.derivatives_at(end)[0])
 
 
 @inference_mode(False)
@@ -112,26 +112,31 @@ def integrated_gradients(
     Raises InputError for a model without a head, or with one that alone is random, and for a baseline that its
     tokenizer lacks.
     """
-    count("steps", steps, least=NODES, most=100_000)
-    question = Question(text, target, against, position, pair, decoder_text)
-    work = prepared(loaded, question, "integrated gradients")
-    found = _way(loaded, work, baseline).walk(steps, progress)
-    found.tell("take more steps or another baseline")
-    return _shared_out(work, "integrated gradients", found.value, found.scores, found.base, found.error)
+    check_count("steps", steps, least=NODES, most=100_000)
+    question = TargetRequest(text, target, against, position, pair, decoder_text)
+    work = prepare(loaded, question, "integrated gradients")
+    found = _integration_path(loaded, work, baseline).integrate(steps, progress)
+    found.warn_if_inaccurate("take more steps or another baseline")
+    return _attribution(work, "integrated gradients", found.value, found.scores, found.baseline, found.error)
 
 
-def _way(loaded: Loaded, work: Work, baseline: str) -> Way:
-    return Way(partial(value_of, loaded, work), baseline_of(loaded, work, baseline), work.points)
+def _integration_path(loaded: Loaded, work: AttributionTask, baseline: str) -> IntegrationPath:
+    return IntegrationPath(partial(target_value, loaded, work), baseline_of(loaded, work, baseline), work.embeddings)
 
 
-def _shared_out(
-    work: Work, method: str, value: float, scores: Tensor, baseline: float | None = None, error: float | None = None
+def _attribution(
+    work: AttributionTask,
+    method: str,
+    value: float,
+    scores: Tensor,
+    baseline: float | None = None,
+    error: float | None = None,
 ) -> Attribution:
     """scores: of the tokens of the input and then of those that the decoder read."""
     source, read = scores.split([len(work.reading.tokens), len(work.reading.target_tokens)])
     return Attribution(
         method=method,
-        said=work.aim.said,
+        said=work.target.description,
         value=value,
         tokens=tuple(work.reading.tokens),
         scores=source,

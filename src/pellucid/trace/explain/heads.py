@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import count, is_word
-from pellucid.errors import Argument, InputError, counted, near, short
+from pellucid.config.checks import check_count, is_one_of
+from pellucid.errors import Argument, InputError, counted, did_you_mean, shorten
 from pellucid.machine import no_grad
-from pellucid.models import EncoderDecoder, evaluating
+from pellucid.models import EncoderDecoder, evaluation_copy
 from pellucid.trace import Recorder, Trace
-from pellucid.trace.explain.inputs import side_of, traced
+from pellucid.trace.explain.inputs import as_trace, side_of
 from pellucid.trace.explain.rollout import weights_of
 from pellucid.trace.explain.table import table
 
@@ -40,10 +40,10 @@ class HeadScores:
 
     def strongest(self, name: str, most: int = 5) -> list[tuple[int, int, float]]:
         """The heads with the highest score of this name, as (layer, head, score); none where all are NaN."""
-        if not is_word(name, *NAMES):
-            said = f"{short(repr(name))}{near(str(name), NAMES)}"
+        if not is_one_of(name, *NAMES):
+            said = f"{shorten(repr(name))}{did_you_mean(str(name), NAMES)}"
             raise InputError(f"there is no score {said}: choose one of {', '.join(NAMES)}")
-        count("most", most)
+        check_count("most", most)
         scores = getattr(self, name)
         order = scores.nan_to_num(-1.0).flatten().argsort(descending=True)[:most].tolist()
         found = [divmod(i, scores.shape[1]) for i in order]
@@ -85,42 +85,42 @@ def head_scores(
     given = {name: one for name, one in said.items() if one is not None}
     if text is None:
         drawn = {"length": 32, "rows": 4, "seed": 0} | given
-        return _measured(*_repeated(loaded, where, **drawn))
+        return _score_heads(*_repeated_token_attention(loaded, where, **drawn))
     for name in given:
         raise InputError(f"{name} is for random tokens, and a text was given: leave ", Argument(name), " out")
-    trace = traced(loaded, text, (f"{where}layers.*.attention.weights",))
+    trace = as_trace(loaded, text, (f"{where}layers.*.attention.weights",))
     ids, special = list(trace.ids), list(trace.special)
     if where == "decoder.":
-        ids, marks = list(trace.rows[0].target_ids), loaded.target_words.special_ids
+        ids, marks = list(trace.rows[0].target_ids), loaded.required_target_tokenizer.special_ids
         special = [i == 0 or token in marks for i, token in enumerate(ids)]
     real = torch.tensor([not one for one in special], device="cpu")[None]
-    return _measured(weights_of(trace, where), torch.tensor([ids], device="cpu"), real)
+    return _score_heads(weights_of(trace, where), torch.tensor([ids], device="cpu"), real)
 
 
-def _measured(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores:
+def _score_heads(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores:
     """weights: of each layer, Float[Tensor, "rows heads seq seq"]; ids, real: Int and Bool[Tensor, "rows seq"]"""
-    asks = real.clone()
-    asks[:, 0] = False  # the first token of a causal model has no choice
-    if not asks.any():
+    is_query = real.clone()
+    is_query[:, 0] = False  # the first token of a causal model has no choice
+    if not is_query.any():
         raise InputError("the text has one token, expected two at least: a head that looks needs something to look at")
-    both = asks[:, :, None] & real[:, None, :]
+    both = is_query[:, :, None] & real[:, None, :]
     earlier = both & torch.ones_like(both[0]).tril(-1)
     same = earlier & (ids[:, :, None] == ids[:, None, :])
     behind = torch.zeros_like(same)
     behind[:, :, 1:] = same[:, :, :-1]
     pairs = {
         "previous": earlier & torch.ones_like(earlier[0]).triu(-1),
-        "first": asks[:, :, None] & (torch.arange(ids.shape[1], device="cpu") == 0),
+        "first": is_query[:, :, None] & (torch.arange(ids.shape[1], device="cpu") == 0),
         "duplicate": same,
         "induction": behind & earlier,
     }
     layers = [layer.cpu() for layer in weights]
-    found = {name: torch.stack([_mean(layer, mask) for layer in layers]) for name, mask in pairs.items()}
-    spread = [torch.special.entr(layer).sum(dim=-1).transpose(1, 2)[asks].mean(dim=0) for layer in layers]
+    found = {name: torch.stack([_mean_weight(layer, mask) for layer in layers]) for name, mask in pairs.items()}
+    spread = [torch.special.entr(layer).sum(dim=-1).transpose(1, 2)[is_query].mean(dim=0) for layer in layers]
     return HeadScores(**found, entropy=torch.stack(spread))
 
 
-def _mean(weights: Tensor, pairs: Tensor) -> Tensor:
+def _mean_weight(weights: Tensor, pairs: Tensor) -> Tensor:
     """The weight on these pairs, summed for each token that asks, averaged over those that have any:
     Float[Tensor, "rows heads seq seq"], Bool[Tensor, "rows seq seq"]  ->  Float[Tensor, "heads"]"""
     asking = pairs.any(dim=-1).sum()
@@ -128,30 +128,35 @@ def _mean(weights: Tensor, pairs: Tensor) -> Tensor:
 
 
 @no_grad()
-def _repeated(loaded: Loaded, side: str, length: int, rows: int, seed: int) -> tuple[list[Tensor], Tensor, Tensor]:
+def _repeated_token_attention(
+    loaded: Loaded, side: str, length: int, rows: int, seed: int
+) -> tuple[list[Tensor], Tensor, Tensor]:
     """Attention on random tokens read twice over: the weights of each layer, the ids, and which are real."""
-    count("length", length)
-    count("rows", rows)
-    count("seed", seed, most=2**63 - 1, least=0)
-    ids, real = _sequences(loaded, length, rows, seed)
+    check_count("length", length)
+    check_count("rows", rows)
+    check_count("seed", seed, most=2**63 - 1, least=0)
+    ids, real = _repeated_sequences(loaded, length, rows, seed)
     limit = loaded.config.longest
     if limit is not None and ids.shape[1] > limit:
         raise InputError(f"length {length} makes {ids.shape[1]} tokens, and this model reads {limit}: take less")
-    recorder, module = Recorder((f"{side}layers.*.attention.weights",)), evaluating(loaded.module.rows_alike())
+    recorder, module = (
+        Recorder((f"{side}layers.*.attention.weights",)),
+        evaluation_copy(loaded.module.require_no_row_edits()),
+    )
     given = ids.to(loaded.module.device)
     if isinstance(module, EncoderDecoder):
-        module(given, decoder_input_ids=module.shifted(given), watch=recorder)
+        module(given, decoder_input_ids=module.shift_right(given), watch=recorder)
         if side == "decoder.":
-            ids, real = module.shifted(ids), torch.cat((torch.zeros_like(real[:, :1]), real[:, :-1]), dim=1)
+            ids, real = module.shift_right(ids), torch.cat((torch.zeros_like(real[:, :1]), real[:, :-1]), dim=1)
     else:
         module(given, watch=recorder)
-    wide = torch.promote_types(next(iter(recorder.kept.values())).dtype, torch.float32)
-    return [kept.to(wide) for kept in recorder.kept.values()], ids, real
+    wide = torch.promote_types(next(iter(recorder.recorded.values())).dtype, torch.float32)
+    return [kept.to(wide) for kept in recorder.recorded.values()], ids, real
 
 
-def _sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tensor, Tensor]:
+def _repeated_sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tensor, Tensor]:
     """Random words twice over within the special tokens that stand around a text: ids and which of them are words."""
-    words, chance = loaded.tokenizer, torch.Generator().manual_seed(seed)
+    tokenizer, chance = loaded.tokenizer, torch.Generator().manual_seed(seed)
     facts = loaded.config
     size = facts.decoder.source_vocab_size if facts.decoder and facts.decoder.source_vocab_size else facts.vocab_size
     size = min(size, facts.vocab_size)
@@ -159,9 +164,9 @@ def _sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tenso
     start = facts.bos_token_id if facts.kind == "decoder" else None
     around: list[int] = [] if start is None or start >= size else [start]
     behind: list[int] = []
-    if words is not None:
-        apart |= words.special_ids
-        (row,) = words.encode(["a"])
+    if tokenizer is not None:
+        apart |= tokenizer.special_ids
+        (row,) = tokenizer.encode(["a"])
         first = next((i for i, s in enumerate(row.special) if not s), (len(row.ids) + 1) // 2)
         around, behind = row.ids[:first], [one for one, s in zip(row.ids[first:], row.special[first:]) if s]
     plain = torch.tensor([i for i in range(size) if i not in apart], device="cpu")

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import among
-from pellucid.errors import InputError, counted, several, short
+from pellucid.config.checks import check_one_of
+from pellucid.errors import InputError, counted, join_names, shorten
 from pellucid.text import tokens_of
-from pellucid.text.spelling import written
+from pellucid.text.spelling import token_text
 from pellucid.trace import Trace, record
-from pellucid.trace.reading import Reading, read
+from pellucid.trace.reading import Reading, read_texts
 
 
-def given(loaded: Loaded, text: str, pair: str | None = None, decoder_text: str | None = None) -> Reading:
+def read_one_text(loaded: Loaded, text: str, pair: str | None = None, decoder_text: str | None = None) -> Reading:
     """A text, or a pair of texts, as the model reads it; decoder_text: what the decoder of an encoder-decoder reads.
 
     Raises InputError for what is no text, an empty one, and one that is longer than the model reads.
@@ -20,18 +20,18 @@ def given(loaded: Loaded, text: str, pair: str | None = None, decoder_text: str 
         raise InputError(f"decoder_text was given, and a model of kind {loaded.config.kind!r} has no decoder beside it")
     if not isinstance(text, str):
         raise InputError(f"text is {type(text).__name__}, expected one text")
-    (reading,) = read(loaded, text, pair, decoder_text, None, None)
+    (reading,) = read_texts(loaded, text, pair, decoder_text, None, None)
     if all(reading.special):
         raise InputError("the text is empty: there is nothing to explain")
     if reading.cut:
         tokens = len(reading.ids) + reading.cut
         raise InputError(
-            f"the text has {tokens:,} tokens, and this model reads {loaded.longest:,}: explain it in parts"
+            f"the text has {tokens:,} tokens, and this model reads {loaded.max_length:,}: explain it in parts"
         )
     return reading
 
 
-def traced(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_text: str | None = None) -> Trace:
+def as_trace(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_text: str | None = None) -> Trace:
     """The trace that was given, if it is one of this model; or that of the text, with what `keep` names.
 
     Raises InputError for several texts, an empty one, one that is too long, and a trace of another model.
@@ -46,7 +46,7 @@ def traced(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_text:
         return text
     if not isinstance(text, str):
         raise InputError(f"text is {type(text).__name__}, expected one text, or the trace of one text or pair")
-    given(loaded, text, None, decoder_text)  # checks it
+    read_one_text(loaded, text, None, decoder_text)  # checks it
     return record(loaded, text, target=decoder_text, keep=keep)
 
 
@@ -54,11 +54,11 @@ def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> 
     """The beginning of the names of one stack: "encoder." or "decoder." in an encoder-decoder, else nothing."""
     kind = loaded_or_trace.config.kind
     if side is not None:
-        among("side", side, ("encoder", "decoder"))
+        check_one_of("side", side, ("encoder", "decoder"))
     if kind == "encoder-decoder":
         return f"{side or default}."
     if side is not None and side != kind:
-        raise InputError(f"side is {short(repr(side))}, and this model is of kind {kind!r}: leave it out")
+        raise InputError(f"side is {shorten(repr(side))}, and this model is of kind {kind!r}: leave it out")
     return ""
 
 
@@ -78,34 +78,34 @@ def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
         return token
     if not isinstance(token, str):
         raise InputError(f"{what} is {type(token).__name__}, expected a token or its id")
-    words = loaded.target_words
-    (row,) = words.encode([token], add_special_tokens=False, parse_special_tokens=True)
-    known = words.convert_tokens_to_ids([token])[0]
-    if len(row.ids) == 1 and row.ids[0] != words.unk_token_id:
+    tokenizer = loaded.required_target_tokenizer
+    (row,) = tokenizer.encode([token], add_special_tokens=False, parse_special_tokens=True)
+    known = tokenizer.convert_tokens_to_ids([token])[0]
+    if len(row.ids) == 1 and row.ids[0] != tokenizer.unk_token_id:
         return row.ids[0]
     if known is not None:
         return known
     if len(row.ids) < 2:
-        raise InputError(f"{what} {short(repr(token))} is not in this vocabulary of {len(words):,} tokens")
-    parts = several(map(repr, row.tokens))
-    raise InputError(f"{what} {short(repr(token))} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
+        raise InputError(f"{what} {shorten(repr(token))} is not in this vocabulary of {len(tokenizer):,} tokens")
+    parts = join_names(map(repr, row.tokens))
+    raise InputError(f"{what} {shorten(repr(token))} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
 
 
 def token_of(loaded: Loaded, number: int) -> str:
     """The token of an id of the output's vocabulary, as it stands in a text; `<7>` where no tokenizer knows it."""
-    words = None if loaded.tokenizer is None else loaded.target_words
-    (token,) = tokens_of(words, [number])
-    return token if words is None else written(token, words.by_bytes)
+    tokenizer = None if loaded.tokenizer is None else loaded.required_target_tokenizer
+    (token,) = tokens_of(tokenizer, [number])
+    return token if tokenizer is None else token_text(token, tokenizer.by_bytes)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def place(position: int, tokens: int) -> int:
+def checked_position(position: int, tokens: int) -> int:
     """A place among so many tokens, counted from 0; -1 is the last."""
     if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
         raise InputError(
-            f"position is {short(repr(position))}, expected -{tokens} to {tokens - 1} among {counted(tokens, 'token')}"
+            f"position is {shorten(repr(position))}, expected -{tokens} to {tokens - 1} among {counted(tokens, 'token')}"
         )
     return position % tokens
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.bars import bar
+from pellucid.bars import progress_bar
 from pellucid.machine import no_grad
 
 BUDGET = 512
@@ -16,7 +16,7 @@ BUDGET = 512
 NODES = 4
 """Places within a stretch, by the rule of Gauss and Legendre: exact for polynomials of degree 7. The ends are none of
 them, for at nothing at all the gradient may be beyond all numbers."""
-STRETCHES = 8
+INTERVALS = 8
 """Into how many stretches the way is cut at first, as far as there are steps."""
 EXACT = 0.01
 """A stretch is halved where it misses its change of the answer by more than its part of this share of the whole."""
@@ -25,76 +25,76 @@ SHORTEST = 2.0**-48
 LOOSE = 0.05
 """A sum that misses the change of the answer by a larger share than this is told of."""
 
-Points = dict[str, Tensor]
+Embeddings = dict[str, Tensor]
 
 log = logging.getLogger("pellucid")
 
 
 @dataclass(frozen=True, eq=False)
-class Walked:
+class IntegrationResult:
     """What was found on a way.
 
-    scores: the slopes summed up, Float64[Tensor, "tokens"].  base, value: the answer where it begins, and at its end.
+    scores: the slopes summed up, Float64[Tensor, "tokens"].  baseline, value: the answer where it begins, and at its end.
     """
 
     scores: Tensor
-    base: float
+    baseline: float
     value: float
 
     @property
     def error(self) -> float:
         """By how much the scores together miss `value - base`."""
-        return abs(float(self.scores.sum()) - (self.value - self.base))
+        return abs(float(self.scores.sum()) - (self.value - self.baseline))
 
-    def tell(self, advice: str) -> None:
+    def warn_if_inaccurate(self, advice: str) -> None:
         """Warns where that is far off. advice: what to do then."""
-        change = self.value - self.base
+        change = self.value - self.baseline
         if not self.error <= LOOSE * max(abs(change), LOOSE * abs(self.value)):  # so that NaN is told of, too
             log.warning("the scores miss the change of the answer, %.3g, by %.2g: %s", change, self.error, advice)
 
 
-class Way:
+class IntegrationPath:
     """The straight way between two inputs, for one question.
 
-    values: the answer for other embeddings: Float[Tensor, "rows seq hidden"] by point  ->  Float[Tensor, "rows"]
-    start, whole: where it begins, and what is added up to its end; by the name of the point,
+    answer_of: the answer for other embeddings: Float[Tensor, "rows seq hidden"] by point  ->  Float[Tensor, "rows"]
+    start, difference: where it begins, and what is added up to its end; by the name of the point,
         Float[Tensor, "1 seq hidden"].
     """
 
-    def __init__(self, values: Callable[[Points], Tensor], start: Points, end: Points) -> None:
-        self.values, self.start, self.end = values, start, end
-        self.whole = {name: point - start[name] for name, point in end.items()}
-        self.tokens = sum(point.shape[1] for point in self.whole.values())
+    def __init__(self, answer_of: Callable[[Embeddings], Tensor], start: Embeddings, end: Embeddings) -> None:
+        self.answer_of, self.start, self.end = answer_of, start, end
+        self.difference = {name: point - start[name] for name, point in end.items()}
+        self.tokens = sum(point.shape[1] for point in self.difference.values())
 
-    def answers(self, places: Tensor) -> Tensor:
+    def values_at(self, fractions: Tensor) -> Tensor:
         """The answer at places between 0 and 1: Float64[Tensor, "places"]  ->  Float64[Tensor, "places"]"""
         with no_grad():
-            found = [self.values(here) for here in self._inputs(places)]
+            found = [self.answer_of(here) for here in self._embeddings_at(fractions)]
         return torch.cat(found).cpu().double()
 
-    def slopes(self, places: Tensor) -> Tensor:
+    def derivatives_at(self, fractions: Tensor) -> Tensor:
         """How fast each token changes it there: Float64[Tensor, "places"]  ->  Float64[Tensor, "places tokens"]"""
         found = []
-        for here in self._inputs(places):
+        for here in self._embeddings_at(fractions):
             gradients = self._gradients(here)
-            each = [(gradients[name] * part).sum(dim=-1) for name, part in self.whole.items()]
+            each = [(gradients[name] * part).sum(dim=-1) for name, part in self.difference.items()]
             found.append(torch.cat(each, dim=1).cpu().double())
         return torch.cat(found)
 
-    def walk(self, steps: int, progress: bool | None = None) -> Walked:
+    def integrate(self, steps: int, progress: bool | None = None) -> IntegrationResult:
         """The slopes summed up along the way, and the answer at both ends.
 
         steps: at how many places at most. In every stretch the sum must come to the change of the answer between its
         two ends; where it does not, the stretch is halved, the worst first, as long as there are steps.
         """
-        edges = torch.linspace(0, 1, min(STRETCHES, steps // NODES) + 1, dtype=torch.float64, device="cpu")
-        values = self.answers(edges)
+        edges = torch.linspace(0, 1, min(INTERVALS, steps // NODES) + 1, dtype=torch.float64, device="cpu")
+        values = self.values_at(edges)
         todo, ends = torch.stack((edges[:-1], edges[1:]), dim=1), torch.stack((values[:-1], values[1:]), dim=1)
         change = max(float(abs(values[-1] - values[0])), EXACT * float(abs(values[-1])))
         total = torch.zeros(self.tokens, dtype=torch.float64, device="cpu")
-        with bar("integrating", total=steps, unit=" steps", shown=progress) as line:
+        with progress_bar("integrating", total=steps, unit=" steps", shown=progress) as line:
             while len(todo):
-                sums, length = self._stretches(todo), todo[:, 1] - todo[:, 0]
+                sums, length = self._integrate_intervals(todo), todo[:, 1] - todo[:, 0]
                 steps -= len(todo) * NODES
                 line.update(len(todo) * NODES)
                 missed = (sums.sum(dim=1) - (ends[:, 1] - ends[:, 0])).abs()
@@ -102,48 +102,48 @@ class Way:
                 room = min(steps // (2 * NODES), int(rough.sum()))
                 halved = missed.where(rough, -1.0).argsort(descending=True)[:room]
                 total += sums.sum(dim=0) - sums[halved].sum(dim=0)
-                todo, ends = self._halves(todo[halved], ends[halved])
-        return Walked(total, float(values[0]), float(values[-1]))
+                todo, ends = self._bisect(todo[halved], ends[halved])
+        return IntegrationResult(total, float(values[0]), float(values[-1]))
 
-    def _stretches(self, stretches: Tensor) -> Tensor:
+    def _integrate_intervals(self, intervals: Tensor) -> Tensor:
         """What each token adds to the answer along stretches of the way.
 
         Float64[Tensor, "stretches 2"]  ->  Float64[Tensor, "stretches tokens"]
         """
         nodes, weights = (torch.from_numpy(numbers) for numbers in np.polynomial.legendre.leggauss(NODES))
-        middle, half = stretches.mean(dim=1, keepdim=True), (stretches[:, 1:] - stretches[:, :1]) / 2
-        slopes = self.slopes((middle + half * nodes).flatten()).unflatten(0, (len(stretches), -1))
+        middle, half = intervals.mean(dim=1, keepdim=True), (intervals[:, 1:] - intervals[:, :1]) / 2
+        slopes = self.derivatives_at((middle + half * nodes).flatten()).unflatten(0, (len(intervals), -1))
         return (slopes * weights[:, None]).sum(dim=1) * half
 
     @torch.enable_grad()
-    def _gradients(self, points: Points) -> Points:
+    def _gradients(self, points: Embeddings) -> Embeddings:
         """The gradient of the answer at each row of embeddings; none reaches the model's own numbers."""
         leaves = {name: point.detach().requires_grad_() for name, point in points.items()}
-        total = self.values(leaves).sum()
+        total = self.answer_of(leaves).sum()
         return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)))
 
-    def _halves(self, stretches: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    def _bisect(self, intervals: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
         """Stretches, and the answers at their ends, cut in two: Float64[Tensor, "stretches 2"], twice as many"""
-        if not len(stretches):
-            return stretches, ends
-        middle = stretches.mean(dim=1)
-        return _cut(stretches, middle), _cut(ends, self.answers(middle))
+        if not len(intervals):
+            return intervals, ends
+        middle = intervals.mean(dim=1)
+        return _split_at(intervals, middle), _split_at(ends, self.values_at(middle))
 
-    def _inputs(self, places: Tensor) -> Iterator[Points]:
+    def _embeddings_at(self, fractions: Tensor) -> Iterator[Embeddings]:
         """The embeddings there, some places at a time: Float[Tensor, "places seq hidden"] by the name of the point"""
-        for some in places.split(max(BUDGET // self.tokens, 1)):
-            yield {name: _between(self.start[name], end, some) for name, end in self.end.items()}
+        for some in fractions.split(max(BUDGET // self.tokens, 1)):
+            yield {name: _interpolate(self.start[name], end, some) for name, end in self.end.items()}
 
 
-def _between(start: Tensor, end: Tensor, places: Tensor) -> Tensor:
+def _interpolate(start: Tensor, end: Tensor, fractions: Tensor) -> Tensor:
     """Points of the straight line, each rounded once, so that the ends are the ends whatever the kind of number.
 
     Float[Tensor, "1 seq hidden"] twice, Float64[Tensor, "places"]  ->  Float[Tensor, "places seq hidden"]
     """
     wide = torch.promote_types(end.dtype, torch.float32)
-    where = places.to(end.device, wide)[:, None, None]
+    where = fractions.to(end.device, wide)[:, None, None]
     return torch.lerp(start.to(wide), end.to(wide), where).to(end.dtype)
 
 
-def _cut(pairs: Tensor, middle: Tensor) -> Tensor:
+def _split_at(pairs: Tensor, middle: Tensor) -> Tensor:
     return torch.cat((torch.stack((pairs[:, 0], middle), dim=1), torch.stack((middle, pairs[:, 1]), dim=1)))

@@ -9,20 +9,20 @@ from torch import Tensor, nn
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import OF_TOKENS
-from pellucid.config.checks import count
+from pellucid.config.checks import check_count
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, check_finite
 from pellucid.text import tokens_of
 from pellucid.trace import Trace
-from pellucid.trace.explain.inputs import check_head, side_of, traced
-from pellucid.trace.explain.table import shown, table
+from pellucid.trace.explain.inputs import as_trace, check_head, side_of
+from pellucid.trace.explain.table import format_token, table
 
 log = logging.getLogger("pellucid")
 
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
 SHOWN = 8
-APART = 0.05
+LOGITS_TOLERANCE = 0.05
 """Of the size of logits: further from them than this are numbers of another model; rounding is far less."""
 
 
@@ -49,13 +49,13 @@ class LogitLens:
     def __repr__(self) -> str:
         first = max(len(self.tokens) - SHOWN, 0)
         said = f", the last {SHOWN} of {len(self.tokens)} positions" if first else ""
-        rows = [["", *map(self._shown, self.tokens[first:])]]
+        rows = [["", *map(self._cell, self.tokens[first:])]]
         for name, ids, logs in zip(self.places, self.ids[:, first:, 0].tolist(), self.log_probabilities[:, first:, 0]):
-            rows.append([name, *(f"{self._shown(self.words[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))])
+            rows.append([name, *(f"{self._cell(self.words[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))])
         return f"LogitLens: the likeliest {self.kind} and its probability{said}\n{table(rows)}"
 
-    def _shown(self, token: str) -> str:
-        return shown(token, self.by_bytes)
+    def _cell(self, token: str) -> str:
+        return format_token(token, self.by_bytes)
 
 
 @no_grad()
@@ -77,40 +77,40 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     Raises InputError for a model without a head over the vocabulary, or with one that alone is random.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)
-    count("k", k, most=loaded.config.vocab_size)
+    check_count("k", k, most=loaded.config.vocab_size)
     side = side_of(loaded, None, "decoder")
     stack = loaded.module.decoder if isinstance(loaded.module, EncoderDecoder) else loaded.module
     places = (f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(stack.depth)))
-    trace = traced(loaded, text, places, decoder_text)
+    trace = as_trace(loaded, text, places, decoder_text)
     if text is trace:
-        _compare(loaded, stack.norm, trace, places[-1])
-    likely = [_likely(loaded, stack.norm, trace[place][0], k) for place in places]
+        _warn_of_other_logits(loaded, stack.norm, trace, places[-1])
+    likely = [_top_tokens(loaded, stack.norm, trace[place][0], k) for place in places]
     ids = torch.stack([ids for ids, _ in likely])
     met = ids.unique().tolist()
-    words = None if loaded.tokenizer is None else loaded.target_words
+    tokenizer = None if loaded.tokenizer is None else loaded.required_target_tokenizer
     return LogitLens(
         kind="masked token" if loaded.config.kind == "encoder" else "next token",
         places=places,
         tokens=tuple(trace.target_tokens if side else trace.tokens),
         ids=ids,
         log_probabilities=torch.stack([logs for _, logs in likely]),
-        words=dict(zip(met, tokens_of(words, met))),
-        by_bytes=words is not None and words.by_bytes,
+        words=dict(zip(met, tokens_of(tokenizer, met))),
+        by_bytes=tokenizer is not None and tokenizer.by_bytes,
     )
 
 
-def _compare(loaded: Loaded, norm: nn.Module, trace: Trace, last: str) -> None:
+def _warn_of_other_logits(loaded: Loaded, norm: nn.Module, trace: Trace, last: str) -> None:
     """Says where the last place is not the answer that the trace holds itself."""
     if "logits" not in trace or trace.edits or loaded.module.bits:
         return
     (found,) = _logits(loaded, norm, trace[last][0, -1:])
     held = trace["logits"][0, -1:].to(found)
     apart = float((found - held).norm())
-    if not apart <= APART * float(held.norm()):  # so that NaN is told of, too
+    if not apart <= LOGITS_TOLERANCE * float(held.norm()):  # so that NaN is told of, too
         log.warning("the lens misses the logits by %.2g: is the trace of a model with other numbers?", apart)
 
 
-def _likely(loaded: Loaded, norm: nn.Module, stream: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _top_tokens(loaded: Loaded, norm: nn.Module, stream: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Float[Tensor, "positions hidden"]  ->  ids and log-probabilities of the likeliest, [positions, k] each"""
     found = [logits.log_softmax(dim=-1).topk(k, dim=-1) for logits in _logits(loaded, norm, stream)]
     return torch.cat([top.indices for top in found]).cpu(), torch.cat([top.values for top in found]).cpu()

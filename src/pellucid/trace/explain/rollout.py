@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import plain_number, within
+from pellucid.config.checks import check_range, plain_number
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.trace import Trace
 from pellucid.trace.explain.inputs import side_of
-from pellucid.trace.points import depths
+from pellucid.trace.points import layers_by_side
 
 
 @no_grad()
@@ -27,7 +27,7 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
     Raises InputError where the trace lacks a layer, or rows because of a cache.
     """
     residual = plain_number(residual)
-    within("residual", residual, least=0, most=1)
+    check_range("residual", residual, least=0, most=1)
     if not trace.tokens:  # of several texts this asks for one
         raise InputError("this trace has no tokens: there is nothing to explain")
     found = torch.stack([layer.mean(dim=1)[0] for layer in weights_of(trace, side_of(trace, side, "encoder"))])
@@ -41,7 +41,7 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
 
 def weights_of(trace: Trace, side: str) -> list[Tensor]:
     """The attention weights of every layer of a stack, from first to last: Float[Tensor, "batch heads queries keys"]"""
-    kept = [trace[f"{side}layers.{i}.attention.weights"] for i in range(depths(trace.config)[side])]
+    kept = [trace[f"{side}layers.{i}.attention.weights"] for i in range(layers_by_side(trace.config)[side])]
     if kept[0].shape[-2] != kept[0].shape[-1]:
         raise InputError(
             "this trace goes on behind tokens in a cache, whose rows it lacks: trace the whole text at once"

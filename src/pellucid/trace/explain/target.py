@@ -5,68 +5,72 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import is_word
-from pellucid.errors import Argument, Blank, InputError, near, several, short
-from pellucid.trace.explain.inputs import place, token_id, token_of
+from pellucid.config.checks import is_one_of
+from pellucid.errors import Argument, InputError, Placeholder, did_you_mean, join_names, shorten
+from pellucid.trace.explain.inputs import checked_position, token_id, token_of
 from pellucid.trace.reading import Reading
 
 
 @dataclass(frozen=True)
-class Aim:
+class Target:
     """One logit, or the difference of two.
 
-    said: in words.  place: the position, counted from the end; None where the whole text has one answer.
+    description: in words.  position: the position, counted from the end; None where the whole text has one answer.
     chosen, against: which logits there.
     """
 
-    said: str
-    place: int | None
+    description: str
+    position: int | None
     chosen: int
     against: int | None
 
-    def of(self, logits: Tensor) -> Tensor:
+    def value_of(self, logits: Tensor) -> Tensor:
         """Float[Tensor, "batch seq answers"], or "batch answers"  ->  Float[Tensor, "batch"]"""
-        here = logits if self.place is None else logits[:, self.place]
+        here = logits if self.position is None else logits[:, self.position]
         return here[:, self.chosen] if self.against is None else here[:, self.chosen] - here[:, self.against]
 
 
-def aim(
+def find_target(
     loaded: Loaded,
     reading: Reading,
     logits: Tensor,
     target: str | int | None,
     against: str | int | None,
     position: int | None,
-) -> Aim:
+) -> Target:
     """The number that a person means.
 
     logits: of the text, Float[Tensor, "1 seq answers"], or "1 answers".
     target, against: a label or its number; of a language model a token or its id. target None: the likeliest.
     position: where; None for the last token, for the one mask, or for the whole text, as the head has it.
     """
-    where = _where(loaded, reading, logits, position)
+    where = _target_position(loaded, reading, logits, position)
     here = logits[0] if where is None else logits[0, where]
-    chosen = int(here.argmax()) if target is None else _number(loaded, target, "target", len(here))
-    other = None if against is None else _number(loaded, against, "against", len(here))
+    chosen = int(here.argmax()) if target is None else _answer_index(loaded, target, "target", len(here))
+    other = None if against is None else _answer_index(loaded, against, "against", len(here))
     if chosen == other:
-        raise InputError(f"target and against are both {_name(loaded, chosen)!r}: their difference is 0 everywhere")
-    said = f"logit of {_name(loaded, chosen)!r}" + ("" if other is None else f" minus that of {_name(loaded, other)!r}")
+        raise InputError(
+            f"target and against are both {_answer_name(loaded, chosen)!r}: their difference is 0 everywhere"
+        )
+    said = f"logit of {_answer_name(loaded, chosen)!r}" + (
+        "" if other is None else f" minus that of {_answer_name(loaded, other)!r}"
+    )
     if where is None:
-        return Aim(said, None, chosen, other)
-    return Aim(f"{said} at position {where}", where - logits.shape[1], chosen, other)
+        return Target(said, None, chosen, other)
+    return Target(f"{said} at position {where}", where - logits.shape[1], chosen, other)
 
 
-def _where(loaded: Loaded, reading: Reading, logits: Tensor, position: int | None) -> int | None:
+def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position: int | None) -> int | None:
     head = loaded.config.head
     assert head is not None  # `check_head` saw it
     if head.per == "text":
         if position is not None:
             raise InputError(
-                f"position is {short(repr(position))}, and a {head.name} head has one answer for all of the text"
+                f"position is {shorten(repr(position))}, and a {head.name} head has one answer for all of the text"
             )
         return None
     if position is not None:
-        return place(position, logits.shape[1])
+        return checked_position(position, logits.shape[1])
     if head.writes:
         return logits.shape[1] - 1
     if head.answers != "vocabulary":
@@ -74,18 +78,18 @@ def _where(loaded: Loaded, reading: Reading, logits: Tensor, position: int | Non
         raise InputError(
             f"a {head.name} head answers at every token: say which with ", Argument("position", 0), f" to {last}"
         )
-    mask = loaded.words.mask_token_id
+    mask = loaded.required_tokenizer.mask_token_id
     masks = [i for i, number in enumerate(reading.ids) if number == mask]
     if len(masks) != 1:
         raise InputError(
-            f"the text has {len(masks)} mask tokens, expected one: write {loaded.words.mask_token or 'a mask'} "
+            f"the text has {len(masks)} mask tokens, expected one: write {loaded.required_tokenizer.mask_token or 'a mask'} "
             "in place of one word, or say which token with ",
-            Argument("position", Blank("N")),
+            Argument("position", Placeholder("N")),
         )
     return masks[0]
 
 
-def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
+def _answer_index(loaded: Loaded, given: str | int, what: str, size: int) -> int:
     """A label or token as its place among the logits."""
     labels = loaded.config.answer_names
     if not labels:
@@ -94,12 +98,12 @@ def _number(loaded: Loaded, given: str | int, what: str, size: int) -> int:
         if not 0 <= given < size:
             raise InputError(f"{what} is label {given}, expected 0 to {size - 1}")
         return given
-    if not is_word(given, *labels):
-        hint = near(str(given), labels)
-        raise InputError(f"{what} {given!r} is no label of this model{hint}: it has {several(labels, 12)}")
+    if not is_one_of(given, *labels):
+        hint = did_you_mean(str(given), labels)
+        raise InputError(f"{what} {given!r} is no label of this model{hint}: it has {join_names(labels, 12)}")
     return labels.index(given)
 
 
-def _name(loaded: Loaded, number: int) -> str:
+def _answer_name(loaded: Loaded, number: int) -> str:
     labels = loaded.config.answer_names
     return labels[number] if labels else token_of(loaded, number)
