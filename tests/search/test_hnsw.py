@@ -48,11 +48,11 @@ def test_no_text_is_embedded_for_a_graph_that_cannot_be_built(
     """Which kind it becomes by itself is known once there are so many texts."""
     seen: list[str] = []
 
-    def encoded(loaded: object, texts: list[str], *_: object, **__: object) -> np.ndarray:
+    def embed_texts(loaded: object, texts: list[str], *_: object, **__: object) -> np.ndarray:
         seen.extend(texts)
         return np.ones((len(texts), 384), np.float32)
 
-    monkeypatch.setattr(change, "encoded", encoded)
+    monkeypatch.setattr(change, "embed_texts", embed_texts)
     monkeypatch.setattr(building, "FIRST", 2)
     monkeypatch.setattr(building, "FLAT_UP_TO", 3)
     refuse(monkeypatch, "faiss", ModuleNotFoundError("No module named 'faiss'", name="faiss"))

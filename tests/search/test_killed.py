@@ -150,7 +150,7 @@ def test_a_build_that_was_killed_goes_on_and_embeds_nothing_twice(
         time.sleep(0.05)
         return real(loaded, texts, *given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("pellucid.search.change.encoded", slow)
+    monkeypatch.setattr("pellucid.search.change.embed_texts", slow)
     for kills in range(1, 4):
         child = start(lambda: build(minilm, folder))
         until = time.monotonic() + 30
@@ -384,7 +384,7 @@ def _laid(content: dict[str, bytes], folder: Path) -> pellucid.Index:
 def test_that_test_can_fail(
     minilm: pellucid.Model, vectors: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.search.generations.to_disk", lambda path: None)
+    monkeypatch.setattr("pellucid.search.generations.sync_to_disk", lambda path: None)
     with pytest.raises((AssertionError, pellucid.errors.PellucidError)):
         test_without_power_at_any_moment_it_is_the_old_or_the_new_one(minilm, vectors, tmp_path, monkeypatch, "update")
 
@@ -395,8 +395,8 @@ _TYPED = """
 import sys, time
 from pellucid.search import building, change
 building.CHUNK = 2
-real = change.encoded
-change.encoded = lambda *given, **named: (time.sleep(%s), real(*given, **named))[1]
+real = change.embed_texts
+change.embed_texts = lambda *given, **named: (time.sleep(%s), real(*given, **named))[1]
 from pellucid.cli.app import app
 from pellucid.cli.errors import run
 sys.exit(run(app))
@@ -433,13 +433,13 @@ def test_ctrl_c_is_of_the_kind_that_tells_what_is_kept(
 ) -> None:
     real, asked = change.embed_texts, []
 
-    def encoded(*given: object, **named: object) -> np.ndarray:
+    def embed_texts(*given: object, **named: object) -> np.ndarray:
         asked.append(given)
         if len(asked) == 2:
             raise KeyboardInterrupt
         return real(*given, **named)
 
-    monkeypatch.setattr(change, "encoded", encoded)
+    monkeypatch.setattr(change, "embed_texts", embed_texts)
     with pytest.raises(Interrupted, match=r"^interrupted; 3 embedded texts are kept: do the same again"):
         build(minilm, tmp_path / "a.index")
     asked.clear()
@@ -527,7 +527,7 @@ def test_ctrl_c_behind_a_change_says_that_it_is_made(
     index = build(minilm, tmp_path / "a.index")
     before = held(index, vectors)
     monkeypatch.setattr(change, "MOST_SEGMENTS", 1)
-    monkeypatch.setattr(change, "_joined", break_off)
+    monkeypatch.setattr(change, "_commit_merged", break_off)
     with pytest.raises(Interrupted, match=r"a.index is changed already, as it was asked to: do not do the same again$"):
         index.add([("new", POOL[0])], progress=False)
     monkeypatch.undo()

@@ -28,11 +28,11 @@ def test_a_bar_reaches_its_end_and_counts_known_texts_too(
 ) -> None:
     bars = []
 
-    def kept(*told: Any, **how: Any) -> object:
-        bars.append(progress_bar(*told, **how))
+    def recorded(*arguments: Any, **options: Any) -> object:
+        bars.append(progress_bar(*arguments, **options))
         return bars[-1]
 
-    monkeypatch.setattr(change, "bar", kept)
+    monkeypatch.setattr(change, "progress_bar", recorded)
     said = {"column": "name", "id_column": "symbol", "progress": True}
     index = pellucid.Index.build(minilm, companies, tmp_path / "a.index", **said)
     index.add(companies, update=True, progress=True)

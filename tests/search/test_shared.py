@@ -288,7 +288,7 @@ def test_an_index_whose_link_is_led_elsewhere_opens(own: pellucid.Index, monkeyp
         link.symlink_to(other)
         return read(folder, *asked)
 
-    monkeypatch.setattr(opened, "opened", led_elsewhere)
+    monkeypatch.setattr(opened, "open_generation", led_elsewhere)
     found = opened.open_newest(link)
     assert newest_manifest(own.folder).generation == newest_manifest(other).generation
     assert found.segments.has_id("AAPL") and not found.segments.has_id("MSFT")

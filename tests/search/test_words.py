@@ -267,7 +267,7 @@ def test_words_of_passages_that_were_written_in_pieces_are_whole_once_compacted(
     index.compact(progress=False)
     assert vocabulary(index) == set(terms(DIVIDED))
     assert [(entry.text, entry.first, entry.last) for entry in index.segments[0].entries.all()] == before
-    monkeypatch.setattr("pellucid.search.change.encoded", lambda *_, **__: pytest.fail("embedded again"))
+    monkeypatch.setattr("pellucid.search.change.embed_texts", lambda *_, **__: pytest.fail("embedded again"))
     index.add([("a", DIVIDED)], update=True, progress=False)
     assert vocabulary(index) == set(terms(DIVIDED))
     assert [hit["id"] for hit in index.search(word, k=3, mode="words")] == ["a"]

@@ -470,8 +470,8 @@ def test_patches_of_several_texts(minilm: pellucid.Model) -> None:
     both = minilm.trace(texts)
     with minilm.edit({name: patch(both)}) as edited:
         assert torch.equal(minilm.trace(texts[::-1])["pooled"], both["pooled"])
-    (entry,) = edited.module.onlooker.entries
-    assert str(entry.edit) == f"patch(trace of {texts[0]!r}, {texts[1]!r})"
+    (placed,) = edited.module.onlooker.edits
+    assert str(placed.edit) == f"patch(trace of {texts[0]!r}, {texts[1]!r})"
     with pytest.raises(InputError, match=r"choose one with trace.row\(0\)"):
         patch(minilm.trace([TEXT, "a banana"]))
 

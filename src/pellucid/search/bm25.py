@@ -50,9 +50,9 @@ def bm25(
         return np.empty(0, np.int64), np.empty(0)
     found, scores = [], []
     for word in words:
-        rows, often = np.unique(entries.rows_with_word(word), return_counts=True)
+        rows, counts = np.unique(entries.rows_with_word(word), return_counts=True)
         length_norm = K1 * (1 - B + B * entries.lengths[rows] / statistics.average_length)
         found.append(rows)
-        scores.append(statistics.idf(document_frequencies[word]) * (often * (K1 + 1) / (often + length_norm)))
-    rows, place = np.unique(np.concatenate(found), return_inverse=True)
-    return rows, np.bincount(place, np.concatenate(scores), len(rows))
+        scores.append(statistics.idf(document_frequencies[word]) * (counts * (K1 + 1) / (counts + length_norm)))
+    rows, index = np.unique(np.concatenate(found), return_inverse=True)
+    return rows, np.bincount(index, np.concatenate(scores), len(rows))

@@ -48,11 +48,11 @@ class StagedVectors:
         for path in sorted(self.folder.glob("*.npz")):
             if not STAGED.fullmatch(path.name):
                 continue
-            held = self._read(path)
-            if held is None:  # not whole, or of another encoder: what it held is embedded again
+            vectors = self._read(path)
+            if vectors is None:  # not whole, or of another encoder: what it held is embedded again
                 path.unlink(missing_ok=True)
             else:
-                self.vectors |= held
+                self.vectors |= vectors
         self.num_stored = len(self.vectors)
 
     def _read(self, path: Path) -> dict[bytes, np.ndarray] | None:
@@ -73,11 +73,11 @@ class StagedVectors:
     def store(self, hashes: list[bytes], vectors: np.ndarray) -> None:
         """Puts some vectors on the disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        held = io.BytesIO()
+        content = io.BytesIO()
         table = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), -1)
-        np.savez(held, encoder=self.encoder, hashes=table, vectors=vectors)
+        np.savez(content, encoder=self.encoder, hashes=table, vectors=vectors)
         target = self.folder / f"{hashes[0].hex()}.npz"
-        write_atomically(target, lambda file: file.write(held.getbuffer()))
+        write_atomically(target, lambda file: file.write(content.getbuffer()))
         self.num_stored += len(hashes)
 
 
@@ -107,7 +107,8 @@ class SegmentBuilder:
     encode: texts to vectors, Float32[ndarray, "texts dimension"]; tells how many are done.
     find_vector: the vector of a text by its hash, where one is known.  staged: where new ones are kept meanwhile.
     on_embedded, on_graph_rows: are told how many entries, and how many vertices, were done.
-    row_by_hash: where the vector of a text stands among those that were written, by its hash; there is no second copy of it.
+    row_by_hash: where the vector of a text stands among those that were written, by its hash; there is no second copy
+        of it.
     """
 
     settings: Settings
@@ -121,7 +122,7 @@ class SegmentBuilder:
     row_by_hash: dict[bytes, int] = field(default_factory=dict)
 
     def write(self, entries: Iterable[Entry], folder: Path) -> tuple[int, Settings, Vectors | None]:
-        """Writes the files of a segment; how many rows it has, and as `write_numbers`."""
+        """Writes the files of a segment; how many rows it has, and as `write_vector_files`."""
         vectors = GrowingArray(np.empty((CHUNK, self.dimension), np.float32))
         write_entries(self._with_vectors(entries, vectors), folder / ENTRIES)
         return vectors.rows, *write_vector_files(vectors.all(), self.settings, folder, self.on_graph_rows)
@@ -139,20 +140,20 @@ class SegmentBuilder:
 
     def _vectors(self, chunk: list[Entry], hashes: list[bytes], before: GrowingArray) -> np.ndarray:
         """The vectors of some entries, known ones looked up, each new text embedded once."""
-        held: dict[bytes, np.ndarray] = {}
+        known: dict[bytes, np.ndarray] = {}
         for one in dict.fromkeys(hashes):
             vector = before.numbers[self.row_by_hash[one]] if one in self.row_by_hash else self.staged.vectors.get(one)
             vector = self.find_vector(one) if vector is None else vector
             if vector is not None:
-                held[one] = vector
-        missing = {one: entry.text for one, entry in zip(hashes, chunk) if one not in held}
+                known[one] = vector
+        missing = {one: entry.text for one, entry in zip(hashes, chunk) if one not in known}
         self.on_embedded(len(chunk) - len(missing))
         if missing:
             made = prepare_vectors(self.encode(list(missing.values()), self.on_embedded), self.settings.metric)
             self.staged.store(list(missing), made)
             self.embedded += len(missing)
-            held |= zip(missing, made)
-        return np.stack([held[one] for one in hashes])
+            known |= zip(missing, made)
+        return np.stack([known[one] for one in hashes])
 
 
 def write_vector_files(
@@ -175,6 +176,5 @@ def write_vector_files(
 
 def resolve_kind(requested: Settings, rows: int) -> Settings:
     """The settings with the kind that fits so many rows, where they leave it open."""
-    return (
-        replace(requested, kind=("hnsw" if rows >= FLAT_UP_TO else "flat")) if requested.kind == "auto" else requested
-    )
+    fitting = "hnsw" if rows >= FLAT_UP_TO else "flat"
+    return replace(requested, kind=fitting) if requested.kind == "auto" else requested

@@ -20,7 +20,6 @@ from pellucid.search.conditions import Condition
 from pellucid.search.corpus import READ_OPTIONS, Corpus, PassageSplitter
 from pellucid.search.encoder import check_files, embed_texts, encoder_of, passage_span_function
 from pellucid.search.entries import write_entries, write_numbered_entries
-from pellucid.search.entry import Entry
 from pellucid.search.generations import BUILDING, commit, manifest_paths, remove_staged, write_segment
 from pellucid.search.ids import id_of
 from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
@@ -72,19 +71,16 @@ def create_generation(
         _check_vector_arguments(corpus, options)
         return _create_from_vectors(folder, corpus.source, requested, options.progress)
     encoder = encoder_of(loaded, replace_surrogates(options.prompt))
-    rows = PassageSplitter(
-        passage_span_function(loaded, options.passage_tokens, encoder.prompt), options.on_duplicate == "keep-last"
-    )
-    corpus.is_taken = rows.rows_by_id.__contains__
+    spans = passage_span_function(loaded, options.passage_tokens, encoder.prompt)
+    splitter = PassageSplitter(spans, options.on_duplicate == "keep-last")
+    corpus.is_taken = splitter.rows_by_id.__contains__
     builder = _builder(folder, loaded, encoder, requested, options.dtype, ())
-    segment, settings, made = _write_text_segment(
-        folder, 1, builder, rows.split(corpus), estimated_rows(corpus), options.progress
-    )
-    segment = segment.without([row for places in rows.replaced for row in range(*places)])
-    _report(corpus, builder.embedded, segment, settings, rows.texts, update=False, replaced=0)
-    said = corpus.manifest_facts() | {"passage_tokens": options.passage_tokens}
+    segment, settings, made = _write_text_segment(folder, 1, builder, splitter, corpus, options.progress)
+    segment = segment.without([row for rows in splitter.replaced for row in range(*rows)])
+    _report(corpus, builder.embedded, segment, settings, splitter.texts, update=False, replaced=0)
+    facts = corpus.manifest_facts() | {"passage_tokens": options.passage_tokens}
     settings = replace(settings, kind=requested.kind)
-    manifest = Manifest(1, encoder, settings, (segment,), said, max(rows.texts, corpus.numbered))
+    manifest = Manifest(1, encoder, settings, (segment,), facts, max(splitter.texts, corpus.numbered))
     _finish(folder, manifest)
     return open_generation(folder, manifest, {segment.digest: made})
 
@@ -95,34 +91,30 @@ def add_texts(
     """A generation with more texts. See `Index.add`."""
     check_files(loaded)
     manifest, segments = generation.manifest, generation.segments
-    said = manifest.corpus
     if strange := [name for name in options if name not in READ_OPTIONS]:
         known = did_you_mean(strange[0], READ_OPTIONS) or f": texts are read with {', '.join(READ_OPTIONS)}"
         raise InputError(f"there is no option {strange[0]!r} of reading texts{known}")
-    facts: dict[str, Any] = {name: said.get(name) for name in ("column", "id_column")} | dict(options)
-    rows = PassageSplitter(passage_span_function(loaded, said.get("passage_tokens"), manifest.encoder.prompt))
-    corpus = Corpus(source, **facts, number_from=manifest.numbered + 1)
-    corpus.is_taken = lambda id_: id_ in rows.rows_by_id or any(one.entries.rows_with_ids([id_]) for one in segments)
+    facts = manifest.corpus
+    columns: dict[str, Any] = {name: facts.get(name) for name in ("column", "id_column")}
+    splitter = PassageSplitter(passage_span_function(loaded, facts.get("passage_tokens"), manifest.encoder.prompt))
+    rows_by_id = splitter.rows_by_id
+    corpus = Corpus(source, **columns | dict(options), number_from=manifest.numbered + 1)
+    corpus.is_taken = lambda id_: id_ in rows_by_id or any(one.entries.rows_with_ids([id_]) for one in segments)
     corpus.has_id = segments.has_id
     settings = manifest.settings if manifest.settings.kind == "flat" else replace(manifest.settings, kind="auto")
     builder = _builder(generation.folder, loaded, manifest.encoder, settings, None, segments)
     number = manifest.generation + 1
-    segment, settled, _ = _write_text_segment(
-        generation.folder, number, builder, rows.split(corpus), estimated_rows(corpus), progress
-    )
-    known = [one.rows_with_ids(rows.rows_by_id) for one in segments]
+    segment, settled, _ = _write_text_segment(generation.folder, number, builder, splitter, corpus, progress)
+    known = [one.rows_with_ids(rows_by_id) for one in segments]
     if any(known) and not update:
-        ids = {entry.id for held, one in zip(known, segments) for entry in one.entries.get(held)}
-        raise InputError(
-            f"the ids {join_names(sorted(ids))} are in the index already: pass ",
-            Argument("update", True),
-            " to replace them",
-        )
-    filled = [id_ for id_, (start, end) in rows.rows_by_id.items() if end > start] if any(known) else []
+        ids = join_names(sorted({entry.id for rows, one in zip(known, segments) for entry in one.entries.get(rows)}))
+        advice = ": pass ", Argument("update", True), " to replace them"
+        raise InputError(f"the ids {ids} are in the index already", *advice)
+    filled = [id_ for id_, (start, end) in rows_by_id.items() if end > start] if any(known) else []
     replaced = sum(len(one.rows_with_ids(filled)) for one in segments)
-    _report(corpus, builder.embedded, segment, settled, rows.texts, update, replaced)
-    before = [one.without(held) for one, held in zip(manifest.segments, known)]
-    numbered = max(manifest.numbered + rows.texts, corpus.numbered)
+    _report(corpus, builder.embedded, segment, settled, splitter.texts, update, replaced)
+    before = [one.without(rows) for one, rows in zip(manifest.segments, known)]
+    numbered = max(manifest.numbered + splitter.texts, corpus.numbered)
     manifest = replace(manifest, numbered=numbered, settings=_with_larger_ef(manifest, settled))
     return _commit_next(generation, manifest, (*before, segment))
 
@@ -132,17 +124,17 @@ def delete_texts(generation: Generation, ids: list[Any] | None, conditions: Sequ
     manifest, segments = generation.manifest, generation.segments
     if ids is not None:
         ids = [id_of(one, segments.has_id) for one in ids]
-        held = [one.rows_with_ids(ids) for one in segments]
-        found = {entry.id for rows, one in zip(held, segments) for entry in one.entries.get(rows)}
+        chosen = [one.rows_with_ids(ids) for one in segments]
+        found = {entry.id for rows, one in zip(chosen, segments) for entry in one.entries.get(rows)}
         if missing := [one for one in ids if one not in found]:
             raise InputError(f"no text has the id {join_names(map(repr, missing))}: nothing was deleted")
     else:
-        fitting = [one.searchable_mask(conditions) for one in segments]
-        check_deletion(segments, conditions, fitting)
-        held = [[] if rows is None else np.flatnonzero(rows).tolist() for rows in fitting]
-    if not any(held):
+        masks = [one.searchable_mask(conditions) for one in segments]
+        check_deletion(segments, conditions, masks)
+        chosen = [[] if mask is None else np.flatnonzero(mask).tolist() for mask in masks]
+    if not any(chosen):
         return generation
-    return _commit_next(generation, manifest, [one.without(rows) for one, rows in zip(manifest.segments, held)])
+    return _commit_next(generation, manifest, [one.without(rows) for one, rows in zip(manifest.segments, chosen)])
 
 
 def compact_generation(generation: Generation, progress: bool | None) -> Generation:
@@ -163,24 +155,24 @@ def _check_vector_arguments(corpus: Corpus, options: BuildOptions) -> None:
         first = first[-1] if isinstance(first, kinds) and first else first
     if isinstance(first, str | os.PathLike | Mapping):
         raise InputError(Argument("model"), " is None, and texts were given: name a model")
-    silent = vars(Corpus(())) | vars(BuildOptions(progress=options.progress))
+    defaults = vars(Corpus(())) | vars(BuildOptions(progress=options.progress))
     for name in (*READ_OPTIONS, *vars(options)):
         value = (vars(corpus) | vars(options))[name]
-        if type(value) is not type(silent[name]) or value != silent[name]:
+        if type(value) is not type(defaults[name]) or value != defaults[name]:
             raise InputError(Argument(name), " is of texts, and vectors were given: leave it out, or name a model")
 
 
 def _create_from_vectors(folder: Path, source: Any, requested: Settings, progress: bool | None) -> Generation:
     """An index of vectors that somebody has; their ids count them from 1."""
-    numbers = LazyVectors(source, requested.metric)
-    if not len(numbers):
+    vectors = LazyVectors(source, requested.metric)
+    if not len(vectors):
         raise InputError("there is nothing to put into the index: no vectors were given")
-    check_count("dimension", numbers.shape[1], MOST_NUMBERS)
+    check_count("dimension", vectors.shape[1], MOST_NUMBERS)
     segment, settings, made = _write_vector_segment(
-        folder, 1, numbers, requested, lambda path: write_numbered_entries(len(numbers), path), progress
+        folder, 1, vectors, requested, lambda path: write_numbered_entries(len(vectors), path), progress
     )
-    encoder = Encoder("vectors that were given", "", numbers.shape[1])
-    manifest = Manifest(1, encoder, replace(settings, kind=requested.kind), (segment,), numbered=len(numbers))
+    encoder = Encoder("vectors that were given", "", vectors.shape[1])
+    manifest = Manifest(1, encoder, replace(settings, kind=requested.kind), (segment,), numbered=len(vectors))
     _finish(folder, manifest)
     return open_generation(folder, manifest, {segment.digest: made})
 
@@ -190,16 +182,16 @@ def _write_vector_segment(
     number: int,
     vectors: Any,
     requested: Settings,
-    entries: Callable[[Path], object],
+    write_rows: Callable[[Path], object],
     progress: bool | None,
 ) -> tuple[Segment, Settings, Vectors | None]:
-    """A segment of vectors that are there, with a bar while their graph is built; see `write_numbers` for the rest.
+    """A segment of vectors that are there, with a bar while their graph is built; see `write_vector_files`.
 
-    number: of the generation that it comes with.  entries: writes what belongs to the vectors.
+    number: of the generation that it comes with.  write_rows: writes the entries that belong to the vectors.
     """
 
     def write(place: Path) -> tuple[int, Settings, Vectors | None]:
-        entries(place / ENTRIES)
+        write_rows(place / ENTRIES)
         with progress_bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
             return len(vectors), *write_vector_files(vectors, requested, place, graph.update)
 
@@ -211,46 +203,38 @@ def _builder(
 ) -> SegmentBuilder:
     """What makes a segment; vectors that the index has are looked up."""
 
-    def found(text: bytes) -> np.ndarray | None:
+    def find_vector(text_hash: bytes) -> np.ndarray | None:
         for one in segments:
-            if (row := one.row_by_hash.get(text)) is not None:
+            if (row := one.row_by_hash.get(text_hash)) is not None:
                 return one.vectors.numbers[row]
         return None
 
-    made = hashlib.sha256(repr((encoder, settings.metric, str(dtype))).encode()).hexdigest()
+    digest = hashlib.sha256(repr((encoder, settings.metric, str(dtype))).encode()).hexdigest()
     return SegmentBuilder(
         settings=settings,
         dimension=encoder.dimension,
-        encode=lambda texts, told: embed_texts(loaded, texts, encoder.prompt, dtype=dtype, on_progress=told),
-        find_vector=found,
-        staged=StagedVectors(folder / BUILDING, made),
+        encode=lambda texts, report: embed_texts(loaded, texts, encoder.prompt, dtype=dtype, on_progress=report),
+        find_vector=find_vector,
+        staged=StagedVectors(folder / BUILDING, digest),
     )
 
 
 def _write_text_segment(
-    folder: Path,
-    number: int,
-    builder: SegmentBuilder,
-    entries: Iterable[Entry],
-    expected_rows: int | None,
-    progress: bool | None,
+    folder: Path, number: int, builder: SegmentBuilder, splitter: PassageSplitter, corpus: Corpus, progress: bool | None
 ) -> tuple[Segment, Settings, Vectors | None]:
-    """A segment of these entries, with a bar while they are embedded and one while their graph is built.
-
-    expected_rows: about so many entries are to be expected.
-    """
+    """A segment of a corpus, with a bar while its rows are embedded and one while their graph is built."""
     rows: dict[str, Any] = {"unit": " rows", "shown": progress}
     with (
-        progress_bar("embedding", total=expected_rows, **rows) as texts,
+        progress_bar("embedding", total=estimated_rows(corpus), **rows) as texts,
         progress_bar("building the graph", **rows) as graph,
     ):
         builder.on_embedded, builder.on_graph_rows = texts.update, graph.update
         try:
-            return write_segment(folder, number, lambda place: builder.write(entries, place))
+            return write_segment(folder, number, lambda place: builder.write(splitter.split(corpus), place))
         except KeyboardInterrupt as stop:
-            if not (kept := builder.staged.num_stored):
+            if not (stored := builder.staged.num_stored):
                 raise
-            raise Interrupted(f"interrupted; {kept:,} embedded texts are kept: {_GO_ON}") from stop
+            raise Interrupted(f"interrupted; {stored:,} embedded texts are kept: {_GO_ON}") from stop
 
 
 def _report(
@@ -265,8 +249,8 @@ def _report(
     if corpus.empty:
         gone = "; the texts that had their ids are deleted" if update else ""
         log.warning("left out: %d of %d texts, which are empty%s", corpus.empty, texts, gone)
-    for said in corpus.skipped[:MAX_REPORTED]:
-        log.warning("left out: %s", said)
+    for skipped in corpus.skipped[:MAX_REPORTED]:
+        log.warning("left out: %s", skipped)
     if (more := len(corpus.skipped) - MAX_REPORTED) > 0:
         log.warning("left out: %d more", more)
 
@@ -278,12 +262,12 @@ def _with_larger_ef(manifest: Manifest, settings: Settings) -> Settings:
 
 def _commit_next(generation: Generation, manifest: Manifest, segments: Iterable[Segment]) -> Generation:
     """Commits the next generation; where its segments are worn or many, they are written anew."""
-    held = tuple(segments)
-    changed = replace(manifest, generation=manifest.generation + 1, segments=held)
+    segments = tuple(segments)
+    changed = replace(manifest, generation=manifest.generation + 1, segments=segments)
     _finish(generation.folder, changed)
-    worn = [i for i, one in enumerate(held) if one.rows - one.alive > WORN * one.rows]
-    small = [i for i, one in enumerate(held) if one.rows < FLAT_UP_TO]
-    which = worn if worn else small if len(held) > MOST_SEGMENTS else []
+    worn = [i for i, one in enumerate(segments) if one.rows - one.alive > WORN * one.rows]
+    small = [i for i, one in enumerate(segments) if one.rows < FLAT_UP_TO]
+    which = worn if worn else small if len(segments) > MOST_SEGMENTS else []
     try:
         changed = _commit_merged(generation.with_manifest(changed), which) if which else changed
     except (PellucidError, MemoryError) as error:  # what was asked for is done, and to do it again would do it twice
@@ -296,21 +280,16 @@ def _commit_merged(generation: Generation, which: Collection[int], progress: boo
     manifest, merged = generation.manifest, [generation.segments[i] for i in which]
     segments = [one for i, one in enumerate(manifest.segments) if i not in which]
     number, settings = manifest.generation + 1, manifest.settings
-    living = [one.vectors.numbers[~one.deleted] for one in merged]
-    if any(map(len, living)):
+    live = [one.vectors.numbers[~one.deleted] for one in merged]
+    if any(map(len, live)):
         entries = (entry for one in merged for entry in one.live_entries())
+        vectors = np.concatenate(live)
         segment, settings, _ = _write_vector_segment(
-            generation.folder,
-            number,
-            np.concatenate(living),
-            settings,
-            lambda path: write_entries(entries, path),
-            progress,
+            generation.folder, number, vectors, settings, lambda path: write_entries(entries, path), progress
         )
         segments.append(segment)
-    changed = replace(
-        manifest, generation=number, segments=tuple(segments), settings=_with_larger_ef(manifest, settings)
-    )
+    settings = _with_larger_ef(manifest, settings)
+    changed = replace(manifest, generation=number, segments=tuple(segments), settings=settings)
     commit(generation.folder, changed)
     return changed
 

@@ -39,11 +39,11 @@ def check_columns(
             hint = did_you_mean(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
             log.warning("no row has %s = %s%s", condition.column, join_names(strange), hint)
         if condition.operator[0] in "<>":
-            wanted, held = condition.values[0], _values(segments, condition) - {""}
+            wanted, values = condition.values[0], _values(segments, condition) - {""}
             of_numbers = number_of(wanted) is not None
-            if canonical_date(wanted) and not any(_YEAR.match(value) for value in held):
+            if canonical_date(wanted) and not any(_YEAR.match(value) for value in values):
                 log.warning("%s holds no date as 2026-01-02, and is compared with %r", condition.column, wanted)
-            elif not any((number_of(value) is not None) == of_numbers for value in held):
+            elif not any((number_of(value) is not None) == of_numbers for value in values):
                 kind = "no number" if of_numbers else "numbers alone"
                 log.warning("%s holds %s, and is compared with %r", condition.column, kind, wanted)
 
@@ -57,8 +57,8 @@ def unknown_column_message(column: str, known: Collection[str]) -> str:
 def warn_of_misread_dates(segments: Sequence[OpenSegment], conditions: Sequence[Condition]) -> None:
     """Says which conditions order dates and what is none, though rows may fit them."""
     for condition in conditions:
-        if said := _misread_date_message(segments, condition):
-            log.warning("%s", said)
+        if message := _misread_date_message(segments, condition):
+            log.warning("%s", message)
 
 
 def check_deletion(
@@ -68,8 +68,8 @@ def check_deletion(
     and that none has: misspelt, it would take all of them."""
     check_columns(segments, conditions, masks)
     for condition in conditions:
-        if said := _misread_date_message(segments, condition):
-            raise InputError(Argument("where"), f": {said}: nothing was deleted")
+        if message := _misread_date_message(segments, condition):
+            raise InputError(Argument("where"), f": {message}: nothing was deleted")
         alike = replace(condition, operator="=")
         named = condition.operator == "!=" and condition.values[0] != ""
         if named and not any(_some(segment.searchable_mask([alike])) for segment in segments):
@@ -82,11 +82,11 @@ def check_deletion(
 def _misread_date_message(segments: Sequence[OpenSegment], condition: Condition) -> str | None:
     value = condition.values[0]
     if condition.operator[0] in "<>" and number_of(value) is None and canonical_date(value) is None:
-        held = _values(segments, condition) - {""}
-        if held and all(map(canonical_date, held)):
+        known = _values(segments, condition) - {""}
+        if known and all(map(canonical_date, known)):
             return f"{condition.column} holds dates alone, and is compared with {value!r}"
-        others = sorted(one for one in held if not _YEAR.match(one))
-        if _NEARLY.fullmatch(str(value)) and others and any(map(canonical_date, held)):
+        others = sorted(one for one in known if not _YEAR.match(one))
+        if _NEARLY.fullmatch(str(value)) and others and any(map(canonical_date, known)):
             return f"{condition.column} holds {others[0]!r}, and is compared with {value!r}: give a whole date"
     return None
 
@@ -97,5 +97,5 @@ def _values(segments: Sequence[OpenSegment], condition: Condition) -> set[str]:
     return {value for one in rows for name in one.column_spellings(condition.column) for value in one.values(name)}
 
 
-def _some(alive: np.ndarray | None) -> bool:
-    return alive is None or bool(alive.any())
+def _some(mask: np.ndarray | None) -> bool:
+    return mask is None or bool(mask.any())

@@ -57,8 +57,8 @@ class Condition:
     values: tuple[Any, ...]
 
     def sql(self, columns: Iterable[str], parameters: dict[str, Any]) -> str:
-        """A clause, which says its values by their names in `parameters`, as :v3: it puts them there, and none is ever part
-        of the clause.
+        """A clause, which says its values by their names in `parameters`, as :v3: it puts them there, and none is ever
+        part of the clause.
 
         columns: the column as rows call it, in each form of its letters that they have; none where no row has it.
         """
@@ -78,8 +78,8 @@ class Condition:
             value = f"CASE WHEN {NUL} OR typeof({found}) = 'real' THEN {value} ELSE {found} END"
             kind = f"json_type(metadata, {path})"
         if self.operator == "~":
-            said = f"CASE WHEN {kind} IN ('true', 'false') THEN {kind} ELSE {value} END"  # SQLite has 1 and 0
-            return f"instr(folded({said}), {bound(casefolded(str(self.values[0])))}) > 0"
+            text = f"CASE WHEN {kind} IN ('true', 'false') THEN {kind} ELSE {value} END"  # SQLite has 1 and 0
+            return f"instr(folded({text}), {bound(casefolded(str(self.values[0])))}) > 0"
         if self.operator in ("=", "!="):
             return f"{'NOT ' if self.operator == '!=' else ''}({' OR '.join(self._equal(value, kind, bound))})"
         wanted = self.values[0]
@@ -220,10 +220,11 @@ def parse_conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...
     if not isinstance(where, Mapping | str | list | tuple):
         raise InputError(WHERE, f" is {type(where).__name__}, expected a text, several, or a mapping")
     if isinstance(where, Mapping):
-        named = (
-            (_checked_column(replace_surrogates(str(base_value(column)))), wanted) for column, wanted in where.items()
-        )
-        found = [condition for column, wanted in named for condition in _column_conditions(column, wanted)]
+        found = [
+            condition
+            for column, wanted in where.items()
+            for condition in _column_conditions(_checked_column(replace_surrogates(str(base_value(column)))), wanted)
+        ]
     else:
         found = [parse_condition(str(base_value(one))) for one in ([where] if isinstance(where, str) else where)]
     if len(found) > MOST:
@@ -248,7 +249,8 @@ def parse_condition(text: str) -> Condition:
         raise InputError(f"cannot read the condition {shorten(text)!r}: no value stands behind {sign[0]}")
     if more := _MORE.search(value) or (_BETWEEN.search(value) if sign[0][0] in "<>" else None):
         raise InputError(
-            f"the condition {shorten(text)!r} holds a second one, {shorten(more[1])!r}: give each by itself, all must hold"
+            f"the condition {shorten(text)!r} holds a second one, {shorten(more[1])!r}: "
+            "give each by itself, all must hold"
         )
     return Condition(_checked_column(column), sign[0], (value,))
 

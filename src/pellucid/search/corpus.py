@@ -106,14 +106,14 @@ class Corpus:
                 raise InputError(Item(number - 1, "text"), " has an empty id: give each its own, or none")
             yield entry if text is entry.text else replace(entry, text=text)
         if number == self.empty:
-            nothing = ": there is nothing to put into the index"
-            raise InputError("the corpus holds no texts", self._skipped_note(), nothing)
+            why = self._skipped_note(), ": there is nothing to put into the index"
+            raise InputError("the corpus holds no texts", *why)
 
     def _skipped_note(self) -> MessagePart:
         """` (why)`, where something was."""
-        said: list[str | InputError] = [*self.skipped, *([f"{self.empty:,} that are empty"] if self.empty else [])]
-        more = f" and {len(said) - 1:,} more" if len(said) > 1 else ""
-        return (" (left out: ", said[0], f"{more})") if said else ""
+        notes: list[str | InputError] = [*self.skipped, *([f"{self.empty:,} that are empty"] if self.empty else [])]
+        more = f" and {len(notes) - 1:,} more" if len(notes) > 1 else ""
+        return (" (left out: ", notes[0], f"{more})") if notes else ""
 
     def manifest_facts(self) -> dict[str, Any]:
         """What an index tells of its corpus, once it was read: of files, their digests."""
@@ -137,18 +137,15 @@ class Corpus:
 
     def _table(self, path: Path, numbers: Iterator[str]) -> Iterator[Entry]:
         if self.column is None:
-            raise InputError(
-                f"{path} is a table: name the column with the texts (", Argument("column", Placeholder("NAME")), ")"
-            )
+            named = Argument("column", Placeholder("NAME"))
+            raise InputError(f"{path} is a table: name the column with the texts (", named, ")")
         before = size_and_time(path)
         rows = read_rows(path, encoding=self.encoding, skip_bad=self.skip_bad)
         self.delimiter = rows.delimiter
         for name in (self.column, self.id_column):
             if rows.columns is not None and name is not None and matching_name(name, rows.columns) not in rows.columns:
-                known = join_names(rows.columns)
-                raise InputError(
-                    f"{path} has no column {name!r}{did_you_mean(name, rows.columns)}; its columns: {known}"
-                )
+                known = f"{did_you_mean(name, rows.columns)}; its columns: {join_names(rows.columns)}"
+                raise InputError(f"{path} has no column {name!r}{known}")
         for row in rows:
             try:
                 entry = self._entry(numbers, row.fields)
@@ -156,7 +153,7 @@ class Corpus:
                 rows.skip_or_refuse(row.line, str(error))
             else:
                 yield entry
-        self.skipped += [f"{path}, {said}" for said in rows.skipped]
+        self.skipped += [f"{path}, {row}" for row in rows.skipped]
         self._check_unchanged(path, before)
 
     def _check_unchanged(self, path: Path, before: tuple[int, int]) -> None:
@@ -171,9 +168,7 @@ class Corpus:
         """A row whose column holds the text; one that does not fit takes none of the numbers."""
         assert self.column is not None
         column, id_column = matching_name(self.column, fields), self.id_column and matching_name(self.id_column, fields)
-        text = fields.get(column)
-        if column in fields and is_missing(text):
-            text = ""
+        text = "" if column in fields and is_missing(fields[column]) else fields.get(column)
         if not isinstance(text, str):
             missing = f"missing, expected a text{did_you_mean(column, fields)}"
             kind = f"{type(text).__name__}, expected a text" if column in fields else missing
@@ -183,9 +178,7 @@ class Corpus:
             raise InputError(f"{where}no {id_column!r}{did_you_mean(id_column, fields)}")
         named = id_column and checked_id(fields[id_column], self.has_id, f"{where}its id, in the column {id_column!r},")
         if any(not isinstance(value, str | int | None) for value in metadata.values()):
-            metadata_json(
-                named or text[:40], metadata
-            )  # what cannot be written is a fault of this row, and of no other
+            metadata_json(named or text[:40], metadata)  # what cannot be written is a fault of this row alone
         return Entry(named or next(numbers), text, metadata)
 
     def _source_patterns(self) -> list[str | Path]:
@@ -247,9 +240,8 @@ class Corpus:
         if not isinstance(one, Mapping):
             raise InputError(f"{where} is {type(one).__name__}, expected a text, (id, text), or a mapping")
         if self.column is None:
-            raise InputError(
-                f"{where} is a mapping: name the field with the text (", Argument("column", Placeholder("NAME")), ")"
-            )
+            named = Argument("column", Placeholder("NAME"))
+            raise InputError(f"{where} is a mapping: name the field with the text (", named, ")")
         return self._entry(numbers, {str(base_value(name)): value for name, value in one.items()}, f"{where}: ")
 
 
@@ -257,8 +249,8 @@ class Corpus:
 class PassageSplitter:
     """Entries with an id each, long ones in passages, which keep the id of their text.
 
-    span_function: where a text is divided; None for nowhere.  keep_last: of several texts with one id the last one stays; None
-        where nobody can ask for that.
+    span_function: where a text is divided; None for nowhere.
+    keep_last: of several texts with one id the last one stays; None where nobody can ask for that.
     texts: how many there were.  rows_by_id: the rows of each id, from and to.  replaced: the rows whose id came again.
     """
 
@@ -283,18 +275,16 @@ class PassageSplitter:
         """The passages of a text; none of one that is empty, whose vector would be near to much and mean nothing."""
         if not entry.text.strip():
             return []
-        places = [] if self.span_function is None else self.span_function(entry.text, number)
-        return [_passage(entry, *place) for place in places] if len(places) > 1 else [entry]
+        spans = [] if self.span_function is None else self.span_function(entry.text, number)
+        return [_passage(entry, *span) for span in spans] if len(spans) > 1 else [entry]
 
     def _check_duplicate(self, id_: str, number: int) -> None:
-        before = self.rows_by_id.get(id_)
-        if before is None:
+        if (before := self.rows_by_id.get(id_)) is None:
             return
         if not self.keep_last:
             way = () if self.keep_last is None else (", or pass ", Argument("on_duplicate", "keep-last"))
-            raise InputError(
-                f"the id {id_!r} stands there twice, the second time as ", Item(number), ": give each its own", way
-            )
+            twice = f"the id {id_!r} stands there twice, the second time as "
+            raise InputError(twice, Item(number), ": give each its own", way)
         self.replaced.append(before)
 
 

@@ -62,51 +62,51 @@ class Curve(Drawing):
 
     def plot(self) -> Plot:
         """A drawing: time to the right, recall upwards."""
-        spots = [
+        points = [
             PlotPoint(p.milliseconds, p.recall, "every row" if p.efSearch is None else f"efSearch {p.efSearch}",
                  filled=p.efSearch == self.used, on_line=p.efSearch is not None)
             for p in self.points
         ]  # fmt: skip
-        asked = counted(self.queries, "query", "queries")
+        queries = counted(self.queries, "query", "queries")
         return Plot(
             title=f"Recall@{self.k} against time",
-            subtitle=f"{counted(self.rows, 'row')}, {asked} as vectors, each asked alone",
+            subtitle=f"{counted(self.rows, 'row')}, {queries} as vectors, each asked alone",
             x_label="milliseconds for one query (median)",
             y_label=f"recall@{self.k} against the exact neighbours",
-            points=tuple(spots),
+            points=tuple(points),
         )
 
     def text(self, theme: str = "light") -> str:
         return self.plot().text(theme)
 
 
-def measure_curve(index: "Index", queries: np.ndarray | None, k: int, efforts: Sequence[int] | None) -> Curve:
+def measure_curve(index: "Index", queries: np.ndarray | None, k: int, ef_values: Sequence[int] | None) -> Curve:
     """See `Index.curve`.  queries: Float32[ndarray, "queries dimension"], prepared; None for rows of the index."""
     check_count("k", k)
     own = max(index.manifest.settings.efSearch, k)
-    tried = _ef_values((*EF_VALUES, own) if efforts is None else efforts, k)
+    ef_values = _ef_values((*EF_VALUES, own) if ef_values is None else ef_values, k)
     segments = index.segments
     rows = len(index)
     if not rows:
         raise InputError("the index is empty: there is nothing to find")
-    asked = _sample_vectors(segments) if queries is None else queries
+    queries = _sample_vectors(segments) if queries is None else queries
     request = SearchRequest(k, "dense", ())
     exact = Segments(replace(segment, vectors=replace(segment.vectors, graph=None)) for segment in segments)
-    true, seconds = _timed_search(SegmentSearcher(exact, request, 0), asked)
+    true, seconds = _timed_search(SegmentSearcher(exact, request, 0), queries)
     points = [_point(None, true, true, seconds)]
     graph = any(segment.vectors.graph is not None for segment in segments)
-    for effort in reversed(tried if graph else []):
-        found, seconds = _timed_search(SegmentSearcher(segments, request, effort), asked)
-        points.insert(0, _point(effort, found, true, seconds))
-    return Curve(k, len(asked), rows, tuple(points), own if graph else None)
+    for ef in reversed(ef_values if graph else []):
+        found, seconds = _timed_search(SegmentSearcher(segments, request, ef), queries)
+        points.insert(0, _point(ef, found, true, seconds))
+    return Curve(k, len(queries), rows, tuple(points), own if graph else None)
 
 
-def _ef_values(efforts: Sequence[int], k: int) -> list[int]:
+def _ef_values(requested: Sequence[int], k: int) -> list[int]:
     """The values to try, rising. A graph keeps k candidates at least, so that smaller values are all the same."""
-    efforts = require_integers("efSearch", efforts, "several whole numbers")
-    for effort in efforts:
-        check_count("efSearch", effort)
-    return sorted({max(effort, k) for effort in efforts})
+    requested = require_integers("efSearch", requested, "several whole numbers")
+    for ef in requested:
+        check_count("efSearch", ef)
+    return sorted({max(ef, k) for ef in requested})
 
 
 def _sample_vectors(segments: Sequence[OpenSegment]) -> np.ndarray:
@@ -129,6 +129,6 @@ def _timed_search(searcher: SegmentSearcher, queries: np.ndarray) -> tuple[list[
     return found, seconds
 
 
-def _point(effort: int | None, found: list[np.ndarray], true: list[np.ndarray], seconds: list[float]) -> Point:
+def _point(ef: int | None, found: list[np.ndarray], true: list[np.ndarray], seconds: list[float]) -> Point:
     recall = statistics.fmean(np.count_nonzero(near >= best[-1]) / len(best) for near, best in zip(found, true))
-    return Point(effort, recall, 1000 * statistics.median(seconds), len(seconds) / sum(seconds))
+    return Point(ef, recall, 1000 * statistics.median(seconds), len(seconds) / sum(seconds))

@@ -33,5 +33,5 @@ def canonical_date(value: Any, zoned: bool | None = None) -> str | None:
 
 
 def is_zoned(date: str) -> bool:
-    """Whether what `dated` wrote is in UTC."""
+    """Whether what `canonical_date` wrote is in UTC."""
     return date.endswith(_IN_UTC)

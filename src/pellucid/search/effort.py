@@ -23,13 +23,13 @@ def tuned_ef_search(vectors: Vectors, settings: Settings) -> int:
     it. What is as near as a true neighbour is one."""
     queries = _perturbed_queries(vectors)
     last = [score[-1] for _, score in replace(vectors, graph=None).nearest(queries, NEAREST, None, 0)]
-    effort = settings.efSearch
-    while effort < MOST:
-        found = vectors.nearest(queries, NEAREST, None, effort)
+    ef = settings.efSearch
+    while ef < MOST:
+        found = vectors.nearest(queries, NEAREST, None, ef)
         if np.mean([(score >= least).mean() for (_, score), least in zip(found, last)]) >= RECALL:
             break
-        effort = min(effort + max(effort // 4, 1), MOST)
-    return effort
+        ef = min(ef + max(ef // 4, 1), MOST)
+    return ef
 
 
 def _perturbed_queries(vectors: Vectors) -> np.ndarray:

@@ -77,10 +77,10 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
     _check_has_model(encoder)
     found = encoder_of(loaded, encoder.prompt)
     for fact in ("dimension", "pooling", "normalize", "max_length", "digest"):
-        said, here = getattr(encoder, fact), getattr(found, fact)
-        if said != here:
+        recorded, here = getattr(encoder, fact), getattr(found, fact)
+        if recorded != here:
             raise InputError(
-                f"this index was built with {encoder.name} ({fact} {str(said)[:16]}), and {found.name} has {fact} "
+                f"this index was built with {encoder.name} ({fact} {str(recorded)[:16]}), and {found.name} has {fact} "
                 f"{str(here)[:16]}: search with the model that built it, or build it again"
             )
     if encoder.bits not in (None, found.bits):
@@ -111,14 +111,14 @@ def load_encoder(encoder: Encoder) -> Loaded:
             ", or save it, and build the index again with what is loaded from there",
         )
     kind = f"int{encoder.bits}" if encoder.bits else None
-    how: dict[str, Any] = {"head": None, "dtype": kind}
+    options: dict[str, Any] = {"head": None, "dtype": kind}
     try:
-        loaded = open_checkpoint(encoder.name, **how, where=HubOptions(encoder.revision))
+        loaded = open_checkpoint(encoder.name, **options, where=HubOptions(encoder.revision))
     except NotFoundError as error:
         if encoder.revision is None:
             at = " (", Argument("model", Placeholder("FOLDER")), " says where it lies now): "
             raise NotFoundError("the model of this index is not here", *at, error) from error
-        loaded = open_checkpoint(encoder.name, **how)  # another revision may be here, of the same files
+        loaded = open_checkpoint(encoder.name, **options)  # another revision may be here, of the same files
     check_encoder(encoder, loaded)
     return loaded
 
@@ -137,8 +137,8 @@ def check_files(loaded: Loaded) -> None:
     numbers than it has."""
     if loaded.module.onlooker is not None:
         raise InputError(f"{loaded.name} is edited: an index is built, changed and opened outside of the block")
-    if said := files_mismatch(loaded, _affects_vectors, "an index"):
-        raise InputError(said)
+    if message := files_mismatch(loaded, _affects_vectors, "an index"):
+        raise InputError(message)
 
 
 def embed_texts(
@@ -150,8 +150,8 @@ def embed_texts(
     on_progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
     """Float32[ndarray, "texts dimension"]  on_progress: is told how many more are done."""
-    read = [prompt + text for text in require_names("texts", texts, "texts")]
-    return embed(loaded, read, dtype=dtype, progress=on_progress or False).numpy()
+    prompted = [prompt + text for text in require_names("texts", texts, "texts")]
+    return embed(loaded, prompted, dtype=dtype, progress=on_progress or False).numpy()
 
 
 def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> SpanFunction:
@@ -172,7 +172,7 @@ def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> Sp
         log.warning("passages have %d tokens, for the model reads no more at once, and not %d", most, tokens)
     longest = min((n for n in (most, tokens) if n), default=None)
 
-    def places(text: str, number: int) -> list[tuple[int, int]]:
+    def spans(text: str, number: int) -> list[tuple[int, int]]:
         if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
             return []
         found = windows(loaded.required_tokenizer, text, index=number, rule="windows", max_length=longest)
@@ -181,7 +181,7 @@ def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> Sp
             for first, last in map(Window.span, found)
         ]
 
-    return places
+    return spans
 
 
 def _fingerprint(loaded: Loaded) -> str:

@@ -163,8 +163,8 @@ class Entries:
     def get(self, numbers: Sequence[int]) -> list[Entry]:
         """Rows by their numbers, in this order."""
         found: dict[int, Entry] = {}
-        asked = "SELECT number, id, text, metadata, first, last FROM rows WHERE number"
-        for number, *row in self._run_in_batches(asked, sorted(set(map(int, numbers)))):
+        statement = "SELECT number, id, text, metadata, first, last FROM rows WHERE number"
+        for number, *row in self._run_in_batches(statement, sorted(set(map(int, numbers)))):
             found[number] = self._entry(row)
         try:
             return [found[int(number)] for number in numbers]
@@ -208,15 +208,12 @@ class Entries:
         parameters: dict[str, Any] = {}
         clauses = [condition.sql(self.column_spellings(condition.column), parameters) for condition in conditions]
         if len(parameters) > (most := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
-            raise InputError(
-                WHERE,
-                f" has too many values, {len(parameters):,} with their columns, and SQLite takes {most:,}: ask for fewer",
-            )
-        alive = np.zeros(self.rows, bool)
-        alive[[row[0] for row in self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", parameters)]] = (
-            True
-        )
-        return alive
+            many = f" has too many values, {len(parameters):,} with their columns, and SQLite takes {most:,}"
+            raise InputError(WHERE, f"{many}: ask for fewer")
+        fitting = self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", parameters)
+        mask = np.zeros(self.rows, bool)
+        mask[[number for (number,) in fitting]] = True
+        return mask
 
     @cached_property
     def columns(self) -> set[str]:
@@ -227,11 +224,9 @@ class Entries:
 
     def column_spellings(self, column: str) -> list[str]:
         """What rows call a column, in any form of its letters; most have one form, for which no row is read."""
-        return (
-            [column]
-            if column.isascii()
-            else [one for one in self.columns if normalize_nfc(one) == normalize_nfc(column)]
-        )
+        if column.isascii():
+            return [column]
+        return [one for one in self.columns if normalize_nfc(one) == normalize_nfc(column)]
 
     def values(self, column: str, most: int = 2_000) -> set[str]:
         """Some of the values of one column, as texts."""
@@ -258,8 +253,8 @@ class Entries:
             return np.zeros(self.rows, np.int32)
         if len(sizes) != self.rows or not all(isinstance(one, bytes) and len(one) <= 4 for one in set(sizes)):
             raise self._corrupt_error("it does not say how many words its rows have")
-        said = {one: _decode_varint(one) for one in set(sizes)}
-        return np.fromiter(map(said.__getitem__, sizes), np.int32, self.rows)
+        lengths = {one: _decode_varint(one) for one in set(sizes)}
+        return np.fromiter(map(lengths.__getitem__, sizes), np.int32, self.rows)
 
 
 def _decode_varint(size: bytes) -> int:

@@ -27,6 +27,7 @@ from pellucid.search.corpus import column_named
 from pellucid.search.dates import canonical_date
 from pellucid.search.ids import id_of
 from pellucid.search.metadata import to_json_value
+from pellucid.search.opened import OpenSegment
 from pellucid.search.retrieval import SearchRequest
 from pellucid.search.vectors import min_candidates
 from pellucid.text.cut import replace_surrogates
@@ -83,11 +84,11 @@ class Evaluation:
         return asdict(self)
 
     def __repr__(self) -> str:
-        said = (
+        at_k = (
             f"recall@{k} {self.recall[k]:.4f}, MRR@{k} {self.mrr[k]:.4f}, nDCG@{k} {self.ndcg[k]:.4f}"
             for k in self.recall
         )
-        return f"Evaluation({counted(self.queries, 'query', 'queries')}: {'; '.join(said)})"
+        return f"Evaluation({counted(self.queries, 'query', 'queries')}: {'; '.join(at_k)})"
 
 
 def evaluate_search(
@@ -97,25 +98,29 @@ def evaluate_search(
     depths: int | Sequence[int],
     by: str | None,
     unlisted: str,
-    how: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Evaluation:
     """See `Index.evaluate`."""
     check_choice("unlisted", unlisted, ("error", "skip"))
     by = column_named("by", by)
     ks = _sorted_ks(depths)
     asked, wanted = _queries_and_answers(index, queries, answers, by)
-    kept = _answerable_queries(index, asked, wanted, by, unlisted)
-    if not is_one_of(how.get("mode"), "words"):
+    answerable = _answerable_queries(index, asked, wanted, by, unlisted)
+    if not is_one_of(options.get("mode"), "words"):
         _ = index.loaded  # to load the model is no part of a search
-    index.search("a", k=ks[0], **how)  # nor is what the first one makes ready
+    index.search("a", k=ks[0], **options)  # nor is what the first one makes ready
     started = time.perf_counter()
-    found = _search_all(index, [asked[i] for i in kept], ks, by, how)
+    found = _search_all(index, [asked[i] for i in answerable], ks, by, options)
     seconds = time.perf_counter() - started
-    judged = {k: [score_query(names, wanted[i], k) for i, names in zip(kept, found[k])] for k in ks}
-    recall, mrr, ndcg = ({k: math.fsum(one[part] for one in judged[k]) / len(kept) for k in ks} for part in range(3))
-    misses = [_miss(asked[i], wanted[i], list(dict.fromkeys(names))) for i, names in zip(kept, found[ks[-1]])]
-    held = tuple(one for one in misses if one is not None)
-    return Evaluation(recall, mrr, ndcg, len(kept), len(asked) - len(kept), seconds, held)
+    judged = {k: [score_query(names, wanted[i], k) for i, names in zip(answerable, found[k])] for k in ks}
+    recall, mrr, ndcg = (
+        {k: math.fsum(one[part] for one in judged[k]) / len(answerable) for k in ks} for part in range(3)
+    )
+    judged_last = [
+        _miss(asked[i], wanted[i], list(dict.fromkeys(names))) for i, names in zip(answerable, found[ks[-1]])
+    ]
+    misses = tuple(one for one in judged_last if one is not None)
+    return Evaluation(recall, mrr, ndcg, len(answerable), len(asked) - len(answerable), seconds, misses)
 
 
 def score_query(found: Sequence[str], wanted: Mapping[str, float], k: int) -> tuple[float, float, float]:
@@ -200,11 +205,9 @@ def _answer_key(value: Any, by: str | None) -> str:
     with contextlib.suppress(TypeError, ValueError, RecursionError):  # of what JSON does not know, which no row has
         value = as_json(value) if isinstance(value, list | tuple | dict) else value
     text = replace_surrogates(str(value := base_value(value)))
-    return (
-        text
-        if by is None
-        else truth_of(value) or canonical_number(value) or canonical_date(value) or normalize_nfc(text)
-    )
+    if by is None:
+        return text
+    return truth_of(value) or canonical_number(value) or canonical_date(value) or normalize_nfc(text)
 
 
 def _row_key(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
@@ -221,17 +224,17 @@ def _answerable_queries(
         raise InputError(f"{index.folder} holds no texts: add some first")
     there = _known_answers(index, {answer for grades in wanted for answer in grades}, by)
     right = [{name for name, grade in grades.items() if grade > 0} for grades in wanted]
-    kept = [i for i, names in enumerate(right) if names & there]
-    if len(kept) < len(asked) and unlisted == "error":
-        lost = [name for names in right if not names & there for name in sorted(names)]
+    answerable = [i for i, names in enumerate(right) if names & there]
+    if len(answerable) < len(asked) and unlisted == "error":
+        lost = join_names([name for names in right if not names & there for name in sorted(names)])
         raise InputError(
-            f"the index has no {by or 'id'} {join_names(lost)}, the right answers of {len(asked) - len(kept):,} of "
+            f"the index has no {by or 'id'} {lost}, the right answers of {len(asked) - len(answerable):,} of "
             f"{len(asked):,} queries: add these texts, or leave the queries out with ",
             Argument("unlisted", "skip"),
         )
-    if not kept:
+    if not answerable:
         raise InputError("no query has a right answer that is in the index")
-    return kept
+    return answerable
 
 
 def _known_answers(index: "Index", names: set[str], by: str | None) -> set[str]:
@@ -247,45 +250,43 @@ def _known_answers(index: "Index", names: set[str], by: str | None) -> set[str]:
     return found & names
 
 
-def _with_values(segment: Any, by: str, names: list[str]) -> list[int]:
+def _with_values(segment: OpenSegment, by: str, names: list[str]) -> list[int]:
     """The rows whose column has one of these values, and that were not deleted."""
     found: set[int] = set()
     for start in range(0, len(names), VALUES):
         condition = Condition(by, "=", tuple(names[start : start + VALUES]))
-        found |= set(np.flatnonzero(segment.entries.fitting([condition]) & ~segment.dead).tolist())
+        found |= set(np.flatnonzero(segment.entries.condition_mask([condition]) & ~segment.deleted).tolist())
     return sorted(found)
 
 
 def _search_all(
-    index: "Index", queries: list[str], ks: list[int], by: str | None, how: Mapping[str, Any]
+    index: "Index", queries: list[str], ks: list[int], by: str | None, options: Mapping[str, Any]
 ) -> dict[int, list[list[str]]]:
     """What is found for each query at each k: ids, or values of a column, the best first, as a search for that k finds
     them; what the same search finds for several k is asked once."""
     found: dict[int, list[list[str]]] = {}
-    for _, group in itertools.groupby(ks, lambda k: _search_depth(index, k, how)):
+    for _, group in itertools.groupby(ks, lambda k: _search_depth(index, k, options)):
         same = list(group)
         names = [
             [_row_key(hit["id"], hit["metadata"], by) for hit in hits]
             for start in range(0, len(queries), TOGETHER)
-            for hits in index.search(queries[start : start + TOGETHER], k=same[-1], **how)
+            for hits in index.search(queries[start : start + TOGETHER], k=same[-1], **options)
         ]
         found |= dict.fromkeys(same, names)
     return found
 
 
-def _search_depth(index: "Index", k: int, how: Mapping[str, Any]) -> tuple[int, int]:
+def _search_depth(index: "Index", k: int, options: Mapping[str, Any]) -> tuple[int, int]:
     """What the first hits of a search for k depend on: how far it looks, and k itself where so many passages may be of
     one text that it looks farther."""
-    asked = SearchRequest(k, how["mode"], (), how["rerank"])
-    if asked.rerank is not None:
-        return asked.num_candidates, 0  # of which k are taken in the end
-    graphs = [] if asked.mode == "words" else [one for one in index.segments if one.vectors.graph is not None]
-    if not graphs and asked.mode != "hybrid":
+    request = SearchRequest(k, options["mode"], (), options["rerank"])
+    if request.rerank is not None:
+        return request.num_candidates, 0  # of which k are taken in the end
+    graphs = [] if request.mode == "words" else [one for one in index.segments if one.vectors.graph is not None]
+    if not graphs and request.mode != "hybrid":
         return 0, 0  # each is compared, whatever k
-    depth, most = (
-        asked.depth(asked.mode != "dense"),
-        max((one.entries.max_passages for one in index.segments), default=1),
-    )
+    depth = request.depth(request.mode != "dense")
+    most = max((one.entries.max_passages for one in index.segments), default=1)
     return min_candidates(depth, index.manifest.settings.efSearch), k if most * k > depth else 0
 
 

@@ -22,6 +22,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from pellucid.errors import (
@@ -132,11 +133,11 @@ def writer_lock(folder: Path, *, new: bool = False) -> Iterator[None]:
     Raises InputError for a folder that holds something else: what is not ours is not written over.
     """
     note = folder / f"{LOCK}.json"
-    with contextlib.ExitStack() as held:
-        made = _acquire_lock(folder, note, held, new=new)
+    with contextlib.ExitStack() as locks:
+        made = _acquire_lock(folder, note, locks, new=new)
         try:
-            said = {"pid": os.getpid(), "process": _PROCESS, "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            write_atomically(note, lambda file: file.write(json.dumps(said).encode()))
+            owner = {"pid": os.getpid(), "process": _PROCESS, "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            write_atomically(note, lambda file: file.write(json.dumps(owner).encode()))
             yield
         except BaseException:
             with contextlib.suppress(PellucidError, OSError):
@@ -149,19 +150,14 @@ def writer_lock(folder: Path, *, new: bool = False) -> Iterator[None]:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _acquire_lock(folder: Path, note: Path, held: contextlib.ExitStack, *, new: bool) -> bool:
-    """Holds the lock of an index until `held` ends; whether its folder was not there before. Who waits for a build that
-    comes to nothing sees the folder taken away, and makes it anew."""
-
-    def others() -> str:
-        return f"{folder} is being written by {_lock_owner(note)}: wait until that is done"
-
+def _acquire_lock(folder: Path, note: Path, locks: contextlib.ExitStack, *, new: bool) -> bool:
+    """Holds the lock of an index until `locks` ends; whether its folder was not there before. Who waits for a build
+    that comes to nothing sees the folder taken away, and makes it anew."""
     while True:
-        made = (
-            _create_folder(folder) if new else not _newest_path(folder)
-        )  # where there is no index, no lock is left behind
+        # where there is no index, no lock is left behind
+        made = _create_folder(folder) if new else not _newest_path(folder)
         try:
-            held.enter_context(exclusive_lock(folder / LOCK, others, PATIENCE))
+            locks.enter_context(exclusive_lock(folder / LOCK, partial(_busy_message, folder, note), PATIENCE))
         except InputError:
             if not new or folder.is_dir():
                 raise
@@ -170,15 +166,15 @@ def _acquire_lock(folder: Path, note: Path, held: contextlib.ExitStack, *, new: 
 
 
 @contextlib.contextmanager
-def change_lock(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
+def change_lock(folder: Path, reload: Callable[[], object]) -> Iterator[None]:
     """The one writer of a change.
 
-    renew: reads what opens; before the change, and where somebody breaks it off once it is made.
+    reload: reads what opens; before the change, and where somebody breaks it off once it is made.
     """
     made = False
     try:
         with writer_lock(folder):
-            renew()
+            reload()
             before = _newest_number(folder)
             try:
                 yield
@@ -188,7 +184,7 @@ def change_lock(folder: Path, renew: Callable[[], object]) -> Iterator[None]:
     except KeyboardInterrupt as stop:  # while the lock is given back, too
         if not made:
             raise
-        renew()
+        reload()
         done = f"interrupted; {folder} is changed already, as it was asked to: do not do the same again"
         raise Interrupted(done) from stop
 
@@ -204,12 +200,8 @@ def _create_folder(folder: Path) -> bool:
     try:
         made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        strange = [
-            path
-            for part, ours in _OWN_NAMES.items()
-            for path in folder_entries(folder / part)
-            if not ours.fullmatch(path.name)
-        ]
+        entries = [(path, ours) for part, ours in _OWN_NAMES.items() for path in folder_entries(folder / part)]
+        strange = [path for path, ours in entries if not ours.fullmatch(path.name)]
     except OSError as error:
         raise cannot_write(folder, error) from error
     if strange:
@@ -219,14 +211,13 @@ def _create_folder(folder: Path) -> bool:
     return made
 
 
-def _lock_owner(note: Path) -> str:
-    try:
-        said = json.loads(note.read_text())
-        mine = (said["pid"], said.get("process")) == (os.getpid(), _PROCESS)
-        name = "this process itself" if mine else f"process {said['pid']}"
-        return f"{name} since {said['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+def _busy_message(folder: Path, note: Path) -> str:
+    name = "another process"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        owner = json.loads(note.read_text())
+        mine = (owner["pid"], owner.get("process")) == (os.getpid(), _PROCESS)
+        name = f"{'this process itself' if mine else 'process ' + str(owner['pid'])} since {owner['since']}"
+    return f"{folder} is being written by {name}: wait until that is done"
 
 
 def write_segment(
@@ -245,15 +236,13 @@ def write_segment(
         shutil.rmtree(place, ignore_errors=True)  # of a writer that was killed before its manifest
         beside.mkdir(parents=True)
         rows, settings, made = write(beside)
-        files = sorted(beside.iterdir())
-        for path in (*files, beside):
+        for path in (*sorted(beside.iterdir()), beside):
             sync_to_disk(path)
         beside.replace(place)
         for path in (place.parent, folder):
             sync_to_disk(path)
-        moved = [place / path.name for path in files]
-        facts = {path.name: (path.stat().st_size, digest_of(path)) for path in moved}
-        return Segment(name, rows, settings.kind, facts), settings, made
+        files = {path.name: (path.stat().st_size, digest_of(path)) for path in sorted(place.iterdir())}
+        return Segment(name, rows, settings.kind, files), settings, made
     except NotFoundError:
         raise  # a file of the corpus, which is nothing that could not be written
     except (OSError, sqlite3.OperationalError) as error:
@@ -266,12 +255,9 @@ def _write_error(place: Path, error: OSError | sqlite3.OperationalError) -> Pell
     """Why a segment could not be written; where there was no room, how much there is."""
     if isinstance(error, OSError) and error.errno != errno.ENOSPC:
         return cannot_write(place, error)
-    found = (
-        cannot_write(place, error)
-        if isinstance(error, OSError)
-        else f"cannot write {place}: {error}{_file_size_limit()}"
-    )
-    return ResourceError(f"{found} ({shutil.disk_usage(place.parents[1]).free:,} bytes are free there)")
+    why = f"cannot write {place}: {error}{_file_size_limit()}"
+    why = cannot_write(place, error) if isinstance(error, OSError) else why
+    return ResourceError(f"{why} ({shutil.disk_usage(place.parents[1]).free:,} bytes are free there)")
 
 
 def _file_size_limit() -> str:

@@ -37,10 +37,10 @@ class Hit(FrozenDict):
         return (_hit, (dict(self), vars(self)))
 
 
-def _hit(keys: dict[str, Any], told: dict[str, Any]) -> Hit:
+def _hit(keys: dict[str, Any], facts: dict[str, Any]) -> Hit:
     hit = Hit.__new__(Hit)
     dict.update(hit, keys)
-    vars(hit).update(told)
+    vars(hit).update(facts)
     return hit
 
 
@@ -65,7 +65,8 @@ class Hits(FrozenList):
 def reciprocal_rank_fusion(similarities: np.ndarray, bm25_scores: np.ndarray) -> np.ndarray:
     """Two orders of the same rows as one, by reciprocal rank (Cormack et al., 2009): 1 for what is first in both.
 
-    similarities: Float64[ndarray, "rows"].  bm25_scores: BM25, NaN where no word fits.  Of equals the first row counts more.
+    similarities: Float64[ndarray, "rows"].  bm25_scores: the same of words, NaN where none fits.
+    Of equals the first row counts more.
     """
     score = 1 / (RRF_K + 1 + _ranks(similarities))
     fits = np.flatnonzero(~np.isnan(bm25_scores))

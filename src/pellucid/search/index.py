@@ -91,12 +91,12 @@ class Index:
 
         A build that was broken off goes on where it was, when it is asked for again.
         """
-        asked = Settings(metric, kind, *map(plain_number, (M, efConstruction, efSearch)))
-        how = BuildOptions(plain_number(passage_tokens), prompt, dtype, on_duplicate, progress)
+        settings = Settings(metric, kind, *map(plain_number, (M, efConstruction, efSearch)))
+        options = BuildOptions(plain_number(passage_tokens), prompt, dtype, on_duplicate, progress)
         loaded = None if model is None else resolve_model(model, head=None)
         corpus = Corpus(source, column, id_column, encoding, skip_bad)
         with build_folder(out) as folder, writer_lock(folder, new=True):
-            index = cls(create_generation(folder, loaded, corpus, asked, how), loaded)
+            index = cls(create_generation(folder, loaded, corpus, settings, options), loaded)
         if out is None:
             remove_with(index, folder)
         return index
@@ -108,11 +108,11 @@ class Index:
         model: who reads the queries; by default the one that made the vectors, by its name, loaded when it is needed.
         Raises InputError for another model, CorruptFileError where a file was changed since it was written.
         """
-        now = open_newest(path_of(folder).absolute())
+        generation = open_newest(path_of(folder).absolute())
         loaded = None if model is None else resolve_model(model, head=None)
         if loaded is not None:
-            check_encoder(now.manifest.encoder, loaded)
-        return cls(now, loaded)
+            check_encoder(generation.manifest.encoder, loaded)
+        return cls(generation, loaded)
 
     # -- ask ----------------------------------------------------------------------------------------------------------
 
@@ -136,11 +136,11 @@ class Index:
         rerank: a model, or its name, that orders the best 50 anew: one with a sequence-classification head of one label
             reads query and text together, any other compares their vectors.
         """
-        asked = SearchRequest(plain_number(k), mode, tuple(parse_conditions(where)), rerank)
+        request = SearchRequest(plain_number(k), mode, tuple(parse_conditions(where)), rerank)
         if isinstance(query := as_query_list(query), list) and not query:
             return []
-        now = self._generation  # another thread may change it meanwhile
-        found = search_queries(now, self.encode, prepare_queries(query, now.manifest), asked)
+        generation = self._generation  # another thread may change it meanwhile
+        found = search_queries(generation, self.encode, prepare_queries(query, generation.manifest), request)
         return found[0] if is_single(query) else found
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -172,9 +172,8 @@ class Index:
         unlisted: what becomes of a query none of whose right answers is in the index, "error" or "skip".
         where, mode, rerank: as for `search`.
         """
-        return evaluate_search(
-            self, queries, answers, k, by, unlisted, {"where": where, "mode": mode, "rerank": rerank}
-        )
+        options = {"where": where, "mode": mode, "rerank": rerank}
+        return evaluate_search(self, queries, answers, k, by, unlisted, options)
 
     def curve(
         self,
@@ -192,8 +191,8 @@ class Index:
 
     def _vectors(self, queries: Any) -> np.ndarray:
         """Several queries as vectors: Float32[ndarray, "queries dimension"]"""
-        asked = prepare_queries(as_query_list(queries), self.manifest)
-        return asked if isinstance(asked, np.ndarray) else self.encode(asked)
+        prepared = prepare_queries(as_query_list(queries), self.manifest)
+        return prepared if isinstance(prepared, np.ndarray) else self.encode(prepared)
 
     # -- change -------------------------------------------------------------------------------------------------------
 
@@ -220,15 +219,14 @@ class Index:
         """
         if (ids is None) == (where is None):
             raise InputError("say what to delete: ids, or ", Argument("where"), ", and not both")
-        wanted = (
-            None if ids is None else [ids] if isinstance(ids, str) else require_list("ids", ids, "a text or several")
-        )
-        chosen = parse_conditions(where)
-        if wanted is None and not chosen:
+        ids = [ids] if isinstance(ids, str) else ids
+        ids = None if ids is None else require_list("ids", ids, "a text or several")
+        conditions = parse_conditions(where)
+        if ids is None and not conditions:
             raise InputError(Argument("where"), " holds no condition: say which rows to delete")
         with change_lock(self.folder, self._reload):
             before = len(self)
-            self._generation = delete_texts(self._generation, wanted, chosen)
+            self._generation = delete_texts(self._generation, ids, conditions)
             return before - len(self)
 
     def compact(self, *, progress: bool | None = None) -> None:
@@ -253,9 +251,9 @@ class Index:
         if self._loaded is None:
             self._loaded = load_encoder(self.manifest.encoder)  # which was checked by it
             self._checked = storage_versions(self._loaded.module)
-        if (now := storage_versions(self._loaded.module)) != self._checked:
+        if (versions := storage_versions(self._loaded.module)) != self._checked:
             check_encoder(self.manifest.encoder, self._loaded)
-            self._checked = now
+            self._checked = versions
         return with_active_edits(self._loaded)
 
     @property
@@ -276,16 +274,16 @@ class Index:
     def info(self) -> dict[str, Any]:
         """What this index says of itself."""
         parts = [{"rows": s.rows, "deleted": s.rows - s.alive, "kind": s.kind} for s in self.manifest.segments]
-        said = asdict(replace(self.manifest, segments=()))
-        return {"folder": str(self.folder), "rows": len(self), **said, "segments": parts}
+        facts = asdict(replace(self.manifest, segments=()))
+        return {"folder": str(self.folder), "rows": len(self), **facts, "segments": parts}
 
     def __len__(self) -> int:
         return self.manifest.rows
 
     def __repr__(self) -> str:
         kinds = join_names(dict.fromkeys(segment.kind for segment in self.manifest.segments))
-        said = f"{counted(len(self), 'row')}, {kinds or 'empty'}, {self.manifest.settings.metric}"
-        return f"Index({str(self.folder)!r}, {said}, by {self.manifest.encoder.name})"
+        facts = f"{counted(len(self), 'row')}, {kinds or 'empty'}, {self.manifest.settings.metric}"
+        return f"Index({str(self.folder)!r}, {facts}, by {self.manifest.encoder.name})"
 
     def _reload(self) -> None:
         """Reads what another writer has changed meanwhile."""

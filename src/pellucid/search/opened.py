@@ -47,13 +47,13 @@ class OpenSegment:
         """The rows that may be found: Bool[ndarray, "rows"], or None for all; those of the last conditions are kept."""
         if not conditions:
             return self._undeleted_mask
-        asked = repr(conditions)  # in letters, since True equals 1
-        if (found := self._condition_masks.pop(asked, None)) is None:
+        key = repr(conditions)  # in letters, since True equals 1
+        if (found := self._condition_masks.pop(key, None)) is None:
             found = self.entries.condition_mask(conditions) & ~self.deleted
             found.flags.writeable = False
         for oldest in list(self._condition_masks)[: 1 - KEPT]:
             self._condition_masks.pop(oldest, None)
-        self._condition_masks[asked] = found
+        self._condition_masks[key] = found
         return found
 
     @cached_property
@@ -61,9 +61,9 @@ class OpenSegment:
         """The rows that were not deleted; None for all."""
         if not self.deleted.any():
             return None
-        living = ~self.deleted
-        living.flags.writeable = False
-        return living
+        mask = ~self.deleted
+        mask.flags.writeable = False
+        return mask
 
     def rows_with_ids(self, ids: Iterable[str]) -> list[int]:
         """The rows with one of these ids that were not deleted."""
@@ -71,7 +71,7 @@ class OpenSegment:
 
     def live_entries(self) -> Iterator[Entry]:
         """The entries that were not deleted, in order."""
-        return (entry for entry, dead in zip(self.entries.all(), self.deleted) if not dead)
+        return (entry for entry, deleted in zip(self.entries.all(), self.deleted) if not deleted)
 
     @cached_property
     def row_by_hash(self) -> dict[bytes, int]:
@@ -80,11 +80,11 @@ class OpenSegment:
 
 
 class Segments(list[OpenSegment]):
-    """The segments of a generation. The place of a row is its number, counted through all of them."""
+    """The segments of a generation. The global row of an entry is its number, counted through all of them."""
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """The place of each segment's first row, and the number of all rows: Int64[ndarray, "segments+1"]"""
+        """The global row at which each segment begins, and the number of all rows: Int64[ndarray, "segments+1"]"""
         return np.cumsum([0, *(one.segment.rows for one in self)])
 
     def has_id(self, id_: str) -> bool:
@@ -105,7 +105,7 @@ class Segments(list[OpenSegment]):
         return corpus_statistics(one.entries for one in self)
 
     def by_segment(self, global_rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, OpenSegment]]:
-        """Places by their segment: which of them stand there, and their rows in it."""
+        """Global rows by their segment: which of them stand there, and their rows in it."""
         if len(self) == 1:
             yield slice(None), global_rows, self[0]
             return
@@ -154,17 +154,13 @@ def open_generation(
 ) -> Generation:
     """A generation with every segment. Raises CorruptFileError for a file that was changed.
 
-    loaded: vectors that this process has already, by the digest of the file that they stand in: they are not read again.
+    loaded: vectors that this process has already, by the digest of the file that they stand in; not read again.
     """
 
     def one(segment: Segment) -> OpenSegment:
         entries = Entries(checked_path(folder, segment, ENTRIES), segment.rows)
-        return OpenSegment(
-            segment,
-            entries,
-            loaded.get(segment.digest) or _read_segment_vectors(folder, manifest, segment),
-            segment.deleted,
-        )
+        vectors = loaded.get(segment.digest) or _read_segment_vectors(folder, manifest, segment)
+        return OpenSegment(segment, entries, vectors, segment.deleted)
 
     return Generation(folder, manifest, Segments(map(one, manifest.segments)))
 

@@ -73,7 +73,7 @@ def _rejoin(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
 
 @functools.lru_cache(4096)
 def _character_kind(letter: str) -> Literal["word", "alone", "nothing", "space"]:
-    """What a character is to `split`: of a word, a word by itself, a joiner or an accent, or between words."""
+    """What a character is to `split_words`: of a word, a word by itself, a joiner or an accent, or between words."""
     if found := split_words(letter):
         return "alone" if is_unspaced(found[-1]) else "word"
     return "nothing" if len(split_words(f"x{letter}x")) == 1 else "space"

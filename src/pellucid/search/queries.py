@@ -32,8 +32,8 @@ def prepare_queries(query: Any, manifest: Manifest) -> list[str] | np.ndarray:
     Raises InputError for a text that is empty or none, and for vectors that an index of this kind cannot compare.
     """
     if isinstance(query, str) or (isinstance(query, list) and any(isinstance(one, str) for one in query)):
-        given = [query] if isinstance(query, str) else query
-        texts = [clean_text(text, i, "query") for i, text in enumerate(given)]
+        several = [query] if isinstance(query, str) else query
+        texts = [clean_text(text, i, "query") for i, text in enumerate(several)]
         if empty := [i for i, text in enumerate(texts) if not text.strip()]:
             raise InputError(Item(empty[0], "query"), " is empty")
         return texts

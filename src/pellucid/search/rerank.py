@@ -14,10 +14,10 @@ def rerank_hits(loaded: Loaded, query: str, hits: list[Hit]) -> list[Hit]:
     """The same hits, the best first by what the model says of each, which is their new score."""
     if not hits:
         return hits
-    question = TextRanking(long="windows")
-    item = question.check_item({"query": query, "documents": [hit["text"] for hit in hits]}, 0)
-    (order,) = question.answer_items(work := Work(loaded), [item], 0)
-    question.warn_about_items(work)
+    task = TextRanking(long="windows")
+    item = task.check_item({"query": query, "documents": [hit["text"] for hit in hits]}, 0)
+    (order,) = task.answer_items(work := Work(loaded), [item], 0)
+    task.warn_about_items(work)
     answers: list[Any] = list(order)
     return [hits[one["corpus_id"]].scored(one["score"]) for one in answers]
 

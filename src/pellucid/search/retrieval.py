@@ -60,9 +60,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows by their places (see `Segments`), the best first: Int64[ndarray, "rows"], and Float64 for each.
+    """Rows by their global numbers (see `Segments`), the best first: Int64[ndarray, "rows"], and Float64 for each.
 
-    similarities: of the vectors; NaN where none was compared.  bm25_scores: BM25; NaN where no word fits, or none was looked for.
+    similarities: of the vectors; NaN where none was compared.
+    bm25_scores: of the words; NaN where none fits, or none was looked for.
     """
 
     global_rows: np.ndarray
@@ -85,10 +86,10 @@ def search_queries(
     if silent and request.mode == "words":
         raise InputError("a vector has no words: give the queries as texts, or ask with ", Argument("mode", "dense"))
     reranker = None if request.rerank is None else load_reranker(request.rerank)
-    field = SegmentSearcher(generation.segments, request, generation.manifest.settings.efSearch)
-    queries = _queries(encode, field, inputs)
+    searcher = SegmentSearcher(generation.segments, request, generation.manifest.settings.efSearch)
+    queries = _queries(encode, searcher, inputs)
     answers = []
-    for query, hits in zip(queries, field.top_hits(queries)):
+    for query, hits in zip(queries, searcher.top_hits(queries)):
         if reranker is not None:
             hits = rerank_hits(reranker, query.text, hits)[: request.k]
         answers.append(Hits(hits, query.text, None if query.terms is None else query.terms.corrected))
@@ -102,16 +103,16 @@ def _queries(encode: Encode, searcher: "SegmentSearcher", inputs: list[str] | np
         return [Query("", vector[None]) for vector in inputs]
     if mode == "dense":
         return [Query(text, vector[None]) for text, vector in zip(inputs, encode(inputs))]
-    words = [parse_query(text, searcher.segments.vocabulary) for text in inputs]
+    terms = [parse_query(text, searcher.segments.vocabulary) for text in inputs]
     if mode == "words":
         none = np.empty((0, 0), np.float32)
-        return [Query(text, none, said) for text, said in zip(inputs, words)]
-    corrected = {i: said.corrected for i, said in enumerate(words) if said.corrected is not None}
-    made = encode([*inputs, *corrected.values()])
-    vectors = [row[None] for row in made[: len(inputs)]]
-    for i, more in zip(corrected, made[len(inputs) :]):
-        vectors[i] = np.stack([made[i], more])
-    return [Query(*one) for one in zip(inputs, vectors, words)]
+        return [Query(text, none, one) for text, one in zip(inputs, terms)]
+    corrected = {i: one.corrected for i, one in enumerate(terms) if one.corrected is not None}
+    encoded = encode([*inputs, *corrected.values()])
+    vectors = [row[None] for row in encoded[: len(inputs)]]
+    for i, more in zip(corrected, encoded[len(inputs) :]):
+        vectors[i] = np.stack([encoded[i], more])
+    return [Query(*one) for one in zip(inputs, vectors, terms)]
 
 
 class SegmentSearcher:
@@ -134,29 +135,29 @@ class SegmentSearcher:
         answers: list[list[Hit]] = [[] for _ in queries]
         waiting = list(range(len(queries)))
         while waiting:
-            orders = self.rankings([queries[i] for i in waiting], depth)
-            for i, hits in zip(waiting, self.hits(orders, k)):
+            rankings = self.rankings([queries[i] for i in waiting], depth)
+            for i, hits in zip(waiting, self.hits(rankings, k)):
                 answers[i] = hits
-            short = [i for i, order in zip(waiting, orders) if len(answers[i]) < k and len(order.global_rows) >= depth]
+            short = [i for i, one in zip(waiting, rankings) if len(answers[i]) < k and len(one.global_rows) >= depth]
             waiting = short if depth < rows else []
             depth *= 4
         return answers
 
     def rankings(self, queries: Sequence[Query], depth: int) -> list[Ranking]:
         """The rows of each query, in the order that was asked for; `depth` of each kind are looked at."""
-        near_ = iter(self.nearest(np.concatenate([query.vectors for query in queries]), depth))
+        nearest = iter(self.nearest(np.concatenate([query.vectors for query in queries]), depth))
         found = []
         for query in queries:
-            mine = list(itertools.islice(near_, len(query.vectors)))
+            of_query = list(itertools.islice(nearest, len(query.vectors)))
             if query.terms is None:
-                ((places, similar),) = mine
-                found.append(Ranking(places, similar, similar, np.full(len(places), np.nan)))
+                ((global_rows, similarities),) = of_query
+                found.append(Ranking(global_rows, similarities, similarities, np.full(len(global_rows), np.nan)))
             else:
-                found.append(self._ranking_with_words(query, mine, depth))
+                found.append(self._ranking_with_words(query, of_query, depth))
         return found
 
     def nearest(self, vectors: np.ndarray, depth: int) -> list[ScoredRows]:
-        """The places near to each vector, and how near they are."""
+        """The global rows near to each vector, and how near they are."""
         if not len(vectors):
             return []
         parts = [
@@ -171,81 +172,85 @@ class SegmentSearcher:
         """The orders of all segments as one."""
         if not parts:
             return np.empty(0, np.int64), np.empty(0)
-        places = np.concatenate([rows + start for (rows, _), start in zip(parts, self.segments.starts)])
-        similar = np.concatenate([score for _, score in parts])
-        order = np.lexsort((places, -similar))[:depth]
-        return places[order], similar[order]
+        global_rows = np.concatenate([rows + start for (rows, _), start in zip(parts, self.segments.starts)])
+        scores = np.concatenate([score for _, score in parts])
+        order = np.lexsort((global_rows, -scores))[:depth]
+        return global_rows[order], scores[order]
 
-    def _ranking_with_words(self, query: Query, near_: Sequence[ScoredRows], depth: int) -> Ranking:
+    def _ranking_with_words(self, query: Query, nearest: Sequence[ScoredRows], depth: int) -> Ranking:
         """The rows that hold words of a query, and those that are near to it."""
         assert query.terms is not None
-        standing = self._bm25_rankings(query.terms)
-        best = [_top_rows(part, depth, alive) for part, alive in zip(standing, self.alive)]
-        places = np.unique(np.concatenate([self._merge_segments(best, depth)[0], *(rows for rows, _ in near_)]))
-        worded = self._bm25_scores_at(standing, places)
-        similar = self.similarities(query.vectors, places)
-        score = worded if self.request.mode == "words" else reciprocal_rank_fusion(similar, worded)
+        by_words = self._bm25_rankings(query.terms)
+        best = [_top_rows(part, depth, alive) for part, alive in zip(by_words, self.alive)]
+        global_rows = np.unique(np.concatenate([self._merge_segments(best, depth)[0], *(rows for rows, _ in nearest)]))
+        bm25_scores = self._bm25_scores_at(by_words, global_rows)
+        similarities = self.similarities(query.vectors, global_rows)
+        words_alone = self.request.mode == "words"
+        score = bm25_scores if words_alone else reciprocal_rank_fusion(similarities, bm25_scores)
         order = np.argsort(-score, kind="stable")
-        return Ranking(places[order], score[order], similar[order], worded[order])
+        return Ranking(global_rows[order], score[order], similarities[order], bm25_scores[order])
 
-    def _bm25_rankings(self, words: QueryTerms) -> list[ScoredRows]:
+    def _bm25_rankings(self, query: QueryTerms) -> list[ScoredRows]:
         """The rows of each segment that hold words of a query, in order, with their BM25 score; in a search by words
         alone those that hold its common words, where no row that fits the conditions holds another."""
-        found = self._score_words(words.terms)
-        if words.common and self.request.mode == "words":
+        found = self._score_words(query.terms)
+        if query.common and self.request.mode == "words":
             fitting = (len(rows) if alive is None else alive[rows].any() for (rows, _), alive in zip(found, self.alive))
-            return found if any(fitting) else self._score_words(words.common)
+            return found if any(fitting) else self._score_words(query.common)
         return found
 
     def _score_words(self, words: Sequence[str]) -> list[ScoredRows]:
-        having, all_ = self.segments.vocabulary.rows, self.segments.corpus_statistics
-        return [bm25(segment.entries, words, having, all_) for segment in self.segments]
+        frequencies, statistics = self.segments.vocabulary.document_frequencies, self.segments.corpus_statistics
+        return [bm25(segment.entries, words, frequencies, statistics) for segment in self.segments]
 
-    def _bm25_scores_at(self, standing: Sequence[ScoredRows], places: np.ndarray) -> np.ndarray:
-        """The BM25 score of each place, NaN where no word fits."""
-        found = np.full(len(places), np.nan)
-        for (rows, score), start in zip(standing, self.segments.starts):
+    def _bm25_scores_at(self, by_words: Sequence[ScoredRows], global_rows: np.ndarray) -> np.ndarray:
+        """The BM25 score of each row, NaN where no word fits."""
+        found = np.full(len(global_rows), np.nan)
+        for (rows, score), start in zip(by_words, self.segments.starts):
             if len(rows):
-                at = np.minimum(np.searchsorted(rows, places - start), len(rows) - 1)
-                fits = rows[at] == places - start
+                at = np.minimum(np.searchsorted(rows, global_rows - start), len(rows) - 1)
+                fits = rows[at] == global_rows - start
                 found[fits] = score[at[fits]]
         return found
 
-    def similarities(self, vectors: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """How near each place is to one of the vectors, whichever is nearest; exact."""
-        found = np.full(len(places), np.nan)
+    def similarities(self, vectors: np.ndarray, global_rows: np.ndarray) -> np.ndarray:
+        """How near each row is to one of the vectors, whichever is nearest; exact."""
+        found = np.full(len(global_rows), np.nan)
         if len(vectors):
-            for chosen, rows, segment in self.segments.by_segment(places):
-                held = segment.vectors.numbers[rows]
-                found[chosen] = np.max([scores(vector, held, segment.vectors.metric) for vector in vectors], axis=0)
+            for chosen, rows, segment in self.segments.by_segment(global_rows):
+                numbers = segment.vectors.numbers[rows]
+                found[chosen] = np.max([scores(vector, numbers, segment.vectors.metric) for vector in vectors], axis=0)
         return found
 
-    def hits(self, orders: Sequence[Ranking], k: int) -> list[list[Hit]]:
-        """The first k texts of each order; of a text's passages the best. Only what is shown is read."""
-        first = self._entries(place for order in orders for place in order.global_rows[:k].tolist())
-        return [self._first_hits(order, k, first) for order in orders]
+    def hits(self, rankings: Sequence[Ranking], k: int) -> list[list[Hit]]:
+        """The first k texts of each ranking; of a text's passages the best. Only what is shown is read."""
+        first = self._entries(row for ranking in rankings for row in ranking.global_rows[:k].tolist())
+        return [self._first_hits(ranking, k, first) for ranking in rankings]
 
-    def _first_hits(self, order: Ranking, k: int, known: dict[int, Entry]) -> list[Hit]:
+    def _first_hits(self, ranking: Ranking, k: int, known: dict[int, Entry]) -> list[Hit]:
         hits: dict[str, Hit] = {}
-        for start in range(0, len(order.global_rows), k):
+        for start in range(0, len(ranking.global_rows), k):
             some = slice(start, start + k)
-            places, score = order.global_rows[some].tolist(), order.score[some].tolist()
-            similar, worded = _nan_to_none(order.similarities[some]), _nan_to_none(order.bm25_scores[some])
-            entries = self._entries(places) if start else known
-            for place, total, alike, counted in zip(places, score, similar, worded):
-                entry = entries[place]
+            rows, scores = ranking.global_rows[some].tolist(), ranking.score[some].tolist()
+            similarities, bm25_scores = (
+                _nan_to_none(ranking.similarities[some]),
+                _nan_to_none(ranking.bm25_scores[some]),
+            )
+            entries = self._entries(rows) if start else known
+            for row, score, similarity, words in zip(rows, scores, similarities, bm25_scores):
+                entry = entries[row]
                 if entry.id not in hits:
-                    hits[entry.id] = Hit(entry, total, alike, counted)
+                    hits[entry.id] = Hit(entry, score, similarity, words)
                     if len(hits) == k:
                         return list(hits.values())
         return list(hits.values())
 
-    def _entries(self, places: Iterable[int]) -> dict[int, Entry]:
-        wanted = np.array(sorted(set(places)), np.int64)
+    def _entries(self, global_rows: Iterable[int]) -> dict[int, Entry]:
+        wanted = np.array(sorted(set(global_rows)), np.int64)
         return {
-            place: entry
+            row: entry
             for chosen, rows, segment in self.segments.by_segment(wanted)
-            for place, entry in zip(wanted[chosen].tolist(), segment.entries.get(rows.tolist()))
+            for row, entry in zip(wanted[chosen].tolist(), segment.entries.get(rows.tolist()))
         }
 
 

@@ -65,23 +65,23 @@ class LazyVectors:
         return made
 
     def _prepared_rows(self, first: int, last: int) -> np.ndarray:
-        held = self.vectors[first:last]
-        held = held.astype(np.float32) if held.dtype == np.float16 else held  # in which `LARGEST` is infinite
+        rows = self.vectors[first:last]
+        rows = rows.astype(np.float32) if rows.dtype == np.float16 else rows  # in which `LARGEST` is infinite
         if self.metric != "cosine":
-            self._check(held, first)
-            return held
-        wide = held.astype(np.float64)
+            self._check(rows, first)
+            return rows
+        wide = rows.astype(np.float64)
         lengths = np.sqrt(np.einsum("rd,rd->r", wide, wide))
         if not (lengths <= LARGEST).all():  # else no number is larger
-            self._check(held, first)
+            self._check(rows, first)
         lengths[lengths < SMALLEST] = np.inf
         return wide / lengths[:, None]
 
-    def _check(self, held: np.ndarray, first: int) -> None:
+    def _check(self, rows: np.ndarray, first: int) -> None:
         """Refuses numbers that cannot be compared, in rows from `first` on."""
-        if not (small := (held <= LARGEST) & (held >= -LARGEST)).all():  # the smallest whole number has no amount
+        if not (small := (rows <= LARGEST) & (rows >= -LARGEST)).all():  # the smallest whole number has no amount
             row = int((~small.all(axis=1)).argmax())
-            fault = f"beyond {LARGEST:g}" if np.isfinite(held[row]).all() else "that is not finite"
+            fault = f"beyond {LARGEST:g}" if np.isfinite(rows[row]).all() else "that is not finite"
             raise InputError(f"{self.what}: row {first + row} holds a number {fault}")
 
 
@@ -117,7 +117,7 @@ ScoredRows = tuple[np.ndarray, np.ndarray]
 class Vectors:
     """The vectors of one segment.
 
-    numbers: Float32[ndarray, "rows dimension"], as `prepared` gives them.
+    numbers: Float32[ndarray, "rows dimension"], as `prepare_vectors` gives them.
     graph: a FAISS index over them; None compares with every one.
     """
 
@@ -129,7 +129,7 @@ class Vectors:
         """For each query at most k rows with their exact scores, the nearest first; of equally near ones the first row
         first. Without a graph no nearer row is ever left out.
 
-        queries: Float32[ndarray, "queries dimension"], as `prepared` gives them.
+        queries: Float32[ndarray, "queries dimension"], as `prepare_vectors` gives them.
         alive: Bool[ndarray, "rows"]; None for all.
         ef: how many candidates the graph keeps where all rows are alive; where a filter leaves half of them, twice as
             many, of which the nearer half is trusted. A query near to which the filter leaves too few takes more, until
@@ -142,15 +142,15 @@ class Vectors:
             return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
         alive = None if many == rows else alive
         least = min(min_candidates(k, ef), many)
-        effort = min(max(ef, k if alive is None else 4 * least) * rows // many, rows)
+        ef = min(max(ef, k if alive is None else 4 * least) * rows // many, rows)
         answers: dict[int, ScoredRows] = {}
         waiting = np.arange(len(queries))
-        while len(waiting) and self.graph is not None and effort <= rows and many > WALKED * effort:
-            found = hnsw.search_graph(self.graph, queries[waiting], least, alive, effort)
+        while len(waiting) and self.graph is not None and ef <= rows and many > WALKED * ef:
+            found = hnsw.search_graph(self.graph, queries[waiting], least, alive, ef)
             whole = found[:, -1] >= 0  # where rows are lacking, they are at the end
             answers |= zip(waiting[whole].tolist(), self._rescored(queries[waiting[whole]], found[whole], k))
             waiting = waiting[~whole]
-            effort = rows + 1 if alive is None else 4 * effort  # more would meet no others where all are alive
+            ef = rows + 1 if alive is None else 4 * ef  # more would meet no others where all are alive
         answers |= zip(waiting.tolist(), self._exhaustive(queries[waiting], k, alive, many))
         return [answers[i] for i in range(len(queries))]
 

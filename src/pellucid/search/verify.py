@@ -13,23 +13,23 @@ LEAST = 0.999
 """The least cosine of a vector and the same made again; vectors that were made in bfloat16 come so near."""
 
 
-def verify_vectors(loaded: Loaded, now: Generation, sample: int) -> int:
+def verify_vectors(loaded: Loaded, generation: Generation, sample: int) -> int:
     """Makes the vectors of some rows again, the same rows each time; how many."""
     check_count("sample", sample)
     check_files(loaded)
     chance, checked = np.random.default_rng(0), 0
-    for segment in now.segments:
-        living = np.flatnonzero(~segment.deleted)
-        rows = np.sort(chance.choice(living, min(sample, len(living)), replace=False))
+    for segment in generation.segments:
+        live = np.flatnonzero(~segment.deleted)
+        rows = np.sort(chance.choice(live, min(sample, len(live)), replace=False))
         entries = segment.entries.get(rows.tolist())
-        made = embed_texts(loaded, [entry.text for entry in entries], now.manifest.encoder.prompt)
-        held, again = (prepare_vectors(numbers, "cosine") for numbers in (segment.vectors.numbers[rows], made))
-        alike = (held * again).sum(axis=1)
-        if len(alike) and alike.min() < LEAST:
-            worst = int(alike.argmin())
+        made = embed_texts(loaded, [entry.text for entry in entries], generation.manifest.encoder.prompt)
+        stored, again = (prepare_vectors(numbers, "cosine") for numbers in (segment.vectors.numbers[rows], made))
+        cosines = (stored * again).sum(axis=1)
+        if len(cosines) and cosines.min() < LEAST:
+            worst = int(cosines.argmin())
             raise CheckpointMismatchError(
-                f"the vector of {entries[worst].id!r} has a cosine of {alike[worst]:.3f} to the one that "
-                f"{now.manifest.encoder.name} makes now: build the index again"
+                f"the vector of {entries[worst].id!r} has a cosine of {cosines[worst]:.3f} to the one that "
+                f"{generation.manifest.encoder.name} makes now: build the index again"
             )
         checked += len(rows)
     return checked

@@ -62,12 +62,13 @@ def match(loaded: Loaded, query: str, hit: Mapping[str, Any], prompt: str = "") 
     text = hit.get("text") if isinstance(hit, Mapping) else None
     if not isinstance(text, str):
         raise InputError("the hit holds no text: give one of those that `search` found")
-    asked, mine, _ = _word_vectors(loaded, query, "")
-    if not asked:
+    query_spans, query_vectors, _ = _word_vectors(loaded, query, "")
+    if not query_spans:
         raise InputError(f"the query {query!r} holds no words that could be compared")
-    found, theirs, cut = _word_vectors(loaded, text, prompt)
-    names = [tuple(whole[slice(*span)] for span in spans) for whole, spans in ((query, asked), (text, found))]
-    return Match(names[0], names[1], mine @ theirs.T, (query, text), (asked, found), _hit_summary(hit, cut))
+    text_spans, text_vectors, cut = _word_vectors(loaded, text, prompt)
+    spans = query_spans, text_spans
+    words = [tuple(whole[slice(*span)] for span in some) for whole, some in zip((query, text), spans)]
+    return Match(words[0], words[1], query_vectors @ text_vectors.T, (query, text), spans, _hit_summary(hit, cut))
 
 
 def _hit_summary(hit: Mapping[str, Any], cut: int) -> str:

@@ -77,37 +77,37 @@ def terms(text: str) -> list[str]:
 def parse_query(query: str, vocabulary: "Vocabulary") -> QueryTerms:
     """The words of a query; one that stands nowhere is taken for those nearest to it, the nearest of all put in its
     place in `corrected`."""
-    asked: dict[str, None] = {}
+    found: dict[str, None] = {}
     changes: dict[str, str] = {}
     unknown: set[str] = set()
     runs = split_words(query)
     for run in runs:
-        if len(asked) >= MOST_WORDS:
+        if len(found) >= MOST_WORDS:
             break
         if is_unspaced(run):
-            asked |= dict.fromkeys(term for term in _bigrams(run) or [run] if term in vocabulary.document_frequencies)
+            found |= dict.fromkeys(term for term in _bigrams(run) or [run] if term in vocabulary.document_frequencies)
         elif vocabulary.has_live_row(run):
-            asked[run] = None
+            found[run] = None
         elif run not in unknown and len(unknown) < MOST_WORDS:  # each is compared with the whole vocabulary
             unknown.add(run)
             if nearest := vocabulary.nearest_words(run):
-                asked |= dict.fromkeys(nearest)
+                found |= dict.fromkeys(nearest)
                 changes[run] = nearest[0]
     corrected = " ".join(changes.get(run, run) for run in runs) if changes else None
-    words = list(asked)[:MOST_WORDS]
-    telling = _rare_words(words, vocabulary.document_frequencies)
-    return QueryTerms(tuple(telling), corrected, tuple(word for word in words if word not in telling))
+    words = list(found)[:MOST_WORDS]
+    rare = _rare_words(words, vocabulary.document_frequencies)
+    return QueryTerms(tuple(rare), corrected, tuple(word for word in words if word not in rare))
 
 
-def _rare_words(words: list[str], rows: Mapping[str, int]) -> list[str]:
+def _rare_words(words: list[str], document_frequencies: Mapping[str, int]) -> list[str]:
     """The words that are rare enough to be looked for, in their own order."""
-    kept, found = set(), 0
-    for word in sorted(words, key=lambda word: (rows[word], word)):
-        found += rows[word]
-        if kept and found > MOST_ROWS:
+    rare, rows = set(), 0
+    for word in sorted(words, key=lambda word: (document_frequencies[word], word)):
+        rows += document_frequencies[word]
+        if rare and rows > MOST_ROWS:
             break
-        kept.add(word)
-    return [word for word in words if word in kept]
+        rare.add(word)
+    return [word for word in words if word in rare]
 
 
 @dataclass

@@ -109,12 +109,12 @@ def omitted_message(pattern: str, config: Config, besides: Container[str]) -> st
 
     besides: points of ours that are asked for otherwise, too.
     """
-    theirs = not any(name == called for name, called in matching_points(pattern, config).items())
+    theirs = not any(name == alias for name, alias in matching_points(pattern, config).items())
     return _message_for(pattern, config, besides, "{} leaves out {}, which") if theirs else ""
 
 
 def warn_of_omitted(pattern: str, config: Config, besides: Container[str]) -> None:
-    """Warns of what a glob of what is only looked at leaves out; see `left_out`."""
+    """Warns of what a glob of what is only looked at leaves out; see `omitted_message`."""
     if why := omitted_message(pattern, config, besides):
         log.warning("%s", why)
 
@@ -199,19 +199,18 @@ def _transformer_lens_names(config: Config) -> Iterator[tuple[str, str]]:
 def _reference_names(config: Config) -> Iterator[tuple[str, str]]:
     """As the reference's outputs are called: `hidden_states[4]`, `decoder_attentions[-1]`, also with a dot."""
     for side, layers in layers_by_side(config).items():
-        said = side.replace(".", "_")
+        prefix = side.replace(".", "_")
         states = [f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(layers))]
         if config.residual == "pre":
             states[-1] = f"{side}norm.output"  # behind the last layer the reference shows the normed stream alone
         weights = [f"{side}layers.{i}.attention.weights" for i in range(layers)]
-        yield from _indexed_names(f"{said}hidden_states", states)
-        yield from _indexed_names(f"{said}attentions", weights)
-        yield f"{said}last_hidden_state", states[-1]
+        yield from _indexed_names(f"{prefix}hidden_states", states)
+        yield from _indexed_names(f"{prefix}attentions", weights)
+        yield f"{prefix}last_hidden_state", states[-1]
         if side == "decoder.":
             yield "last_hidden_state", states[-1]
-            yield from _indexed_names(
-                "cross_attentions", [n.replace(".attention.", ".cross_attention.") for n in weights]
-            )
+            across = [name.replace(".attention.", ".cross_attention.") for name in weights]
+            yield from _indexed_names("cross_attentions", across)
 
 
 def _indexed_names(name: str, ours: list[str]) -> Iterator[tuple[str, str]]:

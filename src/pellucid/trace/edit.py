@@ -30,7 +30,7 @@ class PlacedEdit:
 
     pattern: the name or glob as it was given.  names: the points.  fired: whether a pass has told one of them.
     aliases: of those that were asked for by another library's name, that name; the edit is made on its axes.
-    matched_indices: by each word that chooses, those of its indices that a pass had.  axis_lengths: how far that axis has reached.
+    matched_indices: by keyword, those of its indices that a pass had.  axis_lengths: how far its axis has reached.
     """
 
     pattern: str
@@ -45,16 +45,16 @@ class PlacedEdit:
         """It in a sentence: a name or an edit that is long is shortened."""
         return f"{shorten(self.pattern)}: {shorten(str(self.edit))}"
 
-    def apply(self, value: Tensor, spot: PointContext) -> Tensor:
+    def apply(self, value: Tensor, context: PointContext) -> Tensor:
         """The edited value, of the same shape but for a batch of one that is no longer the same for all."""
         if not self.fired or self._unmatched():
             where = self.edit.where
-            for word, size in where.axis_lengths(value, spot).items():
-                self.axis_lengths[word] = max(size, self.axis_lengths.get(word, 0))
-            for word, met in where.matched_indices(value, spot).items():
-                self.matched_indices[word] = met | self.matched_indices.get(word, set())
+            for keyword, size in where.axis_lengths(value, context).items():
+                self.axis_lengths[keyword] = max(size, self.axis_lengths.get(keyword, 0))
+            for keyword, matched in where.matched_indices(value, context).items():
+                self.matched_indices[keyword] = matched | self.matched_indices.get(keyword, set())
             self.fired = True
-        return self.edit(value, spot)
+        return self.edit(value, context)
 
     def check(self) -> None:
         """Refuses an edit that never fired, or in some place that was asked for did not."""
@@ -63,61 +63,56 @@ class PlacedEdit:
                 f"an edit never fired, of {self}: no pass was made that meets {join_names(self.names, 2)} "
                 "(edits hold inside the block, for this model and in this thread)"
             )
-        for word, one in self._unmatched():
-            asked, reach = f"{word} {shorten(format_indices(one))}", self.axis_lengths[word]
-            if first_out_of_range(one, reach) is not None:
-                why = f"{asked} does not exist, no pass had more than {reach} {word}s there"
+        for keyword, one in self._unmatched():
+            requested, length = f"{keyword} {shorten(format_indices(one))}", self.axis_lengths[keyword]
+            if first_out_of_range(one, length) is not None:
+                why = f"{requested} does not exist, no pass had more than {length} {keyword}s there"
             else:
-                why = f"{asked} was not among the {word}s that were computed there"
+                why = f"{requested} was not among the {keyword}s that were computed there"
             raise InputError(f"an edit never fired, of {self}: {why}")
 
     def _unmatched(self) -> list[tuple[str, int | slice]]:
         """What was chosen and has not been met yet."""
         chosen = self.edit.where.chosen.items()
         return [
-            (word, one)
-            for word, some in chosen
-            for one in split_indices(some)
-            if format_indices(one) not in self.matched_indices.get(word, ())
+            (keyword, one)
+            for keyword, indices in chosen
+            for one in split_indices(indices)
+            if format_indices(one) not in self.matched_indices.get(keyword, ())
         ]
 
 
 class EditObserver:
     """Several edits as one onlooker of every pass. They are made in their order, each on what the one before gave."""
 
-    def __init__(self, config: Config, entries: Sequence[PlacedEdit], bits: int | None) -> None:
-        self.axes, self.entries, self.bits = points(config), tuple(entries), bits
+    def __init__(self, config: Config, edits: Sequence[PlacedEdit], bits: int | None) -> None:
+        self.axes, self.edits, self.bits = points(config), tuple(edits), bits
         self.by_point: dict[str, list[PlacedEdit]] = {}
-        for entry in entries:
-            for name in entry.names:
-                self.by_point.setdefault(name, []).append(entry)
+        for placed in edits:
+            for name in placed.names:
+                self.by_point.setdefault(name, []).append(placed)
 
     @property
     def by_row(self) -> bool:
-        return any("row" in entry.edit.where.chosen for entry in self.entries)
+        return any("row" in placed.edit.where.chosen for placed in self.edits)
 
     def wants(self, name: str) -> bool:
         return name in self.by_point
 
     def answer(self, name: str, value: Tensor, standing: TokenPositions) -> Tensor:
         """The value to go on with: `value` itself where nothing changes, so that nothing else does."""
-        for entry in self.by_point.get(name, ()):
-            value = self._apply_one(entry, name, value, standing)
+        for placed in self.by_point.get(name, ()):
+            value = self._apply_one(placed, name, value, standing)
         return value
 
-    def _apply_one(self, entry: PlacedEdit, name: str, value: Tensor, standing: TokenPositions) -> Tensor:
+    def _apply_one(self, placed: PlacedEdit, name: str, value: Tensor, token_positions: TokenPositions) -> Tensor:
         """What one edit gives, made on the axes of the name by which its point was asked for."""
-        spot = PointContext(
-            name,
-            _requested_axes(self.axes[name], name, entry.aliases),
-            standing,
-            self.bits,
-            entry.aliases.get(name, ""),
-        )
-        if spot.axes == self.axes[name]:
-            return entry.apply(value, spot)
+        axes, alias = _requested_axes(self.axes[name], name, placed.aliases), placed.aliases.get(name, "")
+        context = PointContext(name, axes, token_positions, self.bits, alias)
+        if axes == self.axes[name]:
+            return placed.apply(value, context)
         seen = transposed(value)
-        new = entry.apply(seen, spot)
+        new = placed.apply(seen, context)
         return value if new is seen else transposed(new)
 
 
@@ -130,37 +125,36 @@ def placed_edits(config: Config, requested: EditsByName) -> list[PlacedEdit]:
     """The edits that were asked for, with their points. Raises InputError for what this model has nothing of."""
     if not isinstance(requested, Mapping) or not requested:
         raise InputError('edits are given as {name: edit}, such as {"layers.3.attention.weights": zero(head=5)}')
-    entries, own = [], points(config)
-    found = {asked: resolve_with_alias(asked, config) for asked in requested}
+    placed, own = [], points(config)
+    found = {pattern: resolve_with_alias(pattern, config) for pattern in requested}
     reached = {name for names in found.values() for name in names}
-    for asked, given in requested.items():
-        if why := omitted_message(
-            asked, config, reached
-        ):  # what it does not reach would still be in what the model answers
+    for pattern, values in requested.items():
+        # what it does not reach would still be in what the model answers
+        if why := omitted_message(pattern, config, reached):
             raise InputError(why)
-        names = found[asked]
-        edits = given if isinstance(given, list | tuple) else [given]
-        if not edits:
-            raise InputError(f"no edit was given for {shorten(str(asked))}: leave it out, or say what to do there")
-        for one in edits:
-            edit = as_edit(one)
-            theirs = {name: called for name, called in names.items() if called != name}
+        names = found[pattern]
+        values = values if isinstance(values, list | tuple) else [values]
+        if not values:
+            raise InputError(f"no edit was given for {shorten(str(pattern))}: leave it out, or say what to do there")
+        for value in values:
+            edit = as_edit(value)
+            theirs = {name: alias for name, alias in names.items() if alias != name}
             for name in names:
                 edit.check(name, _requested_axes(own[name], name, theirs), own.sizes(name), theirs.get(name, ""))
-            entries.append(PlacedEdit(asked, edit, tuple(names), theirs))
-    return entries
+            placed.append(PlacedEdit(pattern, edit, tuple(names), theirs))
+    return placed
 
 
-def with_edits(loaded: Loaded, entries: Sequence[PlacedEdit]) -> Loaded:
+def with_edits(loaded: Loaded, edits: Sequence[PlacedEdit]) -> Loaded:
     """The same model, sharing every number, that makes these edits at all of its passes, behind those it makes."""
-    before = getattr(loaded.module.onlooker, "entries", ())
-    onlooker = EditObserver(loaded.config, [*before, *entries], loaded.module.bits)
-    return replace(loaded, module=loaded.module.observed_by(onlooker))
+    before = getattr(loaded.module.onlooker, "edits", ())
+    observer = EditObserver(loaded.config, [*before, *edits], loaded.module.bits)
+    return replace(loaded, module=loaded.module.observed_by(observer))
 
 
 def edits_of(loaded: Loaded) -> tuple[EditSaid, ...]:
     """What is edited in the passes of this model, each edit whole; nothing as a rule."""
-    return tuple(EditSaid(one.asked, str(one.edit)) for one in getattr(loaded.module.onlooker, "entries", ()))
+    return tuple(EditSaid(one.pattern, str(one.edit)) for one in getattr(loaded.module.onlooker, "edits", ()))
 
 
 # -- inside a block ---------------------------------------------------------------------------------------------------
@@ -172,7 +166,7 @@ class _Block:
     one who takes an abandoned generator to its end stands in a context of his own, where nobody else hears of it."""
 
     module: Network | None
-    now: Network | None
+    edited: Network | None
 
 
 _EDITED: ContextVar[tuple[_Block, ...]] = ContextVar("edited", default=())
@@ -181,27 +175,27 @@ _EDITED: ContextVar[tuple[_Block, ...]] = ContextVar("edited", default=())
 
 def with_active_edits(loaded: Loaded) -> Loaded:
     """What this model is here and now: itself, or with the edits of the blocks that this line stands in."""
-    here = (one.now for one in reversed(_EDITED.get()) if one.module is loaded.module)
-    now = next((now for now in here if now is not None), None)  # another thread may end one meanwhile
-    return loaded if now is None else replace(loaded, module=now)
+    here = (one.edited for one in reversed(_EDITED.get()) if one.module is loaded.module)
+    edited = next((module for module in here if module is not None), None)  # another thread may end one meanwhile
+    return loaded if edited is None else replace(loaded, module=edited)
 
 
 @contextmanager
 def editing(loaded: Loaded, requested: EditsByName) -> Iterator[Loaded]:
     """Edits every pass of a model inside the block. See `Model.edit`."""
-    entries = placed_edits(loaded.config, requested)
-    now = with_edits(with_active_edits(loaded), entries)
-    block = _Block(loaded.module, now.module)
+    edits = placed_edits(loaded.config, requested)
+    edited = with_edits(with_active_edits(loaded), edits)
+    block = _Block(loaded.module, edited.module)
     _EDITED.set((*_EDITED.get(), block))
     try:
-        yield now
+        yield edited
     finally:
         last = with_active_edits(loaded).module
-        block.module = block.now = None
-        _EDITED.set(tuple(one for one in _EDITED.get() if one.now is not None))  # others may last, or have begun
-    for entry in entries:  # not reached where the block raised: its own error says more
-        entry.check()
-    if last is not now.module:
+        block.module = block.edited = None
+        _EDITED.set(tuple(one for one in _EDITED.get() if one.edited is not None))  # others may last, or have begun
+    for placed in edits:  # not reached where the block raised: its own error says more
+        placed.check()
+    if last is not edited.module:
         raise InputError(
             "edits of a model end in the order opposite to that in which they began, in the thread and task in which "
             "they began: a block of them was left while one within it was still open, as generators may be"

@@ -37,8 +37,8 @@ class Editable:
 
                 if name not in HERE:
                     raise
-                said = f"a pellucid.Model has no {name!r}: {HERE[name]}"
-                raise AttributeError(said, name=error.name, obj=error.obj) from None
+                message = f"a pellucid.Model has no {name!r}: {HERE[name]}"
+                raise AttributeError(message, name=error.name, obj=error.obj) from None
 
     @property
     def loaded(self) -> Loaded:
@@ -55,8 +55,8 @@ class Editable:
         """The same model, every number shared, with other facts beside them: what its labels and tokens are called, how
         it writes. What edits one of the two edits both."""
         if not isinstance(generation, Mapping):
-            said = shorten(repr(generation))
-            raise InputError(f"generation is {said}, expected a dictionary, as generation_config.json holds it")
+            found = shorten(repr(generation))
+            raise InputError(f"generation is {found}, expected a dictionary, as generation_config.json holds it")
         return type(self)(replace(self._loaded, config=check_config(config), generation=dict(generation)))
 
     def edit(self, edits: EditsByName) -> AbstractContextManager[Self]:

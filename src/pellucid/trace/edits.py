@@ -54,15 +54,15 @@ class Edit:
     where: Selection
     fits: Callable[[str, Axes], None] | None = None
 
-    def check(self, name: str, axes: Axes, sizes: dict[str, int], called: str = "") -> None:
-        """Refuses a point that this does not fit.  called: another's name for it, which has these axes."""
-        self.where.check(called or name, axes, sizes)
+    def check(self, name: str, axes: Axes, sizes: dict[str, int], alias: str = "") -> None:
+        """Refuses a point that this does not fit.  alias: another's name for it, which has these axes."""
+        self.where.check(alias or name, axes, sizes)
         if self.fits is not None:
             self.fits(name, axes)
 
-    def __call__(self, value: Tensor, spot: PointContext) -> Tensor:
+    def __call__(self, value: Tensor, context: PointContext) -> Tensor:
         """The value to go on with; `value` itself where no number changes and no derivative is asked for."""
-        new, mask = self.change(value, spot), self.where.mask(value, spot)
+        new, mask = self.change(value, context), self.where.mask(value, context)
         new = new if mask is None else torch.where(mask, new, value)
         return new if is_differentiated(new, value) or not torch.equal(new, value) else value
 
@@ -96,7 +96,7 @@ def zero(**where: OptionalIndices) -> Edit:
     >>> str(zero(head=5))
     'zero(head=5)'
     """
-    return Edit("zero()", lambda value, spot: torch.zeros_like(value), Selection.from_keywords(where))
+    return Edit("zero()", lambda value, context: torch.zeros_like(value), Selection.from_keywords(where))
 
 
 def fixed(value: Tensor | float, **where: OptionalIndices) -> Edit:
@@ -108,7 +108,7 @@ def fixed(value: Tensor | float, **where: OptionalIndices) -> Edit:
     value = as_tensor_or_number(value, "fixed takes")
     return Edit(
         f"fixed({describe(value)})",
-        lambda now, spot: expand_like(value, now, spot, "the value"),
+        lambda now, context: expand_like(value, now, context, "the value"),
         Selection.from_keywords(where),
     )
 
@@ -122,7 +122,7 @@ def add(vector: Tensor | float, factor: float = 1.0, **where: OptionalIndices) -
     said = f"add({describe(vector)})" if factor == 1.0 else f"add({describe(vector)}, factor={factor})"
     return Edit(
         said,
-        lambda now, spot: now + expand_like(vector, now, spot, "the vector") * factor,
+        lambda now, context: now + expand_like(vector, now, context, "the vector") * factor,
         Selection.from_keywords(where),
     )
 
@@ -130,7 +130,7 @@ def add(vector: Tensor | float, factor: float = 1.0, **where: OptionalIndices) -
 def scale(factor: float, **where: OptionalIndices) -> Edit:
     """What arises, times a number.  where: as for `zero`."""
     factor = as_number(factor, "the factor of scale")
-    return Edit(f"scale({factor})", lambda now, spot: now * factor, Selection.from_keywords(where))
+    return Edit(f"scale({factor})", lambda now, context: now * factor, Selection.from_keywords(where))
 
 
 def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
@@ -144,20 +144,23 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
         raise InputError(f"change takes a function, and was given a {type(function).__name__}")
     name, call = getattr(function, "__name__", type(function).__name__), hook_adapter(function)
 
-    def changed(now: Tensor, spot: PointContext) -> Tensor:
+    def changed(now: Tensor, context: PointContext) -> Tensor:
         try:
-            new = call(now.clone(), spot)  # a copy, which it may also write into
+            new = call(now.clone(), context)  # a copy, which it may also write into
         except RecursionError as error:
             raise InputError(
-                f"{name} at {spot.display_name} never ends; what it asks of the model that it edits, ask before the edit"
+                f"{name} at {context.display_name} never ends; what it asks of the model that it edits, "
+                "ask before the edit"
             ) from error
         if not isinstance(new, Tensor):
             raise InputError(
-                f"{name} at {spot.display_name} answered {type(new).__name__}, expected {spot.describe(now)}"
+                f"{name} at {context.display_name} answered {type(new).__name__}, expected {context.describe(now)}"
             )
-        if (new := new.to_dense()).shape != now.shape or spot.match_dtype(new, now).dtype != now.dtype:
-            raise InputError(f"{name} at {spot.display_name} answered {kind(new)}, expected {spot.describe(now)}")
-        return spot.match_dtype(new, now).to(now.device, copy=True)  # what the function keeps, it may write into later
+        if (new := new.to_dense()).shape != now.shape or context.match_dtype(new, now).dtype != now.dtype:
+            raise InputError(f"{name} at {context.display_name} answered {kind(new)}, expected {context.describe(now)}")
+        return context.match_dtype(new, now).to(
+            now.device, copy=True
+        )  # what the function keeps, it may write into later
 
     return Edit(f"change({name})", changed, Selection.from_keywords(where))
 
@@ -174,11 +177,11 @@ def mean(*traces: Mapping[str, Tensor], **where: OptionalIndices) -> Edit:
         for trace in traces:
             check_has_point(trace, name)
 
-    def changed(now: Tensor, spot: PointContext) -> Tensor:
-        tokens = spot.axes.index("seq") if "seq" in spot.axes else 0
-        each = (spot.value_in(text) for trace in traces for text in traces_by_text(trace))
+    def changed(now: Tensor, context: PointContext) -> Tensor:
+        tokens = context.axes.index("seq") if "seq" in context.axes else 0
+        each = (context.value_in(text) for trace in traces for text in traces_by_text(trace))
         rows = [value.movedim(tokens, 0).flatten(0, min(1, tokens)) for value in each]
-        return expand_like(torch.cat(rows).mean(dim=0).unsqueeze(max(tokens - 1, 0)), now, spot, "the mean")
+        return expand_like(torch.cat(rows).mean(dim=0).unsqueeze(max(tokens - 1, 0)), now, context, "the mean")
 
     return Edit(f"mean({len(traces)} trace{'s' * (len(traces) > 1)})", changed, Selection.from_keywords(where), fits)
 
@@ -203,17 +206,17 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: OptionalIndices) ->
         if not isinstance(source_of, Tensor):
             check_has_point(source_of, name)
 
-    def changed(now: Tensor, spot: PointContext) -> Tensor:
-        given = source_of if isinstance(source_of, Tensor) else spot.value_in(source_of)
-        check_patchable(given, now, spot)
-        given, known = spot.match_dtype(given, now).to(now.device), torch.ones((), dtype=torch.bool, device=now.device)
+    def changed(now: Tensor, context: PointContext) -> Tensor:
+        patched = source_of if isinstance(source_of, Tensor) else context.value_in(source_of)
+        check_patchable(patched, now, context)
+        patched = context.match_dtype(patched, now).to(now.device)
+        known = torch.ones((), dtype=torch.bool, device=now.device)
         for axis in ("seq", "source"):
-            if axis in spot.axes:
-                given, there = align_tokens(
-                    given, now, spot, axis, chosen, tokens_before(source_of) if axis == "seq" else 0
-                )
+            if axis in context.axes:
+                first_position = tokens_before(source_of) if axis == "seq" else 0
+                patched, there = align_tokens(patched, now, context, axis, chosen, first_position)
                 known = known & there
-        return torch.where(known, given, now)
+        return torch.where(known, patched, now)
 
     return Edit(f"patch({describe(source_of)})", changed, chosen, fits)
 

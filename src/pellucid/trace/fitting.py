@@ -27,28 +27,28 @@ def tokens_before(source_of: Mapping[str, Tensor] | Tensor) -> int:
 
 
 def align_tokens(
-    patched: Tensor, value: Tensor, spot: PointContext, axis: str, where: Selection, first_position: int
+    patched: Tensor, value: Tensor, context: PointContext, axis: str, where: Selection, first_position: int
 ) -> tuple[Tensor, Tensor]:
-    """`patched`, whose tokens stand from `first_position` on, with them moved to where those of `value` stand, and where there are
-    such."""
-    place, word = spot.axes.index(axis), "position" if axis == "seq" else "source"
-    asked = where.chosen.get(word, slice(None))
+    """`patched`, whose tokens stand from `first_position` on, with them moved to where those of `value` stand, and
+    where there are such."""
+    place, keyword = context.axes.index(axis), "position" if axis == "seq" else "source"
+    chosen = where.chosen.get(keyword, slice(None))
     size, end = value.shape[place], first_position + patched.shape[place]
-    for one in split_indices(asked):
+    for one in split_indices(chosen):
         if not isinstance(one, slice) and not any(i >= first_position for i in resolve_indices(one, end)):
             has = f"{end - first_position}, from position {first_position} on" if first_position else str(end)
             raise InputError(
-                f"{word} {one} of {spot.display_name} does not exist in what is patched in, which has {has}"
+                f"{keyword} {one} of {context.display_name} does not exist in what is patched in, which has {has}"
             )
-    wholly = spot.is_first_pass() or (axis == "source" and "cross_attention." in spot.name)
-    meant = resolve_indices(where.chosen.get("row", slice(None)), spot.batch_size(value))
-    rows, places = [], spot.positions(axis)
-    for i, row in enumerate(places):
-        here, there = resolve_indices(asked, text_length(row)), resolve_indices(asked, end)
-        reached = text_length(row) > first_position and (i in meant or len(places) == 1)
-        if len(here) != len(there) and wholly and reached and isinstance(asked, slice):
-            many = f"{counted(len(there), 'token')} of {spot.display_name} are to be patched into {len(here)}"
-            raise InputError(f"{many}: choose which with ", Argument(word, Placeholder("...")))
+    wholly = context.is_first_pass() or (axis == "source" and "cross_attention." in context.name)
+    edited_rows = resolve_indices(where.chosen.get("row", slice(None)), context.batch_size(value))
+    rows, positions = [], context.positions(axis)
+    for i, row in enumerate(positions):
+        here, there = resolve_indices(chosen, text_length(row)), resolve_indices(chosen, end)
+        reached = text_length(row) > first_position and (i in edited_rows or len(positions) == 1)
+        if len(here) != len(there) and wholly and reached and isinstance(chosen, slice):
+            many = f"{counted(len(there), 'token')} of {context.display_name} are to be patched into {len(here)}"
+            raise InputError(f"{many}: choose which with ", Argument(keyword, Placeholder("...")))
         pairs = {one: two - first_position for one, two in zip(here, there)}
         rows.append([pairs.get(i, -1) for i in row[-size:]])
     shape = [1] * value.dim()
@@ -57,28 +57,29 @@ def align_tokens(
     return torch.take_along_dim(patched, index.clamp(min=0), dim=place), index >= 0
 
 
-def check_patchable(given: Tensor, value: Tensor, spot: PointContext) -> None:
+def check_patchable(patched: Tensor, value: Tensor, context: PointContext) -> None:
     """Refuses what cannot be patched in: other axes, other sizes apart from tokens, another dtype."""
     free = ("seq", "source")
-    fits = given.dim() == value.dim() and spot.match_dtype(given, value).dtype == value.dtype
-    sizes = zip(spot.axes, given.shape, value.shape)
+    fits = patched.dim() == value.dim() and context.match_dtype(patched, value).dtype == value.dtype
+    sizes = zip(context.axes, patched.shape, value.shape)
     if not fits or any(one != two and axis not in free and (axis, one) != ("batch", 1) for axis, one, two in sizes):
-        raise InputError(f"{kind(given)} was to be patched into {spot.display_name}, which is {spot.describe(value)}")
+        target = f"{context.display_name}, which is {context.describe(value)}"
+        raise InputError(f"{kind(patched)} was to be patched into {target}")
 
 
-def expand_like(given: Tensor | float, value: Tensor, spot: PointContext, what: str) -> Tensor:
+def expand_like(given: Tensor | float, value: Tensor, context: PointContext, what: str) -> Tensor:
     """`given` in the shape of `value`."""
     try:
         tensor = given if isinstance(given, Tensor) else torch.full_like(value, given)
-        spread = spot.match_dtype(tensor, value).to(value.device).expand(value.shape).clone()
+        expanded = context.match_dtype(tensor, value).to(value.device).expand(value.shape).clone()
     except RuntimeError:  # of another shape, or beyond the numbers of this kind
-        spread = None
-    if spread is None or spread.dtype != value.dtype:
-        said = kind(given) if isinstance(given, Tensor) else given
+        expanded = None
+    if expanded is None or expanded.dtype != value.dtype:
+        found = kind(given) if isinstance(given, Tensor) else given
         raise InputError(
-            f"{what} is {said}, and {spot.display_name} is {spot.describe(value)}: give one that fits into it"
+            f"{what} is {found}, and {context.display_name} is {context.describe(value)}: give one that fits into it"
         )
-    return spread
+    return expanded
 
 
 def as_tensor_or_number(given: Any, takes: str) -> Tensor | float:

@@ -38,28 +38,30 @@ class GradientRecorder:
 def record_with_gradients(
     module: Network, batch: dict[str, Any], names: Iterable[str], scalar_of: Callable[[Output], Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """One pass with the numbers of `names`, and the gradient of `of(output)` by each of them.
+    """One pass with the numbers of `names`, and the gradient of `scalar_of(output)` by each of them.
 
     scalar_of: takes the pass's `Output` and gives one number of it, such as `lambda output: output.logits[0, -1, 42]`.
     ->  tensors by name, and gradients of the same shapes; zeros where the number does not depend on a point.
 
-    Of scores that a mask forbids (minus infinity) the gradient is zero. Raises InputError where `scalar_of` gives anything
-    but one number that depends on the pass, or writes into what it is given, and for models of 8 or 4 bits.
+    Of scores that a mask forbids (minus infinity) the gradient is zero. Raises InputError where `scalar_of` gives
+    anything but one number that depends on the pass, or writes into what it is given, and for models of 8 or 4 bits.
     """
     module.require_float("a gradient")
-    feeler = GradientRecorder(names, len(batch["input_ids"]))
+    recorder = GradientRecorder(names, len(batch["input_ids"]))
     with torch.enable_grad():
-        output, nodes = module(**batch, watch=feeler), list(feeler.nodes.values())
-        written = [node._version for node in nodes]
+        output, nodes = module(**batch, watch=recorder), list(recorder.nodes.values())
+        versions = [node._version for node in nodes]
         answer = scalar_of(output)
         _check_scalar(answer)
-        if changed := [name for (name, node), before in zip(feeler.nodes.items(), written) if node._version != before]:
+        if changed := [
+            name for name, node, version in zip(recorder.nodes, nodes, versions) if node._version != version
+        ]:
             raise InputError(
                 f"gradients_of writes into {join_names(changed, 3)}, as the pass gave it: change a clone()"
             )
         gradients = torch.autograd.grad(answer, nodes, materialize_grads=True)
-    kept = {name: node.detach() for name, node in feeler.nodes.items()}
-    return kept, dict(zip(feeler.nodes, gradients))
+    recorded = {name: node.detach() for name, node in recorder.nodes.items()}
+    return recorded, dict(zip(recorder.nodes, gradients))
 
 
 def _check_scalar(answer: object) -> None:

@@ -35,8 +35,9 @@ class NamedTensors(Mapping[str, Tensor]):
             )
         found = self._our_name(name)
         if found not in self.points:
-            has = f"this {self.called} has no {shorten(repr(name))}{did_you_mean(found, self.points)}; names() lists what it has"
-            raise InputError(unavailable_message(name, self.config) or has)
+            unknown = f"{shorten(repr(name))}{did_you_mean(found, self.points)}"
+            missing = f"this {self.called} has no {unknown}; names() lists what it has"
+            raise InputError(unavailable_message(name, self.config) or missing)
         return self._with_requested_axes(name, found)
 
     def __contains__(self, name: object) -> bool:

@@ -107,9 +107,9 @@ class Points(Mapping[str, Axes]):
         rows = {re.sub(r"layers\.\d+", "layers.*", name): name for name in reversed(self._axes)}  # the first of each
         long = max(map(len, rows))
         lines = [f"{row:{long}}  {self._shape(name)}" for row, name in reversed(rows.items())]
-        depth = layers_by_side(self.config)
-        said = ", ".join(f"{side}layers.0 to {side}layers.{layers - 1}" for side, layers in depth.items())
-        return "\n".join([f"{len(self)} points; * stands for {said}", *lines])
+        sides = layers_by_side(self.config)
+        layers = ", ".join(f"{side}layers.0 to {side}layers.{depth - 1}" for side, depth in sides.items())
+        return "\n".join([f"{len(self)} points; * stands for {layers}", *lines])
 
     def _shape(self, name: str) -> str:
         known = self.sizes(name)

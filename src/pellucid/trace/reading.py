@@ -45,26 +45,26 @@ class Reading:
 
 
 def read_texts(
-    loaded: Loaded, text: Texts, pair: Texts | None, target: Texts | None, after: Texts | None, most: int | None
+    loaded: Loaded, text: Texts, pair: Texts | None, target: Texts | None, after: Texts | None, max_length: int | None
 ) -> tuple[Reading, ...]:
-    """Texts to rows of tokens. most: longer texts are cut; by default to what the model can read."""
+    """Texts to rows of tokens. max_length: longer texts are cut; by default to what the model can read."""
     tokenizer = loaded.required_tokenizer
     texts = _list_of_texts(text, "text")
     pairs = None if pair is None else _list_of_texts(pair, "second text", len(texts))
     targets = [None] * len(texts) if target is None else _list_of_texts(target, "target", len(texts))
     before = _prefix_ids(loaded, after, pair, len(texts))
-    most = plain_number(most)
-    if most is not None:
-        check_count("max_length", most)
-    limit = loaded.max_length if most is None else most
-    if limit is not None and most is None:
+    max_length = plain_number(max_length)
+    if max_length is not None:
+        check_count("max_length", max_length)
+    limit = loaded.max_length if max_length is None else max_length
+    if limit is not None and max_length is None:
         limit = max(limit - max(len(ids) for ids in before), 1)
     rows = tokenizer.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)
-    found = []
+    readings = []
     for i, row in enumerate(rows):
         check_has_tokens(row.ids, Item(i, "text"))
-        written = _decoder_ids(loaded, row.ids, targets[i])
-        found.append(
+        target_ids = _decoder_ids(loaded, row.ids, targets[i])
+        readings.append(
             Reading(
                 texts=(texts[i],) if pairs is None else (texts[i], pairs[i]),
                 tokens=tuple(row.tokens),
@@ -73,28 +73,31 @@ def read_texts(
                 offsets=tuple(row.offsets),
                 special=tuple(bool(flag) for flag in row.special),
                 cut=row.cut,
-                target_tokens=tuple(loaded.required_target_tokenizer.convert_ids_to_tokens(written)),
-                target_ids=tuple(written),
+                target_tokens=tuple(loaded.required_target_tokenizer.convert_ids_to_tokens(target_ids)),
+                target_ids=tuple(target_ids),
                 before=tuple(tokenizer.convert_ids_to_tokens(before[i])),
                 before_ids=tuple(before[i]),
                 target=targets[i] or "",
                 by_bytes=tokenizer.by_bytes,
             )
         )
-    return tuple(found)
+    return tuple(readings)
 
 
 def warn_if_truncated(rows: Sequence[Reading], max_length: int | None) -> None:
-    """Says what of the texts the model did not read, where nobody asked for a length.  max_length: what was asked for."""
+    """Says what of the texts the model did not read, where nobody asked for a length.
+
+    max_length: what was asked for.
+    """
     if max_length is None:
         warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), max(len(row.ids) for row in rows))
 
 
 def batch_of(loaded: Loaded, rows: Sequence[Reading], *, left: bool = False) -> dict[str, Tensor]:
     """What the module takes for these rows in one pass; the shorter are padded, and masks say so."""
-    written = [row.target_ids for row in rows] if isinstance(loaded.module, EncoderDecoder) else None
+    targets = [row.target_ids for row in rows] if isinstance(loaded.module, EncoderDecoder) else None
     return as_batch(
-        loaded, [row.ids for row in rows], [row.segments for row in rows], decoder_rows=written, pad_left=left
+        loaded, [row.ids for row in rows], [row.segments for row in rows], decoder_rows=targets, pad_left=left
     )
 
 
@@ -119,9 +122,11 @@ def _prefix_ids(loaded: Loaded, after: Texts | None, pair: Texts | None, count: 
     rows = [row.ids for row in loaded.tokenizer.encode(_list_of_texts(after, "after", count))]
     if not all(rows):
         raise InputError("a text of 'after' has no tokens: leave 'after' out where nothing was read before")
-    most = max(map(len, rows))
-    if loaded.max_length is not None and most >= loaded.max_length:
-        raise InputError(f"'after' has {most:,} tokens, and this model reads {loaded.max_length:,} in all: shorten it")
+    longest = max(map(len, rows))
+    if loaded.max_length is not None and longest >= loaded.max_length:
+        raise InputError(
+            f"'after' has {longest:,} tokens, and this model reads {loaded.max_length:,} in all: shorten it"
+        )
     return rows
 
 

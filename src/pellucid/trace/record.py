@@ -93,9 +93,8 @@ def record(
             "lambda output: output.logits[0, -1, 42]"
         )
     if gradients_of is None:
-        recorder = (
-            EarlyStopRecorder(names) if module.onlooker is None else Recorder(names)
-        )  # an edit may stand further on
+        stops_early = module.onlooker is None  # else an edit may stand further on
+        recorder = EarlyStopRecorder(names) if stops_early else Recorder(names)
         with no_grad(), contextlib.suppress(AllRecorded):
             module(**batch, watch=recorder)
         kept, gradients = recorder.recorded, {}
@@ -121,17 +120,17 @@ def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
     keep: "all"; "view" for what a page of attention needs; a name or glob, or several, also as others call them.
     Raises InputError for a name that no point answers to.
     """
-    own, given = points(config), require_names("keep", keep, "'all', 'view', or names of points")
+    own, patterns = points(config), require_names("keep", keep, "'all', 'view', or names of points")
     if is_one_of(keep, "all"):
         return list(own)
     if is_one_of(keep, "view"):
         return [name for name in own if name.endswith(VIEW_POINTS)]
-    wanted = {name for asked in given for name in resolve(asked, config)}
-    for asked in given:
-        warn_of_omitted(asked, config, wanted)
-    if not wanted:
+    matching = {name for pattern in patterns for name in resolve(pattern, config)}
+    for pattern in patterns:
+        warn_of_omitted(pattern, config, matching)
+    if not matching:
         raise InputError("keep names nothing: expected 'all', 'view', or names of points")
-    return [name for name in own if name in wanted]
+    return [name for name in own if name in matching]
 
 
 def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:

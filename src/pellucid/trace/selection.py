@@ -27,7 +27,7 @@ SELECTABLE_AXES: dict[str, Axes] = {
     "source": ("source",),
     "neuron": ("inner", "hidden", "width"),
 }
-"""The word that chooses, and the axes that it chooses from."""
+"""The keyword that chooses, and the axes that it chooses from."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,8 @@ class PointContext:
     def positions(self, axis: str) -> list[list[int]]:
         """Where the tokens along `seq` or `source` stand in their texts, by row; -1 for padding. One row for all
         where they are alike."""
-        across = "cross_attention." in self.name
-        standing = self.token_positions
-        found = standing.queries if axis == "seq" else standing.memory if across else standing.keys
+        across, by_role = "cross_attention." in self.name, self.token_positions
+        found = by_role.queries if axis == "seq" else by_role.memory if across else by_role.keys
         return found.tolist()
 
     def batch_size(self, value: Tensor) -> int:
@@ -84,58 +83,54 @@ class PointContext:
 class Selection:
     """A choice along axes. See `pellucid.edits`.
 
-    chosen: what was asked for, by its word, in the order of CHOOSES; what is not there is not chosen from.
+    chosen: the indices by keyword, in the order of SELECTABLE_AXES; what is not there is not chosen from.
     """
 
     chosen: dict[str, Indices]
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, OptionalIndices]) -> Self:
-        """What was asked for by words, of which each must be known."""
-        for word in keywords:
-            if word not in SELECTABLE_AXES:
-                said = shorten(repr(word))
-                raise InputError(
-                    f"an edit is placed by {', '.join(SELECTABLE_AXES)}, and not by {said}{did_you_mean(word, SELECTABLE_AXES)}"
-                )
-        return cls(
-            {word: _as_indices(word, keywords[word]) for word in SELECTABLE_AXES if keywords.get(word) is not None}
-        )
+        """What was asked for by keywords, of which each must be known."""
+        for keyword in keywords:
+            if keyword not in SELECTABLE_AXES:
+                unknown = f"{shorten(repr(keyword))}{did_you_mean(keyword, SELECTABLE_AXES)}"
+                raise InputError(f"an edit is placed by {', '.join(SELECTABLE_AXES)}, and not by {unknown}")
+        given = [keyword for keyword in SELECTABLE_AXES if keywords.get(keyword) is not None]
+        return cls({keyword: _as_indices(keyword, keywords[keyword]) for keyword in given})
 
     def check(self, name: str, axes: Axes, sizes: dict[str, int]) -> None:
         """Refuses axes that the point does not have, and indices beyond the sizes that are known beforehand."""
-        for word, chosen in self.chosen.items():
-            axis = _selected_axis(word, axes)
+        for keyword, chosen in self.chosen.items():
+            axis = _selected_axis(keyword, axes)
             if not axis:
-                said = shorten(format_indices(chosen))
-                raise InputError(f"{word}={said}: {name} has no {word}s, its axes are {', '.join(axes)}")
+                indices = shorten(format_indices(chosen))
+                raise InputError(f"{keyword}={indices}: {name} has no {keyword}s, its axes are {', '.join(axes)}")
             if axis in sizes and (lost := first_out_of_range(chosen, sizes[axis])) is not None:
-                what = f"key and value {word}s" if axis == "key_heads" else f"{word}s"
-                raise InputError(
-                    f"{word}={shorten(format_indices(lost))} does not exist: {name} has {sizes[axis]} {what}"
-                )
+                what = f"key and value {keyword}s" if axis == "key_heads" else f"{keyword}s"
+                index = shorten(format_indices(lost))
+                raise InputError(f"{keyword}={index} does not exist: {name} has {sizes[axis]} {what}")
 
-    def mask(self, value: Tensor, spot: PointContext) -> Tensor | None:
+    def mask(self, value: Tensor, context: PointContext) -> Tensor | None:
         """Bool[Tensor, "..."] that spreads over `value`, True where it is chosen; None where all of it is.
 
         Padding is no source, chosen or not: else what is looked at would depend on the texts beside this one.
         """
-        mask, sources = None, {"source": slice(None)} if "source" in spot.axes else {}
-        for word, chosen in (sources | self.chosen).items():
-            part = _axis_mask(word, chosen, value, spot).to(value.device)
+        mask, sources = None, {"source": slice(None)} if "source" in context.axes else {}
+        for keyword, chosen in (sources | self.chosen).items():
+            part = _axis_mask(keyword, chosen, value, context).to(value.device)
             mask = part if mask is None else mask & part
         return mask
 
-    def axis_lengths(self, value: Tensor, spot: PointContext) -> dict[str, int]:
+    def axis_lengths(self, value: Tensor, context: PointContext) -> dict[str, int]:
         """How far each axis that is chosen from reaches: rows of the batch, tokens of the longest text so far."""
-        return {word: max(size for _, size in _positions_along(word, value, spot)) for word in self.chosen}
+        return {keyword: max(size for _, size in _positions_along(keyword, value, context)) for keyword in self.chosen}
 
-    def matched_indices(self, value: Tensor, spot: PointContext) -> dict[str, set[str]]:
+    def matched_indices(self, value: Tensor, context: PointContext) -> dict[str, set[str]]:
         """Which of the indices that are chosen, as they are shown, stand in `value`."""
         found = {}
-        for word, chosen in self.chosen.items():
-            rows = [(set(places), size) for places, size in _positions_along(word, value, spot)]
-            found[word] = {
+        for keyword, chosen in self.chosen.items():
+            rows = [(set(positions), size) for positions, size in _positions_along(keyword, value, context)]
+            found[keyword] = {
                 format_indices(one)
                 for one in split_indices(chosen)
                 if any(here & {*resolve_indices(one, n)} for here, n in rows)
@@ -143,7 +138,7 @@ class Selection:
         return found
 
     def __str__(self) -> str:
-        return ", ".join(f"{word}={format_indices(chosen)}" for word, chosen in self.chosen.items())
+        return ", ".join(f"{keyword}={format_indices(chosen)}" for keyword, chosen in self.chosen.items())
 
 
 def first_out_of_range(chosen: Indices, size: int) -> int | slice | None:
@@ -158,9 +153,9 @@ def resolve_indices(chosen: Indices, size: int) -> list[int]:
     return [i % size for i in ([chosen] if isinstance(chosen, int) else chosen) if -size <= i < size]
 
 
-def text_length(places: Sequence[int]) -> int:
+def text_length(positions: Sequence[int]) -> int:
     """How many tokens of its text stand there when a row has been read so far."""
-    return max(places, default=-1) + 1
+    return max(positions, default=-1) + 1
 
 
 def format_indices(chosen: Indices) -> str:
@@ -184,29 +179,30 @@ def clone_unless_trainable(given: Any) -> Any:
     return given.clone() if isinstance(given, Tensor) and not given.requires_grad else given
 
 
-def _axis_mask(keyword: str, chosen: Indices, value: Tensor, spot: PointContext) -> Tensor:
+def _axis_mask(keyword: str, chosen: Indices, value: Tensor, context: PointContext) -> Tensor:
     """True along one axis where it is chosen, of as many dimensions as `value`."""
-    wanted = [(places, set(resolve_indices(chosen, size))) for places, size in _positions_along(keyword, value, spot)]
-    hits = torch.tensor([[i in them for i in places] for places, them in wanted], device="cpu")
-    axis, shape = _selected_axis(keyword, spot.axes), [1] * value.dim()
+    rows = _positions_along(keyword, value, context)
+    resolved = [(positions, set(resolve_indices(chosen, size))) for positions, size in rows]
+    hits = torch.tensor([[i in indices for i in positions] for positions, indices in resolved], device="cpu")
+    axis, shape = _selected_axis(keyword, context.axes), [1] * value.dim()
     if axis == "batch":
         shape[0] = hits.shape[1]
     else:
-        shape[0], shape[spot.axes.index(axis)] = hits.shape
+        shape[0], shape[context.axes.index(axis)] = hits.shape
     return hits.view(shape)
 
 
-def _positions_along(keyword: str, value: Tensor, spot: PointContext) -> list[tuple[list[int], int]]:
-    """The places along the axis of a word, and how many there are in the text so far; by row where rows differ."""
-    axis = _selected_axis(keyword, spot.axes)
-    size = spot.batch_size(value) if axis == "batch" else value.shape[spot.axes.index(axis)]
+def _positions_along(keyword: str, value: Tensor, context: PointContext) -> list[tuple[list[int], int]]:
+    """The places along the axis of a keyword, and how many there are in the text so far; by row where rows differ."""
+    axis = _selected_axis(keyword, context.axes)
+    size = context.batch_size(value) if axis == "batch" else value.shape[context.axes.index(axis)]
     if axis in ("seq", "source"):
-        return [(row[-size:], text_length(row)) for row in spot.positions(axis)]
+        return [(row[-size:], text_length(row)) for row in context.positions(axis)]
     return [(list(range(size)), size)]
 
 
 def _selected_axis(keyword: str, axes: Axes) -> str:
-    """The axis that a word chooses from; "" where a point has none."""
+    """The axis that a keyword chooses from; "" where a point has none."""
     return next((axis for axis in SELECTABLE_AXES[keyword] if axis in axes), "")
 
 

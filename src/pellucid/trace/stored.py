@@ -77,7 +77,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         raise CorruptFileError(
             f"{path}: tensors and manifest do not name the same: {escape_unprintable(join_names(strange))}"
         )
-    tensors = {name: _read_tensor(path, name, spans[name], right) for name, right in manifest["digests"].items()}
+    tensors = {name: _read_tensor(path, name, spans[name], digest) for name, digest in manifest["digests"].items()}
     trace = Trace(
         points={name: tensor for name, tensor in tensors.items() if not name.startswith(_GRADIENT)},
         rows=tuple(manifest["rows"]),
@@ -96,10 +96,10 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
 def tensor_digest(tensor: Tensor) -> str:
     """SHA-256 of a tensor: its kind, its shape and its numbers."""
     tensor = tensor.detach().cpu().contiguous()
-    told = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)} ".encode())
+    digest = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)} ".encode())
     if tensor.numel():
-        told.update(tensor.view(-1).view(torch.uint8).numpy().data)
-    return told.hexdigest()
+        digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _text_digest(text: str) -> str:
@@ -165,9 +165,9 @@ def _check_rows(path: Path, trace: Trace) -> None:
         pairs = len(row.target_tokens) == len(row.target_ids) and len(row.before) == len(row.before_ids)
         if len(lengths) > 1 or not pairs:
             raise CorruptFileError(f"{path}: row {i} of the manifest has tokens, ids and places of unequal number")
-        told = (*row.ids, *row.target_ids, *row.before_ids)
+        ids = (*row.ids, *row.target_ids, *row.before_ids)
         placed = all(0 <= start <= end <= MOST_CHARACTERS for start, end in row.offsets)
-        if not placed or not all(0 <= number < 2**31 for number in told):
+        if not placed or not all(0 <= number < 2**31 for number in ids):
             raise CorruptFileError(f"{path}: row {i} of the manifest has ids or places that no text has")
 
 

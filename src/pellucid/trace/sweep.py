@@ -47,7 +47,7 @@ def sweep(
     Edits of several places run side by side, as the rows of one batch.
     """
     check_choice("over", over, tuple(OVER))
-    keyword, usual = OVER[over]
+    keyword, default_point = OVER[over]
     if edit is not None and not callable(edit):
         raise InputError(f"edit is {shorten(repr(edit))}, expected a function that makes an edit, such as zero")
     if edit is not None and source is not None:
@@ -63,7 +63,7 @@ def sweep(
     loaded.module.require_no_row_edits()
     (row,) = read_texts(loaded, text, pair, target, None, None)
     warn_if_truncated([row], None)
-    names = _point_in_layers(loaded, point or usual)
+    names = _point_in_layers(loaded, point or default_point)
     edits = [_make_edit(make, keyword, i) for i in range(_column_count(loaded, names[0], keyword, row))]
     tried = [(name, one) for name in names for one in edits]
     size = max(1, min(ROWS, POSITIONS // (len(row.ids) + len(row.target_ids))))
@@ -80,14 +80,14 @@ def _metric_values(
     loaded: Loaded, row: Reading, tried: list[tuple[str, Edit]], measure: Callable[[Output], Any]
 ) -> Iterator[float]:
     """The metric under each edit: one pass over as many copies of the text."""
-    entries = [PlacedEdit(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(tried)]
+    edits = [PlacedEdit(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(tried)]
     own = points(loaded.config)
-    for entry in entries:
-        entry.edit.check(entry.pattern, own[entry.pattern], own.sizes(entry.pattern))
-    module = with_edits(loaded, entries).module
+    for placed in edits:
+        placed.edit.check(placed.pattern, own[placed.pattern], own.sizes(placed.pattern))
+    module = with_edits(loaded, edits).module
     output = evaluation_copy(module)(**batch_of(loaded, [row] * len(tried)))
-    for entry in entries:
-        entry.check()
+    for placed in edits:
+        placed.check()
     for i in range(len(tried)):
         yield _number(measure(Output({name: tensor[i : i + 1] for name, tensor in output.items()})))
 

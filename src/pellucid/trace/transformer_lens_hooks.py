@@ -37,19 +37,19 @@ def hook_adapter(function: Callable[..., Any]) -> Callable[[Tensor, PointContext
     """
     signatures = [*_signatures(function)]
     if not signatures:  # of what is written in C, nothing may be known
-        return lambda value, spot: function(value)
+        return lambda value, context: function(value)
     by_name = any(_is_hook(one.parameters.get("hook")) for one in signatures)
     for known in (signatures, signatures[:1]):  # what it wraps may have been given the rest by the wrapper
         if by_name and all(_binds(one, None, hook=None) for one in known):
-            return lambda value, spot: function(value, hook=Hook(spot.display_name, spot.name))
+            return lambda value, context: function(value, hook=Hook(context.display_name, context.name))
         if all(_binds(one, None) for one in known):
-            return lambda value, spot: function(value)
+            return lambda value, context: function(value)
         if all(_binds(one, None, None) for one in known):
-            return lambda value, spot: function(value, Hook(spot.display_name, spot.name))
+            return lambda value, context: function(value, Hook(context.display_name, context.name))
     name = getattr(function, "__name__", type(function).__name__)
     raise InputError(
-        f"{name} takes {shorten(str(signatures[0]))}, and is called with the value alone, or with the value and a hook: "
-        "bind all else with functools.partial"
+        f"{name} takes {shorten(str(signatures[0]))}, and is called with the value alone, or with the value and a "
+        "hook: bind all else with functools.partial"
     )
 
 

@@ -200,18 +200,18 @@ def _logit_direction(
     """What a number of the stream is multiplied with on its way to the logit, Float64[Tensor, "hidden"], and what is
     added on the way."""
     table, bias = _as_float64(head.decoder.weight), head.bias
-    wanted = (table[chosen] - (0 if against is None else table[against])) * head.scale
+    unembedding = (table[chosen] - (0 if against is None else table[against])) * head.scale
     added = {}
     if bias is not None:
         added["head.bias"] = float(bias[chosen] - (0 if against is None else bias[against]))
-    gained = wanted * _as_float64(norm.weight)
+    direction = unembedding * _as_float64(norm.weight)
     match norm:
         case nn.LayerNorm():
-            added["norm.bias"] = float(_as_float64(norm.bias) @ wanted)
-            gained = gained - gained.mean()  # the norm takes off the mean; so does this, once for all parts
-            return gained * torch.rsqrt(stream.var(correction=0) + norm.eps), added
+            added["norm.bias"] = float(_as_float64(norm.bias) @ unembedding)
+            direction = direction - direction.mean()  # the norm takes off the mean; so does this, once for all parts
+            return direction * torch.rsqrt(stream.var(correction=0) + norm.eps), added
         case RMSNorm():
-            return gained * torch.rsqrt(stream.pow(2).mean() + norm.eps), added
+            return direction * torch.rsqrt(stream.pow(2).mean() + norm.eps), added
     raise TypeError(f"nothing says how a sum goes through {type(norm).__name__}")
 
 

@@ -58,15 +58,15 @@ class EmbeddingReplacer:
         return False
 
 
-def prepare(loaded: Loaded, question: TargetRequest, what: str) -> AttributionTask:
+def prepare(loaded: Loaded, request: TargetRequest, what: str) -> AttributionTask:
     """The text read, its embeddings recorded, and the number found that is asked about."""
     check_head(loaded, what)
     loaded.module.require_float(what)
-    reading = read_one_text(loaded, question.text, question.pair, question.decoder_text)
+    reading = read_one_text(loaded, request.text, request.pair, request.decoder_text)
     inputs = batch_of(loaded, [reading])
-    points, logits = _embeddings(loaded, inputs)
-    where = find_target(loaded, reading, logits, question.target, question.against, question.position)
-    return AttributionTask(reading, inputs, where, points)
+    embeddings, logits = _embeddings(loaded, inputs)
+    target = find_target(loaded, reading, logits, request.target, request.against, request.position)
+    return AttributionTask(reading, inputs, target, embeddings)
 
 
 @no_grad()
@@ -76,12 +76,12 @@ def _embeddings(loaded: Loaded, inputs: dict[str, Tensor]) -> tuple[dict[str, Te
     return recorder.recorded, evaluation_copy(loaded.module)(**inputs, watch=recorder)["logits"]
 
 
-def target_value(loaded: Loaded, work: AttributionTask, embeddings: dict[str, Tensor]) -> Tensor:
+def target_value(loaded: Loaded, task: AttributionTask, embeddings: dict[str, Tensor]) -> Tensor:
     """The number that is explained, for other embeddings: Float[Tensor, "rows"]"""
-    inputs: dict[str, Any] = dict(work.inputs)
-    if isinstance(loaded.module, Decoder) and work.target.position is not None:
-        inputs["logits_to_keep"] = -work.target.position  # the others are not asked for
-    return work.target.value_of(output_for_embeddings(loaded, inputs, embeddings)["logits"])
+    inputs: dict[str, Any] = dict(task.inputs)
+    if isinstance(loaded.module, Decoder) and task.target.position is not None:
+        inputs["logits_to_keep"] = -task.target.position  # the others are not asked for
+    return task.target.value_of(output_for_embeddings(loaded, inputs, embeddings)["logits"])
 
 
 def output_for_embeddings(loaded: Loaded, inputs: dict[str, Any], embeddings: dict[str, Tensor]) -> Output:
@@ -91,19 +91,19 @@ def output_for_embeddings(loaded: Loaded, inputs: dict[str, Any], embeddings: di
     return evaluation_copy(loaded.module.require_no_row_edits())(**many, watch=EmbeddingReplacer(embeddings))
 
 
-def baseline_of(loaded: Loaded, work: AttributionTask, baseline: str) -> dict[str, Tensor]:
+def baseline_of(loaded: Loaded, task: AttributionTask, baseline: str) -> dict[str, Tensor]:
     """The embeddings of an input that stands for nothing."""
     check_one_of("baseline", baseline, ("zero", "pad", "mask"))
     if baseline == "zero":
-        return {name: torch.zeros_like(point) for name, point in work.embeddings.items()}
-    empty: dict[str, int] = {}
-    for name in _READ & work.inputs.keys():
-        words = _tokenizer_of(loaded, name)
-        token = words.pad_token_id if baseline == "pad" else words.mask_token_id
+        return {name: torch.zeros_like(point) for name, point in task.embeddings.items()}
+    replacements: dict[str, int] = {}
+    for name in _READ & task.inputs.keys():
+        tokenizer = _tokenizer_of(loaded, name)
+        token = tokenizer.pad_token_id if baseline == "pad" else tokenizer.mask_token_id
         if token is None:
             raise InputError(f"this tokenizer has no {baseline} token: choose another baseline, such as 'zero'")
-        empty[name] = token
-    return baseline_embeddings(loaded, work.inputs, empty)
+        replacements[name] = token
+    return baseline_embeddings(loaded, task.inputs, replacements)
 
 
 @no_grad()
@@ -113,16 +113,16 @@ def baseline_embeddings(loaded: Loaded, inputs: dict[str, Tensor], replacements:
 
     replacements: that token, by the name of the ids that are replaced.
     """
-    module, others = evaluation_copy(loaded.module), dict(inputs)
+    module, replaced = evaluation_copy(loaded.module), dict(inputs)
     for name, token in replacements.items():
-        words, ids = _tokenizer_of(loaded, name), inputs[name]
-        special = torch.tensor(sorted(words.special_ids - {words.unk_token_id}), device=ids.device)
-        others[name] = ids.where(torch.isin(ids, special), token)
+        tokenizer, ids = _tokenizer_of(loaded, name), inputs[name]
+        special = torch.tensor(sorted(tokenizer.special_ids - {tokenizer.unk_token_id}), device=ids.device)
+        replaced[name] = ids.where(torch.isin(ids, special), token)
     tokens = Recorder(("*embeddings.token",))
-    module(**others, watch=tokens)
-    found = _ReplacedTokensRecorder(tokens.recorded)
-    module(**inputs, watch=found)
-    return found.recorded
+    module(**replaced, watch=tokens)
+    recorder = _ReplacedTokensRecorder(tokens.recorded)
+    module(**inputs, watch=recorder)
+    return recorder.recorded
 
 
 class _ReplacedTokensRecorder(Recorder):
@@ -137,5 +137,5 @@ class _ReplacedTokensRecorder(Recorder):
 
 
 def _tokenizer_of(loaded: Loaded, name: str) -> Tokenizer:
-    """The tokenizer of these ids."""
+    """The tokenizer of the ids of this name."""
     return loaded.required_tokenizer if name == "input_ids" else loaded.required_target_tokenizer

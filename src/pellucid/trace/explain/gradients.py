@@ -44,10 +44,10 @@ class Attribution:
         return [(i, self.tokens[i], float(self.scores[i])) for i in order]
 
     def __repr__(self) -> str:
-        told = "" if self.error is None else f" (of nothing {self.baseline:.4f}; the scores miss by {self.error:.1e})"
+        note = "" if self.error is None else f" (of nothing {self.baseline:.4f}; the scores miss by {self.error:.1e})"
         pairs = [*zip(self.tokens, self.scores.tolist()), *zip(self.read, self.read_scores.tolist())]
         rows = [[format_token(token, self.by_bytes, 24), f"{score:+.4f}"] for token, score in pairs]
-        return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{told}\n{table(rows)}"
+        return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{note}\n{table(rows)}"
 
 
 @inference_mode(False)  # a caller's own setting does not matter
@@ -74,10 +74,10 @@ def gradient_x_input(
     matters; and the scores sum to no number of the model. `integrated_gradients` mends both at some cost.
     Raises InputError for a model without a head, or with one that alone is random.
     """
-    question = TargetRequest(text, target, against, position, pair, decoder_text)
-    work = prepare(loaded, question, "gradient x input")
-    way, end = _integration_path(loaded, work, "zero"), torch.ones(1, device="cpu")
-    return _attribution(work, "gradient x input", float(way.values_at(end)), way.derivatives_at(end)[0])
+    request = TargetRequest(text, target, against, position, pair, decoder_text)
+    task = prepare(loaded, request, "gradient x input")
+    path, end = _integration_path(loaded, task, "zero"), torch.ones(1, device="cpu")
+    return _attribution(task, "gradient x input", float(path.values_at(end)), path.derivatives_at(end)[0])
 
 
 @inference_mode(False)
@@ -113,19 +113,19 @@ def integrated_gradients(
     tokenizer lacks.
     """
     check_count("steps", steps, least=NODES, most=100_000)
-    question = TargetRequest(text, target, against, position, pair, decoder_text)
-    work = prepare(loaded, question, "integrated gradients")
-    found = _integration_path(loaded, work, baseline).integrate(steps, progress)
-    found.warn_if_inaccurate("take more steps or another baseline")
-    return _attribution(work, "integrated gradients", found.value, found.scores, found.baseline, found.error)
+    request = TargetRequest(text, target, against, position, pair, decoder_text)
+    task = prepare(loaded, request, "integrated gradients")
+    result = _integration_path(loaded, task, baseline).integrate(steps, progress)
+    result.warn_if_inaccurate("take more steps or another baseline")
+    return _attribution(task, "integrated gradients", result.value, result.scores, result.baseline, result.error)
 
 
-def _integration_path(loaded: Loaded, work: AttributionTask, baseline: str) -> IntegrationPath:
-    return IntegrationPath(partial(target_value, loaded, work), baseline_of(loaded, work, baseline), work.embeddings)
+def _integration_path(loaded: Loaded, task: AttributionTask, baseline: str) -> IntegrationPath:
+    return IntegrationPath(partial(target_value, loaded, task), baseline_of(loaded, task, baseline), task.embeddings)
 
 
 def _attribution(
-    work: AttributionTask,
+    task: AttributionTask,
     method: str,
     value: float,
     scores: Tensor,
@@ -133,16 +133,16 @@ def _attribution(
     error: float | None = None,
 ) -> Attribution:
     """scores: of the tokens of the input and then of those that the decoder read."""
-    source, read = scores.split([len(work.reading.tokens), len(work.reading.target_tokens)])
+    source, read = scores.split([len(task.reading.tokens), len(task.reading.target_tokens)])
     return Attribution(
         method=method,
-        said=work.target.description,
+        said=task.target.description,
         value=value,
-        tokens=tuple(work.reading.tokens),
+        tokens=tuple(task.reading.tokens),
         scores=source,
-        read=work.reading.target_tokens,
+        read=task.reading.target_tokens,
         read_scores=read,
         baseline=baseline,
         error=error,
-        by_bytes=work.reading.by_bytes,
+        by_bytes=task.reading.by_bytes,
     )

@@ -41,8 +41,8 @@ class HeadScores:
     def strongest(self, name: str, most: int = 5) -> list[tuple[int, int, float]]:
         """The heads with the highest score of this name, as (layer, head, score); none where all are NaN."""
         if not is_one_of(name, *NAMES):
-            said = f"{shorten(repr(name))}{did_you_mean(str(name), NAMES)}"
-            raise InputError(f"there is no score {said}: choose one of {', '.join(NAMES)}")
+            unknown = f"{shorten(repr(name))}{did_you_mean(str(name), NAMES)}"
+            raise InputError(f"there is no score {unknown}: choose one of {', '.join(NAMES)}")
         check_count("most", most)
         scores = getattr(self, name)
         order = scores.nan_to_num(-1.0).flatten().argsort(descending=True)[:most].tolist()
@@ -81,18 +81,18 @@ def head_scores(
     whether anything later reads it; edit the head to learn that.
     """
     where = side_of(loaded, side, "encoder")
-    said = {"length": length, "rows": rows, "seed": seed}
-    given = {name: one for name, one in said.items() if one is not None}
+    options = {"length": length, "rows": rows, "seed": seed}
+    given = {name: value for name, value in options.items() if value is not None}
     if text is None:
-        drawn = {"length": 32, "rows": 4, "seed": 0} | given
-        return _score_heads(*_repeated_token_attention(loaded, where, **drawn))
+        defaults = {"length": 32, "rows": 4, "seed": 0}
+        return _score_heads(*_repeated_token_attention(loaded, where, **defaults | given))
     for name in given:
         raise InputError(f"{name} is for random tokens, and a text was given: leave ", Argument(name), " out")
     trace = as_trace(loaded, text, (f"{where}layers.*.attention.weights",))
     ids, special = list(trace.ids), list(trace.special)
     if where == "decoder.":
-        ids, marks = list(trace.rows[0].target_ids), loaded.required_target_tokenizer.special_ids
-        special = [i == 0 or token in marks for i, token in enumerate(ids)]
+        ids, special_ids = list(trace.rows[0].target_ids), loaded.required_target_tokenizer.special_ids
+        special = [i == 0 or token in special_ids for i, token in enumerate(ids)]
     real = torch.tensor([not one for one in special], device="cpu")[None]
     return _score_heads(weights_of(trace, where), torch.tensor([ids], device="cpu"), real)
 
@@ -123,8 +123,8 @@ def _score_heads(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores
 def _mean_weight(weights: Tensor, pairs: Tensor) -> Tensor:
     """The weight on these pairs, summed for each token that asks, averaged over those that have any:
     Float[Tensor, "rows heads seq seq"], Bool[Tensor, "rows seq seq"]  ->  Float[Tensor, "heads"]"""
-    asking = pairs.any(dim=-1).sum()
-    return (weights * pairs[:, None]).sum(dim=(0, 2, 3)) / asking  # 0 / 0 is NaN, as it should be
+    queries = pairs.any(dim=-1).sum()
+    return (weights * pairs[:, None]).sum(dim=(0, 2, 3)) / queries  # 0 / 0 is NaN, as it should be
 
 
 @no_grad()
@@ -139,17 +139,15 @@ def _repeated_token_attention(
     limit = loaded.config.longest
     if limit is not None and ids.shape[1] > limit:
         raise InputError(f"length {length} makes {ids.shape[1]} tokens, and this model reads {limit}: take less")
-    recorder, module = (
-        Recorder((f"{side}layers.*.attention.weights",)),
-        evaluation_copy(loaded.module.require_no_row_edits()),
-    )
-    given = ids.to(loaded.module.device)
+    recorder = Recorder((f"{side}layers.*.attention.weights",))
+    module = evaluation_copy(loaded.module.require_no_row_edits())
+    input_ids = ids.to(loaded.module.device)
     if isinstance(module, EncoderDecoder):
-        module(given, decoder_input_ids=module.shift_right(given), watch=recorder)
+        module(input_ids, decoder_input_ids=module.shift_right(input_ids), watch=recorder)
         if side == "decoder.":
             ids, real = module.shift_right(ids), torch.cat((torch.zeros_like(real[:, :1]), real[:, :-1]), dim=1)
     else:
-        module(given, watch=recorder)
+        module(input_ids, watch=recorder)
     wide = torch.promote_types(next(iter(recorder.recorded.values())).dtype, torch.float32)
     return [kept.to(wide) for kept in recorder.recorded.values()], ids, real
 
@@ -160,16 +158,16 @@ def _repeated_sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tu
     facts = loaded.config
     size = facts.decoder.source_vocab_size if facts.decoder and facts.decoder.source_vocab_size else facts.vocab_size
     size = min(size, facts.vocab_size)
-    apart = {facts.pad_token_id, facts.bos_token_id, *facts.end_tokens}
+    excluded = {facts.pad_token_id, facts.bos_token_id, *facts.end_tokens}
     start = facts.bos_token_id if facts.kind == "decoder" else None
     around: list[int] = [] if start is None or start >= size else [start]
     behind: list[int] = []
     if tokenizer is not None:
-        apart |= tokenizer.special_ids
+        excluded |= tokenizer.special_ids
         (row,) = tokenizer.encode(["a"])
         first = next((i for i, s in enumerate(row.special) if not s), (len(row.ids) + 1) // 2)
         around, behind = row.ids[:first], [one for one, s in zip(row.ids[first:], row.special[first:]) if s]
-    plain = torch.tensor([i for i in range(size) if i not in apart], device="cpu")
+    plain = torch.tensor([i for i in range(size) if i not in excluded], device="cpu")
     draws = [plain[torch.randint(len(plain), (length,), generator=chance, device="cpu")] for _ in range(rows)]
     if len(plain) >= length:
         draws = [plain[torch.randperm(len(plain), generator=chance, device="cpu")[:length]] for _ in range(rows)]

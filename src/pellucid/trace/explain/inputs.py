@@ -104,9 +104,8 @@ def token_of(loaded: Loaded, number: int) -> str:
 def checked_position(position: int, tokens: int) -> int:
     """A place among so many tokens, counted from 0; -1 is the last."""
     if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
-        raise InputError(
-            f"position is {shorten(repr(position))}, expected -{tokens} to {tokens - 1} among {counted(tokens, 'token')}"
-        )
+        valid = f"-{tokens} to {tokens - 1} among {counted(tokens, 'token')}"
+        raise InputError(f"position is {shorten(repr(position))}, expected {valid}")
     return position % tokens
 
 

@@ -34,7 +34,8 @@ log = logging.getLogger("pellucid")
 class IntegrationResult:
     """What was found on a way.
 
-    scores: the slopes summed up, Float64[Tensor, "tokens"].  baseline, value: the answer where it begins, and at its end.
+    scores: the slopes summed up, Float64[Tensor, "tokens"].
+    baseline, value: the answer where it begins, and at its end.
     """
 
     scores: Tensor
@@ -43,7 +44,7 @@ class IntegrationResult:
 
     @property
     def error(self) -> float:
-        """By how much the scores together miss `value - base`."""
+        """By how much the scores together miss `value - baseline`."""
         return abs(float(self.scores.sum()) - (self.value - self.baseline))
 
     def warn_if_inaccurate(self, advice: str) -> None:
@@ -67,13 +68,13 @@ class IntegrationPath:
         self.tokens = sum(point.shape[1] for point in self.difference.values())
 
     def values_at(self, fractions: Tensor) -> Tensor:
-        """The answer at places between 0 and 1: Float64[Tensor, "places"]  ->  Float64[Tensor, "places"]"""
+        """The answer at fractions of the way, 0 to 1: Float64[Tensor, "fractions"]  ->  Float64[Tensor, "fractions"]"""
         with no_grad():
             found = [self.answer_of(here) for here in self._embeddings_at(fractions)]
         return torch.cat(found).cpu().double()
 
     def derivatives_at(self, fractions: Tensor) -> Tensor:
-        """How fast each token changes it there: Float64[Tensor, "places"]  ->  Float64[Tensor, "places tokens"]"""
+        """How fast each token changes it: Float64[Tensor, "fractions"]  ->  Float64[Tensor, "fractions tokens"]"""
         found = []
         for here in self._embeddings_at(fractions):
             gradients = self._gradients(here)
@@ -108,7 +109,7 @@ class IntegrationPath:
     def _integrate_intervals(self, intervals: Tensor) -> Tensor:
         """What each token adds to the answer along stretches of the way.
 
-        Float64[Tensor, "stretches 2"]  ->  Float64[Tensor, "stretches tokens"]
+        Float64[Tensor, "intervals 2"]  ->  Float64[Tensor, "intervals tokens"]
         """
         nodes, weights = (torch.from_numpy(numbers) for numbers in np.polynomial.legendre.leggauss(NODES))
         middle, half = intervals.mean(dim=1, keepdim=True), (intervals[:, 1:] - intervals[:, :1]) / 2
@@ -116,21 +117,21 @@ class IntegrationPath:
         return (slopes * weights[:, None]).sum(dim=1) * half
 
     @torch.enable_grad()
-    def _gradients(self, points: Embeddings) -> Embeddings:
+    def _gradients(self, embeddings: Embeddings) -> Embeddings:
         """The gradient of the answer at each row of embeddings; none reaches the model's own numbers."""
-        leaves = {name: point.detach().requires_grad_() for name, point in points.items()}
+        leaves = {name: point.detach().requires_grad_() for name, point in embeddings.items()}
         total = self.answer_of(leaves).sum()
         return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)))
 
     def _bisect(self, intervals: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
-        """Stretches, and the answers at their ends, cut in two: Float64[Tensor, "stretches 2"], twice as many"""
+        """Intervals, and the answers at their ends, cut in two: Float64[Tensor, "intervals 2"], twice as many"""
         if not len(intervals):
             return intervals, ends
         middle = intervals.mean(dim=1)
         return _split_at(intervals, middle), _split_at(ends, self.values_at(middle))
 
     def _embeddings_at(self, fractions: Tensor) -> Iterator[Embeddings]:
-        """The embeddings there, some places at a time: Float[Tensor, "places seq hidden"] by the name of the point"""
+        """The embeddings there, some at a time: Float[Tensor, "fractions seq hidden"] by the name of the point"""
         for some in fractions.split(max(BUDGET // self.tokens, 1)):
             yield {name: _interpolate(self.start[name], end, some) for name, end in self.end.items()}
 
@@ -138,7 +139,7 @@ class IntegrationPath:
 def _interpolate(start: Tensor, end: Tensor, fractions: Tensor) -> Tensor:
     """Points of the straight line, each rounded once, so that the ends are the ends whatever the kind of number.
 
-    Float[Tensor, "1 seq hidden"] twice, Float64[Tensor, "places"]  ->  Float[Tensor, "places seq hidden"]
+    Float[Tensor, "1 seq hidden"] twice, Float64[Tensor, "fractions"]  ->  Float[Tensor, "fractions seq hidden"]
     """
     wide = torch.promote_types(end.dtype, torch.float32)
     where = fractions.to(end.device, wide)[:, None, None]

@@ -48,11 +48,11 @@ class LogitLens:
 
     def __repr__(self) -> str:
         first = max(len(self.tokens) - SHOWN, 0)
-        said = f", the last {SHOWN} of {len(self.tokens)} positions" if first else ""
+        note = f", the last {SHOWN} of {len(self.tokens)} positions" if first else ""
         rows = [["", *map(self._cell, self.tokens[first:])]]
         for name, ids, logs in zip(self.places, self.ids[:, first:, 0].tolist(), self.log_probabilities[:, first:, 0]):
             rows.append([name, *(f"{self._cell(self.words[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))])
-        return f"LogitLens: the likeliest {self.kind} and its probability{said}\n{table(rows)}"
+        return f"LogitLens: the likeliest {self.kind} and its probability{note}\n{table(rows)}"
 
     def _cell(self, token: str) -> str:
         return format_token(token, self.by_bytes)
@@ -86,7 +86,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
         _warn_of_other_logits(loaded, stack.norm, trace, places[-1])
     likely = [_top_tokens(loaded, stack.norm, trace[place][0], k) for place in places]
     ids = torch.stack([ids for ids, _ in likely])
-    met = ids.unique().tolist()
+    shown_ids = ids.unique().tolist()
     tokenizer = None if loaded.tokenizer is None else loaded.required_target_tokenizer
     return LogitLens(
         kind="masked token" if loaded.config.kind == "encoder" else "next token",
@@ -94,7 +94,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
         tokens=tuple(trace.target_tokens if side else trace.tokens),
         ids=ids,
         log_probabilities=torch.stack([logs for _, logs in likely]),
-        words=dict(zip(met, tokens_of(tokenizer, met))),
+        words=dict(zip(shown_ids, tokens_of(tokenizer, shown_ids))),
         by_bytes=tokenizer is not None and tokenizer.by_bytes,
     )
 
@@ -104,10 +104,10 @@ def _warn_of_other_logits(loaded: Loaded, norm: nn.Module, trace: Trace, last: s
     if "logits" not in trace or trace.edits or loaded.module.bits:
         return
     (found,) = _logits(loaded, norm, trace[last][0, -1:])
-    held = trace["logits"][0, -1:].to(found)
-    apart = float((found - held).norm())
-    if not apart <= LOGITS_TOLERANCE * float(held.norm()):  # so that NaN is told of, too
-        log.warning("the lens misses the logits by %.2g: is the trace of a model with other numbers?", apart)
+    traced = trace["logits"][0, -1:].to(found)
+    distance = float((found - traced).norm())
+    if not distance <= LOGITS_TOLERANCE * float(traced.norm()):  # so that NaN is told of, too
+        log.warning("the lens misses the logits by %.2g: is the trace of a model with other numbers?", distance)
 
 
 def _top_tokens(loaded: Loaded, norm: nn.Module, stream: Tensor, k: int) -> tuple[Tensor, Tensor]:

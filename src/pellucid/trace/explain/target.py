@@ -52,12 +52,12 @@ def find_target(
         raise InputError(
             f"target and against are both {_answer_name(loaded, chosen)!r}: their difference is 0 everywhere"
         )
-    said = f"logit of {_answer_name(loaded, chosen)!r}" + (
-        "" if other is None else f" minus that of {_answer_name(loaded, other)!r}"
-    )
+    description = f"logit of {_answer_name(loaded, chosen)!r}"
+    if other is not None:
+        description += f" minus that of {_answer_name(loaded, other)!r}"
     if where is None:
-        return Target(said, None, chosen, other)
-    return Target(f"{said} at position {where}", where - logits.shape[1], chosen, other)
+        return Target(description, None, chosen, other)
+    return Target(f"{description} at position {where}", where - logits.shape[1], chosen, other)
 
 
 def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position: int | None) -> int | None:
@@ -81,8 +81,9 @@ def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position:
     mask = loaded.required_tokenizer.mask_token_id
     masks = [i for i, number in enumerate(reading.ids) if number == mask]
     if len(masks) != 1:
+        written = loaded.required_tokenizer.mask_token or "a mask"
         raise InputError(
-            f"the text has {len(masks)} mask tokens, expected one: write {loaded.required_tokenizer.mask_token or 'a mask'} "
+            f"the text has {len(masks)} mask tokens, expected one: write {written} "
             "in place of one word, or say which token with ",
             Argument("position", Placeholder("N")),
         )
