@@ -16,20 +16,20 @@ _dropped: list[weakref.ref[Any]] = []
 
 def close_after(owner: object, connection: sqlite3.Connection) -> None:
     """Lets a connection live as long as its owner, and until the next `close_dropped`."""
-    held = weakref.ref(owner, _dropped.append)
-    _owned[id(held)] = held, connection
+    reference = weakref.ref(owner, _dropped.append)
+    _owned[id(reference)] = reference, connection
 
 
 def close_dropped() -> None:
     """Closes the connections that have no owner any more; other threads may do the same meanwhile."""
     while _dropped:
         try:
-            held = _dropped.pop()
+            reference = _dropped.pop()
         except IndexError:
             return
         with fork_guard:
-            _owned[id(held)][1].close()
-        del _owned[id(held)]
+            _owned[id(reference)][1].close()
+        del _owned[id(reference)]
 
 
 atexit.register(close_dropped)  # and no other: threads that end with the process may be reading still

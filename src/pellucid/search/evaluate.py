@@ -161,17 +161,17 @@ def _queries_and_answers(
         if hasattr(type(one), "columns"):
             raise InputError(Argument(name), f" is {type(one).__name__}, expected a list: give one of its columns")
     queries = queries.keys() if isinstance(queries, Mapping) else queries
-    asked, given = require_list("queries", queries, "a list of texts"), require_list("answers", answers, "a list")
-    if len(asked) != len(given):
+    asked, right = require_list("queries", queries, "a list of texts"), require_list("answers", answers, "a list")
+    if len(asked) != len(right):
         raise InputError(
-            f"there are answers of {len(given)} to {counted(len(asked), 'query', 'queries')}: give each query its own"
+            f"there are answers of {len(right)} to {counted(len(asked), 'query', 'queries')}: give each query its own"
         )
     if not asked:
         raise InputError("there are no queries to evaluate with")
     for i, one in enumerate(asked):
         if isinstance(one, str) and not one.strip():
             raise InputError(Item(i, "query"), " holds nothing to look for")
-    return [*map(base_value, asked)], [_grades(index, one, i, by) for i, one in enumerate(given)]
+    return [*map(base_value, asked)], [_grades(index, one, i, by) for i, one in enumerate(right)]
 
 
 def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:

@@ -97,10 +97,10 @@ def record(
         recorder = EarlyStopRecorder(names) if stops_early else Recorder(names)
         with no_grad(), contextlib.suppress(AllRecorded):
             module(**batch, watch=recorder)
-        kept, gradients = recorder.recorded, {}
+        recorded, gradients = recorder.recorded, {}
     else:
-        kept, gradients = record_with_gradients(module, batch, names, gradients_of)
-    return Trace(kept, rows=rows, gradients=gradients, padding=padding, **model_metadata(loaded))
+        recorded, gradients = record_with_gradients(module, batch, names, gradients_of)
+    return Trace(recorded, rows=rows, gradients=gradients, padding=padding, **model_metadata(loaded))
 
 
 def model_metadata(loaded: Loaded) -> dict[str, Any]:
