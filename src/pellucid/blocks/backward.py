@@ -215,7 +215,7 @@ class AttentionProduct(torch.autograd.Function):
         by_query = torch.baddbmm(empty, by_scores, key, beta=0, alpha=form.scale)
         by_key = torch.baddbmm(empty, by_scores.transpose(1, 2), query, beta=0, alpha=form.scale)
         if ctx.rotation is not None:
-            by_query, by_key = (_rotated(x, ctx.rotation.turn_back, *by_mixed.shape[:2]) for x in (by_query, by_key))
+            by_query, by_key = (_rotated(x, ctx.rotation.rotate_back, *by_mixed.shape[:2]) for x in (by_query, by_key))
         own, other, bias = ctx.shapes
         by_own = by_mixed.new_empty(own)
         by_other = None if other is None else by_mixed.new_empty(other)

@@ -150,7 +150,7 @@ class PackableNetwork(Observable):
         """Lets go of copies of what this model was: they hold their own tables, and numbers that it has no more."""
         kept = self.__dict__.get("_swift", {})
         for dtype, (moment, _) in list(kept.items()):
-            if not moment.lasts(self):
+            if not moment.matches(self):
                 kept.pop(dtype, None)
 
     def _plain_copy(self, dtype: torch.dtype, own: torch.dtype) -> Self:

@@ -59,7 +59,7 @@ def with_attribution(
     that were read apart."""
     if isinstance(found, Answer):
         return found.replace(why=attribute_answer(work, targets_of(found)))
-    return Answers([one.but(why=attribute_answer(work, targets_of(one))) for one in found], **vars(found))
+    return Answers([one.replace(why=attribute_answer(work, targets_of(one))) for one in found], **vars(found))
 
 
 def attribute_answer(work: Work, targets: Sequence[Target]) -> AnswerAttribution:

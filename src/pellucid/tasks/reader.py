@@ -83,7 +83,7 @@ class Reader(Task):
         most = loaded.max_length if self.max_length is None else loaded.capped_length(self.max_length)
         place: dict[str, Any] = {"rule": self.long, "max_length": most, "stride": self.stride}
         place |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
-        place["apart"] = isinstance(text, list)
+        place["is_split_into_words"] = isinstance(text, list)
         found = windows(loaded.required_tokenizer, text, pair, **place)
         check_has_tokens(found[0].ids, item_name(index, "item"))
         return found
