@@ -141,7 +141,7 @@ def test_drawn_from_as_many_as_in_the_reference(tmp_path: Path, monkeypatch: pyt
         rooms.extend((logits > -torch.inf).sum(dim=1).tolist())
         return drawing(logits, sources)
 
-    monkeypatch.setattr(loop, "draw", counted)
+    monkeypatch.setattr(loop, "sample_tokens", counted)
     for options, room in (({}, 50), ({"top_k": None}, 90), ({"top_k": 0}, 90), ({"top_k": 7}, 7)):
         drawn = []
         for _ in range(2):

@@ -188,7 +188,7 @@ def test_a_chain_has_labels_as_a_map_has_and_another_those_that_are_said(number:
         other.classifier = Apart(number)
     assert other.num_labels == 3
     other.num_labels = number
-    assert len(other.as_set().config.labels) == number
+    assert len(other.current_model().config.labels) == number
     other(IDS, labels=torch.tensor([number - 1])).loss.backward()
     with pytest.raises(pellucid.InputError, match=r"head.classifier.top.bias .* no longer fit its config"):
         other.save_pretrained(tmp_path / "two")
@@ -198,7 +198,7 @@ def test_a_map_within_a_part_is_set_in_the_network_and_has_its_labels(tmp_path: 
     model = classifier(tmp_path / "one", "roberta")
     model.network.head.classifier = nn.Linear(24, 7)
     assert model.config.num_labels == len(model.config.id2label) == 7
-    assert model.num_labels == len(model.as_set().config.labels) == 7
+    assert model.num_labels == len(model.current_model().config.labels) == 7
     model.save_pretrained(tmp_path / "two")
     again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")
     torch.testing.assert_close(again(IDS).logits, model(IDS).logits, rtol=0, atol=1e-5)

@@ -468,11 +468,11 @@ def test_hypotheses_are_made_as_the_reference_makes_them(
     read: list[str] = []
     plain = ZeroShotClassification.text_windows
 
-    def stretches(self: Any, work: Any, index: int, item: str, hypothesis: str) -> Any:
+    def text_windows(self: Any, work: Any, index: int, item: str, hypothesis: str) -> Any:
         read.append(hypothesis)
         return plain(self, work, index, item, hypothesis)
 
-    monkeypatch.setattr(ZeroShotClassification, "stretches", stretches)
+    monkeypatch.setattr(ZeroShotClassification, "text_windows", text_windows)
     judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "{0} dog"])
     judge(GOOD, hypothesis_template=said)
     assert read == [said.format(label) for label in ("good", "{0} dog")]

@@ -471,7 +471,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The whole command, as a terminal starts it; streams are put in place of those of the test by name."""
-    monkeypatch.setattr("pellucid.cli.at_the_latest", lambda *_: None)  # this process goes on
+    monkeypatch.setattr("pellucid.cli.end_after", lambda *_: None)  # this process goes on
 
     def ended(*words: str, **streams: Any) -> int:
         monkeypatch.setattr(sys, "argv", ["pellucid", *words])
@@ -705,7 +705,7 @@ def test_an_interrupt_on_the_way_out_is_no_traceback(
 
     heard = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr("pellucid.cli.errors.run", end)
-    monkeypatch.setattr("pellucid.cli.at_the_latest", late)
+    monkeypatch.setattr("pellucid.cli.end_after", late)
     try:
         assert typed("--version") == INTERRUPTED
     finally:

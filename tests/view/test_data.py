@@ -209,7 +209,7 @@ def test_no_layer_is_left_out_that_is_small_enough_in_16_bits(minilm: pellucid.M
 def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     view = pellucid.view(minilm.trace(LONG, keep="view", max_length=512))
     kept, spied = page_module.pack_program, "app.mount(root, () => (window.source = data.inlineSource(root)));"
-    monkeypatch.setattr(page_module, "packed", lambda css, js: kept(css, js.replace("app.mount(root);", spied)))
+    monkeypatch.setattr(page_module, "pack_program", lambda css, js: kept(css, js.replace("app.mount(root);", spied)))
     tab = show(view.html().replace("Content-Security", "x"))
     until(tab, "() => window.source")
     tab.evaluate(READ)

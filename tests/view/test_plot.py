@@ -5,8 +5,8 @@ import pytest
 from pellucid.view.plot import Plot, PlotPoint, log_axis, share_axis
 from tests.view.conftest import Show
 
-SPOTS = tuple(
-    PlotPoint(*place, name=f"efSearch {i}", strong=i == 3)
+POINTS = tuple(
+    PlotPoint(*place, name=f"efSearch {i}", filled=i == 3)
     for i, place in enumerate([(0.03, 0.71), (0.031, 0.78), (0.04, 0.86), (0.05, 0.93), (0.3, 0.978), (0.31, 0.979)])
 )
 BOXES = """(marks) => marks.map((mark) => {
@@ -17,27 +17,27 @@ BOXES = """(marks) => marks.map((mark) => {
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "spots",
+    "points",
     [
-        SPOTS,
+        POINTS,
         (PlotPoint(0.03, 1.0, "every row"),),
-        (*SPOTS, PlotPoint(40.0, 1.0, "<&>", joined=False)),
+        (*POINTS, PlotPoint(40.0, 1.0, "<&>", on_line=False)),
         (PlotPoint(0.01, 0.5, "efSearch 16"), PlotPoint(0.02, 0.6, "efSearch 32"), PlotPoint(0.04, 0.7, "efSearch 64")),
     ],
 )
-def test_marks_stand_where_their_numbers_say(show: Show, spots: tuple[PlotPoint, ...], theme: str) -> None:
-    plot = Plot("Recall & time", "a < b", "milliseconds", "recall", spots)
+def test_marks_stand_where_their_numbers_say(show: Show, points: tuple[PlotPoint, ...], theme: str) -> None:
+    plot = Plot("Recall & time", "a < b", "milliseconds", "recall", points)
     page = show(f"<!doctype html><body style='margin:0'>{plot.text(theme)}</body>")
     boxes = page.locator("circle").evaluate_all(BOXES)
-    assert len(boxes) == len(spots)
+    assert len(boxes) == len(points)
     order = [box[0] for box in boxes]
     assert order == sorted(order) and [box[1] for box in boxes] == sorted((box[1] for box in boxes), reverse=True)
     names = page.locator("text").evaluate_all(BOXES)
     paper = page.locator("svg").bounding_box()
     assert paper is not None
     assert all(left >= 0 and top >= 0 and right <= paper["width"] for left, top, right, _ in names)
-    assert {spot.name for spot in spots} <= set(page.locator("text").all_text_contents())
-    shown = names[-len(spots) :]
+    assert {spot.name for spot in points} <= set(page.locator("text").all_text_contents())
+    shown = names[-len(points) :]
     for i, one in enumerate(names):
         for other in names[:i] if one in shown else ():
             assert one[0] >= other[2] - 2 or other[0] >= one[2] - 2 or one[1] >= other[3] - 6 or other[1] >= one[3] - 6

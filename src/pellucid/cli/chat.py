@@ -26,7 +26,7 @@ Turns = list[dict[str, str]]
 @click.argument("message", type=TEXT, required=False)
 @writing_options
 @click.option("--system", "-s", type=TEXT, metavar="TEXT", help="What the model is told before the conversation.")
-def command(message: str | None, model: str, dtype: str, system: str | None, **given: Any) -> None:
+def command(message: str | None, model: str, dtype: str, system: str | None, **typed: Any) -> None:
     """Talk with a chat model.
 
     With a MESSAGE (`-` reads it from standard input) it answers once. Without one each line is a message, from the
@@ -41,7 +41,7 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
       pellucid chat --system "Answer in one word." --temperature 0.7
       cat questions.txt | pellucid chat
     """
-    options = requested_options(given)
+    options = requested_options(typed)
     text = None if message is None else text_or_stdin(message, "MESSAGE", "answer")
     writer = load_generator(model, dtype)
     start: Turns = [] if system is None else [{"role": "system", "content": system}]
@@ -54,30 +54,30 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **g
 def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> None:
     """One message after the other, each answered with all that was said before it, as far as the model reads. At a
     terminal, one that cannot be answered is said to be so, and forgotten."""
-    at_terminal, turns, told = sys.stdin.isatty(), start, False
+    at_terminal, turns, is_noted = sys.stdin.isatty(), start, False
     if at_terminal:
         say("/reset forgets what was said, /exit or Ctrl-D leaves")
     for line in _input_lines():
         if line == "/exit":
             return
         if line == "/reset":
-            turns, told = start, False
+            turns, is_noted = start, False
         elif re.fullmatch(r"/\w+", line):
             say(f"there is no {line}: /reset forgets what was said, /exit or Ctrl-D leaves")
         elif line:
-            whole = [*turns, {"role": "user", "content": line}]
+            conversation = [*turns, {"role": "user", "content": line}]
             try:
-                fits = _fit_to_context(model, whole, options)
-                if len(fits) < len(whole) and not told:
+                fits = _fit_to_context(model, conversation, options)
+                if len(fits) < len(conversation) and not is_noted:
                     oldest = "the oldest of what was said no longer fits, and is left out from here on"
                     say(f"{oldest}; /reset forgets it all")
-                    told = True
+                    is_noted = True
                 answer = _answer(model, fits, options, interruptible=at_terminal)
             except InputError as error:
                 if not at_terminal:
                     raise
-                said = message_as_typed(error, get_current_context())
-                click.echo(clean(f"pellucid: {said}", err=True), err=True)
+                message = message_as_typed(error, get_current_context())
+                click.echo(clean(f"pellucid: {message}", err=True), err=True)
             else:
                 turns = [*fits, {"role": "assistant", "content": answer}]
 
@@ -88,22 +88,22 @@ def _fit_to_context(model: "pellucid.Model", turns: Turns, options: dict[str, An
     from pellucid.generation.checkpoint_settings import settings_of
     from pellucid.tasks.text_generation import without_oldest_turn
 
-    longest, words, kept = model.config.longest, model.tokenizer, turns
-    if longest is None or words is None:
+    longest, tokenizer, remaining = model.config.longest, model.tokenizer, turns
+    if longest is None or tokenizer is None:
         return turns
     new = 0 if model.config.kind == "encoder-decoder" else settings_of(model.loaded, options).max_new_tokens
     while True:
-        size = len(words.apply_chat_template(kept, tokenize=True, parse_special_tokens=False))
+        size = len(tokenizer.apply_chat_template(remaining, tokenize=True, parse_special_tokens=False))
         if size <= longest - min(new, longest // 2):
-            return kept
-        if not (less := without_oldest_turn(kept)):
+            return remaining
+        if not (less := without_oldest_turn(remaining)):
             break
-        kept = less
+        remaining = less
     if size > longest:
-        said = f"the message has {counted(size, 'token')} with what stands around it"
-        what = "it, or the system's message," if any(turn["role"] == "system" for turn in kept) else "it"
-        raise InputError(f"{said}, and this model reads {longest:,} in all: say {what} in fewer words")
-    return kept
+        found_length = f"the message has {counted(size, 'token')} with what stands around it"
+        what = "it, or the system's message," if any(turn["role"] == "system" for turn in remaining) else "it"
+        raise InputError(f"{found_length}, and this model reads {longest:,} in all: say {what} in fewer words")
+    return remaining
 
 
 def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, interruptible: bool = False) -> str:

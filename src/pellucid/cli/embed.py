@@ -63,28 +63,31 @@ def command(
     import pellucid
     from pellucid.tasks.embed import embed, embed_in_chunks
 
-    how: dict[str, Any] = {"dtype": dtype, "pooling": pooling, "normalize": normalize}
+    options: dict[str, Any] = {"dtype": dtype, "pooling": pooling, "normalize": normalize}
     shown = progress_option()
     check_output_path("--output", output, ".npy", inputs=texts)
     if output is not None and as_json:
         raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
-    given, where = read_texts(texts, column, encoding)
-    where = where or typed_location(len(given))
+    input_texts, location_of = read_texts(texts, column, encoding)
+    location_of = location_of or typed_location(len(input_texts))
     loaded = pellucid.load(model).loaded
     if loaded.pooling is None and pooling is None:
         say(f"{loaded.name} says no way to make vectors of texts: the mean of its states (--pooling, --normalize)")
     if output is not None:
-        with with_locations(where):
-            vectors = np.ascontiguousarray(embed(loaded, given, **how, progress=shown))
+        with with_locations(location_of):
+            vectors = np.ascontiguousarray(embed(loaded, input_texts, **options, progress=shown))
         write_atomically(target_of(output), lambda file: _write_npy(vectors, file))
         say(f"{counted(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
         click.echo(output)
         return
-    with with_locations(where), progress_bar("embedding", total=len(given), unit=" texts", shown=shown) as line:
-        pieces = embed_in_chunks(loaded, given, CHUNK_SIZE, **how, progress=line.update)
-        for text, vector in zip(given, (vector for piece in pieces for vector in piece.tolist())):
-            said = {"text": text, "vector": vector}
-            click.echo(to_json(said) if as_json else " ".join(f"{x:.7g}" for x in vector))
+    with (
+        with_locations(location_of),
+        progress_bar("embedding", total=len(input_texts), unit=" texts", shown=shown) as line,
+    ):
+        pieces = embed_in_chunks(loaded, input_texts, CHUNK_SIZE, **options, progress=line.update)
+        for text, vector in zip(input_texts, (vector for piece in pieces for vector in piece.tolist())):
+            row = {"text": text, "vector": vector}
+            click.echo(to_json(row) if as_json else " ".join(f"{x:.7g}" for x in vector))
 
 
 def _write_npy(vectors: "np.ndarray", file: IO[bytes]) -> None:

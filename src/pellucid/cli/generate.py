@@ -54,7 +54,7 @@ def command(
     stream: bool,
     why: int | None,
     as_json: bool,
-    **given: Any,
+    **typed: Any,
 ) -> None:
     """Write on from a text.
 
@@ -68,15 +68,15 @@ def command(
       pellucid generate "Roses are red," --temperature 0.8 --seed 1 --stop "."
       pellucid generate "2 + 2 =" -n 5 --why
     """
-    texts, where = _prompts(prompts, column, encoding)
+    texts, location_of = _prompts(prompts, column, encoding)
     if stream and len(texts) != 1:
         raise click.UsageError(f"--stream shows one text while it is written, and there are {len(texts)} prompts")
-    options = requested_options(given)
+    options = requested_options(typed)
     writer = load_generator(model, dtype)
-    if where is not None:
+    if location_of is not None:
         empty = [number for number, text in enumerate(texts, 1) if not text.strip()]
         report_empty(len(empty), next(iter(empty), 0), len(texts))
-    with with_locations(where or typed_location(len(texts), "prompt")):
+    with with_locations(location_of or typed_location(len(texts), "prompt")):
         if stream:
             _show_stream(writer, texts[0], why, as_json, options)
         elif why is None and not as_json:

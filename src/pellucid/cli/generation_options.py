@@ -48,8 +48,8 @@ def load_generator(model: str, dtype: str) -> "pellucid.Model":
 
     found = pellucid.load(model, dtype=dtype)
     if not found.config.writes:
-        kind = f"{model} is of kind {found.config.kind!r} and cannot write: name a text-generation model by "
-        raise InputError(kind, Argument("model", Placeholder("NAME")))
+        problem = f"{model} is of kind {found.config.kind!r} and cannot write: name a text-generation model by "
+        raise InputError(problem, Argument("model", Placeholder("NAME")))
     return found
 
 
@@ -60,8 +60,8 @@ def requested_options(typed: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in typed.items() if value not in (None, ())}
     temperature = found.get("temperature", 1.0)
     if not temperature <= MAX_TEMPERATURE:  # nan, which `FloatRange` lets through, is not below it either
-        said = f"{temperature} is not a number from 0 to {MAX_TEMPERATURE}; 0 takes the likeliest token"
-        raise click.BadParameter(said, param_hint="'--temperature' / '-t'")
+        problem = f"{temperature} is not a number from 0 to {MAX_TEMPERATURE}; 0 takes the likeliest token"
+        raise click.BadParameter(problem, param_hint="'--temperature' / '-t'")
     greedy = temperature == 0
     if greedy:
         del found["temperature"]

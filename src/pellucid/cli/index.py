@@ -95,7 +95,7 @@ def command() -> None:
     show_default=True,
     help="What to compute in; auto, the fastest that is safe here.",
 )
-def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how: Any) -> None:
+def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **options: Any) -> None:
     """Read texts, embed them, write an index.
 
     FILE is a table with its --column, or files of text, also as a pattern or a folder. What is empty is left out, and
@@ -109,12 +109,12 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
     """
     import pellucid
 
-    if how["kind"] == "flat" and (option := first_typed("M", "efConstruction", "efSearch")):
+    if options["kind"] == "flat" and (option := first_typed("M", "efConstruction", "efSearch")):
         raise click.UsageError(f"{option} is of a graph, and --kind flat builds none: leave one of them out")
-    how |= {"dtype": None if dtype == "float32" else dtype, "progress": progress_option()}
+    options |= {"dtype": None if dtype == "float32" else dtype, "progress": progress_option()}
     enable_info_log()
     with with_locations(_text_location):
-        pellucid.Index.build(model, _source(sources), output, **how)
+        pellucid.Index.build(model, _source(sources), output, **options)
     click.echo(output)
 
 
@@ -125,7 +125,7 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **how:
 @click.option("--update", is_flag=True, help="Replace texts with the same id.")
 @click.option("--model", "-m", help=MODEL_HELP)
 def add(
-    index: Path, sources: tuple[str, ...], column: str | None, id_column: str | None, model: str | None, **how: Any
+    index: Path, sources: tuple[str, ...], column: str | None, id_column: str | None, model: str | None, **options: Any
 ) -> None:
     """Put more texts into INDEX; unchanged ones are not embedded again.
 
@@ -136,12 +136,12 @@ def add(
     """
     import pellucid
 
-    how |= {name: value for name, value in (("column", column), ("id_column", id_column)) if value is not None}
-    held = pellucid.Index.open(index, model=model)
+    options |= {name: value for name, value in (("column", column), ("id_column", id_column)) if value is not None}
+    opened_index = pellucid.Index.open(index, model=model)
     enable_info_log()
     with with_locations(_text_location):
-        more = held.add(_source(sources), progress=progress_option(), **how)
-    say(f"{'+' if more >= 0 else ''}{counted(more, 'row')}; {_index_summary(held)}")
+        added = opened_index.add(_source(sources), progress=progress_option(), **options)
+    say(f"{'+' if added >= 0 else ''}{counted(added, 'row')}; {_index_summary(opened_index)}")
 
 
 @command.command("delete")
@@ -164,9 +164,9 @@ def delete(index: Path, ids: tuple[str, ...], where: tuple[str, ...]) -> None:
     """
     import pellucid
 
-    held = pellucid.Index.open(index)
-    gone = held.delete(list(ids) or None, where=list(where) or None)
-    say(f"{counted(gone, 'row')} deleted; {_index_summary(held)}")
+    opened_index = pellucid.Index.open(index)
+    deleted = opened_index.delete(list(ids) or None, where=list(where) or None)
+    say(f"{counted(deleted, 'row')} deleted; {_index_summary(opened_index)}")
 
 
 @command.command("info")
@@ -208,9 +208,9 @@ def compact(index: Path) -> None:
     """
     import pellucid
 
-    held = pellucid.Index.open(index)
-    held.compact(progress=progress_option())
-    say(_index_summary(held))
+    opened_index = pellucid.Index.open(index)
+    opened_index.compact(progress=progress_option())
+    say(_index_summary(opened_index))
 
 
 @command.command("verify")

@@ -52,7 +52,7 @@ _FILE = NonEmptyPath(dir_okay=False)
 @click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of QUERIES.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with every query that went wrong.")
 def command(
-    index: Path, queries: Path | None, ks: tuple[int, ...], plot: Path | None, theme: str, as_json: bool, **how: Any
+    index: Path, queries: Path | None, ks: tuple[int, ...], plot: Path | None, theme: str, as_json: bool, **options: Any
 ) -> None:
     """Say how good a search of INDEX is.
 
@@ -68,47 +68,49 @@ def command(
     """
     import pellucid
 
-    _check_options(queries, plot, ks, how)
-    held = pellucid.Index.open(index)
+    _check_options(queries, plot, ks, options)
+    opened_index = pellucid.Index.open(index)
     depths = ks or (1, 5, 10)
-    judged = curve = drawn = None
-    labelled = None if queries is None else _read_labelled(queries, how)
+    evaluation = curve = plot_path = None
+    labelled = None if queries is None else _read_labelled(queries, options)
     if labelled is not None:
-        given = {name: how[name] for name in ("by", "unlisted", "mode")}
+        arguments = {name: options[name] for name in ("by", "unlisted", "mode")}
         with with_locations(labelled.location_of):
-            judged = held.evaluate(list(labelled.answers), list(labelled.answers.values()), depths, **given)
+            evaluation = opened_index.evaluate(
+                list(labelled.answers), list(labelled.answers.values()), depths, **arguments
+            )
     if labelled is None or plot is not None:
-        curve = held.curve(None if labelled is None else list(labelled.answers), k=max(depths))
+        curve = opened_index.curve(None if labelled is None else list(labelled.answers), k=max(depths))
         if plot is not None:  # before anybody can stop reading
-            drawn = curve.png(plot, theme) if plot.suffix.lower() == ".png" else curve.svg(plot, theme)
+            plot_path = curve.png(plot, theme) if plot.suffix.lower() == ".png" else curve.svg(plot, theme)
     if as_json:
-        click.echo(to_json({name: one.data() for name, one in (("labelled", judged), ("curve", curve)) if one}))
+        click.echo(to_json({name: one.data() for name, one in (("labelled", evaluation), ("curve", curve)) if one}))
     else:
-        if judged is not None:
-            _show_evaluation(judged)
+        if evaluation is not None:
+            _show_evaluation(evaluation)
         if curve is not None:
             _show_curve(curve)
-    if drawn is not None:
-        say(f"recall against time: {drawn}")
+    if plot_path is not None:
+        say(f"recall against time: {plot_path}")
 
 
-def _check_options(queries: Path | None, plot: Path | None, ks: tuple[int, ...], how: dict[str, Any]) -> None:
+def _check_options(queries: Path | None, plot: Path | None, ks: tuple[int, ...], options: dict[str, Any]) -> None:
     """What cannot be is told before a model is read."""
     from pellucid.text.lines import missing_file_error
 
     for name in ("query_column", "id_column"):
-        if (queries is None) != (how[name] is None):
+        if (queries is None) != (options[name] is None):
             option = name.replace("_", "-")
-            said = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
-            raise click.UsageError(said)
+            problem = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
+            raise click.UsageError(problem)
     if queries is None and (option := first_typed(*QUERY_OPTIONS)):
         raise click.UsageError(f"{option} is of QUERIES, a table, and none was given")
     if plot is None and first_typed("theme"):
         raise click.UsageError("--theme is of --plot, which was not given")
     if len(set(ks)) > 1 and (queries is None or plot is not None):
-        where = "--plot" if plot is not None else "without QUERIES"
+        reason = "--plot" if plot is not None else "without QUERIES"
         raise click.UsageError(
-            f"{where}: so many neighbours are searched for, and -k was given several times; give one"
+            f"{reason}: so many neighbours are searched for, and -k was given several times; give one"
         )
     if queries is not None and not queries.is_file():
         raise missing_file_error(queries)
@@ -127,20 +129,20 @@ class _LabelledQueries:
         return f"{self.path}, line {self.lines[number]}"
 
 
-def _read_labelled(path: Path, how: dict[str, Any]) -> _LabelledQueries:
-    found, table = _LabelledQueries(path), open_table(path, how["encoding"])
+def _read_labelled(path: Path, options: dict[str, Any]) -> _LabelledQueries:
+    found, table = _LabelledQueries(path), open_table(path, options["encoding"])
     first: dict[tuple[str, Any], int] = {}
-    asked = (how["query_column"], how["id_column"], how["grade_column"])
-    query_column, *others = (name for name in asked if name is not None)
+    columns = (options["query_column"], options["id_column"], options["grade_column"])
+    query_column, *others = (name for name in columns if name is not None)
     read = table.texts(query_column, *others, numbers={*others} - {query_column})
-    for query, right, *grade in read:
+    for query, right, *grades in read:
         line = table.text_lines[-1]
-        told = _parse_grade(grade[0], f"{path}, line {line}") if grade else 1.0
+        grade = _parse_grade(grades[0], f"{path}, line {line}") if grades else 1.0
         if query not in found.answers:
             found.lines.append(line)
-        before = found.answers.setdefault(query, {}).setdefault(right, told)
-        if told != before:
-            both = f"{shorten(repr(right))} is graded {before:g} and {told:g} for {shorten(repr(query))}"
+        before = found.answers.setdefault(query, {}).setdefault(right, grade)
+        if grade != before:
+            both = f"{shorten(repr(right))} is graded {before:g} and {grade:g} for {shorten(repr(query))}"
             raise InputError(f"{path}, lines {first[query, right]} and {line}: {both}: leave one of them out")
         first.setdefault((query, right), line)
     return found
@@ -148,25 +150,25 @@ def _read_labelled(path: Path, how: dict[str, Any]) -> _LabelledQueries:
 
 def _parse_grade(value: Any, location: str) -> float:
     with contextlib.suppress(ValueError, OverflowError):
-        if 0 <= (told := float(value)) <= 1e30:
-            return told
+        if 0 <= (grade := float(value)) <= 1e30:
+            return grade
     raise InputError(f"{location}: the grade is {shorten(repr(value))}, expected a number from 0 to 1e30")
 
 
-def _show_evaluation(judged: "Evaluation") -> None:
+def _show_evaluation(evaluation: "Evaluation") -> None:
     from rich.text import Text
 
-    rows = [(k, judged.recall[k], judged.mrr[k], judged.ndcg[k]) for k in judged.recall]
+    rows = [(k, evaluation.recall[k], evaluation.mrr[k], evaluation.ndcg[k]) for k in evaluation.recall]
     print_rich(_table(("k", "recall", "MRR", "nDCG"), rows))
-    left_out = f", {judged.unlisted:,} left out" if judged.unlisted else ""
-    each = 1000 * judged.seconds / judged.queries
-    asked = counted(judged.queries, "query", "queries")
-    say(f"{asked}, {each:.1f} ms each{left_out}; {len(judged.misses):,} went wrong")
-    for miss in judged.misses[:MAX_MISSES]:
-        place = "was not found" if miss.place is None else f"came as number {miss.place}"
+    left_out = f", {evaluation.unlisted:,} left out" if evaluation.unlisted else ""
+    each = 1000 * evaluation.seconds / evaluation.queries
+    query_count = counted(evaluation.queries, "query", "queries")
+    say(f"{query_count}, {each:.1f} ms each{left_out}; {len(evaluation.misses):,} went wrong")
+    for miss in evaluation.misses[:MAX_MISSES]:
+        rank = "was not found" if miss.place is None else f"came as number {miss.place}"
         first = "nothing was" if miss.instead is None else f"first was {miss.instead}"
-        told = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {place}, {first}"
-        print_rich(Text(f"  {clean(on_one_line(told))}"))
+        sentence = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {rank}, {first}"
+        print_rich(Text(f"  {clean(on_one_line(sentence))}"))
 
 
 def _show_curve(curve: "Curve") -> None:

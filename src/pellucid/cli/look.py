@@ -61,7 +61,7 @@ _FILE = NonEmptyPath(dir_okay=False)
 @click.option("--port", type=int, default=0, show_default="any that is free", help="The port of --serve.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
 def command(
-    text: str, model: str, output: Path | None, serve: bool, port: int, open_browser: bool, **given: Any
+    text: str, model: str, output: Path | None, serve: bool, port: int, open_browser: bool, **typed: Any
 ) -> None:
     """Draw the attention of a text as a page.
 
@@ -80,27 +80,27 @@ def command(
     import pellucid
     from pellucid.view.picture import DRAWABLE_VIEWS
 
-    drawings = {kind: given.pop(kind) for kind in ("svg", "png")}
-    _check_options(serve, port, output, drawings, open_browser, given["view"], given["lens"])
+    drawings = {kind: typed.pop(kind) for kind in ("svg", "png")}
+    _check_options(serve, port, output, drawings, open_browser, typed["view"], typed["lens"])
     started = time.perf_counter()
     if Path(text).suffix and os.path.isfile(text):  # noqa: PTH113 - a text may be longer than any name
         say(f"read as text; `pellucid look - < {text}` reads the file of this name")
     text = text_or_stdin(text, "TEXT", "look at")
     loaded = pellucid.load(model)
-    _check_layer_and_heads(loaded, given["layer"], given["head"])
-    if given["lens"] or given["view"] == "lens":
+    _check_layer_and_heads(loaded, typed["layer"], typed["head"])
+    if typed["lens"] or typed["view"] == "lens":
         _check_lens(loaded)
-    view, cut = _record_view(loaded, text, serve, given)
-    if cut and given["max_length"] is not None:
+    view, cut = _record_view(loaded, text, serve, typed)
+    if cut and typed["max_length"] is not None:
         say(f"the text was cut, {cut} more tokens did not fit into --max-length")
     _print_links(view)
     if serve:
         return _serve(view, port, open_browser)
-    asked = [(kind, path) for kind, path in drawings.items() if path is not None]
-    first = given["view"] if given["view"] in DRAWABLE_VIEWS else None
-    written = [getattr(view, kind)(path, view=first) for kind, path in asked]
+    requested = [(kind, path) for kind, path in drawings.items() if path is not None]
+    first = typed["view"] if typed["view"] in DRAWABLE_VIEWS else None
+    written = [getattr(view, kind)(path, view=first) for kind, path in requested]
     page = None
-    if output is not None or not asked:
+    if output is not None or not requested:
         page = view.save(output) if output else _save_as_new(view, text)
         size = page.stat().st_size
         say(f"{size / 1e6:.1f} MB, {time.perf_counter() - started:.1f} s")
@@ -119,15 +119,15 @@ def _check_options(
     port: int,
     output: Path | None,
     drawings: dict[str, Path | None],
-    opened: bool,
+    open_browser: bool,
     view: str | None,
     lens: bool,
 ) -> None:
     """What contradicts itself is told before a model is read."""
     from pellucid.view.picture import DRAWABLE_VIEWS
 
-    drawn = any(drawings.values())
-    if serve and (output is not None or drawn):
+    has_drawing = any(drawings.values())
+    if serve and (output is not None or has_drawing):
         raise click.UsageError("--serve writes no file: leave out --output, --svg and --png, or --serve")
     if port and not serve:
         raise click.UsageError("--port is the port of --serve, which was not given")
@@ -135,9 +135,9 @@ def _check_options(
         from pellucid.serve.page import check_port
 
         check_port(port)
-    if drawn and output is None:
-        for option, said in (("--open", opened), ("--lens", lens)):
-            if said:
+    if has_drawing and output is None:
+        for option, is_typed in (("--open", open_browser), ("--lens", lens)):
+            if is_typed:
                 raise click.UsageError(
                     f"{option} is for a page: leave it out, or say with --output where the page goes"
                 )
@@ -154,10 +154,10 @@ def _check_layer_and_heads(model: "pellucid.Model", layer: int, heads: tuple[int
     config, side = model.config, model.config.decoder
     layers = max(config.num_hidden_layers, side.num_decoder_layers if side else 0)
     count = max(config.num_attention_heads, side.decoder_attention_heads if side else 0)
-    for name, asked, there in (("layer", (layer,), layers), ("head", heads, count)):
-        for one in asked:
-            if not 0 <= one < there:
-                raise InputError(Argument(name), f" {one} is not there: this model has {name}s 0 to {there - 1}")
+    for name, requested, size in (("layer", (layer,), layers), ("head", heads, count)):
+        for one in requested:
+            if not 0 <= one < size:
+                raise InputError(Argument(name), f" {one} is not there: this model has {name}s 0 to {size - 1}")
 
 
 def _check_lens(model: "pellucid.Model") -> None:
@@ -168,24 +168,24 @@ def _check_lens(model: "pellucid.Model") -> None:
         raise InputError("the lens needs a model that says words, and this one has no such head: name one by ", other)
 
 
-def _record_view(model: "pellucid.Model", text: str, serve: bool, given: dict[str, Any]) -> tuple["View", int]:
+def _record_view(model: "pellucid.Model", text: str, serve: bool, typed: dict[str, Any]) -> tuple["View", int]:
     """The text, read by the model; and how many of its tokens were cut off."""
     import pellucid
     from pellucid.trace.long_text import is_long, record_long
     from pellucid.trace.record import kept_names
 
-    read = {"target": given["target"], "max_length": given["max_length"]}
-    also = ("*embeddings.output", "*layers.*.residual.post") if given["lens"] or given["view"] == "lens" else ()
-    if given["precision"] != "compact" and (serve or is_long(model.loaded, text, given["pair"], **read)):
-        trace = record_long(model.loaded, text, given["pair"], also=also, progress=progress_option(), **read)
+    read_options = {"target": typed["target"], "max_length": typed["max_length"]}
+    also = ("*embeddings.output", "*layers.*.residual.post") if typed["lens"] or typed["view"] == "lens" else ()
+    if typed["precision"] != "compact" and (serve or is_long(model.loaded, text, typed["pair"], **read_options)):
+        trace = record_long(model.loaded, text, typed["pair"], also=also, progress=progress_option(), **read_options)
     else:
         keep = [*kept_names(model.config, "view"), *(kept_names(model.config, also) if also else ())]
-        trace = model.trace(text, given["pair"], keep=keep, **read)
+        trace = model.trace(text, typed["pair"], keep=keep, **read_options)
     count = trace.config.num_attention_heads
-    heads = list(given["head"]) or [8 if count > 8 else 0]
+    heads = list(typed["head"]) or [8 if count > 8 else 0]
     lens = model.explain.logit_lens(trace) if also else None
-    how = {"show": given["view"] or "heads", "precision": given["precision"], "lens": lens}
-    return pellucid.view(trace, layer=given["layer"], heads=heads, **how), trace.cut
+    view_options = {"show": typed["view"] or "heads", "precision": typed["precision"], "lens": lens}
+    return pellucid.view(trace, layer=typed["layer"], heads=heads, **view_options), trace.cut
 
 
 def _print_links(view: "View") -> None:
@@ -221,5 +221,5 @@ def _save_as_new(view: "View", text: str) -> Path:
 
 
 def _stem(text: str) -> str:
-    kept = "".join(one if unicodedata.category(one)[0] in "LMN" or one == "_" else " " for one in text.lower())
-    return "-".join(kept.split()[:5])[:60].encode()[:MOST_NAME].decode(errors="ignore") or "attention"
+    letters = "".join(one if unicodedata.category(one)[0] in "LMN" or one == "_" else " " for one in text.lower())
+    return "-".join(letters.split()[:5])[:60].encode()[:MOST_NAME].decode(errors="ignore") or "attention"

@@ -18,13 +18,18 @@ class NameValueOption(click.Option):
 
     names: asked for what may stand before the sign of equality, once an error speaks of it; `click`'s
         current context then is that of the command.
-    typed_elsewhere: arguments of the library that are typed otherwise and have no option of their name, each as it is typed.
+    typed_elsewhere: arguments of the library that are typed otherwise and have no option of their name, each as it is
+        typed.
     """
 
     def __init__(
-        self, *declared: Any, names: Callable[[], Collection[str]], typed_elsewhere: Mapping[str, str], **how: Any
+        self,
+        *declared: Any,
+        names: Callable[[], Collection[str]],
+        typed_elsewhere: Mapping[str, str],
+        **attributes: Any,
     ) -> None:
-        super().__init__(*declared, multiple=True, metavar="NAME=VALUE", **how)
+        super().__init__(*declared, multiple=True, metavar="NAME=VALUE", **attributes)
         self.names, self.typed_elsewhere = names, typed_elsewhere
 
     def own_spelling(self, name: str, command: click.Command) -> str | None:
@@ -54,11 +59,11 @@ class NonEmptyPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "" and param is not None:
-            called = (
+            spelling = (
                 _option_spelling(param) if isinstance(param, click.Option) else param.human_readable_name.strip("[]")
             )
             kind = "folder" if self.dir_okay else "file"
-            raise click.UsageError(f"{called} is empty, expected the name of a {kind}", ctx)
+            raise click.UsageError(f"{spelling} is empty, expected the name of a {kind}", ctx)
         return super().convert(value, param, ctx)
 
 
@@ -74,8 +79,8 @@ class SingleUseGroup(click.RichGroup):
             _, _, order = command.make_parser(inner).parse_args(list(rest))
             for one in order:
                 if isinstance(one, click.Option) and not one.multiple and order.count(one) > 1:
-                    said = " or ".join((*_long_spellings(one.opts), *one.secondary_opts))
-                    raise click.UsageError(f"{said} is said twice: say it once", inner)
+                    spellings = " or ".join((*_long_spellings(one.opts), *one.secondary_opts))
+                    raise click.UsageError(f"{spellings} is said twice: say it once", inner)
         return name, command, rest
 
 

@@ -91,8 +91,8 @@ def check_output_path(option: str, path: Path | None, *suffixes: str, inputs: It
         raise click.UsageError(f"{option} is -, which is the name of no file: leave {option} out to print")
     for number, stream in ((1, "standard output"), (2, "standard error")):
         if _is_same_file(path, number):
-            said = f"{option} {path} is the file where {stream} goes, and would be written over"
-            raise click.UsageError(f"{said}: leave {option} out, or name another one")
+            problem = f"{option} {path} is the file where {stream} goes, and would be written over"
+            raise click.UsageError(f"{problem}: leave {option} out, or name another one")
     if not target_of(path).parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
     if any(_is_same_file(path, one) for one in (0, *inputs)):  # 0: standard input
@@ -118,11 +118,11 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
         click.echo("  ".join(map(set_cell_size, row, widths)).rstrip())
 
 
-def plain_table(**how: Any) -> "Table":
-    """A table of `rich` without lines, under dim headings, to be filled.  how: what else its class takes."""
+def plain_table(**options: Any) -> "Table":
+    """A table of `rich` without lines, under dim headings, to be filled.  options: what else its class takes."""
     from rich.table import Table
 
-    return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), **how)
+    return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), **options)
 
 
 def score_colour(share: float) -> str:
@@ -141,16 +141,16 @@ def on_one_line(text: str) -> str:
     return _LINE_BREAKS.sub(lambda one: ascii(one[0])[1:-1], text)
 
 
-def to_json(value: Any, **how: Any) -> str:
+def to_json(value: Any, **options: Any) -> str:
     """JSON for stdout: letters as they are, or by their numbers where stdout lacks one or a terminal obeyed it. What
     might end a line has its number everywhere; half a surrogate pair is U+FFFD."""
-    text = _without_surrogates(json.dumps(value, ensure_ascii=False, **how))
+    text = _without_surrogates(json.dumps(value, ensure_ascii=False, **options))
     text = _LINE_ENDS.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
     with contextlib.suppress(UnicodeEncodeError):
         text.encode(sys.stdout.encoding or "utf-8")
         if clean(text) == text:
             return text
-    return json.dumps(json.loads(text), **how)
+    return json.dumps(json.loads(text), **options)
 
 
 def _without_surrogates(text: str) -> str:
@@ -168,11 +168,11 @@ class CleanFormatter(logging.Formatter):
     """What the library says, as `say` says it; of an error its arguments as they are typed."""
 
     def format(self, record: logging.LogRecord) -> str:
-        context, told = click.get_current_context(silent=True), record.args
-        if context is not None and isinstance(told, tuple):
+        context, args = click.get_current_context(silent=True), record.args
+        if context is not None and isinstance(args, tuple):
             record = copy.copy(record)
             record.args = tuple(
-                message_as_typed(one, context) if isinstance(one, StructuredError) else one for one in told
+                message_as_typed(one, context) if isinstance(one, StructuredError) else one for one in args
             )
         return clean(super().format(record), err=True)
 
@@ -187,11 +187,11 @@ def console() -> "Console":
     return found
 
 
-def print_rich(*drawn: Any, err: bool = False) -> None:
+def print_rich(*renderables: Any, err: bool = False) -> None:
     """Tables and texts of `rich` on stdout, or on stderr, without spaces at the ends of lines."""
     paper = console()
     with paper.capture() as shown:
-        for one in drawn:
+        for one in renderables:
             paper.print(one)
     for line in shown.get().split("\n")[:-1]:
         _echo(line.rstrip(), err=err)

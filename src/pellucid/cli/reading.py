@@ -124,8 +124,8 @@ def read_texts(arguments: tuple[str, ...], column: str | None, encoding: str) ->
 
     Raises InputError where a file or standard input holds none.
     """
-    texts, where, _ = texts_of(file_argument(arguments, column), arguments, column, encoding)
-    return list(texts), where
+    texts, location_of, _ = texts_of(file_argument(arguments, column), arguments, column, encoding)
+    return list(texts), location_of
 
 
 def texts_of(
@@ -157,8 +157,8 @@ def with_locations(location_of: LocationOf | None) -> Iterator[None]:
     except InputError as error:
         if location_of is None or not any(isinstance(part, Item) for part in error.parts):
             raise
-        said = (location_of(part.number) if isinstance(part, Item) else part for part in error.parts)
-        raise type(error)(*said) from error
+        parts = (location_of(part.number) if isinstance(part, Item) else part for part in error.parts)
+        raise type(error)(*parts) from error
 
 
 def check_text_file(path: Path, column: str | None) -> None:

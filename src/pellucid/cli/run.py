@@ -126,36 +126,38 @@ Examples:
 )
 @click.option("--output", "-o", type=NonEmptyPath(dir_okay=False), help="Write JSON lines to a file.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")
-def command(task: str | None, model: str | None, dtype: str, as_json: bool, output: Path | None, **given: Any) -> None:
+def command(task: str | None, model: str | None, dtype: str, as_json: bool, output: Path | None, **typed: Any) -> None:
     """Asks, and shows what is answered; what a person reads of it is `HELP`."""
     if task is None:
         print_table(TASK_ROWS)
         return
-    name, options = _find_task(task), _task_options(given)
-    if given["top_k"] is not None and "do_sample" in name.task_class().options():
+    task_info, options = _find_task(task), _task_options(typed)
+    if typed["top_k"] is not None and "do_sample" in task_info.task_class().options():
         beams = options.get("num_beams")
         if "do_sample" not in options and isinstance(beams, int) and beams > 1:
             raise click.UsageError(f"--top-k samples, and -O num_beams={beams} does not: leave one of them out")
         options.setdefault("do_sample", True)  # as `generate --top-k` means to sample
     import pellucid
 
-    questions = TypedItems(**{field.name: given[field.name] for field in fields(TypedItems) if field.name in given})
-    items = questions.items(task, name.task_class().inputs)
-    check_output_path("--output", output, inputs=questions.texts)
-    if given["stride"] is not None and (given["long"] or name.task_class().long) != "windows":
+    typed_items = TypedItems(**{field.name: typed[field.name] for field in fields(TypedItems) if field.name in typed})
+    items = typed_items.items(task, task_info.task_class().inputs)
+    check_output_path("--output", output, inputs=typed_items.texts)
+    if typed["stride"] is not None and (typed["long"] or task_info.task_class().long) != "windows":
         raise click.UsageError("--stride is for texts that are read in stretches: add --long windows, or leave it out")
     pipe = pellucid.pipeline(task, model, dtype=dtype)
     for_people = output is None and not as_json
-    asked, kept = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
+    task_items, shown_items = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
     shows = sys.stdout.isatty() and output is None
     options["progress"] = False if shows else progress_option()
     # whoever types a line wants to see it answered
-    typed = questions.texts == ("-",) and sys.stdin.isatty() and not isinstance(items, list)
-    answers = _report_unread(_one_by_one(pipe, asked, options) if typed else pipe.many(asked, **options))
-    where = questions.location_of or (
-        typed_location(len(items), questions.item_noun) if isinstance(items, list) else None
+    is_line_by_line = typed_items.texts == ("-",) and sys.stdin.isatty() and not isinstance(items, list)
+    answers = _report_unread(
+        _one_by_one(pipe, task_items, options) if is_line_by_line else pipe.many(task_items, **options)
     )
-    with with_locations(where):
+    location_of = typed_items.location_of or (
+        typed_location(len(items), typed_items.item_noun) if isinstance(items, list) else None
+    )
+    with with_locations(location_of):
         if output is not None:
             write_atomically(
                 target_of(output),
@@ -167,10 +169,10 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
                 click.echo(_answer_json(answer))
         else:
             several = not isinstance(items, list) or len(items) > 1
-            ranked = given["top_k"] is not None or "num_return_sequences" in options
-            for answer, item in zip(answers, kept):
-                print_rich(*answer_renderables(answer, item_line(item), several, ranked))
-    questions.report_skipped()
+            show_all = typed["top_k"] is not None or "num_return_sequences" in options
+            for answer, item in zip(answers, shown_items):
+                print_rich(*answer_renderables(answer, item_line(item), several, show_all))
+    typed_items.report_skipped()
 
 
 def _find_task(task: str) -> TaskInfo:
@@ -180,19 +182,21 @@ def _find_task(task: str) -> TaskInfo:
     except InputError as error:
         for name, says in TASK_ROWS:
             say(f"{name:<24}  {says}")
-        meant = next((one.task for one in OBJECTIVES if task in (one.name, *one.aliases)), "")
-        known = f"unknown task {task!r} (did you mean {meant}?)" if meant else str(error.parts[0])  # all stand above
+        objective_task = next((one.task for one in OBJECTIVES if task in (one.name, *one.aliases)), "")
+        known = (
+            f"unknown task {task!r} (did you mean {objective_task}?)" if objective_task else str(error.parts[0])
+        )  # all stand above
         raise click.UsageError(known) from error
 
 
-def _task_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def _task_options(typed: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the task, by its own names."""
-    found = {name: given[name] for name in ("top_k", "long", "stride", "max_length") if given[name] is not None}
-    if (labels := given["candidate_labels"]) is not None:
+    found = {name: typed[name] for name in ("top_k", "long", "stride", "max_length") if typed[name] is not None}
+    if (labels := typed["candidate_labels"]) is not None:
         found["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
-    if given["explain"]:
+    if typed["explain"]:
         found["explain"] = True
-    return found | {name: _parse_value(value) for name, value in parse_settings("-O", given["more"], found).items()}
+    return found | {name: _parse_value(value) for name, value in parse_settings("-O", typed["more"], found).items()}
 
 
 def _parse_value(text: str) -> Any:
@@ -210,8 +214,8 @@ def _answer_json(answer: "Answer | Answers") -> str:
 def _one_by_one(pipe: "Pipeline", items: Iterable[Any], options: dict[str, Any]) -> "Iterator[Answer | Answers]":
     """The answer to each line of standard input before the next is read."""
     for number, item in enumerate(items):
-        place = stdin_location(number)
-        with with_locations(lambda _, place=place: place):
+        location = stdin_location(number)
+        with with_locations(lambda _, location=location: location):
             yield from pipe.many([item], **options)
 
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def scores_table(scores: Mapping[str, float], comparisons: Mapping[str, Mapping[str, float]]) -> "Table":
-    """A line for each score.  comparisons: what it is compared with, by the name of its column; empty ones are left out."""
+    """A line for each score.  comparisons: what it is compared with, by the name of its column; empty ones are left
+    out."""
     others = {title: found for title, found in comparisons.items() if found}
     table = plain_table()
     table.add_column("")

@@ -57,7 +57,7 @@ def command(
     why: bool,
     output: Path | None,
     as_json: bool,
-    **how: Any,
+    **options: Any,
 ) -> None:
     """Find the texts of INDEX that fit a query best.
 
@@ -76,12 +76,12 @@ def command(
     if output is not None and not why:
         raise click.UsageError("--output is the page of --why, which was not given")
     check_output_path("--output", output, ".html")
-    typed = queries == ("-",)
-    asked = list(stdin_texts() if typed else queries)
-    held = pellucid.Index.open(index, model=model)
-    with with_locations(stdin_location if typed else typed_location(len(asked), "query")):
-        found = held.search(asked, **how | {"where": list(how["where"]) or None})
-    reasons = [[held.why(hits.corrected or hits.query, hit) for hit in hits] if why else [] for hits in found]
+    is_stdin = queries == ("-",)
+    query_texts = list(stdin_texts() if is_stdin else queries)
+    opened_index = pellucid.Index.open(index, model=model)
+    with with_locations(stdin_location if is_stdin else typed_location(len(query_texts), "query")):
+        found = opened_index.search(query_texts, **options | {"where": list(options["where"]) or None})
+    reasons = [[opened_index.why(hits.corrected or hits.query, hit) for hit in hits] if why else [] for hits in found]
     page = None
     if output is not None and (pages := [match.view() for matches in reasons for match in matches]):
         page = pages[0].beside(*pages[1:]).save(output)  # before anybody can stop reading
@@ -89,20 +89,20 @@ def command(
         if as_json:
             click.echo(to_json(_hits_json(hits, matches)))
         else:
-            _show_hits(hits, matches, several=len(asked) > 1)
+            _show_hits(hits, matches, several=len(query_texts) > 1)
     if output is not None:
         say(f"which words matched: {page}" if page else f"{output} was not written: no text was found to show")
 
 
 def _hits_json(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
     """A query and its hits, as JSON takes them."""
-    said: dict[str, Any] = {"query": hits.query}
+    data: dict[str, Any] = {"query": hits.query}
     if hits.corrected is not None:
-        said["corrected"] = hits.corrected
+        data["corrected"] = hits.corrected
     found = [dict(hit) | {"similarity": hit.similarity, "words": hit.words} for hit in hits]
     for hit, match in zip(found, matches):
         hit["why"] = match.pairs()
-    return said | {"hits": found}
+    return data | {"hits": found}
 
 
 def _show_hits(hits: "Hits", matches: "list[Match]", several: bool) -> None:

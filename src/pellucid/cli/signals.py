@@ -19,26 +19,26 @@ CLEANUP_SECONDS = 5.0
 def handle_termination() -> None:
     """Whoever ends a command by SIGTERM or SIGHUP finds no half-written file: each is taken away, as after Ctrl-C. Then
     it ends by that very signal; a second one ends it at once."""
-    asked: list[int] = []
+    received: list[int] = []
 
     def leave(number: int, where: FrameType | None) -> None:
-        for one in heard:
+        for one in handled:
             signal.signal(one, signal.SIG_DFL)
         if _is_importing(where):
             os.kill(os.getpid(), number)
-        asked.append(number)
+        received.append(number)
         end_after(CLEANUP_SECONDS, os.kill, os.getpid(), number)
         sys.exit(128 + number)
 
     def end() -> None:
-        for number in asked:
+        for number in received:
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
             os.kill(os.getpid(), number)
 
-    there = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    heard = [one for one in there if signal.getsignal(one) is signal.SIG_DFL]  # `nohup` has one of them passed over
-    for one in heard:
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    handled = [one for one in known if signal.getsignal(one) is signal.SIG_DFL]  # `nohup` has one of them passed over
+    for one in handled:
         signal.signal(one, leave)
     atexit.register(end)  # the first that is registered is the last that is done
 
@@ -51,8 +51,8 @@ def _is_importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def end_after(seconds: float, end: Callable[..., object], *how: int) -> None:
+def end_after(seconds: float, end: Callable[..., object], *arguments: int) -> None:
     """Ends the process if it is still there then: Python waits for threads of other libraries, which hear nothing."""
-    timer = threading.Timer(seconds, end, how)
+    timer = threading.Timer(seconds, end, arguments)
     timer.daemon = True
     timer.start()

@@ -81,19 +81,19 @@ class TypedItems:
         path = file_argument(self.texts, self.pair_column if self.column is None else self.column)
         if path is not None and self.pair_column is not None:
             return self._pair_items(path, names)
-        given = self._texts(path)
+        texts = self._texts(path)
         if not paired:
-            return given
+            return texts
         one, other = (self.first, names[1]) if self.first is not None else (self.second, names[0])
         beside = names[0] if self.first is not None else names[1]
-        pairs = ({beside: one, other: text} for text in given)
-        return list(pairs) if isinstance(given, list) else pairs
+        pairs = ({beside: one, other: text} for text in texts)
+        return list(pairs) if isinstance(texts, list) else pairs
 
     def _check_compatible(self) -> None:
         for names, why in CONFLICTS:
-            said = [self._typed(name) for name in names]
-            if all(said):
-                raise click.UsageError(f"{' and '.join(filter(None, said))} do not go together: {why}")
+            spellings = [self._typed(name) for name in names]
+            if all(spellings):
+                raise click.UsageError(f"{' and '.join(filter(None, spellings))} do not go together: {why}")
 
     def _typed(self, name: str) -> str | None:
         """What was typed of these, as it is typed; None where nothing was."""
@@ -150,7 +150,10 @@ class TypedItems:
 
 
 def parse_settings(option: str, settings: Iterable[str], taken_names: Collection[str]) -> dict[str, str]:
-    """What was said by an option that takes any setting, by its name. taken_names: names that were said otherwise already."""
+    """What was said by an option that takes any setting, by its name.
+
+    taken_names: names that were said otherwise already.
+    """
     found: dict[str, str] = {}
     for one in settings:
         name = split_name_value(option, one)[0].replace("-", "_")
@@ -171,7 +174,10 @@ def _own_spelling(option: str, name: str) -> str | None:
 
 
 def split_name_value(option: str, text: str, placeholder: str = "VALUE") -> tuple[str, str]:
-    """What stands before and behind the sign of equality, without spaces around it.  placeholder: what stands behind it."""
+    """What stands before and behind the sign of equality, without spaces around it.
+
+    placeholder: what stands behind it.
+    """
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise click.UsageError(f"{option} {text} says no {placeholder.lower()}: write {option} NAME={placeholder}")

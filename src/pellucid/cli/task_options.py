@@ -20,7 +20,7 @@ def task_option_names() -> set[str]:
 
 
 def objective_option_names() -> set[str]:
-    """As `options_of_answering`, for tasks that are learned."""
+    """As `task_option_names`, for tasks that are learned."""
     from pellucid.training.arguments import options_of
 
     try:

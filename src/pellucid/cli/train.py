@@ -108,31 +108,31 @@ def command(
 ) -> None:
     """Trains, and shows how it went; what a person reads of it is `HELP`."""
     task, data = _task_and_data(given, recipe, model)
-    said = _settings(settings)
+    typed_settings = _settings(settings)
     import pellucid
 
     _enable_info_log()
-    better = pellucid.train(
+    trained = pellucid.train(
         model, data, task,
         out=output, validation=_share_or_file(validation), columns=split_name_values("--column", columns, "COLUMN"),
         encoding=encoding, recipe=recipe, from_scratch=from_scratch, resume=resume, overwrite=overwrite,
-        progress=progress_option() if _is_first_process() else False, **said,
+        progress=progress_option() if _is_first_process() else False, **typed_settings,
     )  # fmt: skip
     if not _is_first_process():
         return
     if as_json:
-        click.echo(to_json(better.report.data()))
+        click.echo(to_json(trained.report.data()))
         return
-    _show_report(better.report)
+    _show_report(trained.report)
     click.echo(output)
 
 
-def _task_and_data(given: tuple[str, ...], recipe: Path | None, model: str | None) -> tuple[str | None, Any]:
+def _task_and_data(typed: tuple[str, ...], recipe: Path | None, model: str | None) -> tuple[str | None, Any]:
     """The task and the data; with a recipe either may be missing."""
-    task, rest = (given[0], given[1:]) if given else (None, ())
+    task, rest = (typed[0], typed[1:]) if typed else (None, ())
     tasks = {name for one in OBJECTIVES for name in (one.name, *one.aliases)}
-    if recipe is not None and len(given) == 1 and given[0] not in tasks:
-        task, rest = None, given
+    if recipe is not None and len(typed) == 1 and typed[0] not in tasks:
+        task, rest = None, typed
     task = None if task is None else training_task(task)
     for missing, what in ((task, "TASK"), (rest, "DATA"), (model, "--model")):
         if not missing and recipe is None:
@@ -169,8 +169,8 @@ def _show_report(report: "Report") -> None:
         print_rich(scores_table(report.scores, {"before": report.before, "baseline": report.simplest}), err=True)
         if report.simplest:
             say("baseline: the commonest label, the mean, or no answer, for every row; - where it has no such score")
-    best = f"; the numbers of step {report.best_step:,} were the best and are kept" if report.best_step else ""
-    say(f"{counted(report.steps, 'step')} in {report.seconds:,.1f} s{best}")
+    best_note = f"; the numbers of step {report.best_step:,} were the best and are kept" if report.best_step else ""
+    say(f"{counted(report.steps, 'step')} in {report.seconds:,.1f} s{best_note}")
 
 
 def _is_first_process() -> bool:

@@ -47,8 +47,8 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
 
     checks = []
     with progress_bar("", shown=progress_option(), bar_format="{desc} ({elapsed})") as line:
-        how: dict[str, Any] = {"texts": texts or TEXTS, "tokens": tokens, "dtype": dtype}
-        for check in verify(checkpoint, **how, begin=line.set_description_str):
+        options: dict[str, Any] = {"texts": texts or TEXTS, "tokens": tokens, "dtype": dtype}
+        for check in verify(checkpoint, **options, begin=line.set_description_str):
             checks.append(check)
             if not as_json:
                 line.clear()

@@ -78,12 +78,12 @@ def check_save_arguments(arguments: Mapping[str, Any]) -> None:
 @contextmanager
 def output_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder to write into, made where it is missing; the system's errors are ours."""
-    place = path_of(folder)
+    path = path_of(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        yield place
+        path.mkdir(parents=True, exist_ok=True)
+        yield path
     except OSError as error:
-        raise cannot_write(place, error) from error
+        raise cannot_write(path, error) from error
 
 
 def without_unsupported(arguments: Mapping[str, Any], unsupported: UnsupportedArguments) -> dict[str, Any]:
@@ -102,21 +102,21 @@ def warn_of_remote_code(arguments: Mapping[str, Any]) -> None:
         log.warning("trust_remote_code=True: pellucid runs no code of a checkpoint, and opens what it knows itself")
 
 
-def resolve_device(name: str, said: Any, default: str) -> str | torch.device:
+def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
     """The device that a `device` or `device_map` of the reference's means.
 
-    said: a device, a number (that of a GPU, or a negative one for the processor), a map of parts to one of these; None
+    value: a device, a number (that of a GPU, or a negative one for the processor), a map of parts to one of these; None
         is `default`.
     Raises InputError for a map that names several, or none.
     """
-    if isinstance(said, Mapping):
-        places = set(said.values())
-        if len(places) != 1:
-            raise InputError(f"{name} names {len(places)} devices, and a model stands on one: pass {name}='auto'")
-        (said,) = places
-    if type(said) is int:
-        return "cpu" if said < 0 else f"cuda:{said}"
-    return default if said is None else "auto" if is_one_of(said, *_MULTI_DEVICE_MAPS) else said
+    if isinstance(value, Mapping):
+        devices = set(value.values())
+        if len(devices) != 1:
+            raise InputError(f"{name} names {len(devices)} devices, and a model stands on one: pass {name}='auto'")
+        (value,) = devices
+    if type(value) is int:
+        return "cpu" if value < 0 else f"cuda:{value}"
+    return default if value is None else "auto" if is_one_of(value, *_MULTI_DEVICE_MAPS) else value
 
 
 def missing_attribute_error(what: str, name: str, known: Iterable[str], elsewhere: str) -> AttributeError:

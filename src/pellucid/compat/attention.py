@@ -50,9 +50,9 @@ def head_view(
 
     Raises InputError for what does not fit together, in one sentence.
     """
-    given = {name: value for name, value in locals().items() if name in GivenWeights.__dataclass_fields__}
+    arguments = {name: value for name, value in locals().items() if name in GivenWeights.__dataclass_fields__}
     shown = {"layer": layer, "heads": heads, "include_layers": include_layers, "show": "heads"}
-    return answer(_page(given, prettify_tokens, shown), html_action)
+    return answer(_page(arguments, prettify_tokens, shown), html_action)
 
 
 def model_view(
@@ -75,9 +75,9 @@ def model_view(
     display_mode: "dark" or "light".  include_heads: the heads that are on at first; all are on the page, under their
     own numbers.  All else as in `head_view`.
     """
-    given = {name: value for name, value in locals().items() if name in GivenWeights.__dataclass_fields__}
+    arguments = {name: value for name, value in locals().items() if name in GivenWeights.__dataclass_fields__}
     shown = {"heads": include_heads, "include_layers": include_layers, "show": "grid", "theme": theme(display_mode)}
-    return answer(_page(given, prettify_tokens, shown), html_action)
+    return answer(_page(arguments, prettify_tokens, shown), html_action)
 
 
 def answer(page: View, html_action: str) -> View | Page:
@@ -92,9 +92,9 @@ def theme(display_mode: str) -> str:
     return display_mode
 
 
-def _page(given: dict[str, Any], pretty: bool, shown: dict[str, Any]) -> View:
+def _page(arguments: dict[str, Any], pretty: bool, shown: dict[str, Any]) -> View:
     """The view of what was given; tokens as they are written, or letter by letter as the vocabulary has them."""
-    found = {name: value for name, value in given.items() if value is not None}
+    found = {name: value for name, value in arguments.items() if value is not None}
     names = [name for name in found if name.endswith("tokens") and isinstance(found[name], Sequence)]
     raw = {name: list(found[name]) for name in names}
     for name in names if pretty else []:

@@ -41,43 +41,44 @@ _MODEL_ARGUMENTS = ("dtype", "torch_dtype", "device_map", "attn_implementation",
 def open_model(
     name: str | os.PathLike[str],
     head: str | None,
-    said: dict[str, Any],
+    arguments: dict[str, Any],
     kind: type[PreTrainedModel] | None = None,
     init_arguments: tuple[Any, ...] = (),
 ) -> PreTrainedModel:
     """A checkpoint as the model of the reference that has this head; one that the file lacks gets random numbers.
 
-    kind: its class; None for the one of its architecture.  init_arguments: what the `__init__` of a derived class is told.
+    kind: its class; None for the one of its architecture.
+    init_arguments: what the `__init__` of a derived class is told.
     """
-    pooling = {key: said[key] for key in ("add_pooling_layer",) if key in said}
-    said = accepted_arguments(said, None, "a model")
-    where = pop_hub_options(said)
-    own = {key: said.pop(key) for key in _MODEL_ARGUMENTS if key in said}
-    config = own.get("config")
-    if not (whole := config is not None):
-        config = PretrainedConfig.of(read_config(name, where), path_text(name))
+    pooling = {key: arguments[key] for key in ("add_pooling_layer",) if key in arguments}
+    arguments = accepted_arguments(arguments, None, "a model")
+    hub_options = pop_hub_options(arguments)
+    model_arguments = {key: arguments.pop(key) for key in _MODEL_ARGUMENTS if key in arguments}
+    config = model_arguments.get("config")
+    if not (has_config := config is not None):
+        config = PretrainedConfig.of(read_config(name, hub_options), path_text(name))
     elif not isinstance(config, PretrainedConfig):
         raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
     config = copy.deepcopy(config)  # what is said here, and what the model learns of its labels, is the model's own
     if kind is not None and config.family is not kind.family:
         raise InputError(f"{name} is a {config.model_type}, not a {kind.family.model_type}: open it with an Auto class")
-    told = init_keywords(kind, config, said | pooling, whole) if kind is not None else {}
-    keys = set() if whole else {*config.to_dict(), *COMMON_KEYS}  # what both hear of
-    for key, value in said.items():
-        if key not in told or key in keys:
+    init_kwargs = init_keywords(kind, config, arguments | pooling, has_config) if kind is not None else {}
+    shared = set() if has_config else {*config.to_dict(), *COMMON_KEYS}  # what both hear of
+    for key, value in arguments.items():
+        if key not in init_kwargs or key in shared:
             config.set_fact(key, value)
-    kernel = own.get("attn_implementation")
+    kernel = model_arguments.get("attn_implementation")
     if not is_one_of(kernel, "flash_attention_2"):  # which is taken, and not offered
         check_one_of("attn_implementation", kernel, (None, "sdpa", "eager"))
-    dtype = own.get("dtype", own.get("torch_dtype"))
+    dtype = model_arguments.get("dtype", model_arguments.get("torch_dtype"))
     loaded = open_checkpoint(
         name,
-        device=resolve_device("device_map", own.get("device_map"), "cpu"),
+        device=resolve_device("device_map", model_arguments.get("device_map"), "cpu"),
         dtype="checkpoint" if is_one_of(dtype, "auto") else dtype,
         head=head,
         attention=_KERNELS[kernel],
         config=config.to_config(),
-        where=where,
+        where=hub_options,
     )
     if loaded.untrained:
         parts = "" if "all" in loaded.untrained else f" for its {join_names(loaded.untrained, 3)}"
@@ -85,7 +86,7 @@ def open_model(
     kind = kind or architecture_class(loaded.family.page(loaded.config.head).architecture)
     if kind.__init__ is PreTrainedModel.__init__ and not init_arguments:
         return kind.from_model(Model(loaded), config)
-    return build_subclass(kind, config, loaded, init_arguments, told)
+    return build_subclass(kind, config, loaded, init_arguments, init_kwargs)
 
 
 class AutoModel:
@@ -94,16 +95,16 @@ class AutoModel:
     head: ClassVar[str | None] = None
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> PreTrainedModel:
+    def from_pretrained(cls, name: str | os.PathLike[str], **arguments: Any) -> PreTrainedModel:
         """Opens a checkpoint.
 
         name: a folder, a name on the hub, or an installed package.
-        said: `revision`, `token`, `cache_dir`, `local_files_only`; `dtype` ("auto" is the file's, by default float32),
-            `device_map`, `attn_implementation`; `config`, or facts of it by name: `num_labels=3`, `id2label`,
+        arguments: `revision`, `token`, `cache_dir`, `local_files_only`; `dtype` ("auto" is the file's, by default
+            float32), `device_map`, `attn_implementation`; `config`, or facts of it by name: `num_labels=3`, `id2label`,
             `output_attentions=True`, `hidden_dropout_prob=0.0`.
         Raises InputError for any other argument, and what `pellucid.load` raises.
         """
-        return open_model(name, cls.head, said)
+        return open_model(name, cls.head, arguments)
 
     @classmethod
     def from_config(cls, config: PretrainedConfig) -> PreTrainedModel:
@@ -159,17 +160,17 @@ class QuestionAnsweringModel(PreTrainedModel):
         *,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
-        **said: Any,
+        **arguments: Any,
     ) -> Any:
         """One pass; see `PreTrainedModel.forward`.
 
         start_positions, end_positions: Int[Tensor, "batch"]; a place behind the text does not count.
         """
-        if said.get("labels") is not None:
+        if arguments.get("labels") is not None:
             raise InputError("labels were given, and answers are told by start_positions and end_positions: give both")
         if start_positions is not None and end_positions is not None:
-            said["labels"] = torch.stack((start_positions.view(-1), end_positions.view(-1)), dim=-1)
-        return super().forward(input_ids, attention_mask, token_type_ids, **said)
+            arguments["labels"] = torch.stack((start_positions.view(-1), end_positions.view(-1)), dim=-1)
+        return super().forward(input_ids, attention_mask, token_type_ids, **arguments)
 
 
 _NAMES = (
@@ -194,7 +195,7 @@ def architecture_class(name: str) -> type[PreTrainedModel]:
     head = page.head.name if page.head else None
 
     def from_pretrained(
-        cls: type[PreTrainedModel], checkpoint: str | os.PathLike[str], *given: Any, **said: Any
+        cls: type[PreTrainedModel], checkpoint: str | os.PathLike[str], *args: Any, **kwargs: Any
     ) -> PreTrainedModel:
         """Opens a checkpoint of this architecture. See `AutoModel.from_pretrained`.
 
@@ -203,7 +204,7 @@ def architecture_class(name: str) -> type[PreTrainedModel]:
         the files, and what these do not hold keeps those that it was made with. With `config` handed over, `**` of that
         `__init__` takes the facts, too.
         """
-        return open_model(checkpoint, head, said, cls, given)
+        return open_model(checkpoint, head, kwargs, cls, args)
 
     about = {"__module__": __name__, "__doc__": f"A {name}.", "from_pretrained": classmethod(from_pretrained)}
     kind = QuestionAnsweringModel if isinstance(page.head, QuestionAnswering) else PreTrainedModel

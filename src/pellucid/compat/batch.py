@@ -23,7 +23,7 @@ _COLUMNS: dict[str, tuple[str, Any, Any]] = {
     "offset_mapping": ("return_offsets_mapping", lambda row: row.offsets, None),
     "length": ("return_length", lambda row: len(row.ids), None),
 }
-"""Every column: the option that asks for it, how it is read off a row, and what `padded` fills it up with."""
+"""Every column: the option that asks for it, how it is read off a row, and what `pad_columns` fills it up with."""
 
 _PADDING_VALUES = {
     name: nothing for name, (_, _, nothing) in _COLUMNS.items() if nothing is not None or name == "input_ids"
@@ -139,9 +139,9 @@ def build_columns(
         if option not in COLUMN_OPTIONS:
             raise InputError(f"a tokenizer has no option {option!r}{did_you_mean(option, [*COLUMN_OPTIONS, *others])}")
     usual = {"input_ids": True, "token_type_ids": token_types, "attention_mask": True}
-    said = {COLUMN_OPTIONS[option]: value for option, value in requested.items() if value is not None}
-    wanted = [name for name in _COLUMNS if said.get(name, usual.get(name, False))]
-    return {name: [_COLUMNS[name][1](row) for row in rows] for name in wanted}
+    flags = {COLUMN_OPTIONS[option]: value for option, value in requested.items() if value is not None}
+    chosen = [name for name in _COLUMNS if flags.get(name, usual.get(name, False))]
+    return {name: [_COLUMNS[name][1](row) for row in rows] for name in chosen}
 
 
 def pad_columns(features: Features, width: int, left: bool, pad: int | None) -> None:
@@ -201,13 +201,13 @@ def is_word_list(text: Any) -> bool:
 def list_conversations(given: Any) -> tuple[bool, list[Any]]:
     """Whether several conversations were given, and all of them; InputError, with its number, for what is none."""
     many = isinstance(given, list | tuple) and bool(given) and isinstance(given[0], list | tuple)
-    every = list(given) if many else [given]
-    for i, one in enumerate(every):
-        if not isinstance(one, list | tuple) or not one:
+    conversations = list(given) if many else [given]
+    for i, conversation in enumerate(conversations):
+        if not isinstance(conversation, list | tuple) or not conversation:
             name = f"conversation {i}" if many else "conversation"
-            found = "empty" if isinstance(one, list | tuple) else f"a {type(one).__name__}"
+            found = "empty" if isinstance(conversation, list | tuple) else f"a {type(conversation).__name__}"
             raise InputError(f'{name} is {found}, expected a list of messages, such as {{"role": ..., "content": ...}}')
-    return many, every
+    return many, conversations
 
 
 def texts_and_pairs(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
@@ -215,8 +215,8 @@ def texts_and_pairs(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
     firsts = [text] if isinstance(text, str) else text
     if not isinstance(firsts, list | tuple):
         raise InputError(f"the tokenizer was given {type(text).__name__}, expected a text or a list of texts")
-    if pair is None and firsts and all(isinstance(one, list | tuple) and len(one) == 2 for one in firsts):
-        return [one[0] for one in firsts], [one[1] for one in firsts]
+    if pair is None and firsts and all(isinstance(item, list | tuple) and len(item) == 2 for item in firsts):
+        return [item[0] for item in firsts], [item[1] for item in firsts]
     return list(firsts), None if pair is None else text_list("text_pair", pair)
 
 

@@ -51,26 +51,26 @@ class PretrainedConfig:
     @staticmethod
     def of(config: Config, name: str = "", **changes: Any) -> "PretrainedConfig":
         """A config of ours as the reference writes it, with some facts changed."""
-        kind = config_class(config_class_name(family_of(config.family, "config")))
-        found = kind.__new__(kind)
-        found._set_facts(config, changes | {"name_or_path": name})
-        return found
+        config_type = config_class(config_class_name(family_of(config.family, "config")))
+        made = config_type.__new__(config_type)
+        made._set_facts(config, changes | {"name_or_path": name})
+        return made
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "PretrainedConfig":
+    def from_pretrained(cls, name: str | os.PathLike[str], **arguments: Any) -> "PretrainedConfig":
         """The config of a checkpoint, with some facts changed: `from_pretrained("bert-base-uncased", num_labels=3)`."""
-        return PretrainedConfig.of(read_config(name, pop_hub_options(said)), path_text(name), **said)
+        return PretrainedConfig.of(read_config(name, pop_hub_options(arguments)), path_text(name), **arguments)
 
     def to_config(self, head: Head | None = None) -> Config:
         """The same as ours, with this head."""
         facts = self.to_dict()
         try:
-            found = self._parse_facts(facts)
+            config = self._parse_facts(facts)
         except CorruptFileError as error:  # no file says it: a person has set it
             raise InputError(error) from error
         known = self._known_keys
         others = {key: value for key, value in facts.items() if key not in known}  # told of when they were read
-        return found.replace(head=head, inert=found.inert | others)
+        return config.replace(head=head, inert=config.inert | others)
 
     @property
     def _known_keys(self) -> set[str]:
@@ -115,8 +115,8 @@ class PretrainedConfig:
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes `config.json` into a folder, which is made where it is missing; InputError where it cannot be."""
         content = json.dumps(self.to_dict(), indent=2) + "\n"
-        with output_folder(folder) as there:
-            write_atomically(there / "config.json", lambda file: file.write(content.encode()))
+        with output_folder(folder) as path:
+            write_atomically(path / "config.json", lambda file: file.write(content.encode()))
 
     def _set_facts(self, config: Config, changes: dict[str, Any]) -> None:
         for key, value in self.family.write(config).items():
@@ -192,12 +192,12 @@ def config_class_name(family: Family) -> str:
 @functools.cache
 def config_class(name: str) -> type[PretrainedConfig]:
     """The class of a family's configs by the reference's name for it, such as "BertConfig"."""
-    named = {config_class_name(family): family for family in families().values()}
-    if name not in named:
-        raise AttributeError(f"pellucid.compat has no {name!r}{did_you_mean(name, named)}")
-    pair = named[name].defaults.kind == "encoder-decoder"
+    by_name = {config_class_name(family): family for family in families().values()}
+    if name not in by_name:
+        raise AttributeError(f"pellucid.compat has no {name!r}{did_you_mean(name, by_name)}")
+    pair = by_name[name].defaults.kind == "encoder-decoder"
     about = {
-        "family": named[name],
+        "family": by_name[name],
         "is_encoder_decoder": pair,
         "__module__": __name__,
         "__doc__": f"What a {name.removesuffix('Config')} is.",

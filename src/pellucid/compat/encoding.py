@@ -142,10 +142,10 @@ def _truncated_rows(
     tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], request: Request
 ) -> tuple[list[Any], list[int]]:
     """Rows that fit, with their special tokens, and the number of the text that each is of."""
-    said, most, special = request.truncation, request.max_length, request.add_special_tokens
-    cut = most is not None and request.padding is False if said is None else said
-    limit = None if cut in (False, "do_not_truncate") else most or tokenizer.model_max_length
-    strategy, side = cut if isinstance(cut, str) else "longest_first", tokenizer.truncation_side
+    truncation, max_length, special = request.truncation, request.max_length, request.add_special_tokens
+    effective = max_length is not None and request.padding is False if truncation is None else truncation
+    limit = None if effective in (False, "do_not_truncate") else max_length or tokenizer.model_max_length
+    strategy, side = effective if isinstance(effective, str) else "longest_first", tokenizer.truncation_side
     rows, owners = [], []
     for i, (first, second) in enumerate(raw):
         added = tokenizer.added_tokens(pair=second is not None) if special else 0

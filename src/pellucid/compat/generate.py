@@ -40,20 +40,20 @@ def generate_ids(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | Non
         A rule that counts or compares tokens sees a row's own, where the reference's sees its padding too.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
     """
-    streamer, asked = options.pop("streamer", None), without_unsupported(options, UNSUPPORTED)
+    streamer, requested = options.pop("streamer", None), without_unsupported(options, UNSUPPORTED)
     _check_streamer(streamer)
-    check_types(asked)  # some of them decide what else is heard
+    check_types(requested)  # some of them decide what else is heard
     loaded = replace(loaded, generation=_checkpoint_settings(loaded.generation, options))
-    pad = _as_list(asked.pop("pad_token_id", None))
-    end = _as_list(asked.pop("eos_token_id", loaded.generation.get("eos_token_id")))
+    pad = _as_list(requested.pop("pad_token_id", None))
+    end = _as_list(requested.pop("eos_token_id", loaded.generation.get("eos_token_id")))
     loaded = replace(loaded, config=loaded.config.replace(eos_token_id=tuple(end) if isinstance(end, list) else end))
-    loaded = _with_start_token(loaded, asked)
-    asked, ends = {name: value for name, value in asked.items() if value is not None}, loaded.config.end_tokens
+    loaded = _with_start_token(loaded, requested)
+    requested, ends = {name: value for name, value in requested.items() if value is not None}, loaded.config.end_tokens
     pad = next((i for i in (pad, loaded.generation.get("pad_token_id"), *ends) if i is not None), None)
     mask = _default_mask(input_ids, pad, ends) if attention_mask is None else _expand_mask(attention_mask, input_ids)
     check_ids(loaded.module.embeddings, input_ids, mask)
     prompts = _prompt_ids(loaded, input_ids, mask)
-    settings = _settings(loaded, asked, input_ids.shape[1], prompts)
+    settings = _settings(loaded, requested, input_ids.shape[1], prompts)
     if settings.num_beams > 1:
         if streamer is not None:
             raise InputError("a streamer was given with num_beams, and beams are certain only at the end: leave it out")
@@ -70,33 +70,33 @@ def generate_ids(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | Non
 
 def _checkpoint_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """What the checkpoint says, without what a call takes back; and whence is drawn where nobody says so."""
-    drawn = options.get("do_sample", generation.get("do_sample")) and "top_k" not in options
-    kept = {name: value for name, value in generation.items() if options.get(name, value) is not None}
-    return {"top_k": REFERENCE_TOP_K, **kept} if drawn else kept
+    is_drawn = options.get("do_sample", generation.get("do_sample")) and "top_k" not in options
+    remaining = {name: value for name, value in generation.items() if options.get(name, value) is not None}
+    return {"top_k": REFERENCE_TOP_K, **remaining} if is_drawn else remaining
 
 
 def _prompt_ids(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
     """The tokens that count, row by row."""
-    kept = [keep.nonzero().flatten().tolist() for keep in mask]
+    kept_positions = [keep.nonzero().flatten().tolist() for keep in mask]
     padding_counts = loaded.config.kind == "encoder-decoder" and isinstance(
         loaded.config.position, Learned | Sinusoidal
     )
     if loaded.config.kind != "decoder" and (row := _row_with_gap(mask)) is not None:
         raise InputError(f"attention_mask leaves out tokens within row {row}, and an encoder here reads a whole text")
-    for i, places in enumerate(kept):
-        if padding_counts and places and places[0]:
+    for i, positions in enumerate(kept_positions):
+        if padding_counts and positions and positions[0]:
             raise InputError(
                 f"row {i} is padded on the left, which takes positions of this encoder: pad it on the right"
             )
-    return [row[places].tolist() for row, places in zip(ids, kept)]
+    return [row[positions].tolist() for row, positions in zip(ids, kept_positions)]
 
 
 def check_mask(config: Config, mask: Any) -> None:
     """Refuses, of a pass that does not write, what takes no place in a decoder here and takes one in the reference."""
     if config.kind != "decoder" or mask is None:
         return
-    given = torch.as_tensor(mask, device="cpu")
-    if given.dim() == 2 and (row := _row_with_gap(given)) is not None:
+    tensor = torch.as_tensor(mask, device="cpu")
+    if tensor.dim() == 2 and (row := _row_with_gap(tensor)) is not None:
         raise InputError(f"attention_mask leaves out tokens within row {row}: take them out of input_ids")
 
 
@@ -109,32 +109,34 @@ def _row_with_gap(mask: Tensor) -> int | None:
 
 def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Sequence[Sequence[int]]) -> Settings:
     """How to write.  width: how many tokens stand there, padding among them."""
-    said = loaded.generation
+    from_checkpoint = loaded.generation
     lengths = requested.pop("max_new_tokens", None), requested.pop("max_length", None)
-    told = any(one is not None for one in (*lengths, said.get("max_new_tokens"), said.get("max_length")))
+    is_length_given = any(
+        one is not None for one in (*lengths, from_checkpoint.get("max_new_tokens"), from_checkpoint.get("max_length"))
+    )
     before = width if loaded.config.kind == "decoder" else 1
     requested["max_new_tokens"] = new = _max_new_tokens(*lengths, loaded, before)
-    least = requested.get("min_length", said.get("min_length"))
-    if isinstance(least, int) and all(one.get("min_new_tokens") is None for one in (requested, said)):
+    least = requested.get("min_length", from_checkpoint.get("min_length"))
+    if isinstance(least, int) and all(one.get("min_new_tokens") is None for one in (requested, from_checkpoint)):
         requested["min_new_tokens"] = max(least - before, 0)  # it counts padding, too
         requested.pop("min_length", None)
-    settings = settings_of(loaded, compatible_lengths(without_idle_options(requested, said)))
+    settings = settings_of(loaded, compatible_lengths(without_idle_options(requested, from_checkpoint)))
     if settings.stop:
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNSUPPORTED['stop_strings']}")
     rooms = [token_budget(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
-    if told and min(rooms, default=new) < new:
+    if is_length_given and min(rooms, default=new) < new:
         log.warning("%d new tokens are asked for, and this model has positions for %d more", new, min(rooms))
     return settings
 
 
 def _with_start_token(loaded: Loaded, requested: dict[str, Any]) -> Loaded:
     """The same, with the token that a decoder beside an encoder begins with where settings name one for texts alone."""
-    said = loaded.generation
-    start = _as_list(requested.pop("decoder_start_token_id", said.get("decoder_start_token_id")))
+    from_checkpoint = loaded.generation
+    start = _as_list(requested.pop("decoder_start_token_id", from_checkpoint.get("decoder_start_token_id")))
     if loaded.config.decoder is None or start is None:  # begins with its prompt, and files name what it does not have
         return loaded
     check_token_id("decoder_start_token_id", start, loaded.config.vocab_size)
-    return replace(loaded, generation=said | {"decoder_start_token_id": start})
+    return replace(loaded, generation=from_checkpoint | {"decoder_start_token_id": start})
 
 
 def _initial_ids(loaded: Loaded, ids: Tensor) -> list[list[int]]:
@@ -213,21 +215,28 @@ def compatible_lengths(requested: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _max_new_tokens(new: int | None, whole: int | None, loaded: Loaded, prompt_length: int) -> int:
+def _max_new_tokens(max_new_tokens: int | None, max_length: int | None, loaded: Loaded, prompt_length: int) -> int:
     """How many tokens to write at most."""
-    said = loaded.generation
-    if new is None and (new := said.get("max_new_tokens")) is not None and whole is not None:
-        log.warning("max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", new)
-    whole = said.get("max_length") if whole is None else whole
-    if new is not None:
-        return new
-    if whole is None:
-        return _default_new_tokens(loaded.config.longest, prompt_length)
-    if type(whole) is not int or whole <= prompt_length:
-        raise InputError(
-            f"max_length is {whole!r}, and {_tokens_stand(prompt_length)} already: raise it, or pass max_new_tokens"
+    from_checkpoint = loaded.generation
+    if (
+        max_new_tokens is None
+        and (max_new_tokens := from_checkpoint.get("max_new_tokens")) is not None
+        and max_length is not None
+    ):
+        log.warning(
+            "max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", max_new_tokens
         )
-    return whole - prompt_length
+    max_length = from_checkpoint.get("max_length") if max_length is None else max_length
+    if max_new_tokens is not None:
+        return max_new_tokens
+    if max_length is None:
+        return _default_new_tokens(loaded.config.longest, prompt_length)
+    if type(max_length) is not int or max_length <= prompt_length:
+        raise InputError(
+            f"max_length is {max_length!r}, and {_tokens_stand(prompt_length)} already: "
+            "raise it, or pass max_new_tokens"
+        )
+    return max_length - prompt_length
 
 
 def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:

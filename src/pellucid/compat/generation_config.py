@@ -56,8 +56,8 @@ _METHODS = "save_pretrained update validate to_json_string to_json_file push_to_
 class GenerationConfig:
     """How a model writes where a call does not say: any option of `generate` as an attribute; None is not said."""
 
-    def __init__(self, **said: Any) -> None:
-        vars(self).update(said)
+    def __init__(self, **settings: Any) -> None:
+        vars(self).update(settings)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Self:
@@ -71,9 +71,9 @@ class GenerationConfig:
         return cls(**ids | own)
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> Self:
+    def from_pretrained(cls, name: str | os.PathLike[str], **settings: Any) -> Self:
         """What the `generation_config.json` of a checkpoint says, with some settings changed."""
-        return cls(**read_generation(name, pop_hub_options(said)) | said)
+        return cls(**read_generation(name, pop_hub_options(settings)) | settings)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by copy and pickle
@@ -102,37 +102,41 @@ def merged_settings(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[s
     own: the model's `generation_config`.
     Raises InputError for what is not followed and was asked for; where a file asks for it, a note is all it is.
     """
-    given, said = _settings_dict(options.pop("generation_config", None)), _settings_dict(own)
-    without_unsupported(given, UNSUPPORTED)
+    call_settings, own_settings = _settings_dict(options.pop("generation_config", None)), _settings_dict(own)
+    without_unsupported(call_settings, UNSUPPORTED)
     file = GenerationConfig.of(loaded).to_dict()
-    call = {name: options.pop(name) for name in IDLE if name in options}
-    changed = {name: said[name] for name in IDLE if name in said and repr(said[name]) != repr(file.get(name))}
-    _check_not_requested(changed | given | call)
-    return said | given | call
+    idle = {name: options.pop(name) for name in IDLE if name in options}
+    changed = {
+        name: own_settings[name]
+        for name in IDLE
+        if name in own_settings and repr(own_settings[name]) != repr(file.get(name))
+    }
+    _check_not_requested(changed | call_settings | idle)
+    return own_settings | call_settings | idle
 
 
 def options_from_settings(
     loaded: Loaded, settings: Any, known: Collection[str], unsupported: UnsupportedArguments
 ) -> dict[str, Any]:
     """The options that the settings of a call say, as far as they are `known`; InputError for what is not followed."""
-    given, start = _settings_dict(settings), decoder_start_token(loaded)
-    without_unsupported({name: value for name, value in given.items() if name not in known}, unsupported)
-    _check_not_requested(given)
-    if start is not None and (said := given.get("decoder_start_token_id", start)) != start:
-        raise InputError(f"decoder_start_token_id is {said}, and this model begins with {start}: leave it out")
-    return {name: value for name, value in given.items() if name in known}
+    requested, start = _settings_dict(settings), decoder_start_token(loaded)
+    without_unsupported({name: value for name, value in requested.items() if name not in known}, unsupported)
+    _check_not_requested(requested)
+    if start is not None and (start_token := requested.get("decoder_start_token_id", start)) != start:
+        raise InputError(f"decoder_start_token_id is {start_token}, and this model begins with {start}: leave it out")
+    return {name: value for name, value in requested.items() if name in known}
 
 
-def _check_not_requested(said: dict[str, Any]) -> None:
-    for name, value in said.items():
+def _check_not_requested(requested: dict[str, Any]) -> None:
+    for name, value in requested.items():
         if name in IDLE and has_effect(name, value):
             raise InputError(f"{name} is {shorten(repr(value))}, which is not followed here: leave it out")
 
 
 def settings_to_save(loaded: Loaded, own: Any) -> dict[str, Any]:
     """What a checkpoint is to say of how it writes: its own words, unless the settings of the model are others now."""
-    said = _settings_dict(own)
-    return loaded.generation if said == GenerationConfig.of(loaded).to_dict() else said
+    requested = _settings_dict(own)
+    return loaded.generation if requested == GenerationConfig.of(loaded).to_dict() else requested
 
 
 def _settings_dict(settings: Any) -> dict[str, Any]:

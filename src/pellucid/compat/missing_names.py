@@ -36,8 +36,8 @@ _ADVICE = {
 
 def missing_name_message(name: str, known: Iterable[str]) -> str:
     """What to do where `pellucid.compat` is asked for a name that it has not.  known: those that it has."""
-    way = next((way for names, way in _ADVICE.items() if re.fullmatch(names, name)), None)
-    return f"pellucid.compat has no {name!r}" + (f": {way}" if way else did_you_mean(name, known))
+    advice = next((advice for pattern, advice in _ADVICE.items() if re.fullmatch(pattern, name)), None)
+    return f"pellucid.compat has no {name!r}" + (f": {advice}" if advice else did_you_mean(name, known))
 
 
 def is_from_import() -> bool:

@@ -37,7 +37,7 @@ class _GraphRecorder(Recorder):
         return value
 
 
-def _refuse_preparation(*inputs: Any, **said: Any) -> Any:
+def _refuse_preparation(*inputs: Any, **arguments: Any) -> Any:
     raise InputError("generate has its own loop here, and nothing prepares its inputs: leave the hook out")
 
 
@@ -72,17 +72,17 @@ class PreTrainedModel(Parts):
         self._set_model(build(facts, seed=int(torch.randint(2**31, (), device="cpu"))), config)
 
     @classmethod
-    def from_pretrained(cls, *given: Any, **said: Any) -> Any:
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         """Raises InputError: the class of each architecture has its own, which opens a checkpoint."""
         raise no_architecture_error(cls)
 
     @classmethod
     def from_model(cls, model: Model, config: PretrainedConfig) -> Self:
         """A model that is there already, under this name."""
-        found = cls.__new__(cls)
-        nn.Module.__init__(found)
-        found._set_model(model, config)
-        return found
+        made = cls.__new__(cls)
+        nn.Module.__init__(made)
+        made._set_model(model, config)
+        return made
 
     def _set_model(self, model: Model, config: PretrainedConfig) -> None:
         self.pellucid, self.network, self.config = model, model.module, config
@@ -127,20 +127,20 @@ class PreTrainedModel(Parts):
             check_labels(self.pellucid.config, labels, input_ids)
         if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
             decoder_input_ids = self._decoder_ids_from_labels(labels)
-        looks = {
+        wanted = {
             "hidden_states": self._flag_or_config(output_hidden_states, "output_hidden_states"),
             "attentions": self._flag_or_config(output_attentions, "output_attentions"),
         }
-        places = self._point_names(looks)
-        keeper: Any = _GraphRecorder(name for names in places.values() for name in names) if places else None
+        points = self._point_names(wanted)
+        recorder: Any = _GraphRecorder(name for names in points.values() for name in names) if points else None
         if self._head_is(SequenceClassification):
             cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been set since
         read = input_ids, attention_mask, token_type_ids, decoder_input_ids
-        found = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=keeper)
-        seen = {name: tuple(keeper.kept[one] for one in names) for name, names in places.items()} if keeper else {}
-        logits = found.get("logits")
+        outputs = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=recorder)
+        recorded = {name: tuple(recorder.recorded[one] for one in names) for name, names in points.items()}
+        logits = outputs.get("logits")
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
-        answer = ModelOutput(ordered_outputs(self.pellucid.config, found, seen, loss))
+        answer = ModelOutput(ordered_outputs(self.pellucid.config, outputs, recorded, loss))
         return answer if self._flag_or_config(return_dict, "return_dict") else answer.to_tuple()
 
     @property
@@ -159,22 +159,22 @@ class PreTrainedModel(Parts):
         return _refuse_preparation
 
     def _decoder_ids_from_labels(self, labels: Tensor) -> Tensor:
-        return cast(Any, self.network).shifted(labels.masked_fill(labels == -100, self.config.pad_token_id))
+        return cast(Any, self.network).shift_right(labels.masked_fill(labels == -100, self.config.pad_token_id))
 
     def _head_is(self, kind: type[Head]) -> bool:
         return isinstance(self.pellucid.config.head, kind)
 
-    def _flag_or_config(self, said: bool | None, name: str) -> bool:
-        return bool(getattr(self.config, name)) if said is None else said
+    def _flag_or_config(self, flag: bool | None, name: str) -> bool:
+        return bool(getattr(self.config, name)) if flag is None else flag
 
-    def _point_names(self, looks: dict[str, bool]) -> dict[str, list[str]]:
+    def _point_names(self, wanted: dict[str, bool]) -> dict[str, list[str]]:
         """The points of a pass that are asked for, by the reference's names for them."""
-        if not (names := [name for name, asked in looks.items() if asked]):
+        if not (names := [name for name, is_wanted in wanted.items() if is_wanted]):
             return {}
         config = self._current_config()
         if config.kind == "encoder-decoder":
             names = [f"{side}_{name}" for name in names for side in ("encoder", "decoder")]
-            names += ["cross_attentions"] if looks["attentions"] else []
+            names += ["cross_attentions"] if wanted["attentions"] else []
         return {name: resolve(f"{name}[*]", config) for name in names}
 
     def _current_config(self) -> Config:
@@ -185,13 +185,13 @@ class PreTrainedModel(Parts):
         decoder = replace(config.decoder, num_decoder_layers=network.decoder.depth)
         return config.replace(num_hidden_layers=network.encoder.depth, decoder=decoder)
 
-    def _loss(self, logits: Tensor | None, labels: Tensor, items: Tensor | int | None) -> Tensor:
+    def _loss(self, logits: Tensor | None, labels: Tensor, num_items: Tensor | int | None) -> Tensor:
         """See `loss_of`. What a text's labels are is kept in `config`, and saved: it says how to answer later."""
         if logits is None:
             raise InputError("labels were given, and this model has no head that they could be compared with")
         if self._head_is(SequenceClassification):
             self.config.problem_type = problem_type(logits, labels, self.config.problem_type)
-        return loss_of(self.pellucid.config, logits, labels, self.config.problem_type, items)
+        return loss_of(self.pellucid.config, logits, labels, self.config.problem_type, num_items)
 
     def check_forward(self, what: str) -> None:
         """Refuses a `forward` of a subclass, or one that was set on this model, which nothing but a call asks.
@@ -213,7 +213,7 @@ class PreTrainedModel(Parts):
 
     @no_grad()
     def generate(self, inputs: Any = None, attention_mask: Tensor | None = None, **options: Any) -> Any:
-        """Ids of texts that are written behind prompts. See `pellucid.compat.generate.written`.
+        """Ids of texts that are written behind prompts. See `pellucid.compat.generate.generate_ids`.
 
         return_dict_in_generate: gives them as `sequences` of a `ModelOutput`.
         """
@@ -225,11 +225,12 @@ class PreTrainedModel(Parts):
             raise InputError("generate needs input_ids, a tensor of [batch, seq]: tokenizer(..., return_tensors='pt')")
         for name in ("token_type_ids", "labels"):  # a batch for a pass, which writing does not read
             options.pop(name, None)
-        said = merged_settings(self.pellucid.loaded, self.generation_config, options)
-        if (whole := options.pop("return_dict_in_generate", said.get("return_dict_in_generate"))) is not None:
-            check_bool("return_dict_in_generate", whole)
-        ids = generate_ids(replace(self.pellucid.loaded, generation=said), ids, attention_mask, options)
-        return ModelOutput({"sequences": ids}) if whole else ids
+        settings = merged_settings(self.pellucid.loaded, self.generation_config, options)
+        as_dict = options.pop("return_dict_in_generate", settings.get("return_dict_in_generate"))
+        if as_dict is not None:
+            check_bool("return_dict_in_generate", as_dict)
+        ids = generate_ids(replace(self.pellucid.loaded, generation=settings), ids, attention_mask, options)
+        return ModelOutput({"sequences": ids}) if as_dict else ids
 
     def save_pretrained(
         self,
@@ -237,7 +238,7 @@ class PreTrainedModel(Parts):
         *,
         is_main_process: bool = True,
         safe_serialization: bool = True,
-        **said: Any,
+        **arguments: Any,
     ) -> None:
         """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
 
@@ -246,9 +247,9 @@ class PreTrainedModel(Parts):
 
         is_main_process: where it is False, nothing is written.
         safe_serialization: only True, since no pickle is written.
-        said: `max_shard_size`, `save_function`: not heeded, one file is written.  For others see `saving`.
+        arguments: `max_shard_size`, `save_function`: not heeded, one file is written; no others are taken.
         """
-        check_save_arguments(said)
+        check_save_arguments(arguments)
         if not safe_serialization:
             raise InputError("safe_serialization is False, and no pickle is written here: leave it out")
         check_bool("is_main_process", is_main_process)
@@ -260,8 +261,8 @@ class PreTrainedModel(Parts):
                 "state_dict()"
             )
         folder, loaded = path_of(save_directory), self.current_model().loaded
-        words = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
-        save_checkpoint(replace(loaded, tokenizer=words or loaded.tokenizer), folder, overwrite=True)
+        tokenizer = read_tokenizer(folder, config=loaded.config) if folder.is_dir() else None
+        save_checkpoint(replace(loaded, tokenizer=tokenizer or loaded.tokenizer), folder, overwrite=True)
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True

@@ -75,23 +75,23 @@ def _open_model(model: Any) -> Model:
 @no_grad()
 def _check_numbers(theirs: torch.nn.Module, trace: Trace, last: str) -> None:
     """The model in memory is the one that was opened; one that was trained since would be shown with old numbers."""
-    given: dict[str, Any] = {"input_ids": torch.tensor([trace.ids], device="cpu")}
+    inputs: dict[str, Any] = {"input_ids": torch.tensor([trace.ids], device="cpu")}
     if any(trace.segments):
-        given["token_type_ids"] = torch.tensor([trace.segments], device="cpu")
+        inputs["token_type_ids"] = torch.tensor([trace.segments], device="cpu")
     if trace.rows[0].target_ids:
-        given["decoder_input_ids"] = torch.tensor([trace.rows[0].target_ids], device="cpu")
-    place = next(theirs.parameters())
+        inputs["decoder_input_ids"] = torch.tensor([trace.rows[0].target_ids], device="cpu")
+    parameter = next(theirs.parameters())
     training_modules = [part for part in theirs.modules() if part.training]
     theirs.eval()
     try:
-        output = theirs(**{name: ids.to(place.device) for name, ids in given.items()}, output_hidden_states=True)
+        output = theirs(**{name: ids.to(parameter.device) for name, ids in inputs.items()}, output_hidden_states=True)
     finally:
         for part in training_modules:  # each its own: some parts may be frozen
             part.training = True
     states = getattr(output, "decoder_hidden_states", None) or output.hidden_states
-    found, wanted = states[-1].float().cpu(), trace[last].float().cpu()
-    near_enough = TOLERANCE if place.dtype in (torch.float32, torch.float64) else 50 * TOLERANCE
-    if found.shape != wanted.shape or (found - wanted).abs().max() > near_enough * wanted.abs().max():
+    actual, expected = states[-1].float().cpu(), trace[last].float().cpu()
+    near_enough = TOLERANCE if parameter.dtype in (torch.float32, torch.float64) else 50 * TOLERANCE
+    if actual.shape != expected.shape or (actual - expected).abs().max() > near_enough * expected.abs().max():
         raise InputError(
             f"this {type(theirs).__name__} computes other numbers than what lies in {trace.model}, so it was changed "
             "since then: save_pretrained(folder) writes it, and show takes the folder"
@@ -106,6 +106,6 @@ def _check_tokens(tokenizer: Any, trace: Trace, text: str) -> None:
     starts = range(len(trace.tokens) - len(wanted) + 1)
     if not any(trace.tokens[start : start + len(wanted)] == wanted for start in starts):
         raise InputError(
-            f"this tokenizer splits the text into {join_names(wanted)}, and the model's own into {join_names(trace.tokens)}: "
-            "leave it out, or give the model that it belongs to"
+            f"this tokenizer splits the text into {join_names(wanted)}, and the model's own into "
+            f"{join_names(trace.tokens)}: leave it out, or give the model that it belongs to"
         )

@@ -71,7 +71,7 @@ def loss_of(
     labels: Int[Tensor, "batch"] for a text, Int[Tensor, "batch seq"] for tokens, of which -100 does not count;
         real numbers for regression and for several labels at once; Int[Tensor, "batch 2"] for where answers start and
         end, of which a place behind the text does not count.
-    problem: what a text's labels are, see `problem_of`.
+    problem: what a text's labels are, see `problem_type`.
     num_items: of how many labels these are a part, over all of which the mean is; None for these alone.
     """
     over = "mean" if num_items is None else "sum"

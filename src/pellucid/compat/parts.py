@@ -33,7 +33,7 @@ _WIDTH_PRESERVING = (nn.Dropout, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU
 
 
 class _Body(nn.ModuleDict):
-    def forward(self, *inputs: Any, **said: Any) -> Any:
+    def forward(self, *inputs: Any, **arguments: Any) -> Any:
         raise InputError(
             "base_model holds parts to be frozen, and is not called: ask the whole model, with "
             "output_hidden_states=True, or open the body alone with AutoModel.from_pretrained"
@@ -117,8 +117,8 @@ class Parts(nn.Module):
         head = self.pellucid.config.head
         return head is not None and head.writes
 
-    def tie_weights(self, **said: Any) -> None:
-        """Does nothing: tables that are one by the config are one from the start.  said: not heeded."""
+    def tie_weights(self, **arguments: Any) -> None:
+        """Does nothing: tables that are one by the config are one from the start.  arguments: not heeded."""
 
     def post_init(self) -> None:
         """Does nothing, for a derived class whose `__init__` ends with it: numbers are drawn where parts are made."""
@@ -196,18 +196,20 @@ class Parts(nn.Module):
             raise InputError(f"{name} is {kind}, expected a module, such as nn.Linear: AutoModel opens the body alone")
         self.pellucid.loaded.module.require_float("setting a part")
         owner, last = self._parent_and_name(name)
-        reads, given = feature_count(getattr(owner, last, None), "in_features"), feature_count(value, "in_features")
-        if None not in (reads, given) and reads != given:
-            raise InputError(f"{name} reads {given} numbers, and what comes before it gives {reads}: give it as many")
+        expected, found = feature_count(getattr(owner, last, None), "in_features"), feature_count(value, "in_features")
+        if None not in (expected, found) and expected != found:
+            raise InputError(
+                f"{name} reads {found} numbers, and what comes before it gives {expected}: give it as many"
+            )
         setattr(owner, last, value)
         self.sync_labels()
         try:
             check_network(self.current_model().loaded, "saved")
         except InputError as error:
-            ways = "; config.tie_word_embeddings = False says that it is no more" if "one table" in str(error) else ""
+            advice = "; config.tie_word_embeddings = False says that it is no more" if "one table" in str(error) else ""
             if self._label_head() is not None and feature_count(value) is None:
-                ways = "; how many labels it gives is not seen: set model.num_labels"
-            warnings.warn(f"{name} answers and learns as set, but keep state_dict(): {error}{ways}", stacklevel=3)
+                advice = "; how many labels it gives is not seen: set model.num_labels"
+            warnings.warn(f"{name} answers and learns as set, but keep state_dict(): {error}{advice}", stacklevel=3)
 
     def _label_head(self) -> nn.Module | None:
         head = self.pellucid.config.head
@@ -231,13 +233,13 @@ class Parts(nn.Module):
         in `generation_config`, and with as many labels as its head gives by now."""
         self.sync_labels()
         loaded = self.pellucid.loaded
-        said = self.config.to_config(loaded.config.head)
-        labels = said.labels if len(said.labels) == len(loaded.config.labels) else loaded.config.labels
-        facts: dict[str, Any] = {name: getattr(said, name) for name in TOKEN_IDS}
+        current = self.config.to_config(loaded.config.head)
+        labels = current.labels if len(current.labels) == len(loaded.config.labels) else loaded.config.labels
+        facts: dict[str, Any] = {name: getattr(current, name) for name in TOKEN_IDS}
         last = self.get_output_embeddings()
         if last is not None and getattr(last, "weight", None) is not getattr(self.get_input_embeddings(), "weight", 0):
-            facts["tie_word_embeddings"] = said.tie_word_embeddings and loaded.config.tie_word_embeddings
-        config = loaded.config.replace(labels=labels, inert=said.inert, **facts)
+            facts["tie_word_embeddings"] = current.tie_word_embeddings and loaded.config.tie_word_embeddings
+        config = loaded.config.replace(labels=labels, inert=current.inert, **facts)
         return self.pellucid.saying(config, settings_to_save(loaded, self.generation_config))
 
     def _part_names(self) -> set[str]:
@@ -250,11 +252,11 @@ class Parts(nn.Module):
 
     def _unused_part_message(self, name: str) -> str:
         """What to do where a part is set that no pass would ask."""
-        ways = [f"{one!r}, which is .network.{path}" for one, path in self.maps.items()]
-        if getattr(self.network, "head", None) is not None and not ways:
+        spellings = [f"{one!r}, which is .network.{path}" for one, path in self.maps.items()]
+        if getattr(self.network, "head", None) is not None and not spellings:
             last = "decoder" if hasattr(self.network.head, "decoder") else "classifier"
-            ways = [f".network.head.{last}"]
-        known = " or ".join(ways)
+            spellings = [f".network.head.{last}"]
+        known = " or ".join(spellings)
         if known and self._label_head() is not None:
             known += ", or open the model with from_pretrained(..., num_labels=7) for another number of labels"
         return (
@@ -289,4 +291,4 @@ def read_by_family(model: nn.Module, state: dict[str, Any], prefix: str, *_: Any
         if not found or not isinstance(state[name], Tensor):
             continue
         numbers = state.pop(name)
-        state.update({f"{prefix}network.{ours}": place.extract(numbers) for ours, place in found.items()})
+        state.update({f"{prefix}network.{ours}": location.extract(numbers) for ours, location in found.items()})

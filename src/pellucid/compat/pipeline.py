@@ -89,27 +89,31 @@ def pipeline(
     Raises InputError for an unknown task or option; what `pellucid.load` raises.
     """
     warn_of_remote_code(options)
-    place = _pop_load_options(options)
+    hub_options = _pop_load_options(options)
     own = _current_model(model) if isinstance(model, PreTrainedModel) else model
-    kinds = dtype, torch_dtype, place.pop("dtype", None), place.pop("torch_dtype", None)
-    kind = next((one for one in kinds if one is not None), None)
-    how: dict[str, Any] = {
+    dtypes = dtype, torch_dtype, hub_options.pop("dtype", None), hub_options.pop("torch_dtype", None)
+    chosen_dtype = next((one for one in dtypes if one is not None), None)
+    load_options: dict[str, Any] = {
         "device": resolve_device("device", device, "auto"),
-        "dtype": "checkpoint" if is_one_of(kind, "auto") else kind,
+        "dtype": "checkpoint" if is_one_of(chosen_dtype, "auto") else chosen_dtype,
     }
     if task is None:
-        own = _require_model(own, how | place)
+        own = _require_model(own, load_options | hub_options)
         task = task_by_head(own)
     fixed = _find_call_class(find_task(task)[0].name).fixed_options
     own = _DEFAULT_MODELS.get(find_task(task)[0].name) if own is None else own
     same = tokenizer is None or tokenizer is model or (isinstance(tokenizer, str | os.PathLike) and tokenizer == model)
-    words = None if same else _as_tokenizer(tokenizer)
-    if words is not None and isinstance(own, Model):  # which may have come without one
-        own = own.reading(words.pellucid)
-    made = task_of(task, own, **({} if isinstance(own, Model) else how | place), **fixed)
-    said = {name: value for name, value in options.items() if name not in COMMON}
-    words = _as_tokenizer(made.model.loaded.required_tokenizer) if words is None else words
-    return Pipeline(task, made, said, words, model if isinstance(model, PreTrainedModel) else None)
+    chosen_tokenizer = None if same else _as_tokenizer(tokenizer)
+    if chosen_tokenizer is not None and isinstance(own, Model):  # which may have come without one
+        own = own.reading(chosen_tokenizer.pellucid)
+    opened_task = task_of(task, own, **({} if isinstance(own, Model) else load_options | hub_options), **fixed)
+    followed = {name: value for name, value in options.items() if name not in COMMON}
+    chosen_tokenizer = (
+        _as_tokenizer(opened_task.model.loaded.required_tokenizer) if chosen_tokenizer is None else chosen_tokenizer
+    )
+    return Pipeline(
+        task, opened_task, followed, chosen_tokenizer, model if isinstance(model, PreTrainedModel) else None
+    )
 
 
 _DEFAULT_MODELS = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
@@ -137,10 +141,10 @@ def _current_model(network: PreTrainedModel) -> Model:
     return network.current_model()
 
 
-def _require_model(model: Any, how: Mapping[str, Any]) -> Model:
+def _require_model(model: Any, load_options: Mapping[str, Any]) -> Model:
     if model is None:
         raise InputError("neither a task nor a model was given: pipeline('sentiment-analysis'), or pipeline(model=...)")
-    return model if isinstance(model, Model) else load(model, **how)
+    return model if isinstance(model, Model) else load(model, **load_options)
 
 
 def task_by_head(model: Model) -> str:
@@ -161,13 +165,18 @@ class Pipeline:
     def __init__(
         self,
         task: str,
-        made: Task,
+        our_task: Task,
         options: Mapping[str, Any],
         tokenizer: AutoTokenizer,
         network: PreTrainedModel | None = None,
     ) -> None:
-        self.task, self.tokenizer, self._task, self._network = _full_task_name(task, made), tokenizer, made, network
-        self._call_class = _find_call_class(made.task)
+        self.task, self.tokenizer, self._task, self._network = (
+            _full_task_name(task, our_task),
+            tokenizer,
+            our_task,
+            network,
+        )
+        self._call_class = _find_call_class(our_task.task)
         self._options = materialize_iterators(self._check_options(options))
 
     @property
@@ -177,11 +186,11 @@ class Pipeline:
     @property
     def _current_task(self) -> Task:
         """The task with the model and the tokenizer as they are set by now."""
-        model, words = self._task.model, self.tokenizer.pellucid
+        model, tokenizer = self._task.model, self.tokenizer.pellucid
         if self._network is not None:
             model = _current_model(self._network)
-        if model.tokenizer is not words:
-            model = model.reading(words)
+        if model.tokenizer is not tokenizer:
+            model = model.reading(tokenizer)
         if model.loaded != self._task.model.loaded:
             self._task = self._task.on(model)
         return self._task
@@ -194,22 +203,22 @@ class Pipeline:
         """The answer to one item, a list of those to a list; an iterator for a generator or a dataset."""
         call = {name: value for name, value in call.items() if name not in COMMON}
         given, call = self._call_class.split_inputs(inputs, call)
-        asked = self._call_class(self.task, self.model, self._options, self._check_options(call))
+        this_call = self._call_class(self.task, self.model, self._options, self._check_options(call))
         if is_list_like(given) and not isinstance(given, list | tuple):
-            return self._answers(asked, unwrap_arrow(given))
-        many = isinstance(given, list) and not asked.is_single_item(given)
-        found = list(self._answers(asked, given if many else [given]))
-        return asked.format_list(found, given) if many else asked.format_single(found[0], given)
+            return self._answers(this_call, unwrap_arrow(given))
+        many = isinstance(given, list) and not this_call.is_single_item(given)
+        found = list(self._answers(this_call, given if many else [given]))
+        return this_call.format_list(found, given) if many else this_call.format_single(found[0], given)
 
-    def _answers(self, asked: PipelineCall, items: Iterable[Any]) -> Iterator[Any]:
+    def _answers(self, pipeline_call: PipelineCall, items: Iterable[Any]) -> Iterator[Any]:
         """The answers one after the other, each in the reference's shape."""
-        items, given = itertools.tee(items)
+        items, originals = itertools.tee(items)
         try:
-            for some, options in asked.item_groups(items):
-                for answer in self._current_task.many(some, progress=False, **options):
-                    yield asked.format_answer(answer, next(given))
+            for group, options in pipeline_call.item_groups(items):
+                for answer in self._current_task.many(group, progress=False, **options):
+                    yield pipeline_call.format_answer(answer, next(originals))
         except InputError as error:
-            raise asked.rephrase_error(error) from error.__cause__
+            raise pipeline_call.rephrase_error(error) from error.__cause__
 
     def _check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options that are followed; InputError for what is no option, or is said in another way here."""
@@ -234,11 +243,11 @@ def _find_call_class(task: str) -> type[PipelineCall]:
     return _CALL_CLASSES[task]
 
 
-def _full_task_name(task: str, made: Task) -> str:
+def _full_task_name(task: str, our_task: Task) -> str:
     """The name under which a checkpoint tells of this task; of "translation", the first pair that it tells of."""
     if task != "translation":
-        return task if task.startswith("translation_") else made.task
-    return next((name for name in params_of(made.model.loaded) if name.startswith("translation")), task)
+        return task if task.startswith("translation_") else our_task.task
+    return next((name for name in params_of(our_task.model.loaded) if name.startswith("translation")), task)
 
 
 def _as_tokenizer(tokenizer: Any) -> AutoTokenizer:

@@ -28,7 +28,7 @@ class PipelineCall:
     """One call of a pipeline.
 
     task: its full name.  takes: the names of its arguments.
-    arguments: all arguments, those of the pipeline under those of the call; the former alone are `pipeline_arguments`, the latter `call_arguments`.
+    arguments: `pipeline_arguments`, and over them `call_arguments`.
     """
 
     takes: ClassVar[str] = ""
@@ -47,8 +47,10 @@ class PipelineCall:
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
         self.task, self.model, self.pipeline_arguments, self.call_arguments = task, model, options, call
-        heard = {name: one for name, one in call.items() if one is not None or name in self.clearable_arguments.split()}
-        self.arguments: dict[str, Any] = {**options, **heard}
+        effective = {
+            name: one for name, one in call.items() if one is not None or name in self.clearable_arguments.split()
+        }
+        self.arguments: dict[str, Any] = {**options, **effective}
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -71,7 +73,7 @@ class PipelineCall:
             raise InputError(f"{len(inputs)} things were given, expected one: a text, or a list of several")
         return inputs[0], call
 
-    def is_single_item(self, given: list[Any]) -> bool:
+    def is_single_item(self, items: list[Any]) -> bool:
         """Whether a list is one item."""
         return False
 
@@ -89,24 +91,24 @@ class PipelineCall:
 
     def rephrase_error(self, error: InputError) -> InputError:
         """An error in the arguments of these pipelines, none of which is called `long`."""
-        kept = list(itertools.takewhile(lambda part: getattr(part, "name", "") != "long", error.parts))
-        return InputError(*kept, self.truncation_advice, " to cut it") if len(kept) < len(error.parts) else error
+        parts = list(itertools.takewhile(lambda part: getattr(part, "name", "") != "long", error.parts))
+        return InputError(*parts, self.truncation_advice, " to cut it") if len(parts) < len(error.parts) else error
 
-    def format_single(self, found: Any, given: Any) -> Any:
+    def format_single(self, answer: Any, item: Any) -> Any:
         """What answers one item."""
-        return found
+        return answer
 
-    def format_list(self, found: list[Any], given: list[Any]) -> Any:
+    def format_list(self, answers: list[Any], items: list[Any]) -> Any:
         """What answers a list."""
-        return found
+        return answers
 
     def truncation_options(self, truncation: Any, max_length: int | None) -> dict[str, Any]:
         """The rule for long texts. A greatest length alone asks for cutting, as in the reference's tokenizers.
 
         Where nothing is cut, this reference asks the model alone how much it reads, and no tokenizer.
         """
-        wanted = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
-        return {"long": "truncate", "max_length": max_length} if wanted else {"max_length": UNBOUNDED}
+        truncates = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
+        return {"long": "truncate", "max_length": max_length} if truncates else {"max_length": UNBOUNDED}
 
     def forced_truncation(self) -> dict[str, Any]:
         """The rule of what this reference cuts unasked, as the tokenizer says: in silence, so to no fewer tokens."""
@@ -114,14 +116,14 @@ class PipelineCall:
         fits = own is not None and (most is None or own <= most)
         return {"long": "truncate"} if fits else {"max_length": UNBOUNDED}
 
-    def tokenizer_arguments(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    def tokenizer_arguments(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """An argument that is a dict of a tokenizer's arguments; InputError for those that are heeded nowhere."""
-        given, known = said.get(name), ("truncation", "max_length", "padding")
-        if given is not None and not isinstance(given, Mapping):
-            raise InputError(f"{name} is {type(given).__name__}, expected a dict with truncation or max_length")
-        for one in given or {}:
+        values, known = arguments.get(name), ("truncation", "max_length", "padding")
+        if values is not None and not isinstance(values, Mapping):
+            raise InputError(f"{name} is {type(values).__name__}, expected a dict with truncation or max_length")
+        for one in values or {}:
             if one not in known:
                 raise InputError(
                     f"{name} holds {one!r}{did_you_mean(str(one), known)}, and truncation and max_length are read"
                 )
-        return dict(given or {})
+        return dict(values or {})

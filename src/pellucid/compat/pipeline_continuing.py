@@ -27,13 +27,15 @@ class TextGenerationCall(GenerationCall):
     _own_options = "return_full_text prefix continue_final_message skip_special_tokens add_special_tokens".split()
 
     def options(self) -> dict[str, Any]:
-        said = self.arguments
-        own = {name: said[name] for name in self._own_options if said.get(name) is not None}
-        own["clean_up_tokenization_spaces"] = said.get("clean_up_tokenization_spaces") is not False
-        how = self._encode_arguments()
-        long = self.truncation_options(how["truncation"], how.get("max_length", self.typed_arguments.get("max_length")))
-        check_one_of("handle_long_generation", said.get("handle_long_generation"), ("hole", None))
-        if said.get("handle_long_generation") is not None:
+        arguments = self.arguments
+        own = {name: arguments[name] for name in self._own_options if arguments.get(name) is not None}
+        own["clean_up_tokenization_spaces"] = arguments.get("clean_up_tokenization_spaces") is not False
+        encode_arguments = self._encode_arguments()
+        long = self.truncation_options(
+            encode_arguments["truncation"], encode_arguments.get("max_length", self.typed_arguments.get("max_length"))
+        )
+        check_one_of("handle_long_generation", arguments.get("handle_long_generation"), ("hole", None))
+        if arguments.get("handle_long_generation") is not None:
             if self._is_truncating():
                 raise InputError("handle_long_generation is 'hole' and truncation is asked for too: leave one out")
             long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
@@ -47,10 +49,10 @@ class TextGenerationCall(GenerationCall):
     def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
         """A greatest length alone cuts texts, and no conversations."""
         uncut = not self._is_truncating() and self.arguments.get("handle_long_generation") is None
-        whole = {"long": "error", "max_length": UNBOUNDED} if uncut else {}
+        overrides = {"long": "error", "max_length": UNBOUNDED} if uncut else {}
         for texts, some in itertools.groupby(items, lambda one: isinstance(one, str)):
             for few, options in super().item_groups(some):
-                yield few, options if texts else options | whole
+                yield few, options if texts else options | overrides
 
     def _is_truncating(self) -> bool:
         """Whether somebody asks for cutting, and not by a greatest length alone."""
@@ -62,8 +64,8 @@ class TextGenerationCall(GenerationCall):
             **self.tokenizer_arguments("tokenizer_encode_kwargs", self.arguments),
         }
 
-    def is_single_item(self, given: list[Any]) -> bool:
-        return bool(given) and isinstance(given[0], Mapping)
+    def is_single_item(self, items: list[Any]) -> bool:
+        return bool(items) and isinstance(items[0], Mapping)
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         if self.arguments.get("return_tensors"):
@@ -93,10 +95,10 @@ class TextGenerationCall(GenerationCall):
             special = self.arguments.get("add_special_tokens") is not False
             return PrefixedEncoder(self.tokenizer, self._prefix(), True, special).whole_chunk(item).ids
         last = self.arguments.get("continue_final_message")
-        on = item[-1]["role"] == "assistant" if last is None else last
-        how: dict[str, Any] = {"add_generation_prompt": not on, "continue_final_message": on}
-        return [int(i) for i in self.tokenizer.apply_chat_template(item, tokenize=True, **how)]
+        continues = item[-1]["role"] == "assistant" if last is None else last
+        chat_options: dict[str, Any] = {"add_generation_prompt": not continues, "continue_final_message": continues}
+        return [int(i) for i in self.tokenizer.apply_chat_template(item, tokenize=True, **chat_options)]
 
     def _prefix(self) -> str:
-        said = self.arguments.get("prefix")
-        return (prefix_of(self.model.loaded, [self.task]) or "") if said is None else said
+        prefix = self.arguments.get("prefix")
+        return (prefix_of(self.model.loaded, [self.task]) or "") if prefix is None else prefix

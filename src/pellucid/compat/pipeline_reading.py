@@ -36,12 +36,12 @@ class TextClassificationCall(PipelineCall):
     def _label_limit(self) -> tuple[Any, bool]:
         """How many labels, None for all, and whether as a list, the likeliest first; a call has the last word."""
         most, listed, of_file = 1, False, self.model.config.inert.get("return_all_scores")
-        for said in (self.pipeline_arguments, self.call_arguments):
-            whole = said.get("return_all_scores")
-            if "top_k" in said:
-                most, listed = said["top_k"], True
-            elif (whole := of_file if whole is None else whole) is not None:
-                most = None if whole else 1
+        for arguments in (self.pipeline_arguments, self.call_arguments):
+            returns_all = arguments.get("return_all_scores")
+            if "top_k" in arguments:
+                most, listed = arguments["top_k"], True
+            elif (returns_all := of_file if returns_all is None else returns_all) is not None:
+                most = None if returns_all else 1
         return most, listed
 
     def format_answer(self, answer: Any, item: Any) -> Any:
@@ -53,8 +53,8 @@ class TextClassificationCall(PipelineCall):
             return sorted(answer.all, key=lambda one: labels.index(one["label"]))
         return answer
 
-    def format_single(self, found: Any, given: Any) -> Any:
-        return [found] if isinstance(given, str) and "top_k" not in self.call_arguments else found
+    def format_single(self, answer: Any, item: Any) -> Any:
+        return [answer] if isinstance(item, str) and "top_k" not in self.call_arguments else answer
 
 
 class TokenClassificationCall(PipelineCall):
@@ -63,34 +63,34 @@ class TokenClassificationCall(PipelineCall):
     truncation_advice = SHORTER
     takes = "aggregation_strategy ignore_labels stride is_split_into_words delimiter grouped_entities ignore_subwords"
 
-    def is_single_item(self, given: list[Any]) -> bool:
-        return bool(self.arguments.get("is_split_into_words")) and not all(isinstance(one, list) for one in given)
+    def is_single_item(self, items: list[Any]) -> bool:
+        return bool(self.arguments.get("is_split_into_words")) and not all(isinstance(one, list) for one in items)
 
     def options(self) -> dict[str, Any]:
-        said, way, stride = self.arguments, self._strategy(), self.arguments.get("stride")
-        if stride is not None and way == "none":
+        arguments, strategy, stride = self.arguments, self._strategy(), self.arguments.get("stride")
+        if stride is not None and strategy == "none":
             raise InputError(f"stride is {stride!r} and nothing is grouped: pass an aggregation_strategy")
         windows = {"long": "windows", "stride": stride, "overlap": "longest"}
         long = self.forced_truncation() if stride is None else windows
         names = ("is_split_into_words", "delimiter", "ignore_labels")
-        own = {name: said[name] for name in names if said.get(name) is not None}
-        return {"aggregation_strategy": way, "boundaries": "heuristic", "decoded": True} | long | own
+        own = {name: arguments[name] for name in names if arguments.get(name) is not None}
+        return {"aggregation_strategy": strategy, "boundaries": "heuristic", "decoded": True} | long | own
 
     def _strategy(self) -> str:
-        way = "none"
-        for said in (self.pipeline_arguments, self.call_arguments):
-            grouped, subwords = said.get("grouped_entities"), said.get("ignore_subwords")
+        strategy = "none"
+        for arguments in (self.pipeline_arguments, self.call_arguments):
+            grouped, subwords = arguments.get("grouped_entities"), arguments.get("ignore_subwords")
             if grouped is not None or subwords is not None:
-                way = ("first" if subwords else "simple") if grouped else "none"
-            elif said.get("aggregation_strategy") is not None:
-                way = str(said["aggregation_strategy"]).lower()
-        return way
+                strategy = ("first" if subwords else "simple") if grouped else "none"
+            elif arguments.get("aggregation_strategy") is not None:
+                strategy = str(arguments["aggregation_strategy"]).lower()
+        return strategy
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         return list(answer)
 
-    def format_single(self, found: Any, given: Any) -> Any:
-        return [found] if isinstance(given, list) else found
+    def format_single(self, answer: Any, item: Any) -> Any:
+        return [answer] if isinstance(item, list) else answer
 
 
 class QuestionAnsweringCall(PipelineCall):
@@ -102,19 +102,19 @@ class QuestionAnsweringCall(PipelineCall):
     @classmethod
     def split_inputs(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         call = dict(call)
-        named = [call.pop(name) for name in ("X", "data") if name in call]
+        by_name = [call.pop(name) for name in ("X", "data") if name in call]
         question, context = call.pop("question", None), call.pop("context", None)
         if len(inputs) == 2 and all(isinstance(one, str) for one in inputs):
             question, context = inputs
         if question is not None and context is not None:
             contexts = context if isinstance(context, list) else itertools.repeat(context)
-            asked = question if isinstance(question, list) else [question]
-            if isinstance(context, list) and len(asked) != len(context):
-                both = f"{counted(len(asked), 'question')} and {counted(len(context), 'context')}"
+            questions = question if isinstance(question, list) else [question]
+            if isinstance(context, list) and len(questions) != len(context):
+                both = f"{counted(len(questions), 'question')} and {counted(len(context), 'context')}"
                 raise InputError(f"{both} were given, expected as many of each")
-            found: Any = [{"question": one, "context": beside} for one, beside in zip(asked, contexts)]
+            found: Any = [{"question": one, "context": beside} for one, beside in zip(questions, contexts)]
         else:
-            found = list(inputs) if len(inputs) > 1 else next(iter((*inputs, *named)), None)
+            found = list(inputs) if len(inputs) > 1 else next(iter((*inputs, *by_name)), None)
             if found is None:
                 raise InputError(
                     "neither a question and a context were given, nor a list of both: pass question= and context="
@@ -122,8 +122,10 @@ class QuestionAnsweringCall(PipelineCall):
         return found[0] if isinstance(found, list) and len(found) == 1 else found, call
 
     def options(self) -> dict[str, Any]:
-        said = {self._our_names.get(name, name): value for name, value in self.arguments.items() if value is not None}
-        return {"scores": "per_window"} | said
+        arguments = {
+            self._our_names.get(name, name): value for name, value in self.arguments.items() if value is not None
+        }
+        return {"scores": "per_window"} | arguments
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         return answer if len(answer.all) < 2 else list(answer.all)
@@ -136,17 +138,23 @@ class FillMaskCall(PipelineCall):
     truncation_advice = "tokenizer_kwargs={'truncation': True}"
 
     def options(self) -> dict[str, Any]:
-        said = {name: self.arguments[name] for name in ("top_k", "targets") if self.arguments.get(name) is not None}
-        how = self.tokenizer_arguments("tokenizer_kwargs", self.arguments)
+        arguments = {
+            name: self.arguments[name] for name in ("top_k", "targets") if self.arguments.get(name) is not None
+        }
+        tokenizer_arguments = self.tokenizer_arguments("tokenizer_kwargs", self.arguments)
         theirs = {"decoded": True, "partial_targets": True}
-        return theirs | said | self.truncation_options(how.get("truncation"), how.get("max_length"))
+        return (
+            theirs
+            | arguments
+            | self.truncation_options(tokenizer_arguments.get("truncation"), tokenizer_arguments.get("max_length"))
+        )
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         masks = [list(one) for _, one in itertools.groupby(answer, key=lambda one: one.mask)]
         return masks[0] if len(masks) == 1 else masks
 
-    def format_list(self, found: list[Any], given: list[Any]) -> Any:
-        return found[0] if len(given) == 1 else found
+    def format_list(self, answers: list[Any], items: list[Any]) -> Any:
+        return answers[0] if len(items) == 1 else answers
 
 
 class ZeroShotCall(PipelineCall):
@@ -164,34 +172,39 @@ class ZeroShotCall(PipelineCall):
         return super().split_inputs(inputs, call)
 
     def options(self) -> dict[str, Any]:
-        said = {name: one for name, one in self.arguments.items() if name != "multi_class"}
-        for here in (self.pipeline_arguments, self.call_arguments):
-            if here.get("multi_class") is not None:
-                said["multi_label"] = here["multi_class"]
-            elif "multi_label" in here:
-                said["multi_label"] = False if here["multi_label"] is None else here["multi_label"]
-        if isinstance(template := said.get("hypothesis_template"), str):
-            said["hypothesis_template"] = _our_template(template)
-        return self.forced_truncation() | said
+        arguments = {name: one for name, one in self.arguments.items() if name != "multi_class"}
+        for source in (self.pipeline_arguments, self.call_arguments):
+            if source.get("multi_class") is not None:
+                arguments["multi_label"] = source["multi_class"]
+            elif "multi_label" in source:
+                arguments["multi_label"] = False if source["multi_label"] is None else source["multi_label"]
+        if isinstance(template := arguments.get("hypothesis_template"), str):
+            arguments["hypothesis_template"] = _our_template(template)
+        return self.forced_truncation() | arguments
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         """Of labels with one score, this reference has the last one first."""
-        given, scores = labels_of(self.arguments["candidate_labels"]), dict(zip(answer["labels"], answer["scores"]))
-        labels = sorted(given, key=lambda label: (scores[label], given.index(label)), reverse=True)
+        candidates, scores = (
+            labels_of(self.arguments["candidate_labels"]),
+            dict(zip(answer["labels"], answer["scores"])),
+        )
+        labels = sorted(candidates, key=lambda label: (scores[label], candidates.index(label)), reverse=True)
         return {**answer, "labels": labels, "scores": [scores[label] for label in labels]}
 
 
-def _our_template(said: str) -> str:
+def _our_template(template: str) -> str:
     """A hypothesis that `str.format` fills in, as our task has it: {} is the label, and all else is as it stands."""
     try:
-        parts = list(string.Formatter().parse(said))
+        parts = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise InputError(f"hypothesis_template is {said!r}: {error}; a brace that is one is written twice") from error
+        raise InputError(
+            f"hypothesis_template is {template!r}: {error}; a brace that is one is written twice"
+        ) from error
     fields = [(name, kind or "s", way or "s") for _, name, kind, way in parts if name is not None]
     found = "".join(before if name is None else f"{before}{{}}" for before, name, *_ in parts)
     readable = fields == [("", "s", "s")] or {*fields} == {("0", "s", "s")}
     if not readable or found.count("{}") != len(fields):
-        raise InputError(f"hypothesis_template is {said!r}, expected {{}} or {{0}} in the place of the label")
+        raise InputError(f"hypothesis_template is {template!r}, expected {{}} or {{0}} in the place of the label")
     return found
 
 
@@ -201,12 +214,14 @@ class FeatureExtractionCall(PipelineCall):
     takes = "truncation tokenize_kwargs return_tensors"
 
     def options(self) -> dict[str, Any]:
-        how: dict[str, Any] = {}
-        for said in (self.pipeline_arguments, self.call_arguments):
-            cut = {} if said.get("truncation") is None else {"truncation": said["truncation"]}
-            how |= cut | self.tokenizer_arguments("tokenize_kwargs", said)
+        tokenizer_arguments: dict[str, Any] = {}
+        for arguments in (self.pipeline_arguments, self.call_arguments):
+            cut = {} if arguments.get("truncation") is None else {"truncation": arguments["truncation"]}
+            tokenizer_arguments |= cut | self.tokenizer_arguments("tokenize_kwargs", arguments)
         side = {"side": "decoder"} if self.model.config.kind == "encoder-decoder" else {}
-        return side | self.truncation_options(how.get("truncation"), how.get("max_length"))
+        return side | self.truncation_options(
+            tokenizer_arguments.get("truncation"), tokenizer_arguments.get("max_length")
+        )
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         return torch.tensor([list(answer)], device="cpu") if self.arguments.get("return_tensors") else [list(answer)]

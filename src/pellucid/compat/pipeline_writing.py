@@ -57,7 +57,9 @@ class GenerationCall(PipelineCall, ABC):
     }
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
-        settings = next((one for said in (call, options) if (one := said.get("generation_config")) is not None), None)
+        settings = next(
+            (one for arguments in (call, options) if (one := arguments.get("generation_config")) is not None), None
+        )
         self.has_generation_config, self.typed_arguments = settings is not None, call
         if self.has_generation_config:  # which stand in place of what the pipeline says of writing
             call = options_from_settings(
@@ -72,60 +74,64 @@ class GenerationCall(PipelineCall, ABC):
         return list(dict.fromkeys([*cls.takes.split(), *names_of_writing(), *_OUR_NAMES, *_WITHOUT_EFFECT]))
 
     def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
-        said = self.model.loaded.generation | self._task_params()
-        options, longest = without_idle_options(self.options(), said), self._length_limit()
-        both = {"num_beams": said.get("num_beams", 1), **self._effective_arguments()}
-        if both.get("do_sample") and both["num_beams"] > 1 and not {"do_sample", "num_beams"} <= self.arguments.keys():
+        from_checkpoint = self.model.loaded.generation | self._task_params()
+        options, limit = without_idle_options(self.options(), from_checkpoint), self._length_limit()
+        effective = {"num_beams": from_checkpoint.get("num_beams", 1), **self._effective_arguments()}
+        if (
+            effective.get("do_sample")
+            and effective["num_beams"] > 1
+            and not {"do_sample", "num_beams"} <= self.arguments.keys()
+        ):
             does = "searches" if options.get("num_beams", 1) > 1 else "draws"
             log.warning(CONFLICT_NOTE, "these pipelines do both unless a call says otherwise", does)
-        if options.get("do_sample", said.get("do_sample") and options.get("num_beams", 1) == 1):
+        if options.get("do_sample", from_checkpoint.get("do_sample") and options.get("num_beams", 1) == 1):
             options.setdefault("seed", TORCH_GENERATOR)
-        if "max_new_tokens" in longest:
-            yield items, compatible_lengths(options | longest)
+        if "max_new_tokens" in limit:
+            yield items, compatible_lengths(options | limit)
         else:  # so many tokens with the prompt, which is another number for each
             for item in items:
                 yield (
                     [item],
-                    compatible_lengths(
-                        options | {"max_new_tokens": self._new_token_budget(item, longest["max_length"])}
-                    ),
+                    compatible_lengths(options | {"max_new_tokens": self._new_token_budget(item, limit["max_length"])}),
                 )
 
     def _effective_arguments(self) -> dict[str, Any]:
         """The options of a call over those of the pipeline, over what the checkpoint says of this task."""
-        told, general = self._task_params(), self.model.loaded.generation
+        task_params, general = self._task_params(), self.model.loaded.generation
         top_k = general.get("top_k", REFERENCE_TOP_K)
         if self.has_generation_config:
             own = {name: general[name] for name in ("do_sample", "num_beams") if name in general}
             return {"top_k": top_k, "num_beams": 1, **own, **_our_arguments(self.call_arguments)}
-        made = {name: value for name, value in _our_arguments(self.pipeline_arguments).items() if name not in told}
-        heard = {name: told[name] for name in self.defaults if name in told}
-        return {"top_k": top_k, **self.defaults, **made, **heard, **_our_arguments(self.call_arguments)}
+        from_pipeline = {
+            name: value for name, value in _our_arguments(self.pipeline_arguments).items() if name not in task_params
+        }
+        from_task = {name: task_params[name] for name in self.defaults if name in task_params}
+        return {"top_k": top_k, **self.defaults, **from_pipeline, **from_task, **_our_arguments(self.call_arguments)}
 
     def options(self) -> dict[str, Any]:
-        said = self._effective_arguments()
-        check_beams(said.get("num_beams", 1))
-        if "do_sample" not in self.arguments and said.get("num_beams", 1) > 1:
-            said["do_sample"] = False
-        if "num_beams" not in self.arguments and said.get("do_sample"):
-            said["num_beams"] = 1
-        plain = {name: said[name] for name in names_of_writing() if said.get(name) is not None}
-        plain["keep_stop"] = self.arguments.get("stop") is None  # which is pellucid's own name
-        if not said.get("do_sample"):
-            plain = {name: value for name, value in plain.items() if name not in SAMPLING}
+        arguments = self._effective_arguments()
+        check_beams(arguments.get("num_beams", 1))
+        if "do_sample" not in self.arguments and arguments.get("num_beams", 1) > 1:
+            arguments["do_sample"] = False
+        if "num_beams" not in self.arguments and arguments.get("do_sample"):
+            arguments["num_beams"] = 1
+        chosen = {name: arguments[name] for name in names_of_writing() if arguments.get(name) is not None}
+        chosen["keep_stop"] = self.arguments.get("stop") is None  # which is pellucid's own name
+        if not arguments.get("do_sample"):
+            chosen = {name: value for name, value in chosen.items() if name not in SAMPLING}
         if (stop := self.arguments.get("stop_sequence")) is not None:  # in place of the model's own end tokens
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
-            plain["eos_token_id"] = self.stop_tokens(self.tokenizer(stop, add_special_tokens=False)["input_ids"])
+            chosen["eos_token_id"] = self.stop_tokens(self.tokenizer(stop, add_special_tokens=False)["input_ids"])
         elif (ends := self._latest_value("eos_token_id")) is not None:  # in place of those of `config.json`
-            plain["eos_token_id"] = ends
-        return plain | self.truncation_options(self.arguments.get("truncation"), None)
+            chosen["eos_token_id"] = ends
+        return chosen | self.truncation_options(self.arguments.get("truncation"), None)
 
     def texts_with_endings(self, answer: Any) -> list[tuple[Any, str]]:
         """Every text, and the end tokens and padding that the reference leaves behind it."""
         every, skip = answer.all or [answer], self.arguments.get("skip_special_tokens") is not False
-        kept = [one.ids[:-1] if skip and one.finish_reason == "end" else one.ids for one in every]
-        texts = [self.tokenizer.decode(ids, skip_special_tokens=skip) for ids in kept]
+        ids_of_texts = [one.ids[:-1] if skip and one.finish_reason == "end" else one.ids for one in every]
+        texts = [self.tokenizer.decode(ids, skip_special_tokens=skip) for ids in ids_of_texts]
         padded = [self.tokenizer.decode(ids, skip_special_tokens=skip) for ids in self.padded_rows([], answer)]
         return [(one, whole[len(text) :]) for one, text, whole in zip(every, texts, padded)]
 
@@ -134,8 +140,8 @@ class GenerationCall(PipelineCall, ABC):
         options, pad, own = self.options(), self._latest_value("pad_token_id"), self.tokenizer.pad_token_id
         pad = own if pad is None else pad
         if pad is None or (pad == 0 and options.get("num_beams", 1) > 1):
-            asked = options.get("eos_token_id", self.model.config.end_tokens)
-            pad = asked if isinstance(asked, int) else next(iter(asked), 0)
+            ends = options.get("eos_token_id", self.model.config.end_tokens)
+            pad = ends if isinstance(ends, int) else next(iter(ends), 0)
         rows = [[*start, *one.ids] for one in answer.all or [answer]]
         longest = max(map(len, rows))
         return [row + [pad] * (longest - len(row)) for row in rows]
@@ -143,7 +149,11 @@ class GenerationCall(PipelineCall, ABC):
     def _latest_value(self, name: str) -> Any:
         """What a call or the pipeline says, or else the checkpoint's file of writing; None where none does."""
         return next(
-            (one for said in (self.arguments, self.model.loaded.generation) if (one := said.get(name)) is not None),
+            (
+                one
+                for settings in (self.arguments, self.model.loaded.generation)
+                if (one := settings.get(name)) is not None
+            ),
             None,
         )
 
@@ -156,15 +166,18 @@ class GenerationCall(PipelineCall, ABC):
     def _length_limit(self) -> dict[str, int]:
         """New tokens, or tokens in all."""
         general = self.model.loaded.generation.get("max_length", REFERENCE_LENGTH)
-        made = {"max_new_tokens": DEFAULT_NEW_TOKENS, "max_length": general} | _length_arguments(
+        pipeline_limits = {"max_new_tokens": DEFAULT_NEW_TOKENS, "max_length": general} | _length_arguments(
             self.pipeline_arguments
         )
-        if made["max_new_tokens"] == DEFAULT_NEW_TOKENS and made["max_length"] != REFERENCE_LENGTH:
-            del made["max_new_tokens"]
-        said = made | _length_arguments(self._task_params()) | _length_arguments(self.call_arguments)
+        if (
+            pipeline_limits["max_new_tokens"] == DEFAULT_NEW_TOKENS
+            and pipeline_limits["max_length"] != REFERENCE_LENGTH
+        ):
+            del pipeline_limits["max_new_tokens"]
+        limits = pipeline_limits | _length_arguments(self._task_params()) | _length_arguments(self.call_arguments)
         if self.has_generation_config:
-            whole = _length_arguments(self.model.loaded.generation) | _length_arguments(self.call_arguments)
-            said = whole or {"max_new_tokens": DEFAULT_LENGTH}
+            given_lengths = _length_arguments(self.model.loaded.generation) | _length_arguments(self.call_arguments)
+            limits = given_lengths or {"max_new_tokens": DEFAULT_LENGTH}
         if {**self.pipeline_arguments, **self.typed_arguments}.get(
             "max_new_tokens", DEFAULT_NEW_TOKENS
         ) is None:  # which somebody has emptied
@@ -174,11 +187,11 @@ class GenerationCall(PipelineCall, ABC):
                 | _length_arguments(self._task_params())
             )
             own |= _length_arguments(self.call_arguments)
-            said = {"max_length": own["max_length"]} if "max_length" in own else {"max_new_tokens": DEFAULT_LENGTH}
-        if "max_new_tokens" in said and "max_length" in _length_arguments(self.call_arguments):
-            new = said["max_new_tokens"]
+            limits = {"max_length": own["max_length"]} if "max_length" in own else {"max_new_tokens": DEFAULT_LENGTH}
+        if "max_new_tokens" in limits and "max_length" in _length_arguments(self.call_arguments):
+            new = limits["max_new_tokens"]
             log.warning("max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", new)
-        return {"max_new_tokens": said["max_new_tokens"]} if "max_new_tokens" in said else said
+        return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
 
     def _new_token_budget(self, item: Any, longest: int) -> int:
         """How many tokens may be new, of so many in all."""
@@ -217,14 +230,14 @@ class Text2TextCall(GenerationCall):
             return [{f"{key}_token_ids": torch.tensor(row, device="cpu")} for row in self.padded_rows([start], answer)]
         return [{f"{key}_text": one[f"{key}_text"] + tail} for one, tail in self.texts_with_endings(answer)]
 
-    def format_list(self, found: list[Any], given: list[Any]) -> Any:
-        flat = all(isinstance(one, str) for one in given) and all(len(one) == 1 for one in found)
-        return [one[0] for one in found] if flat else found
+    def format_list(self, answers: list[Any], items: list[Any]) -> Any:
+        flat = all(isinstance(one, str) for one in items) and all(len(one) == 1 for one in answers)
+        return [one[0] for one in answers] if flat else answers
 
 
-def _length_arguments(said: Mapping[str, Any]) -> dict[str, int]:
-    return {name: said[name] for name in ("max_new_tokens", "max_length") if said.get(name) is not None}
+def _length_arguments(arguments: Mapping[str, Any]) -> dict[str, int]:
+    return {name: arguments[name] for name in ("max_new_tokens", "max_length") if arguments.get(name) is not None}
 
 
-def _our_arguments(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {_OUR_NAMES.get(name, name): value for name, value in said.items() if value is not None}
+def _our_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {_OUR_NAMES.get(name, name): value for name, value in arguments.items() if value is not None}

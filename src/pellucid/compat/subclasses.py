@@ -28,22 +28,22 @@ def init_keywords(
 
     has_config: the config was handed over, so that `**` takes facts, too.
     """
-    asked = inspect.signature(kind.__init__).parameters
-    every = any(one.kind is one.VAR_KEYWORD for one in asked.values())
+    parameters = inspect.signature(kind.__init__).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     facts = set() if has_config else config.settable_names
-    return {name: value for name, value in arguments.items() if name in asked or (every and name not in facts)}
+    return {name: value for name, value in arguments.items() if name in parameters or (takes_all and name not in facts)}
 
 
 def build_subclass(
-    kind: type[PreTrainedModel], config: PretrainedConfig, loaded: Loaded, given: tuple[Any, ...], said: dict[str, Any]
+    kind: type[PreTrainedModel], config: PretrainedConfig, loaded: Loaded, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> PreTrainedModel:
-    """`kind(config, *given, **said)` with the numbers that were read, in place.
+    """`kind(config, *args, **kwargs)` with the numbers that were read, in place.
 
     What no file holds keeps the numbers that it was made with, and a warning names it, as it names what has no place.
     Raises InputError for numbers of another shape, and for a model of 8 or 4 bits.
     """
     loaded.module.require_float(kind.__name__)
-    found = kind(config, *given, **said)
+    found = kind(config, *args, **kwargs)
     module, like = found.network, next(loaded.module.parameters())
     found.to(device=like.device, dtype=like.dtype).eval()
     explicit = attention_of(loaded.module) == "explicit"
@@ -51,25 +51,27 @@ def build_subclass(
         if isinstance(part, Attention):
             part.explicit = explicit
     own, same = found.pellucid.config, tied_parameters(loaded.config)
-    held = {
+    tensors = {
         name: one
         for name, one in loaded.module.state_dict().items()
         if not (name in same or _is_untrained(loaded, name))
     }
-    for name in tied_parameters(own).keys() - same.keys() & held.keys():  # the files hold two tables
+    for name in tied_parameters(own).keys() - same.keys() & tensors.keys():  # the files hold two tables
         owner, _, last = name.rpartition(".")
-        setattr(module.get_submodule(owner), last, nn.Parameter(held[name].clone()))
-    left = _load_weights(kind, module, held)
+        setattr(module.get_submodule(owner), last, nn.Parameter(tensors[name].clone()))
+    left = _load_weights(kind, module, tensors)
     tie_parameters(module, {name: first for name, first in same.items() if name in module.state_dict()})
     known = {
-        f"network.{name}" for name in module.state_dict() if name in held or name in same or _is_untrained(loaded, name)
+        f"network.{name}"
+        for name in module.state_dict()
+        if name in tensors or name in same or _is_untrained(loaded, name)
     }
     fresh = [name for name in found.state_dict() if name not in known]
     if fresh:
-        told = (
+        sentence = (
             "%s holds no numbers for %s of this %s: they stay as its __init__ made them, and it is to be trained first"
         )
-        log.warning(told, loaded.name, join_names(fresh, 3), kind.__name__)
+        log.warning(sentence, loaded.name, join_names(fresh, 3), kind.__name__)
     if left:
         log.warning(
             "%s of %s have no place in this %s, and are left out", join_names(left, 3), loaded.name, kind.__name__

@@ -35,14 +35,14 @@ class AutoTokenizer(Vocabulary):
         vars(self).update(pellucid=with_settings(pellucid, {}), name_or_path=name)
 
     @classmethod
-    def from_pretrained(cls, name: str | os.PathLike[str], **said: Any) -> "AutoTokenizer":
+    def from_pretrained(cls, name: str | os.PathLike[str], **arguments: Any) -> "AutoTokenizer":
         """The tokenizer of a checkpoint, or of a folder that holds a tokenizer alone."""
-        said = accepted_arguments(said, {*HUB_ARGUMENTS, *SETTABLE}, "a tokenizer")
-        own = read_tokenizer(name, pop_hub_options(said))
+        arguments = accepted_arguments(arguments, {*HUB_ARGUMENTS, *SETTABLE}, "a tokenizer")
+        own = read_tokenizer(name, pop_hub_options(arguments))
         if own is None:
             raise NotFoundError(f"{path_text(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
         found = cls(own, path_text(name))
-        for key, value in said.items():
+        for key, value in arguments.items():
             setattr(found, key, value)
         return found
 
@@ -65,7 +65,7 @@ class AutoTokenizer(Vocabulary):
         padding_side: str | None = None,
         is_split_into_words: bool = False,
         verbose: bool = True,
-        **asked: bool | None,
+        **columns: bool | None,
     ) -> BatchEncoding:
         """Texts, or pairs of texts, to ids and masks.
 
@@ -74,9 +74,9 @@ class AutoTokenizer(Vocabulary):
         truncation: True, "only_first" or "only_second"; a tokenizer that states no greatest length cuts nothing.
         return_overflowing_tokens: what does not fit comes as further rows, which share `stride` tokens.
         padding_side: in place of the tokenizer's own.  verbose: changes nothing.
-        asked: `return_offsets_mapping=True` and its kin: further columns.
+        columns: `return_offsets_mapping=True` and its kin: further columns.
         """
-        how = Request(
+        request = Request(
             add_special_tokens=add_special_tokens,
             padding=padding,
             truncation=truncation,
@@ -87,13 +87,13 @@ class AutoTokenizer(Vocabulary):
             pad_to_multiple_of=pad_to_multiple_of,
             padding_side=self.padding_side if padding_side is None else padding_side,
             is_split_into_words=is_split_into_words,
-            columns=asked,
+            columns=columns,
         )
         if text is None and text_target is not None:
-            return encode_batch(self.pellucid, text_target, None, how)
-        batch = encode_batch(self.pellucid, text, text_pair, how)
+            return encode_batch(self.pellucid, text_target, None, request)
+        batch = encode_batch(self.pellucid, text, text_pair, request)
         if text_target is not None:
-            batch["labels"] = encode_batch(self.pellucid, text_target, None, how)["input_ids"]
+            batch["labels"] = encode_batch(self.pellucid, text_target, None, request)["input_ids"]
         return batch
 
     encode_plus = batch_encode_plus = __call__
@@ -118,18 +118,18 @@ class AutoTokenizer(Vocabulary):
         verbose: bool = True,
     ) -> BatchEncoding:
         """Rows that were encoded one by one, side by side, with a mask that tells tokens from padding."""
-        given = encoded_inputs
-        if not isinstance(given, Mapping):
-            if not isinstance(given, list | tuple) or not all(isinstance(row, Mapping) for row in given):
-                raise InputError(f"the rows to be padded are {shorten(repr(given))}, expected dicts with input_ids")
-            given = _rows_to_columns(given)
-        columns = {name: to_lists(column) for name, column in given.items()}
+        rows = encoded_inputs
+        if not isinstance(rows, Mapping):
+            if not isinstance(rows, list | tuple) or not all(isinstance(row, Mapping) for row in rows):
+                raise InputError(f"the rows to be padded are {shorten(repr(rows))}, expected dicts with input_ids")
+            rows = _rows_to_columns(rows)
+        columns = {name: to_lists(column) for name, column in rows.items()}
         ids = columns.get("input_ids")
         single = isinstance(ids, list | tuple) and isinstance(next(iter(ids), None), int)
         features = {name: [column] if single else [to_lists(row) for row in column] for name, column in columns.items()}
         if "input_ids" not in features:
-            held = join_names(map(str, features)) or "nothing"
-            raise InputError(f"the rows to be padded hold {held}, expected input_ids")
+            names = join_names(map(str, features)) or "nothing"
+            raise InputError(f"the rows to be padded hold {names}, expected input_ids")
         if return_attention_mask is not False and "attention_mask" not in features:
             features["attention_mask"] = [[1] * len(row) for row in features["input_ids"]]
         side = self.padding_side if padding_side is None else padding_side
@@ -232,25 +232,25 @@ class AutoTokenizer(Vocabulary):
             )
         if return_assistant_tokens_mask:
             raise InputError("return_assistant_tokens_mask is True, and no template is asked who speaks: leave it out")
-        said: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
+        template_arguments: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
         if add_generation_prompt and variables.get("continue_final_message"):
             raise InputError(
                 "add_generation_prompt and continue_final_message are True, and a text cannot go on with an old "
                 "message and begin a new one: leave one out"
             )
-        many, every = list_conversations(conversation)
+        many, conversations = list_conversations(conversation)
         texts = []
-        for i, one in enumerate(every):
+        for i, messages in enumerate(conversations):
             try:
-                texts.append(str(self.pellucid.apply_chat_template(one, tokenize=False, **said)))
+                texts.append(str(self.pellucid.apply_chat_template(messages, tokenize=False, **template_arguments)))
             except InputError as error:
                 raise InputError(f"conversation {i}: " if many else "", error) from error
-        given = texts if many else texts[0]
+        shown_text = texts if many else texts[0]
         if not tokenize:
-            return given
-        how: dict[str, Any] = {"padding": padding, "truncation": truncation, "max_length": max_length}
-        how |= {"add_special_tokens": False, "return_tensors": return_tensors} | dict(tokenizer_kwargs or {})
-        batch = self(given, **how)
+            return shown_text
+        call_arguments: dict[str, Any] = {"padding": padding, "truncation": truncation, "max_length": max_length}
+        call_arguments |= {"add_special_tokens": False, "return_tensors": return_tensors} | dict(tokenizer_kwargs or {})
+        batch = self(shown_text, **call_arguments)
         return batch if return_dict else batch["input_ids"]
 
     def __getattr__(self, name: str) -> Any:
@@ -274,8 +274,8 @@ def _rows_to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     for number, row in enumerate(rows):
         for name in names:
             if name not in row:
-                held = join_names(map(str, row)) or "nothing"
-                raise InputError(f"row {number} of those to be padded holds {held}, and no {name!r}")
+                found = join_names(map(str, row)) or "nothing"
+                raise InputError(f"row {number} of those to be padded holds {found}, and no {name!r}")
     return {name: [row[name] for row in rows] for name in names}
 
 

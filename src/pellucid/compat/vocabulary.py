@@ -105,12 +105,12 @@ class Vocabulary:
         """How many tokens of their own the two texts of a pair may have."""
         return self.model_max_length - self.num_special_tokens_to_add(pair=True)
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], **said: Any) -> tuple[str, ...]:
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **arguments: Any) -> tuple[str, ...]:
         """Writes the tokenizer into a folder, which is made where it is missing; gives the paths of what was written.
 
-        said: see `saving`.
+        arguments: as of the model's `save_pretrained`.
         """
-        check_save_arguments(said)
+        check_save_arguments(arguments)
         with output_folder(save_directory) as folder:
             write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
         return tuple(str(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
@@ -138,8 +138,8 @@ class Vocabulary:
         known = [*_TOKENS, *EXTRA_TOKEN_KEYS]
         if not isinstance(special_tokens_dict, Mapping):
             raise InputError(
-                f"special_tokens_dict is {shorten(repr(special_tokens_dict))}, expected a dict of tokens by their roles, "
-                "such as {'pad_token': '[PAD]'}; add_tokens takes tokens without one"
+                f"special_tokens_dict is {shorten(repr(special_tokens_dict))}, expected a dict of tokens by their "
+                "roles, such as {'pad_token': '[PAD]'}; add_tokens takes tokens without one"
             )
         for name, value in special_tokens_dict.items():
             if name not in known:

@@ -64,11 +64,11 @@ def attention_weights(
 
 def visible_keys(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:
     """Which keys the queries `rows` may look at: Bool[Tensor, "rows keys"]. mask: "full", "causal" or "window"."""
-    here, there = rows[:, None], torch.arange(keys, device=rows.device)[None, :]
+    query_positions, key_positions = rows[:, None], torch.arange(keys, device=rows.device)[None, :]
     if mask == "full":
         return torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
-    seen = there <= here
-    return seen & (there > here - window) if mask == "window" and window is not None else seen
+    seen = key_positions <= query_positions
+    return seen & (key_positions > query_positions - window) if mask == "window" and window is not None else seen
 
 
 def _rotated(vectors: Tensor, rotation: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ class Choice:
     """One attention with its numbers.
 
     has_given_weights: are they weights that somebody gave, and no model's own?
-    weights: Float[ndarray, "heads queries keys"], in the order of `heads`.  attention_mask: Bool[ndarray, "queries keys"].
+    weights: Float[ndarray, "heads queries keys"], in the order of `heads`.
+    attention_mask: Bool[ndarray, "queries keys"].
     queries, keys: the tokens as the manifest tells them.  token: the query whose links alone are wanted.
     edits: what was changed in the run, as a person reads it.
     """
@@ -67,7 +68,7 @@ def choose_attention(
     pairs = [head_weights(data, entry, head) for head in chosen]
     weights, seen = np.stack([weights for weights, _ in pairs]), pairs[0][1]
     weights = np.where(np.isfinite(weights), weights, np.nan)  # no drawing has a place for what is not finite
-    place = None if token is None else token % len(queries)
+    query = None if token is None else token % len(queries)
     model = manifest["model"]
     return Choice(
         entry,
@@ -78,7 +79,7 @@ def choose_attention(
         seen,
         queries,
         keys,
-        place,
+        query,
         "; ".join(manifest.get("edits", ())),
     )
 
@@ -102,16 +103,16 @@ def _chosen_heads(head_count: int, initial: list[int], requested: Any) -> list[i
 def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None) -> dict[str, Any]:
     """The attention of a layer, by the layer's number in the model; by default the one that the page shows first."""
     entries = manifest["attentions"]
-    named = manifest["show"].get("name")
-    if layer is None and side is None and named is not None:
-        return next(entry for entry in entries if entry["name"] == named)
+    initial = manifest["show"].get("name")
+    if layer is None and side is None and initial is not None:
+        return next(entry for entry in entries if entry["name"] == initial)
     if side is not None:
         check_choice("side", side, SIDES)
     of_side = [entry for entry in entries if side is None or side_of(entry) == side]
     if not of_side:
         raise InputError(f"this page has no attention of the {side}: it is of a model that has one side")
-    wanted = manifest["show"]["layer"] if layer is None else layer
-    found = [entry for entry in of_side if type(wanted) is int and entry["layer"] == wanted]
+    number = manifest["show"]["layer"] if layer is None else layer
+    found = [entry for entry in of_side if type(number) is int and entry["layer"] == number]
     if not found and layer is None:
         return of_side[0]
     if not found:

@@ -27,11 +27,11 @@ class Compared(Drawing):
             raw = [(step, loss) for step, loss, _ in course.steps]
             lines.append(Line(name, downsampled(smoothed(raw, max(len(raw) // SMOOTHING_PARTS, 1))), hue))
         last = max(step for course in self.courses.values() for step, *_ in course.steps)
-        said = f"{counted(len(lines), 'training')}, {last:,} steps at most"
+        subtitle = f"{counted(len(lines), 'training')}, {last:,} steps at most"
         for name, course in self.courses.items():
-            lost = sum(loss is None for _, loss, _ in course.steps)
-            said += f"; {shorten(name, LONGEST)}: {lost:,} without a finite loss" if lost else ""
-        return draw_panels(self.title, said, [Panel("loss", tuple(lines), 260)], last, theme)
+            missing = sum(loss is None for _, loss, _ in course.steps)
+            subtitle += f"; {shorten(name, LONGEST)}: {missing:,} without a finite loss" if missing else ""
+        return draw_panels(self.title, subtitle, [Panel("loss", tuple(lines), 260)], last, theme)
 
 
 def compared(logs: Mapping[str, Log], title: str = "How they were learned") -> Compared:

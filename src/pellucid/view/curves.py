@@ -33,7 +33,7 @@ of two others is too large to be drawn."""
 class Curves(Drawing):
     """The course of a training.
 
-    steps: (step, loss, learning rate) of each, in order; a loss that was not finite, or beyond `MOST`, is None.
+    steps: (step, loss, learning rate) of each, in order; a loss that was not finite, or beyond `MAX_DRAWN`, is None.
     evaluations: (step, scores by name) of each look at the held-out examples.  best: the step of the best look.
     """
 
@@ -46,26 +46,28 @@ class Curves(Drawing):
         """The panels under each other, over the same steps."""
         last = max([step for step, *_ in self.steps] + [step for step, _ in self.evaluations], default=0)
         panels = [self._loss_panel(), self._score_panel(), self._rate_panel()]
-        said = counted(last, "step")
-        lost = sum(1 for _, loss, _ in self.steps if loss is None)
-        said += f", {lost:,} without a finite loss" if lost else ""
-        said += f"; the best numbers are those of step {self.best:,}" if self.best is not None else ""
-        return draw_panels(self.title, said, [panel for panel in panels if panel is not None], last, theme, self.best)
+        subtitle = counted(last, "step")
+        missing = sum(1 for _, loss, _ in self.steps if loss is None)
+        subtitle += f", {missing:,} without a finite loss" if missing else ""
+        subtitle += f"; the best numbers are those of step {self.best:,}" if self.best is not None else ""
+        return draw_panels(
+            self.title, subtitle, [panel for panel in panels if panel is not None], last, theme, self.best
+        )
 
     def _loss_panel(self) -> Panel | None:
         raw = [(step, loss) for step, loss, _ in self.steps]
-        held = [(step, scores.get("loss")) for step, scores in self.evaluations]
+        held_out = [(step, scores.get("loss")) for step, scores in self.evaluations]
         lines = [
             Line("each step", downsampled(raw), 0, faint=True),
             Line("training", downsampled(smoothed(raw, max(len(raw) // SMOOTHING_PARTS, 1))), 0),
-            Line("held out", held, 1, dots=True),
+            Line("held out", held_out, 1, dots=True),
         ]
         return _panel("loss (faint: of each step)" if len(raw) > 2 * SMOOTHING_PARTS else "loss", lines, 210)
 
     def _score_panel(self) -> Panel | None:
         names = dict.fromkeys(name for _, scores in self.evaluations for name in scores if name != "loss")
-        held = {name: [(step, scores.get(name)) for step, scores in self.evaluations] for name in names}
-        shown = {name: points for name, points in held.items() if name not in COMPONENT_SCORES} or held
+        by_name = {name: [(step, scores.get(name)) for step, scores in self.evaluations] for name in names}
+        shown = {name: points for name, points in by_name.items() if name not in COMPONENT_SCORES} or by_name
         large = {name: largest_value(points) > MAX_SHARE for name, points in shown.items()}
         chosen = [name for name in shown if large[name] == next(iter(large.values()))][:4]
         lines = [Line(name, shown[name], 1 + i, dots=True) for i, name in enumerate(chosen)]
@@ -85,26 +87,30 @@ def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str
     for a log without a step, or that may not be read.
     """
     steps: dict[int, tuple[int, float | None, float | None]] = {}
-    looks: dict[int, Mapping[str, float]] = {}
+    evaluations: dict[int, Mapping[str, float]] = {}
     best: int | None = None
-    for place, line in _log_lines(log):
+    for location, line in _log_lines(log):
         step = line.get("step") if isinstance(line, Mapping) else None
         if type(step) is not int:
-            raise CorruptFileError(f"{place} names no step: {str(line)[:80]}")
-        drawable_number(step, f"{place}: step")
+            raise CorruptFileError(f"{location} names no step: {str(line)[:80]}")
+        drawable_number(step, f"{location}: step")
         if step < 0:
-            raise CorruptFileError(f"{place}: step is {step}, expected a whole number from 0 on")
+            raise CorruptFileError(f"{location}: step is {step}, expected a whole number from 0 on")
         scores = line.get("scores")
         if isinstance(scores, Mapping):
-            read = {name: drawable_number(value, f"{place}: {shorten(str(name))}") for name, value in scores.items()}
-            looks[step] = {name: value for name, value in read.items() if value is not None}
+            numbers = {
+                name: drawable_number(value, f"{location}: {shorten(str(name))}") for name, value in scores.items()
+            }
+            evaluations[step] = {name: value for name, value in numbers.items() if value is not None}
             best = step if line.get("best") else best
         elif "loss" in line:
-            loss, rate = (drawable_number(line.get(name), f"{place}: {name}") for name in ("loss", "learning_rate"))
+            loss, rate = (drawable_number(line.get(name), f"{location}: {name}") for name in ("loss", "learning_rate"))
             steps[step] = (step, loss, rate)
-    if not steps and not looks:
+    if not steps and not evaluations:
         raise InputError("the log holds no steps: there is nothing to draw")
-    return Curves(tuple(steps[i] for i in sorted(steps)), tuple((i, looks[i]) for i in sorted(looks)), best, title)
+    return Curves(
+        tuple(steps[i] for i in sorted(steps)), tuple((i, evaluations[i]) for i in sorted(evaluations)), best, title
+    )
 
 
 def drawable_number(value: Any, location: str) -> float | None:
@@ -129,13 +135,13 @@ def largest_value(points: Iterable[tuple[float, float | None]]) -> float:
 
 def _panel(name: str, lines: list[Line], height: float, *, linear: bool = False) -> Panel | None:
     """A panel, where there is something to draw in it."""
-    kept = [line for line in lines if any(value is not None for _, value in line.points)]
-    return Panel(name, tuple(kept), height, linear) if kept else None
+    drawable = [line for line in lines if any(value is not None for _, value in line.points)]
+    return Panel(name, tuple(drawable), height, linear) if drawable else None
 
 
 def _parse_float(text: str) -> float:
-    """A number of a file; of one that a float would hold as infinite a whole number that none holds, for `number_of`
-    to refuse by its place, as it does the same number in digits."""
+    """A number of a file; of one that a float would hold as infinite a whole number that none holds, for
+    `drawable_number` to refuse by its place, as it does the same number in digits."""
     number = float(text)
     return number if math.isfinite(number) else 10**400
 
@@ -143,8 +149,8 @@ def _parse_float(text: str) -> float:
 def _log_lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """The lines, each behind the words for where it stands."""
     if not isinstance(log, str | os.PathLike):
-        given = enumerate(require_list("log", log, "a file, a folder, or lines as dicts"), 1)
-        yield from ((f"line {number} of the log", line) for number, line in given)
+        entries = enumerate(require_list("log", log, "a file, a folder, or lines as dicts"), 1)
+        yield from ((f"line {number} of the log", line) for number, line in entries)
         return
     path = path_of(log)
     path = path / "log.jsonl" if path.is_dir() else path

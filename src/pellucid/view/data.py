@@ -54,10 +54,10 @@ def build_data(
 ) -> PageData:
     """Everything that a page needs.
 
-    show: see `show_of`.  precision: one of PRECISIONS.  max_bytes: bytes of the data at most, None for any.
+    show: see `initial_view`.  precision: one of PRECISIONS.  max_bytes: bytes of the data at most, None for any.
     other: a second subject and its extras, for the differences.
     """
-    numbers, exact = sum(_number_count(look) for look in subject.attentions), precision
+    numbers, exact = sum(_number_count(attention) for attention in subject.attentions), precision
     if precision == "auto":
         exact = "float32" if 4 * numbers <= MAX_FLOAT32_BYTES else "int16"
     data = _data_at_precision(subject, show, exact, extras, other)
@@ -99,13 +99,15 @@ def _run_label(one: Subject, beside: Subject) -> str:
 
 
 def _store_subject(subject: Subject, store: BlockStore, extras: Extras) -> dict[str, Any]:
-    cells = sum(look.cells for look in subject.attentions)
+    cells = sum(attention.cells for attention in subject.attentions)
     side = 24 if store.precision == "compact" else 32 if cells > 4_000_000 else 64
     entries = []
-    for look in subject.attentions:
-        entry = attention_entry(look, store.add_attention(look, int(MOST_MEASURED * look.cells / max(cells, 1))))
-        pictured = look.weights is not None or look.sample is not None or cells <= MAX_THUMBNAIL_CELLS
-        entry |= store.add_thumbnail(look, side) if pictured else {"thumb": None}
+    for attention in subject.attentions:
+        entry = attention_entry(
+            attention, store.add_attention(attention, int(MOST_MEASURED * attention.cells / max(cells, 1)))
+        )
+        pictured = attention.weights is not None or attention.sample is not None or cells <= MAX_THUMBNAIL_CELLS
+        entry |= store.add_thumbnail(attention, side) if pictured else {"thumb": None}
         entries.append(entry)
     return {"attentions": entries, **extras(store)}
 
@@ -113,8 +115,8 @@ def _store_subject(subject: Subject, store: BlockStore, extras: Extras) -> dict[
 # -- how exactly ------------------------------------------------------------------------------------------------------
 
 
-def _number_count(look: AttentionData) -> int:
-    parts = (look.query, look.key) if look.query is not None else (look.weights,)
+def _number_count(attention: AttentionData) -> int:
+    parts = (attention.query, attention.key) if attention.query is not None else (attention.weights,)
     return sum(part.numel() for part in parts if part is not None)
 
 
@@ -129,11 +131,13 @@ def initial_view(
     check_choice("show", view, VIEWS)
     if theme is not None:
         check_choice("theme", theme, ("light", "dark"))
-    found = [look for look in subject.attentions if look.layer == layer and name in (None, look.name)]
+    found = [
+        attention for attention in subject.attentions if attention.layer == layer and name in (None, attention.name)
+    ]
     if not found:
-        layers = sorted({look.layer for look in subject.attentions})
-        whole = layers == list(range(layers[0], layers[-1] + 1))
-        known = f"{layers[0]} to {layers[-1]}" if whole else str(layers)[1:-1]
+        layers = sorted({attention.layer for attention in subject.attentions})
+        is_contiguous = layers == list(range(layers[0], layers[-1] + 1))
+        known = f"{layers[0]} to {layers[-1]}" if is_contiguous else str(layers)[1:-1]
         raise InputError(Argument("layer"), f" {layer} is not there: this page has layers {known}")
     count = found[0].heads
     heads = list(range(count)) if heads is None else list(dict.fromkeys(heads))
@@ -142,8 +146,8 @@ def initial_view(
     for head in heads:
         if not 0 <= head < count:
             raise InputError(Argument("head"), f" {head!r} is not there: this model has heads 0 to {count - 1}")
-    worn = {} if theme is None else {"theme": theme}
-    return {"view": view, "layer": layer, "name": found[0].name, "heads": heads, **worn}
+    chosen_theme = {} if theme is None else {"theme": theme}
+    return {"view": view, "layer": layer, "name": found[0].name, "heads": heads, **chosen_theme}
 
 
 def _drop_layers(data: PageData, max_bytes: int, precision: str, shown: str) -> None:
@@ -176,9 +180,9 @@ def _drop_layers(data: PageData, max_bytes: int, precision: str, shown: str) -> 
     data.told.append(f"left out to keep the page small{pictures}: {', '.join(manifest['left_out'])}")
 
 
-def _reversed_bits(place: int) -> int:
+def _reversed_bits(number: int) -> int:
     """The bits of a place read backwards: in this order what goes first lies far apart from what went before."""
-    return int(f"{place:012b}"[::-1], 2)
+    return int(f"{number:012b}"[::-1], 2)
 
 
 def _drop_numbers(data: PageData, entry: dict[str, Any]) -> None:

@@ -71,8 +71,8 @@ def _names_within_budget(trace: Trace) -> list[str]:
     for pattern in _PRIORITY:
         for name in trace:
             size = trace[name].numel() * 4
-            drawn = name.endswith((".weights", ".scores"))
-            if not drawn and name not in taken and fnmatch.fnmatchcase(name, pattern) and size <= left:
+            is_drawn_elsewhere = name.endswith((".weights", ".scores"))
+            if not is_drawn_elsewhere and name not in taken and fnmatch.fnmatchcase(name, pattern) and size <= left:
                 left -= size
                 taken.add(name)
     return [name for name in trace if name in taken]

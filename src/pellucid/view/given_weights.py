@@ -72,13 +72,15 @@ def subject_of_weights(given: GivenWeights, include_layers: Iterable[int] | None
         if layer not in range(depth):
             raise InputError(f"layer {layer!r} is not there: these weights have layers 0 to {depth - 1}")
     sequences = _sequences(given, two)
-    looks = [
-        look for name in two or ["attention"] for look in _attentions(name, getattr(given, name), sequences, layers)
+    attentions = [
+        attention
+        for name in two or ["attention"]
+        for attention in _attentions(name, getattr(given, name), sequences, layers)
     ]
-    if not looks:
+    if not attentions:
         raise InputError("there is nothing to show: no layer was given, or none is in include_layers")
     texts = [" ".join(token["text"].strip() for token in sequence["tokens"]) for sequence in sequences]
-    return Subject(texts, sequences, _model_facts(given.model, looks), looks, " | ".join(texts))
+    return Subject(texts, sequences, _model_facts(given.model, attentions), attentions, " | ".join(texts))
 
 
 def _sequences(given: GivenWeights, two: list[str]) -> list[dict[str, Any]]:
@@ -99,25 +101,29 @@ def _sequences(given: GivenWeights, two: list[str]) -> list[dict[str, Any]]:
 def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
     if tokens is None:
         raise InputError(f"{name} are not there: the page writes them beside the weights")
-    words = require_list(name, tokens, "a list of one token or more")
-    for word in words:
-        if not isinstance(word, str):
+    checked = require_list(name, tokens, "a list of one token or more")
+    for token in checked:
+        if not isinstance(token, str):
             raise InputError(
-                f"{name} hold {shorten(repr(word))}, expected text: tokenizer.convert_ids_to_tokens makes it of ids"
+                f"{name} hold {shorten(repr(token))}, expected text: tokenizer.convert_ids_to_tokens makes it of ids"
             )
-    if not words:
+    if not checked:
         raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
     if second is not None:
         second = require_integer("sentence_b_start", second, "the place of a token")
-        if not 0 < second < len(words):
-            raise InputError(f"sentence_b_start is {second}, expected the place of a token from 1 to {len(words) - 1}")
-    special = [_SPECIAL.fullmatch(word) is not None for word in words]
-    segments = [int(second is not None and place >= second) for place in range(len(words))]
-    plain = [word for word, mark in zip(words, special) if not mark]
-    return token_entries(words, [None] * len(words), special, segments, by_bytes=is_byte_level(plain))
+        if not 0 < second < len(checked):
+            raise InputError(
+                f"sentence_b_start is {second}, expected the place of a token from 1 to {len(checked) - 1}"
+            )
+    special = [_SPECIAL.fullmatch(token) is not None for token in checked]
+    segments = [int(second is not None and place >= second) for place in range(len(checked))]
+    plain = [token for token, mark in zip(checked, special) if not mark]
+    return token_entries(checked, [None] * len(checked), special, segments, by_bytes=is_byte_level(plain))
 
 
-def _attentions(name: str, given: Any, sequences: list[dict[str, Any]], layers: set[int] | None) -> list[AttentionData]:
+def _attentions(
+    name: str, layer_weights: Any, sequences: list[dict[str, Any]], layers: set[int] | None
+) -> list[AttentionData]:
     """The layers of one kind of attention, under their own numbers."""
     side = "" if name == "attention" else "encoder" if name == "encoder_attention" else "decoder"
     cross = name == "cross_attention"
@@ -125,15 +131,18 @@ def _attentions(name: str, given: Any, sequences: list[dict[str, Any]], layers: 
     queries = names.index(side)
     keys = names.index("encoder") if cross else queries
     size = (len(sequences[queries]["tokens"]), len(sequences[keys]["tokens"]))
-    if getattr(given, "ndim", 5) == 4:
-        shape = list(torch.as_tensor(given, device="cpu").shape)
+    if getattr(layer_weights, "ndim", 5) == 4:
+        shape = list(torch.as_tensor(layer_weights, device="cpu").shape)
         raise InputError(f"{name} is one array of shape {shape}, expected one for each layer: {name}=[...]")
     path = f"{side}." if side else ""
     part = "cross_attention" if cross else "attention"
     return [
-        AttentionData(f"{path}layers.{i}.{part}", i, queries, keys, None, None, _checked_weights(f"{name}[{i}]", entry, size),
-             "cross" if cross else "self", side)
-        for i, entry in enumerate(given) if layers is None or i in layers
+        AttentionData(
+            f"{path}layers.{i}.{part}", i, queries, keys,
+            query=None, key=None, weights=_checked_weights(f"{name}[{i}]", entry, size),
+            kind="cross" if cross else "self", side=side,
+        )
+        for i, entry in enumerate(layer_weights) if layers is None or i in layers
     ]  # fmt: skip
 
 
@@ -167,16 +176,16 @@ def _checked_weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
     return weights[0]
 
 
-def _model_facts(name: str, looks: list[AttentionData]) -> dict[str, Any]:
-    sides = {look.side for look in looks}
-    counts = {look.heads for look in looks}
+def _model_facts(name: str, attentions: list[AttentionData]) -> dict[str, Any]:
+    sides = {attention.side for attention in attentions}
+    counts = {attention.heads for attention in attentions}
     heads = counts.pop() if len(counts) == 1 else 0  # no one number
     return {
         "name": name,
         "family": "",
         "kind": "encoder" if sides == {""} else "encoder-decoder",
         "parameters": 0,
-        "num_hidden_layers": max(look.layer for look in looks) + 1,
+        "num_hidden_layers": max(attention.layer for attention in attentions) + 1,
         "num_attention_heads": heads,
         "num_key_value_heads": heads,
         "head_dim": 0,

@@ -33,24 +33,24 @@ def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
     """The drawing as SVG. Lines of a weight below `threshold` are left out, and what they hold is told."""
     queries, keys = _shown_tokens(choice)
     sheet = Sheet(choice, theme)
-    strands = _head_lines(choice, theme)
+    head_lines = _head_lines(choice, theme)
     left = _row_heights(choice.queries, queries)
     right = _row_heights(choice.keys, keys)
-    broad = [
+    widths = [
         max(width_of(text) for text in [*(token_label(t["text"]) for t in shown), "looks from"])
         for shown in ([choice.queries[i] for i in queries], [choice.keys[i] for i in keys])
     ]
-    start, top = MARGIN + broad[0] + 10, sheet.top + 50
+    start, top = MARGIN + widths[0] + 10, sheet.top + 50
     end = start + MIDDLE
     ends = {"left": (start, top, left), "right": (end, top, right)}
-    _draw_legend(sheet, strands, start)
-    drawn, every = _draw_lines(sheet, strands, choice, ends, threshold)
-    _draw_tokens(sheet, choice, ends, strands)
-    sheet.width = max(sheet.width, end + broad[1] + 10 + MARGIN + (64 if choice.token is not None else 0))
+    _draw_legend(sheet, head_lines, start)
+    drawn_weight, total_weight = _draw_lines(sheet, head_lines, choice, ends, threshold)
+    _draw_tokens(sheet, choice, ends, head_lines)
+    sheet.width = max(sheet.width, end + widths[1] + 10 + MARGIN + (64 if choice.token is not None else 0))
     sheet.bottom = top + max([*left.values(), *right.values()]) + ROW
-    sheet.notes += _notes(choice, strands, queries, keys, threshold, drawn, every)
+    sheet.notes += _notes(choice, head_lines, queries, keys, threshold, drawn_weight, total_weight)
     rows = queries if choice.token is None else [choice.token]
-    weights = np.stack([one.weights[np.ix_(rows, keys)] for one in strands])
+    weights = np.stack([one.weights[np.ix_(rows, keys)] for one in head_lines])
     return sheet.text(f"{len(queries)} tokens that look and {len(keys)} that are looked at", weights)
 
 
@@ -90,30 +90,30 @@ def _row_heights(tokens: list[dict[str, object]], shown: list[int]) -> dict[int,
 
 
 def _draw_lines(
-    sheet: Sheet, strands: list[HeadLines], choice: Choice, ends: dict[str, tuple], threshold: float
+    sheet: Sheet, head_lines: list[HeadLines], choice: Choice, ends: dict[str, tuple], threshold: float
 ) -> tuple[float, float]:
     """Adds the lines; -> how much weight they hold, and how much there is between the tokens shown."""
     (start, top, left), (end, _, right) = ends["left"], ends["right"]
     few = choice.token is not None
-    drawn = every = 0.0
-    for one in strands:
+    drawn_weight = total_weight = 0.0
+    for one in head_lines:
         for query in [choice.token] if few else left:
             for key in right:
                 weight = max(0.0, float(np.nan_to_num(one.weights[query, key])))
-                every += weight
+                total_weight += weight
                 if weight == 0 or weight < threshold:
                     continue
-                drawn += weight
+                drawn_weight += weight
                 most = min(1.0, weight)
-                strong = 0.22 + 0.76 * most**0.5 if few else 0.08 + 0.87 * most**0.7
-                look = {"stroke_width": f"{(1 if few else 0.7) + 7.5 * most:.3g}", "stroke_opacity": f"{strong:.3g}"}
+                opacity = 0.22 + 0.76 * most**0.5 if few else 0.08 + 0.87 * most**0.7
+                style = {"stroke_width": f"{(1 if few else 0.7) + 7.5 * most:.3g}", "stroke_opacity": f"{opacity:.3g}"}
                 places = (start, top + left[query] + one.shift), (end, top + right[key] + one.shift)
-                named = {"data-query": query, "data-key": key, "data-weight": f"{weight:.9g}"}
-                sheet.marks.append(curve(*places, one.colour, **look, stroke_dasharray=one.dash, **named))
-    return drawn, every
+                data = {"data-query": query, "data-key": key, "data-weight": f"{weight:.9g}"}
+                sheet.marks.append(curve(*places, one.colour, **style, stroke_dasharray=one.dash, **data))
+    return drawn_weight, total_weight
 
 
-def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], strands: list[HeadLines]) -> None:
+def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], head_lines: list[HeadLines]) -> None:
     """The tokens of both columns, and with one token in hand the numbers of its links."""
     colours = theme_colours(sheet.theme)
     for side, tokens, anchor, step in (("left", choice.queries, "end", -10), ("right", choice.keys, "start", 10)):
@@ -128,17 +128,17 @@ def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], strands: 
             ink = colours["quiet"] if special and not bold else colours["ink"]
             text = token_label(str(tokens[index]["text"]))
             sheet.marks.append(text_element(x + step, top + y + 4.5, text, ink, text_anchor=anchor, font_weight=bold))
-    if choice.token is not None and len(strands) == 1:
+    if choice.token is not None and len(head_lines) == 1:
         x, top, places = ends["right"]
         x += 20 + max(width_of(token_label(str(choice.keys[i]["text"]))) for i in places)
         for index, y in places.items():
-            number = f"{strands[0].weights[choice.token, index]:.4f}"
+            number = f"{head_lines[0].weights[choice.token, index]:.4f}"
             sheet.marks.append(text_element(x, top + y + 4.5, number, colours["quiet"], font_size=11))
 
 
-def _draw_legend(sheet: Sheet, strands: list[HeadLines], start: float) -> None:
+def _draw_legend(sheet: Sheet, head_lines: list[HeadLines], start: float) -> None:
     """Which colour is which head."""
-    for i, one in enumerate(strands):
+    for i, one in enumerate(head_lines):
         x, y = start + i * 80, sheet.top + 14
         sheet.marks.append(
             f'<path class="legend" d="M{x:.2f} {y}h18" stroke="{one.colour}" stroke-width="3" fill="none"'
@@ -149,24 +149,28 @@ def _draw_legend(sheet: Sheet, strands: list[HeadLines], start: float) -> None:
 
 def _notes(
     choice: Choice,
-    strands: list[HeadLines],
+    head_lines: list[HeadLines],
     queries: list[int],
     keys: list[int],
     threshold: float,
-    drawn: float,
-    every: float,
+    drawn_weight: float,
+    total_weight: float,
 ) -> list[str]:
     """What is drawn, and what is left out."""
-    hold = f": they hold {percent(max(0.0, 1 - drawn / every))} of the weight between these tokens" if every else ""
+    hold = (
+        f": they hold {percent(max(0.0, 1 - drawn_weight / total_weight))} of the weight between these tokens"
+        if total_weight
+        else ""
+    )
     notes = [f"Lines below {threshold:g} are left out{hold}." if threshold else "Every line is drawn."]
-    if any(bool((one.weights > MOST_SHARE).any()) for one in strands):
+    if any(bool((one.weights > MOST_SHARE).any()) for one in head_lines):
         notes.append("Lines of weights above 1 are drawn as those of 1.")
     if len(keys) < len(choice.keys) or len(queries) < len(choice.queries):
         rows = [choice.token] if choice.token is not None else queries
-        part = sum(float(np.nan_to_num(one.weights[rows]).clip(min=0).sum()) for one in strands)
+        part = sum(float(np.nan_to_num(one.weights[rows]).clip(min=0).sum()) for one in head_lines)
         which = "the keys that get most" if choice.token is not None else "the first"
         notes.append(
             f"{len(queries)} of {len(choice.queries)} queries are drawn, and {len(keys)} of {len(choice.keys)} keys "
-            f"({which}); the links between them hold {percent(every / part if part else 0.0)} of the weight."
+            f"({which}); the links between them hold {percent(total_weight / part if part else 0.0)} of the weight."
         )
     return notes

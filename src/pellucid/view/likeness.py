@@ -125,9 +125,9 @@ def _section(part: Likeness, new: bool) -> str:
     """The text with its words shaded by the word of the query that is most like them, and the table.  new: is it the
     first one of its query?"""
     heading = f'<h1 dir="auto">{html.escape(_visible_text(part.query))}</h1>\n' if new else ""
-    said = f'<p class="said">{html.escape(_visible_text(part.caption))}</p>\n' if part.caption else ""
+    caption = f'<p class="said">{html.escape(_visible_text(part.caption))}</p>\n' if part.caption else ""
     passage = f'<p class="passage" dir="auto">{_shaded_text(part)}</p>' if part.text.strip() else "<p>(no text)</p>"
-    return f"{heading}<section>\n{passage}\n{said}{_table(part) if part.rows else ''}\n</section>"
+    return f"{heading}<section>\n{passage}\n{caption}{_table(part) if part.rows else ''}\n</section>"
 
 
 def _shaded_text(part: Likeness) -> str:

@@ -38,8 +38,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Some lines over the same steps. name: what is drawn upwards.  height: of the panel, in pixels.  linear: must equal
-    steps upwards be equal differences, however wide the numbers are?"""
+    """Some lines over the same steps. name: what is drawn upwards.  height: of the panel, in pixels.
+
+    linear: must equal steps upwards be equal differences, however wide the numbers are?
+    """
 
     name: str
     lines: tuple[Line, ...]
@@ -64,13 +66,13 @@ def draw_panels(
             text_element(x, bottom + 16, f"{tick:,.0f}", colours["quiet"], font_size=SIZE, text_anchor="middle")
         )
     marks.append(text_element(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
-    told = "; ".join(f"{panel.name}: {_description(panel)}" for panel in panels)
+    descriptions = "; ".join(f"{panel.name}: {_description(panel)}" for panel in panels)
     names = [
         1.05 * width_of(shorten(line.name, LONGEST), SIZE) + LEGEND_WIDTH for panel in panels for line in panel.lines
     ]
     width = LEFT + WIDTH + max([RIGHT, *(name + 14 for name in names)])
     width = max(width, *(2 * MARGIN + width_of(text, size) for text, size in ((title, 16), (subtitle, SIZE))))
-    return document(width, bottom + 54, marks, colours["paper"], title, f"{subtitle}. {told}")
+    return document(width, bottom + 54, marks, colours["paper"], title, f"{subtitle}. {descriptions}")
 
 
 def step_axis(last: float) -> Axis:
@@ -174,17 +176,17 @@ def _point_position(
 
 def _line_marks(line: Line, places: Sequence[tuple[float, float] | None], hue: str, dash: str) -> Iterator[str]:
     """Its stretches, and its points where they are few or marked; a point alone between gaps is always marked."""
-    look = {"stroke-opacity": "0.3", "stroke-width": "1"} if line.faint else {"stroke-width": "1.8"}
-    look |= {"stroke-dasharray": dash} if dash else {}
-    told = " ".join(f'{name}="{value}"' for name, value in look.items())
+    style = {"stroke-opacity": "0.3", "stroke-width": "1"} if line.faint else {"stroke-width": "1.8"}
+    style |= {"stroke-dasharray": dash} if dash else {}
+    attributes = " ".join(f'{name}="{value}"' for name, value in style.items())
     stretch: list[tuple[float, float]] = []
     for place in [*places, None]:
         if place is not None:
             stretch.append(place)
             continue
         if len(stretch) > 1:
-            way = " ".join(f"{x:.1f},{y:.1f}" for x, y in stretch)
-            yield f'<polyline points="{way}" fill="none" stroke="{hue}" stroke-linejoin="round" {told}/>'
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in stretch)
+            yield f'<polyline points="{path}" fill="none" stroke="{hue}" stroke-linejoin="round" {attributes}/>'
         if line.dots or len(stretch) == 1:
             opacity = ' fill-opacity="0.4"' if line.faint else ""
             size = 3.0 if len(places) <= 60 else 1.5
@@ -196,17 +198,17 @@ def _name_marks(ends: list[tuple[float, Line]], panel: Panel, top: float, theme:
     """The names of lines behind their ends, none upon another, each behind a piece of its line, since some hues are too
     light to be read; a faint line has none, its heavy one stands for it."""
     bottom = top + panel.height
-    named = sorted(((y, line) for y, line in ends if not line.faint), key=lambda one: one[0])
-    heights = [min(max(y + 4, top + 8), bottom) for y, _ in named]
+    shown = sorted(((y, line) for y, line in ends if not line.faint), key=lambda one: one[0])
+    heights = [min(max(y + 4, top + 8), bottom) for y, _ in shown]
     for i in range(1, len(heights)):
         heights[i] = max(heights[i], heights[i - 1] + 13)
     over = max(heights[-1] - bottom, 0.0) if heights else 0.0
-    for (_, line), y in zip(named, heights):
+    for (_, line), y in zip(shown, heights):
         x, y = LEFT + WIDTH + 8, y - over
-        look = f'stroke="{head_colour(line.hue, theme)}" stroke-width="1.8"'
+        style = f'stroke="{head_colour(line.hue, theme)}" stroke-width="1.8"'
         if dash := _dash(line, panel):
-            look += f' stroke-dasharray="{dash}"'
-        yield f'<path d="M{x:.1f} {y - 4:.1f}h{LEGEND_WIDTH - 6}" {look}/>'
+            style += f' stroke-dasharray="{dash}"'
+        yield f'<path d="M{x:.1f} {y - 4:.1f}h{LEGEND_WIDTH - 6}" {style}/>'
         yield text_element(
             x + LEGEND_WIDTH, y, shorten(line.name, LONGEST), theme_colours(theme)["ink"], font_size=SIZE
         )
@@ -214,10 +216,10 @@ def _name_marks(ends: list[tuple[float, Line]], panel: Panel, top: float, theme:
 
 def _description(panel: Panel) -> str:
     """The ends of each line in words."""
-    said = []
+    parts = []
     for line in panel.lines:
         values = [(step, value) for step, value in line.points if value is not None]
         (first, start), (last, end) = values[0], values[-1]
         if not line.faint:
-            said.append(f"{line.name} {start:.4g} at step {first:,.0f}, {end:.4g} at step {last:,.0f}".strip())
-    return ", ".join(said)
+            parts.append(f"{line.name} {start:.4g} at step {first:,.0f}, {end:.4g} at step {last:,.0f}".strip())
+    return ", ".join(parts)

@@ -91,21 +91,21 @@ def view(
     return View(make, repr(shorten(subject.label)))
 
 
-def _require_trace(given: Any) -> Trace:
-    if isinstance(given, TracedText | TracedStep):
+def _require_trace(trace: Any) -> Trace:
+    if isinstance(trace, TracedText | TracedStep):
         raise InputError(
-            f"a page is of one trace of a whole text, not of {type(given).__name__}: view(model.trace(prompt + text))"
+            f"a page is of one trace of a whole text, not of {type(trace).__name__}: view(model.trace(prompt + text))"
         )
-    if not isinstance(given, Trace):
+    if not isinstance(trace, Trace):
         raise InputError(
-            f"a page is of a trace, not of {type(given).__name__}: weights of attention go by name, "
+            f"a page is of a trace, not of {type(trace).__name__}: weights of attention go by name, "
             "view(attention=..., tokens=...)"
         )
-    return given
+    return trace
 
 
 def _check_names(given: dict[str, Any]) -> dict[str, Any]:
-    """Only what `Given` has; anything else is a slip of the pen."""
+    """Only what `GivenWeights` has; anything else is a slip of the pen."""
     for name in given:
         if name not in GivenWeights.__dataclass_fields__:
             known = [*inspect.signature(view).parameters, *GivenWeights.__dataclass_fields__]

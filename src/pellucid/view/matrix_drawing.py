@@ -44,15 +44,18 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
     for panel in panels:
         _draw_cells(sheet, panel, colours, largest, scale)
     _draw_ramp(sheet, colours, largest)
-    named = "square root" if scale == "sqrt" else scale
-    sheet.notes += ["A row is a query, a column a key.", f"Colour runs from 0 to {largest:.4g} on a {named} scale."]
+    scale_name = "square root" if scale == "sqrt" else scale
+    sheet.notes += [
+        "A row is a query, a column a key.",
+        f"Colour runs from 0 to {largest:.4g} on a {scale_name} scale.",
+    ]
     if fold > 1:
         cells = f"{len(chosen.queries)} x {len(chosen.keys)} weights"
         sheet.notes.append(f"Of {cells} each cell is the largest of {fold} x {fold}.")
     if not chosen.attention_mask.all():
         sheet.notes.append("Empty cells are masked.")
-    told = f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at"
-    return sheet.text(told, chosen.weights)
+    description = f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at"
+    return sheet.text(description, chosen.weights)
 
 
 def _one_row(choice: Choice) -> Choice:
@@ -90,9 +93,9 @@ def _place_panels(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: 
     else:
         across, heading = min(4, len(folded)) if len(folded) <= 12 else 6, 24
         side = min(26.0, max(2 * PANEL_WIDTH / across / columns, 2.0))
-    named = alone or side >= MIN_READABLE_SIDE
-    left = MARGIN + (8 + max(width_of(token_label(t["text"])) for t in choice.queries) if named else 0)
-    above = heading + (8 + max(width_of(token_label(t["text"])) for t in choice.keys) if named else 0)
+    shows_names = alone or side >= MIN_READABLE_SIDE
+    left = MARGIN + (8 + max(width_of(token_label(t["text"])) for t in choice.queries) if shows_names else 0)
+    above = heading + (8 + max(width_of(token_label(t["text"])) for t in choice.keys) if shows_names else 0)
     panels = []
     for place, (head, cells) in enumerate(zip(choice.heads, folded)):
         down, right = divmod(place, across)
@@ -100,10 +103,10 @@ def _place_panels(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: 
         if not alone:
             ink = theme_colours(sheet.theme)["ink"]
             sheet.marks.append(text_element(x, y - above + heading - 8, f"head {head}", ink, font_size=11))
-        if named:
+        if shows_names:
             _draw_tokens(sheet, choice, (x, y), side, fold, ("query", "key") if right == 0 else ("key",))
         panels.append(Panel(head, cells, x, y, side))
-    if not named:
+    if not shows_names:
         sheet.notes.append("The names of tokens are left out: draw one head to see them.")
     sheet.width = max(sheet.width, panels[across - 1].x + columns * side + MARGIN)
     sheet.bottom = panels[-1].y + rows * side
@@ -122,12 +125,12 @@ def _draw_tokens(
         for index in range(0, len(tokens), step):
             place = (index // fold + 0.5) * side
             x, y = (left - 6, top + place + size * 0.35) if axis == "query" else (left + place + size * 0.35, top - 6)
-            look: dict[str, Any] = (
+            style: dict[str, Any] = (
                 {"text_anchor": "end"} if axis == "query" else {"transform": f"rotate(-90 {x:.2f} {y:.2f})"}
             )
             ink = theme_colours(sheet.theme)["quiet" if tokens[index]["kind"] == "special" else "ink"]
             sheet.marks.append(
-                text_element(x, y, token_label(tokens[index]["text"]), ink, font_size=f"{size:.3g}", **look)
+                text_element(x, y, token_label(tokens[index]["text"]), ink, font_size=f"{size:.3g}", **style)
             )
 
 

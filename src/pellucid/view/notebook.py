@@ -95,11 +95,11 @@ def with_fallback(frame: str, fallback: str) -> str:
 def _fallback_html(drawing: str, cell: dict[str, str]) -> str:
     """The drawing as HTML without any script, or its picture where that is less; the table where both are large."""
     kinds = {"svg+xml": base64.b64encode(drawing.encode("utf-8")).decode("ascii"), "png": cell.get("image/png")}
-    kind, letters = min(((kind, one) for kind, one in kinds.items() if one), key=lambda pair: len(pair[1]))
+    kind, encoded = min(((kind, one) for kind, one in kinds.items() if one), key=lambda pair: len(pair[1]))
     table = cell["text/plain"]
     shown = (
-        image_tag(kind, letters, table, drawing)
-        if len(letters) <= MOST_OF_A_STILL
+        image_tag(kind, encoded, table, drawing)
+        if len(encoded) <= MOST_OF_A_STILL
         else f"<pre>{html.escape(table)}</pre>"
     )
     return f"{shown}<p>This is a still of the page.</p>"
@@ -128,11 +128,11 @@ def _why_none(choice: Choice) -> str:
 
 def strongest_links(choice: Choice, most: int) -> list[tuple[int, int, float]]:
     """The strongest links between tokens that are words, of the first head chosen, as (query, key, weight)."""
-    held = _is_between_words(choice) & np.isfinite(choice.weights[0]) & (choice.weights[0] != 0)
-    weights = np.where(held, choice.weights[0], -np.inf)
+    linked = _is_between_words(choice) & np.isfinite(choice.weights[0]) & (choice.weights[0] != 0)
+    weights = np.where(linked, choice.weights[0], -np.inf)
     order = np.argsort(-weights, axis=None, kind="stable")[:most]
     places = zip(*np.unravel_index(order, weights.shape))
-    return [(int(q), int(k), float(weights[q, k])) for q, k in places if held[q, k]]
+    return [(int(q), int(k), float(weights[q, k])) for q, k in places if linked[q, k]]
 
 
 def _is_between_words(choice: Choice) -> np.ndarray:

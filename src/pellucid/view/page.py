@@ -116,7 +116,7 @@ def _without_comments(text: str) -> str:
 def _data_tags(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
     """Script tags of types that no browser executes; ``<`` is escaped, so no token can end one."""
     coded = {name: base64.b64encode(block).decode("ascii") for name, block in blocks.items()}
-    return "\n".join([_manifest_tag(manifest), *(_block_tag(name, letters) for name, letters in coded.items())])
+    return "\n".join([_manifest_tag(manifest), *(_block_tag(name, encoded) for name, encoded in coded.items())])
 
 
 def _manifest_tag(manifest: dict[str, Any]) -> str:
@@ -124,8 +124,8 @@ def _manifest_tag(manifest: dict[str, Any]) -> str:
     return f'<script type="application/json" class="pellucid-manifest">{text}</script>'
 
 
-def _block_tag(name: str, letters: str) -> str:
-    return f'<script type="application/octet-stream" data-block="{html.escape(name)}">{letters}</script>'
+def _block_tag(name: str, encoded: str) -> str:
+    return f'<script type="application/octet-stream" data-block="{html.escape(name)}">{encoded}</script>'
 
 
 def data_size(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> int:

@@ -109,8 +109,8 @@ class Drawing(ABC):
 
     def _repr_html_(self) -> str:
         drawing = self.text()
-        said = html.unescape(". ".join(re.findall("<(?:title|desc)>(.*?)</", drawing)))
-        return image_tag("svg+xml", base64.b64encode(drawing.encode("utf-8")).decode("ascii"), said)
+        alt_text = html.unescape(". ".join(re.findall("<(?:title|desc)>(.*?)</", drawing)))
+        return image_tag("svg+xml", base64.b64encode(drawing.encode("utf-8")).decode("ascii"), alt_text)
 
 
 def image_tag(kind: str, encoded: str, alt_text: str, drawing: str = "") -> str:

@@ -62,7 +62,7 @@ class Plot:
     def text(self, theme: str = "light") -> str:
         """The drawing as SVG, in the colours of "light" or "dark"."""
         colours = theme_colours(theme)
-        across, upwards = log_axis([spot.x for spot in self.points]), share_axis([spot.y for spot in self.points])
+        across, upwards = log_axis([point.x for point in self.points]), share_axis([point.y for point in self.points])
         marks = [
             *heading(self.title, self.subtitle, colours),
             *_axis_marks(across, upwards, colours),
@@ -75,8 +75,8 @@ class Plot:
             (LEFT + WIDTH * across.fraction(s.x), TOP + HEIGHT * (1 - upwards.fraction(s.y))) for s in self.points
         ]
         marks += _point_marks(self.points, places, colours, head_colour(0, theme))
-        told = "; ".join(f"{s.name}: {s.y:.4f} at {s.x:.3g}" for s in self.points)
-        return document(LEFT + WIDTH + 110, TOP + HEIGHT + 62, marks, colours["paper"], self.title, told)
+        description = "; ".join(f"{s.name}: {s.y:.4f} at {s.x:.3g}" for s in self.points)
+        return document(LEFT + WIDTH + 110, TOP + HEIGHT + 62, marks, colours["paper"], self.title, description)
 
 
 def log_axis(values: list[float]) -> Axis:
@@ -123,18 +123,18 @@ def horizontal_rules(upwards: Axis, top: float, height: float, colours: dict[str
 
 
 def _point_marks(
-    spots: tuple[PlotPoint, ...], places: list[tuple[float, float]], colours: dict[str, str], hue: str
+    points: tuple[PlotPoint, ...], places: list[tuple[float, float]], colours: dict[str, str], hue: str
 ) -> list[str]:
     """The line, the points, and their names, each where no other name stands."""
-    way = " ".join(f"{x:.1f},{y:.1f}" for spot, (x, y) in zip(spots, places) if spot.on_line)
-    marks = [f'<polyline points="{way}" fill="none" stroke="{hue}" stroke-width="1.5"/>'] if " " in way else []
+    path = " ".join(f"{x:.1f},{y:.1f}" for point, (x, y) in zip(points, places) if point.on_line)
+    marks = [f'<polyline points="{path}" fill="none" stroke="{hue}" stroke-width="1.5"/>'] if " " in path else []
     taken: list[tuple[float, float, float]] = []
-    for spot, (x, y) in zip(spots, places):
-        fill = hue if spot.filled else colours["paper"]
+    for point, (x, y) in zip(points, places):
+        fill = hue if point.filled else colours["paper"]
         marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="{hue}" stroke-width="1.5"/>')
-        below = _free_height(x + 9, y + 16, width_of(spot.name, SIZE), taken)
-        weight = {"font_weight": "600"} if spot.filled else {}
-        marks.append(text_element(x + 9, below, spot.name, colours["ink"], font_size=SIZE, **weight))
+        below = _free_height(x + 9, y + 16, width_of(point.name, SIZE), taken)
+        weight = {"font_weight": "600"} if point.filled else {}
+        marks.append(text_element(x + 9, below, point.name, colours["ink"], font_size=SIZE, **weight))
     return marks
 
 

@@ -30,8 +30,8 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
         )
     layers = None if include_layers is None else _chosen_layers(include_layers, trace)
     names = [name for name in _attention_paths(trace) if layers is None or _layer_number(name) in layers]
-    looks = [_attention_data(trace, name) for name in names]
-    if not looks:
+    attentions = [_attention_data(trace, name) for name in names]
+    if not attentions:
         raise InputError(
             "this trace holds no attention: a page needs the query and key, or the weights, of at least one layer; "
             "record with ",
@@ -45,15 +45,15 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
     written = [row.target or " ".join(row.texts)] if trace.config.kind == "encoder-decoder" else []
     edits = tuple(map(str, trace.edits))
     label = "; ".join(edits) or " | ".join([*row.texts, row.target] if row.target else row.texts)
-    return Subject([*row.texts, *written], _sequences(trace), _model_facts(trace), looks, label, edits)
+    return Subject([*row.texts, *written], _sequences(trace), _model_facts(trace), attentions, label, edits)
 
 
 def _attention_paths(trace: Trace) -> list[str]:
     """The paths of all attentions of which the trace holds query and key, or weights; those of the encoder first, then
     those of the decoder, then those across."""
     found = dict.fromkeys(name.rpartition(".")[0] for name in trace if name.rpartition(".")[0].endswith("attention"))
-    whole = [name for name in found if f"{name}.weights" in trace or _has_query_and_key(trace, name)]
-    return sorted(whole, key=lambda name: ("cross" in name, name.startswith("decoder."), _layer_number(name)))
+    complete = [name for name in found if f"{name}.weights" in trace or _has_query_and_key(trace, name)]
+    return sorted(complete, key=lambda name: ("cross" in name, name.startswith("decoder."), _layer_number(name)))
 
 
 def _has_query_and_key(trace: Trace, name: str) -> bool:
@@ -81,18 +81,18 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     cross = name.endswith("cross_attention")
     weights = trace[f"{name}.weights"][0].detach().float().cpu() if f"{name}.weights" in trace else None
     queries, keys = (1, 0) if cross or trace.before else (int(side == "decoder"),) * 2
-    whole = _has_query_and_key(trace, name) and not trace.before
-    if not whole and weights is None:
+    is_recomputable = _has_query_and_key(trace, name) and not trace.before
+    if not is_recomputable and weights is None:
         raise _missing_error(f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}")
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
     if weights is None and (edit := _edit_of_weights(trace, name)):
-        made = f"{shorten(repr(str(edit)))} changed what {name} makes of query and key"
-        raise _missing_error(f"{made}, and this trace has no {name + '.weights'!r}")
-    look = AttentionData(
+        reason = f"{shorten(repr(str(edit)))} changed what {name} makes of query and key"
+        raise _missing_error(f"{reason}, and this trace has no {name + '.weights'!r}")
+    attention = AttentionData(
         name, _layer_number(name), queries, keys, None, None, weights, "cross" if cross else "self", side
     )
-    if not whole:
-        return look
+    if not is_recomputable:
+        return attention
     query, key = (trace[f"{name}.{part}"][0].detach().float().cpu() for part in ("query", "key"))
     seq, size = query.shape[1:]
     causal = not cross and config.kind != "encoder" and side != "encoder"
@@ -106,11 +106,11 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
         if weights is None:
             raise _missing_error(f"this trace has no bias for distances, which {name} needs")
-        return look
+        return attention
     scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
     window = window if mask == "window" else None
     tables = {"bias": bias, "rotation": rotation, "sample": sample}
-    return replace(look, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
+    return replace(attention, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
 
 
 def _missing_error(why: str) -> InputError:

@@ -27,8 +27,8 @@ class Sheet:
         self.width = 2 * MARGIN + max(width_of(choice.title, 16), width_of(model, 11), 360)
         self.top = MARGIN + 44.0
         if choice.edits:
-            told = f"edited: {shorten(without_direction_marks(visible_text(choice.edits)), LONGEST)}"
-            for line in _wrap_text(told, self.width - 2 * MARGIN):
+            edits = f"edited: {shorten(without_direction_marks(visible_text(choice.edits)), LONGEST)}"
+            for line in _wrap_text(edits, self.width - 2 * MARGIN):
                 self.marks.append(text_element(MARGIN, self.top + 2, line, colours["ink"], font_size=11))
                 self.top += 15
         self.bottom = self.top
@@ -53,21 +53,21 @@ def percent(share: float) -> str:
 
 def _missing_notes(weights: np.ndarray) -> list[str]:
     missing, below = int(np.isnan(weights).sum()), int((weights < 0).sum())
-    told = [f"{missing:,} of the weights are NaN or infinite; they are not drawn."] if missing else []
-    return [*told, f"{below:,} of the weights are below 0; they count as 0 here."] if below else told
+    notes = [f"{missing:,} of the weights are NaN or infinite; they are not drawn."] if missing else []
+    return [*notes, f"{below:,} of the weights are below 0; they count as 0 here."] if below else notes
 
 
 def _exactness_note(choice: Choice) -> str:
     error = choice.entry["max_error"]
-    how = "as stored" if choice.entry["weights"] is not None else "recomputed from query and key"
+    source = "as stored" if choice.entry["weights"] is not None else "recomputed from query and key"
     if choice.has_given_weights:
         return (
             "Weights as they were given." if not error else f"Weights as they were given, to {error:.2g} in this layer."
         )
     if error is None:
-        return f"Weights after softmax, {how}."
+        return f"Weights after softmax, {source}."
     whose = "those of the edited run" if choice.edits else "the model's own"
-    return f"Weights after softmax, {how}; largest difference from {whose} in this layer: {error:.2g}."
+    return f"Weights after softmax, {source}; largest difference from {whose} in this layer: {error:.2g}."
 
 
 def _wrap_text(text: str, width: float) -> list[str]:

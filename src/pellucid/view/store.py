@@ -122,8 +122,8 @@ class BlockStore:
                 continue
             query, key = (EncodedNumbers.encode(part, kind) for part in (attention.query, attention.key))
             error = largest_error(attention, rows, query.decode(), key.decode())
-            whole = attention.sample is None  # else there are no weights to store in their place
-            if error is None or error <= MOST_ERROR[kind] or (kind == "float32" and not whole):
+            has_all_weights = attention.sample is None  # else there are no weights to store in their place
+            if error is None or error <= MOST_ERROR[kind] or (kind == "float32" and not has_all_weights):
                 names = {part: self.add(f"{attention.name}.{part}", stored.array, kind, scales=stored.scales)
                          for part, stored in (("query", query), ("key", key))}  # fmt: skip
                 some = {"measured_rows": len(rows)} if len(rows) < attention.shape[0] else {}
@@ -181,7 +181,7 @@ def all_weights(attention: AttentionData) -> Tensor:
     """The model's own weights, or where none were kept those that query and key give: [heads, queries, keys]"""
     if attention.weights is not None:
         return attention.weights
-    assert attention.query is not None and attention.key is not None  # a look has one or the other
+    assert attention.query is not None and attention.key is not None  # an attention has one or the other
     rows = torch.arange(attention.shape[0], device="cpu")
     return torch.stack(
         [

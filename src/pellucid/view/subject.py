@@ -58,7 +58,7 @@ class AttentionData:
         """Queries and keys."""
         if self.query is not None and self.key is not None:
             return self.query.shape[1], self.key.shape[1]
-        assert self.weights is not None  # a look has one or the other
+        assert self.weights is not None  # an attention has one or the other
         return self.weights.shape[1], self.weights.shape[2]
 
     @property

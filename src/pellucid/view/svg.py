@@ -27,14 +27,16 @@ _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 def rectangle(x: float, y: float, width: float, height: float, fill: str, **attributes: object) -> str:
     """A filled rectangle."""
-    return f'<rect x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}" fill="{fill}"{_attributes(attributes)}/>'
+    box = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
+    return f'<rect {box} fill="{fill}"{_attributes(attributes)}/>'
 
 
 def curve(start: tuple[float, float], end: tuple[float, float], colour: str, **attributes: object) -> str:
     """An S from left to right that leaves and arrives level."""
     (left, top), (right, bottom) = start, end
     bend, back = left + 0.42 * (right - left), left + 0.58 * (right - left)
-    path = f"M{_number(left)} {_number(top)}C{_number(bend)} {_number(top)} {_number(back)} {_number(bottom)} {_number(right)} {_number(bottom)}"
+    x0, x1, x2, x3, y0, y3 = map(_number, (left, bend, back, right, top, bottom))
+    path = f"M{x0} {y0}C{x1} {y0} {x2} {y3} {x3} {y3}"
     return f'<path d="{path}" fill="none" stroke="{colour}"{_attributes(attributes)}/>'
 
 
@@ -51,9 +53,9 @@ def document(width: float, height: float, marks: list[str], paper: str, title: s
     """A whole drawing; `title` and `description` are what a screen reader says of it."""
     size = f'width="{_number(width)}" height="{_number(height)}" viewBox="0 0 {_number(width)} {_number(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family={quoteattr(FONT)} font-size="13">'
-    said = f"<title>{escape(visible_text(title))}</title>\n<desc>{escape(visible_text(description))}</desc>"
+    texts = f"<title>{escape(visible_text(title))}</title>\n<desc>{escape(visible_text(description))}</desc>"
     ground = rectangle(0, 0, width, height, paper, **{"class": "paper"})
-    return "\n".join([head, said, ground, *marks, "</svg>\n"])
+    return "\n".join([head, texts, ground, *marks, "</svg>\n"])
 
 
 def printable(text: str) -> str:

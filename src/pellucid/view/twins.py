@@ -18,7 +18,7 @@ def check_comparable(first: Subject, second: Subject) -> None:
                 f"the traces have {len(one['tokens'])} and {len(two['tokens'])} tokens{side}: differences need equally "
                 "many"
             )
-    names = [look.name for look in first.attentions], [look.name for look in second.attentions]
+    names = [attention.name for attention in first.attentions], [attention.name for attention in second.attentions]
     if names[0] != names[1]:
         odd = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
         alike = first.model == second.model
