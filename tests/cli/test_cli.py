@@ -779,7 +779,7 @@ def test_ctrl_c_while_a_library_is_read_is_not_swallowed(tmp_path: Path) -> None
     """PyTorch reads NumPy within a look that forgets what it raised, and would go on with half of it."""
     half = "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n"
     (tmp_path / "numpy.py").write_text(half + "except KeyboardInterrupt:\n    pass\n")
-    code = "import signal\nfrom pellucid.errors import at_once\nsignal.signal(signal.SIGINT, at_once)\n"
+    code = "import signal\nfrom pellucid.errors import handle_sigint\nsignal.signal(signal.SIGINT, handle_sigint)\n"
     told = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     for more, wanted in (("import numpy\nprint('went on')", 130), ("signal.raise_signal(signal.SIGINT)", -2)):
         done = subprocess.run(
