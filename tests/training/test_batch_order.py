@@ -56,7 +56,7 @@ def test_what_is_left_over_is_not_always_the_shortest() -> None:
 def test_no_step_is_of_fewer_examples_than_something_is_learned_from(
     many: int, batch_size: int | None, tokens: int
 ) -> None:
-    order = BatchOrder(LENGTHS[:many], batch_size, tokens, seed=5, least=2)
+    order = BatchOrder(LENGTHS[:many], batch_size, tokens, seed=5, min_examples=2)
     for epoch in range(3):
         batches = order.epoch_batches(epoch)
         assert sorted(i for batch in batches for i in batch) == list(range(many))

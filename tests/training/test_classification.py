@@ -50,7 +50,7 @@ def refused(given: Any, rows: Rows, sentence: str, **options: Any) -> None:
 
 def test_a_planted_word_is_learned(scratch: "pellucid.Model", feelings: Callable[..., Rows]) -> None:
     loop, told = training(scratch.loaded, TextClassification(), feelings(64), feelings(24, seed=1), **QUICK)
-    looks = [one.numbers for one in told if one.looked]
+    looks = [one.metrics for one in told if one.is_evaluation]
     assert looks[0]["accuracy"] < 0.9 < looks[-1]["accuracy"] and looks[-1]["matthews"] > 0.8
     found = pellucid.Model(result(loop))
     answers = pellucid.pipeline("text-classification", found)(["the good school", "we hate water"])
@@ -103,7 +103,7 @@ def test_every_family_learns(opened: Opened, name: str, feelings: Callable[..., 
         "warmup": 0.0,
     }
     loop, told = training(opened(name).loaded, TextClassification(), rows, precision="float32", **settings)
-    assert told[-1].numbers["loss"] < 0.6 * told[0].numbers["loss"]
+    assert told[-1].metrics["loss"] < 0.6 * told[0].metrics["loss"]
     folder = save_checkpoint(result(loop), tmp_path / "made")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     ours = pellucid.load(folder)

@@ -83,7 +83,7 @@ def test_torchrun_goes_on_where_one_process_was_and_one_where_it_was(
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        study(body, rows, tmp_path / "a", told=told, validation=0.0, **settings)
+        study(body, rows, tmp_path / "a", on_event=told, validation=0.0, **settings)
     asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), rows, 0.0, settings, resume=True, interrupt=8)
     run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *asked.command()]
     around = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}

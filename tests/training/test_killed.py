@@ -181,7 +181,7 @@ def test_that_test_can_fail(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:  # folders that are not flushed
-        patch.setattr(kept, "to_disk", lambda path: None)
+        patch.setattr(kept, "sync_to_disk", lambda path: None)
         with pytest.raises((AssertionError, pellucid.errors.PellucidError, FileNotFoundError)):
             at_every_moment(body, feelings(12), tmp_path / "a", monkeypatch)
     with monkeypatch.context() as patch:  # the old state taken away before the new one is there
@@ -214,7 +214,7 @@ def test_what_breaks_off_the_keeping_of_a_state_leaves_a_whole_one(
                 raise wrong(5, "broken off")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept, "to_disk", flush)
+        patch.setattr(kept, "sync_to_disk", flush)
         with pytest.raises((wrong, pellucid.errors.PellucidError)):
             study(body, feelings(12), out, save_every=1, max_steps=4, validation=0.0)
     manifest = whole(out / "training")

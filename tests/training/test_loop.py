@@ -182,7 +182,7 @@ def scored(body: "pellucid.Model", rows: Rows, grades: tuple[float, ...], out: P
         return real(loop)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Loop, "_look", look)
+        patch.setattr(Loop, "_evaluate", look)
         result = study(body, rows, out, Scored(), validation=rows[:4], evaluate_every=2, **said)
     kept = result.loaded.module.get_parameter("layers.0.attention.query.weight")
     return result, [torch.equal(one, kept) for one in weights]
@@ -295,9 +295,9 @@ def test_before_it_learns_it_looks_where_there_is_something_to_see(body: "pelluc
 
 def test_a_share_is_held_out_where_nothing_is_said(body: "pellucid.Model", feelings: Feelings) -> None:
     result = study(body, feelings(30), None)
-    assert (len(result.begun.plan.examples), len(result.begun.plan.held_examples)) == (27, 3)
+    assert (len(result.start.plan.examples), len(result.start.plan.held_out_examples)) == (27, 3)
     none = study(body, feelings(30), None, validation=0.0)
-    assert (len(none.begun.plan.examples), len(none.begun.plan.held_examples)) == (30, 0)
+    assert (len(none.start.plan.examples), len(none.start.plan.held_out_examples)) == (30, 0)
     assert none.scores == {} and none.best_step == 0
     with pytest.raises(InputError, match=r"validation is 1\.5, expected at least 0 and below 1"):
         study(body, feelings(30), None, validation=1.5)
@@ -314,7 +314,7 @@ def test_the_log_is_told_line_by_line(body: "pellucid.Model", feelings: Feelings
         told.append(one)
         seen.append(len((tmp_path / "a" / "training" / "log.jsonl").read_text().splitlines()))
 
-    result = study(body, feelings(18), tmp_path / "a", told=hear, validation=feelings(6, seed=9))
+    result = study(body, feelings(18), tmp_path / "a", on_event=hear, validation=feelings(6, seed=9))
     held = [json.loads(line) for line in (tmp_path / "a" / "log.jsonl").read_text().splitlines()]
     assert held == [log_line(one) for one in told] == list(result.log)
     assert seen == list(range(1, len(held) + 1))  # each line is there before anybody is told

@@ -274,7 +274,7 @@ def test_it_goes_on_where_it_was_broken_off(
     """The state holds what learns alone; the result is the same, bit for bit."""
 
     def stop(one: Any) -> None:
-        if one.step == 5 and not one.looked:
+        if one.step == 5 and not one.is_evaluation:
             raise RuntimeError("the power is gone")
 
     said = {"precision": "float32", "batch_size": 8, "max_steps": 8, "save_every": 1, "learning_rate": 1e-2}

@@ -225,7 +225,7 @@ def test_accumulation_changes_no_training(opened: Opened) -> None:
     how |= {"attention_dropout": 0.0, "learning_rate": 1e-2, "epsilon": 1e-2}  # so that no rounding decides a step
     one, told = training(opened("bert-body").loaded, SentenceSimilarity(), scored(24), **how)
     other, also = training(opened("bert-body").loaded, SentenceSimilarity(), scored(24), accumulation=4, **how)
-    assert [a.numbers["loss"] for a in told] == pytest.approx([b.numbers["loss"] for b in also], abs=1e-5)
+    assert [a.metrics["loss"] for a in told] == pytest.approx([b.metrics["loss"] for b in also], abs=1e-5)
     for name, numbers in one.parameters.items():
         assert torch.allclose(numbers, other.parameters[name], atol=1e-5), name
 
@@ -380,7 +380,7 @@ def test_scores_are_learned_and_the_folder_is_the_references(
     objective = SentenceSimilarity(criterion=criterion)
     held = scored(60, 2)
     loop, told = training(scratch.loaded, objective, scored(400, 1), held, **HOW)
-    looks = [one.numbers for one in told if one.looked]
+    looks = [one.metrics for one in told if one.is_evaluation]
     assert looks[-1]["pearson"] > 0.7 and looks[-1]["spearman"] > 0.3
     save_checkpoint(result(loop), tmp_path / "out")
     reference, own = SentenceTransformer(str(tmp_path / "out"), device="cpu"), pellucid.load(tmp_path / "out")
@@ -397,9 +397,9 @@ def test_multiple_negatives_are_learned(scratch: "pellucid.Model", negative: boo
     objective = SentenceSimilarity(criterion="multiple-negatives", symmetric=not negative)
     held = matched(3, 5)
     loop, told = training(scratch.loaded, objective, matched(300, 1, negative), held, **HOW)
-    steps = [one.numbers["loss"] for one in told if not one.looked]
+    steps = [one.metrics["loss"] for one in told if not one.is_evaluation]
     assert sum(steps[-5:]) < 0.88 * sum(steps[:5])
-    assert loop.objective.best == "accuracy" and "accuracy" in [one for one in told if one.looked][-1].numbers
+    assert loop.objective.best_metric == "accuracy" and "accuracy" in [one for one in told if one.is_evaluation][-1].metrics
     scores = SentenceSimilarity().fitted(scored(40, 3))
     found = scores.score(loop.loaded, scores.examples(loop.loaded, scored(60, 4)))
     assert found["pearson"] > 0.7
@@ -409,7 +409,7 @@ def test_multiple_negatives_are_learned(scratch: "pellucid.Model", negative: boo
 def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None:
     how: dict[str, Any] = {"max_steps": 2, "batch_size": 6, "precision": "float32", "accumulation": 2}
     loop, told = training(opened(name, head=None).loaded, SentenceSimilarity(), scored(12, 1), **how)
-    assert told[0].numbers["gradient_norm"] > 0 and len(told) == 2
+    assert told[0].metrics["gradient_norm"] > 0 and len(told) == 2
     own = pellucid.load(save_checkpoint(result(loop), tmp_path / "out"))
     held = scored(8, 2)
     both = [own.embed([row[column] for row in held]) for column in ("sentence1", "sentence2")]
@@ -430,7 +430,7 @@ def test_another_pooling_is_learned_and_kept(scratch: "pellucid.Model", tmp_path
         cosines(torch.stack((own.embed(some), own.embed([row["sentence2"] for row in held])), dim=1)).numpy(),
         [row["score"] for row in held],
     ).statistic
-    assert told[-1].numbers["spearman"] == pytest.approx(wanted, abs=1e-6)
+    assert told[-1].metrics["spearman"] == pytest.approx(wanted, abs=1e-6)
 
 
 def test_from_a_file_to_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> None:

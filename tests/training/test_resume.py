@@ -41,7 +41,7 @@ def study(
     """One small training. Arguments of `learn`, settings, and `pause`: seconds between two states that are kept."""
     given = DataArguments(rows, said.pop("validation", None))
     pause = said.pop("pause", 0.0)
-    own = ("resume", "overwrite", "told", "begun", "done", "progress")
+    own = ("resume", "overwrite", "on_event", "on_start", "on_saved", "progress")
     asked = {name: said.pop(name) for name in own if name in said}
     objective = objective or TextClassification()
     settings = Settings.of(QUICK | said, objective.default_settings)
@@ -58,7 +58,7 @@ def broken(*given: Any, step: int, **said: Any) -> None:
             raise Broken
 
     with pytest.raises(Broken):
-        study(*given, told=told, **said)
+        study(*given, on_event=told, **said)
 
 
 QUICKLY = [(None, 1), (None, 5), (None, 6), (None, 8), (None, 15), (4, 3), (4, 4), (4, 9)]
@@ -76,7 +76,7 @@ def test_broken_off_at_any_step_it_ends_the_same_bit_for_bit(
     whole = _whole(body, feelings, tmp_path, **said)
     broken(body, feelings(30), tmp_path / "broken", step=step, **said)
     begun: list[RunStart] = []
-    result = study(body, feelings(30), tmp_path / "broken", resume=True, begun=begun.append, **said)
+    result = study(body, feelings(30), tmp_path / "broken", resume=True, on_start=begun.append, **said)
     assert begun[0].step == (step - 1) // (every or 5) * (every or 5)
     assert same(result.loaded, whole.loaded)
     assert lines(result) == lines(whole) and len(result.log) > 15
@@ -141,12 +141,12 @@ def test_one_that_was_killed_after_its_last_step_only_writes_its_model(
 
     whole = study(body, feelings(30), None)
     with pytest.raises(Broken):
-        study(body, feelings(30), tmp_path / "a", done=done)
+        study(body, feelings(30), tmp_path / "a", on_saved=done)
     assert (tmp_path / "a" / "model.safetensors").is_file() and (
         tmp_path / "a" / "training" / "manifest.json"
     ).is_file()
     told: list[Event] = []
-    result = study(body, feelings(30), tmp_path / "a", resume=True, told=told.append)
+    result = study(body, feelings(30), tmp_path / "a", resume=True, on_event=told.append)
     assert told == [] and same(result.loaded, whole.loaded) and lines(result) == lines(whole)
     assert same(pellucid.load(tmp_path / "a").loaded, whole.loaded)
 
@@ -346,7 +346,7 @@ def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelin
 
     whole = study(body, feelings(30), None, validation=feelings(10, seed=9))
     with pytest.raises(KeyboardInterrupt) as stop:
-        study(body, feelings(30), tmp_path / "a", told=told, validation=feelings(10, seed=9))
+        study(body, feelings(30), tmp_path / "a", on_event=told, validation=feelings(10, seed=9))
     assert str(stop.value).startswith("interrupted after step 7 of 15; it is kept in ")
     assert str(stop.value).endswith("do the same again with resume=True, and it goes on from there")
     assert json.loads((tmp_path / "a" / "training" / "manifest.json").read_text())["progress"]["step"] == 7
@@ -357,7 +357,7 @@ def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelin
 
 def test_ctrl_c_without_a_folder_says_that_nothing_is_kept(body: "pellucid.Model", feelings: Feelings) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"after step 3 of 15; nothing of it is kept, since it has no folder"):
-        study(body, feelings(30), None, told=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 2 else None)
+        study(body, feelings(30), None, on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 2 else None)
 
 
 def test_ctrl_c_in_the_last_step_is_heard_as_well(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_ctrl_c_in_the_last_step_is_heard_as_well(body: "pellucid.Model", feelin
     with pytest.raises(KeyboardInterrupt, match="interrupted after step 15 of 15; it is kept in"):
         study(
             body, feelings(30), tmp_path / "a", validation=0.0,
-            told=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 14 else None,
+            on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 14 else None,
         )  # fmt: skip
     assert same(study(body, feelings(30), tmp_path / "a", validation=0.0, resume=True).loaded, whole.loaded)
 
@@ -399,7 +399,7 @@ def test_a_second_ctrl_c_ends_it_at_once(body: "pellucid.Model", feelings: Feeli
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt) as stop:
-        study(body, feelings(30), tmp_path / "a", told=told)
+        study(body, feelings(30), tmp_path / "a", on_event=told)
     assert str(stop.value) == "" and not (tmp_path / "a" / "training" / "manifest.json").exists()
 
 

@@ -29,7 +29,7 @@ def refused_at_once(body: "pellucid.Model", rows: Rows, out: Path, said: str) ->
     def check() -> None:
         steps: list[Any] = []
         with pytest.raises(InputError, match=said) as error:
-            study(body, rows, out, told=steps.append)
+            study(body, rows, out, on_event=steps.append)
         assert not steps and "\n" not in str(error.value)
 
     return check
@@ -72,7 +72,7 @@ def test_where_the_model_cannot_be_written_what_was_learned_is_kept(
     assert manifest is not None and manifest.step == manifest.steps == 15
     monkeypatch.undo()
     steps: list[Any] = []
-    result = study(body, feelings(30), out, validation=held, resume=True, told=steps.append)
+    result = study(body, feelings(30), out, validation=held, resume=True, on_event=steps.append)
     whole = study(body, feelings(30), None, validation=held)
     assert not steps and same(result.loaded, whole.loaded) and lines(result) == lines(whole)
     assert same(pellucid.load(out).loaded, whole.loaded)
@@ -107,7 +107,7 @@ def test_damaged_best_numbers_are_told_before_the_next_step(
     damage(tmp_path / "half" / "training" / "best-00000005.safetensors")
     steps: list[Any] = []
     with pytest.raises(CorruptFileError, match=r"best-00000005.safetensors (is missing|was changed)"):
-        study(body, feelings(30), tmp_path / "half", resume=True, told=steps.append, **said)
+        study(body, feelings(30), tmp_path / "half", resume=True, on_event=steps.append, **said)
     assert not steps
 
 

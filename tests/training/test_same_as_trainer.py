@@ -51,7 +51,7 @@ class NextWord(Objective):
     def head(self, loaded: Loaded) -> CausalLM:
         return CausalLM()
 
-    def collate(self, loaded: Loaded, examples: Sequence[Example], chance: np.random.Generator) -> dict[str, Tensor]:
+    def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
         return as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:

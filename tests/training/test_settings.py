@@ -143,8 +143,8 @@ def test_a_name_that_is_neither_is_met_by_near_ones() -> None:
 def test_every_objective_is_there_and_can_be_asked_for(name: Any) -> None:
     kind = name.objective()
     assert kind.name == name.name
-    assert set(kind.settings) <= {field.name for field in fields(Settings)}
-    Settings.of({}, kind.settings)
+    assert set(kind.default_settings) <= {field.name for field in fields(Settings)}
+    Settings.of({}, kind.default_settings)
     assert all(word in name.reads for word in {*kind.columns} - {"answer_start", "translation"})
     assert options_of(name)
 

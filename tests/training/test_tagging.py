@@ -323,7 +323,7 @@ def finder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str],
     model = pellucid.build(config, seed=3, tokenizer=pellucid.load(checkpoint("bert-body")).tokenizer)
     how: dict[str, Any] = {"epochs": 6, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32"}
     loop, told = training(model.loaded, TokenClassification(), rows(160, 1), rows(40, 2), keep_best=False, **how)
-    looks = [one.numbers for one in told if one.looked]
+    looks = [one.metrics for one in told if one.is_evaluation]
     assert looks[-1]["f1"] == looks[-1]["accuracy"] == 1.0 > looks[0]["f1"]
     assert looks[-1]["loss"] < 0.1
     folder = tmp_path_factory.mktemp("finder") / "out"
@@ -357,7 +357,7 @@ def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None
     loop, told = training(
         opened(name).loaded, TokenClassification(max_length=how.pop("max_length")), rows(24, 1), **how
     )
-    assert told[0].numbers["gradient_norm"] > 0 and len(told) == 3
+    assert told[0].metrics["gradient_norm"] > 0 and len(told) == 3
     folder, held = save_checkpoint(result(loop), tmp_path / "out"), rows(6, 2)
     loaded = pellucid.load(folder).loaded
     scores = loop.objective.score(loaded, loop.objective.examples(loaded, held))

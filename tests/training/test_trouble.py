@@ -87,7 +87,7 @@ def test_a_step_without_numbers_is_left_out(
     real = course.Loop
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(course, "Loop", lambda *given, **named: loops.append(real(*given, **named)) or loops[0])
-        result = troubled(body, feelings(30), None, 4, 8, 9, wrong=wrong, gradient=gradient, told=hear)
+        result = troubled(body, feelings(30), None, 4, 8, 9, wrong=wrong, gradient=gradient, on_event=hear)
     assert [one.step for one in told if one.skipped] == [4, 8, 9] and result.steps == 15
     assert torch.equal(numbers[3], numbers[2]) and torch.equal(numbers[8], numbers[6])
     assert not torch.equal(numbers[9], numbers[8])
@@ -156,7 +156,7 @@ def test_bad_steps_are_counted_across_a_resume(body: "pellucid.Model", feelings:
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        troubled(body, feelings(30), tmp_path / "a", 4, 5, told=told)
+        troubled(body, feelings(30), tmp_path / "a", 4, 5, on_event=told)
     with pytest.raises(DivergedError, match=r"step 6: .*the numbers of step 3 are kept"):
         troubled(body, feelings(30), tmp_path / "a", 6, before=5, resume=True)
 
@@ -192,7 +192,7 @@ def test_without_room_the_old_state_stays_and_nothing_half_written_is_left(
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        study(body, rows, out, told=told, save_every=2, validation=0.0)
+        study(body, rows, out, on_event=told, save_every=2, validation=0.0)
     before = listing(out)
     asked = Asked(str(checkpoint("bert-body")), str(out), rows, 0.0, {"save_every": 2}, resume=True)
     code, said = limited(asked, most)
@@ -223,7 +223,7 @@ def test_where_only_the_second_file_has_no_room_the_first_goes_as_well(
     monkeypatch.setattr(state, "write_bundle", full)
     held = feelings(10, seed=9)
     grades = iter((0.1, 0.2, 0.3))
-    monkeypatch.setattr(TextClassification, "best", "grade")
+    monkeypatch.setattr(TextClassification, "best_metric", "grade")
     monkeypatch.setattr(TextClassification, "score", lambda *given: {"grade": next(grades)})
     with pytest.raises(
         ResourceError, match=r"best-00000010.safetensors: it takes 16.*the state of step 5 is still there"
@@ -264,7 +264,7 @@ assert names == ["lock", "log.jsonl", "manifest.json", "state-00000004.safetenso
 filler.unlink()
 asked._told, asked.resume = lambda one: None, True
 result = asked()
-assert result.steps == 15 and result.begun.step == 4
+assert result.steps == 15 and result.start.step == 4
 """
 
 
@@ -321,7 +321,7 @@ def test_one_that_begins_anew_has_its_folder_to_itself(
                 study(body, feelings(12, seed=4), tmp_path / "a", overwrite=overwrite)
             refused.append(str(error.value))
 
-    assert study(body, feelings(12), tmp_path / "a", overwrite=True, told=told).steps == 6
+    assert study(body, feelings(12), tmp_path / "a", overwrite=True, on_event=told).steps == 6
     assert refused and all("another process trains in" in one for one in refused[::2])
     assert not (tmp_path / "a" / "training").exists()
 
@@ -337,7 +337,7 @@ def test_a_model_that_came_to_stand_there_meanwhile_is_not_written_over(
         study(body, feelings(12), there)
         return honest(*given)
 
-    monkeypatch.setattr(course, "planned", planned)
+    monkeypatch.setattr(course, "make_plan", planned)
     with pytest.raises(InputError, match="holds"):
         study(body, feelings(12, seed=4), there)
     found = pellucid.load(there).loaded
@@ -357,7 +357,7 @@ def test_a_file_that_changes_is_told_and_what_was_read_is_learned(
             raise MemoryError
 
     with caplog.at_level(logging.WARNING, "pellucid"), pytest.raises(MemoryError):
-        study(body, file, tmp_path / "a", told=told, validation=0.0)  # type: ignore[arg-type]
+        study(body, file, tmp_path / "a", on_event=told, validation=0.0)  # type: ignore[arg-type]
     said = [one.message for one in caplog.records if "has changed since it was read" in one.message]
     assert len(said) == 1 and str(file) in said[0] and said[0].endswith("this training goes on with what it read")
     with pytest.raises(InputError, match="cannot go on: the data are others"):

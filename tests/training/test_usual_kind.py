@@ -55,7 +55,7 @@ def test_the_same_is_learned(
 ) -> None:
     def learned() -> tuple[list[dict[str, float]], dict[str, Tensor]]:
         loop, told = training(opened("bert-body").loaded, objective, rows, held, **HOW | how)
-        return [one.numbers for one in told if one.looked], result(loop).module.state_dict()
+        return [one.metrics for one in told if one.is_evaluation], result(loop).module.state_dict()
 
     looks, wanted = learned()
     with usual(kind):

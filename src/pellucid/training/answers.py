@@ -100,17 +100,17 @@ class QuestionAnswering(Objective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         found = []
         for i, row in enumerate(rows):
-            asked = _question(row)
-            for window in self._windows(loaded, asked, row_location(row)):
-                first, last = _answer_tokens(window, asked)
-                found.append(Example((window.ids,), (window.type_ids,), AnswerTarget(first, last, i, asked)))
+            question = _question(row)
+            for window in self._windows(loaded, question, row_location(row)):
+                first, last = _answer_tokens(window, question)
+                found.append(Example((window.ids,), (window.type_ids,), AnswerTarget(first, last, i, question)))
         return found
 
-    def _windows(self, loaded: Loaded, asked: Question, index: int | str) -> list[Window]:
+    def _windows(self, loaded: Loaded, question: Question, index: int | str) -> list[Window]:
         own = token_limit(loaded, self.max_length)
         length = self.max_length or min(own or REFERENCE_LENGTH, REFERENCE_LENGTH)
         rule: dict[str, Any] = {"rule": "windows", "max_length": length, "stride": self.stride, "side": 1}
-        return windows(loaded.required_tokenizer, asked.question, asked.context, index=index, **rule)
+        return windows(loaded.required_tokenizer, question.question, question.context, index=index, **rule)
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class QuestionAnswering(Objective):
         losses = [float(functional.cross_entropy(here[None], aim)) for here, aim in zip(logits, ends)]
         questions = {one.target.row: one.target.question for one in examples}
         found = list(self._predicted_answers(loaded, questions, logits))
-        scores = answer_scores([asked.answers for asked in questions.values()], found)
+        scores = answer_scores([question.answers for question in questions.values()], found)
         return scores | {"loss": sum(losses) / max(len(losses), 1)}
 
     def _predicted_answers(
@@ -140,9 +140,9 @@ class QuestionAnswering(Objective):
         """The task's answers, from logits of all stretches of all questions in their order."""
         task = Task(handle_impossible_answer=bool(self.impossible), max_answer_len=self.max_answer_len)
         work, rest = Work(loaded), iter(logits)
-        for i, asked in questions.items():
-            stretches = [WindowOutput(window, next(rest)) for window in self._windows(loaded, asked, i)]
-            yield task.answer(work, task.check_item((asked.question, asked.context), i), stretches)["answer"]
+        for i, question in questions.items():
+            stretches = [WindowOutput(window, next(rest)) for window in self._windows(loaded, question, i)]
+            yield task.answer(work, task.check_item((question.question, question.context), i), stretches)["answer"]
 
     def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """Whoever says that no context tells."""
@@ -161,26 +161,26 @@ def _question(row: Fields) -> Question:
 
 def _answers_with_starts(row: Fields, where: str) -> list[tuple[str, Any]]:
     """The answers of a row, each with its first character, as far as the row says it."""
-    given, pairs = row.get("answers", row.get("answer")), list[tuple[Any, Any]]()
+    answers, pairs = row.get("answers", row.get("answer")), list[tuple[Any, Any]]()
     if "answers" not in row and "answer" not in row:
         raise InputError(
             f"{where} has no 'answers'{did_you_mean('answers', row)}: give 'answers', or 'answer' and 'answer_start'"
         )
-    if isinstance(given, str) or given is None:
-        pairs += [(given, row.get("answer_start"))] if given else []
-    elif isinstance(given, Mapping):
-        listed, starts = (_listed(given.get(name, ())) for name in ("text", "answer_start"))
+    if isinstance(answers, str) or answers is None:
+        pairs += [(answers, row.get("answer_start"))] if answers else []
+    elif isinstance(answers, Mapping):
+        listed, starts = (_listed(answers.get(name, ())) for name in ("text", "answer_start"))
         if len(listed) != len(starts):
             raise InputError(
                 f"{where}: answers have {counted(len(listed), 'text')} and {len(starts)} answer_start, expected as many"
             )
         pairs += zip(listed, starts)
-    elif not isinstance(given, list | tuple):
-        shown = shorten(repr(given), 60)
+    elif not isinstance(answers, list | tuple):
+        shown = shorten(repr(answers), 60)
         raise InputError(f"{where}: answers are {shown}, expected a text, or texts with their answer_start")
     else:
         pairs += [
-            (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None) for one in given
+            (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None) for one in answers
         ]
     for text, _ in pairs:
         if not isinstance(text, str) or not text.strip():
@@ -215,14 +215,14 @@ def _answer_start(context: str, text: str, start: Any, where: str) -> int:
     return begin
 
 
-def _answer_tokens(window: Window, asked: Question) -> tuple[int, int]:
+def _answer_tokens(window: Window, question: Question) -> tuple[int, int]:
     """The first and the last token of the first answer, where the stretch holds all of it; else (0, 0)."""
-    if not asked.answers:
+    if not question.answers:
         return 0, 0
-    start, end = asked.starts[0], asked.starts[0] + len(asked.answers[0])
+    start, end = question.starts[0], question.starts[0] + len(question.answers[0])
     here = [i for i, side in enumerate(window.sequence_ids) if side == 1]
-    held = [i for i in here if window.offsets[i][0] < end and start < window.offsets[i][1]]
+    inside = [i for i in here if window.offsets[i][0] < end and start < window.offsets[i][1]]
     first, last = window.span(side=1)
-    begun = first <= start or window.index == 0  # spaces and accents may be part of an answer, and of no token
-    whole = held and begun and (end <= last or window.index == window.count - 1)
-    return (held[0], held[-1]) if whole else (0, 0)
+    begins_here = first <= start or window.index == 0  # spaces and accents may be part of an answer, and of no token
+    whole = inside and begins_here and (end <= last or window.index == window.count - 1)
+    return (inside[0], inside[-1]) if whole else (0, 0)

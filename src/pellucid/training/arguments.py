@@ -1,4 +1,4 @@
-"""From what a person said, by name, to an objective and its settings; each value of the type that its field wants."""
+"""From options by name to an objective and its settings; each value of the type that its field wants."""
 
 import json
 import types
@@ -48,7 +48,7 @@ def options_of(name: Name) -> dict[str, Any]:
 
 
 def convert_options(name: Name, options: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """What was said, each value of the type that its field wants.
+    """The options, each value of the type that its field wants.
 
     options: options of the objective and settings, by name.  where: begins each complaint, such as "recipe.toml: ".
     Raises InputError for a name that is neither, and a value of another type.
@@ -61,9 +61,9 @@ def convert_options(name: Name, options: Mapping[str, Any], where: str = "") -> 
 
 
 def objective_and_settings(name: Name, options: Mapping[str, Any]) -> "tuple[Objective, Settings]":
-    """The objective and the settings that were asked for; what is not said is as the objective's defaults have it.
+    """The objective and the settings that were asked for; what is not given is as the objective's defaults have it.
 
-    Raises InputError as `as_said` does, for a value that cannot be, and for an option that is missing.
+    Raises InputError as `convert_options` does, for a value that cannot be, and for an option that is missing.
     """
     kind, own, found = name.objective(), options_of(name), convert_options(name, options)
     settings = Settings.of({one: value for one, value in found.items() if one not in own}, kind.default_settings)
@@ -84,8 +84,8 @@ def convert_value(name: str, value: Any, hint: Any, where: str = "") -> Any:
         for kind in kinds:
             if (found := _converted(one, kind)) is not None:
                 return found
-    said = f" is {shorten(repr(value))}, expected {' or '.join(map(_type_in_words, kinds))}"
-    raise InputError(f"{where}{name}{said}") if where else InputError(Argument(name), said)
+    message = f" is {shorten(repr(value))}, expected {' or '.join(map(_type_in_words, kinds))}"
+    raise InputError(f"{where}{name}{message}") if where else InputError(Argument(name), message)
 
 
 def _field_types(kind: type) -> dict[str, Any]:

@@ -18,8 +18,8 @@ POOL = 50
 class BatchOrder:
     """The examples of every step.
 
-    lengths: positions of each example.  batch_size: examples of a step; None for as many as `max_tokens` positions hold.
-    They are drawn anew each epoch.
+    lengths: positions of each example.  batch_size: examples of a step, drawn anew each epoch; None for as many as
+    `max_tokens` positions hold.
     min_examples: examples from which something is learned; what would be a step of fewer joins another one.
 
     Plans of epochs are made when they are first asked for; the last one is kept.
@@ -65,15 +65,15 @@ class BatchOrder:
 
     def _shuffled_batches(self, number: int) -> list[list[int]]:
         many = len(self.lengths)
-        chance = np.random.default_rng((self.seed, number))
-        drawn = chance.permutation(many).tolist()
+        generator = np.random.default_rng((self.seed, number))
+        drawn = generator.permutation(many).tolist()
         size = self.batch_size or max(self.max_tokens * many // max(sum(self.lengths), 1), 1)
         left = many % size if self.batch_size else 0
         left = left if left >= self.min_examples else 0
         batches = [drawn[:left]] if left else []  # any of them: else the shortest, which would always count the most
         for start, end in pairwise([*range(left, many - self.min_examples + 1, POOL * size), many]):
             batches += self._split_batches(sorted(drawn[start:end], key=lambda i: -self.lengths[i]))
-        return [batches[i] for i in chance.permutation(len(batches))]
+        return [batches[i] for i in generator.permutation(len(batches))]
 
     def _split_batches(self, numbers: Sequence[int]) -> list[list[int]]:
         """Neighbours as batches, of which the longest comes first."""

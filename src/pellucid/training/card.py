@@ -121,16 +121,16 @@ def _other_library(result: "Result") -> str | None:
 
 def _use(result: "Result", name: Name) -> str:
     """Three lines that run."""
-    place, task = json.dumps(str(result.folder or "."), ensure_ascii=False), json.dumps(name.task)
+    folder, task = json.dumps(str(result.folder or "."), ensure_ascii=False), json.dumps(name.task)
     if name.task == "sentence-similarity":
-        lines = [f"model = pellucid.load({place})", 'vectors = model.embed(["One text.", "Another text."])']
+        lines = [f"model = pellucid.load({folder})", 'vectors = model.embed(["One text.", "Another text."])']
     elif name.task == "question-answering":
-        lines = [f'answer = pellucid.pipeline("question-answering", {place})',
+        lines = [f'answer = pellucid.pipeline("question-answering", {folder})',
                  'answer(question="Who came?", context="Ada came at five.")']  # fmt: skip
     elif name.task:
-        lines = [f"ask = pellucid.pipeline({task}, {place})", f"ask({json.dumps(_USES.get(name.task, 'A text.'))})"]
+        lines = [f"ask = pellucid.pipeline({task}, {folder})", f"ask({json.dumps(_USES.get(name.task, 'A text.'))})"]
     else:
-        lines = [f"model = pellucid.load({place})"]
+        lines = [f"model = pellucid.load({folder})"]
     code = "\n".join(["import pellucid", "", *lines])
     others = _other_library(result)
     also = f"\n{'PEFT' if others == 'peft' else others} opens it as well.\n" if others else ""
@@ -145,10 +145,10 @@ def _scores(result: "Result") -> str:
     columns += [("before", result.before)] if result.before else []
     columns += [("baseline", result.simplest)] if result.simplest else []
     head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
-    held = counted(len(result.start.plan.held_out or ()), "held-out row")
+    held_out_rows = counted(len(result.start.plan.held_out or ()), "held-out row")
     rows = "".join(_rows(columns, result.scores))
-    told = f"\n{_BASELINE}\n" if result.simplest else ""
-    return f"## Scores\n\nOf {held}:\n\n{head}{rows}{told}"
+    note = f"\n{_BASELINE}\n" if result.simplest else ""
+    return f"## Scores\n\nOf {held_out_rows}:\n\n{head}{rows}{note}"
 
 
 def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[str]) -> Iterable[str]:
@@ -158,15 +158,15 @@ def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[st
 
 
 def _training_section(result: "Result") -> str:
-    begun, settings = result.start, result.start.plan.settings
-    kept = f"; the numbers are those of step {result.best_step:,}, the best" if result.best_step else ""
+    start, settings = result.start, result.start.plan.settings
+    best = f"; the numbers are those of step {result.best_step:,}, the best" if result.best_step else ""
     learned = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
     learned = f"{learned}, without {escape_markdown(', '.join(settings.freeze))}" if settings.freeze else learned
     facts = {
-        "steps": f"{result.steps:,}{kept}",
+        "steps": f"{result.steps:,}{best}",
         "what learned": learned,
         "learning rate": f"{settings.learning_rate:g}, {settings.schedule}, warm-up {settings.warmup:g}",
-        "precision": str(begun.dtype).removeprefix("torch."),
+        "precision": str(start.dtype).removeprefix("torch."),
         "seconds": f"{result.seconds:,.0f}",
         "seed": str(settings.seed),
     }

@@ -94,10 +94,10 @@ class TextGeneration(VocabularyObjective):
         room = row_length(loaded, self.max_length, MOST)
         if self.packing == "stream":
             return _stream_rows(self._token_stream(loaded, rows), room)
-        pieces = _chunks(tokenized_texts(loaded, rows), room)
-        sizes = [len(piece.ids) for piece in pieces]
-        groups = pack_rows(sizes, room) if self.packing == "documents" else [[i] for i in range(len(pieces))]
-        return [_packed_example([pieces[i] for i in sorted(group)]) for group in groups]
+        chunks = _chunks(tokenized_texts(loaded, rows), room)
+        sizes = [len(chunk.ids) for chunk in chunks]
+        groups = pack_rows(sizes, room) if self.packing == "documents" else [[i] for i in range(len(chunks))]
+        return [_packed_example([chunks[i] for i in sorted(group)]) for group in groups]
 
     def _token_stream(self, loaded: Loaded, rows: Sequence[Fields]) -> Tokens:
         """All rows as one text."""
@@ -124,7 +124,7 @@ class TextGeneration(VocabularyObjective):
         self, loaded: Loaded, examples: Sequence[Example], generators: Sequence[np.random.Generator | None]
     ) -> dict[str, Tensor]:
         read: list[tuple[Any, RowTargets]] = [
-            _tokens_and_targets(example, chance) for example, chance in zip(examples, generators)
+            _tokens_and_targets(example, one) for example, one in zip(examples, generators)
         ]
         device = loaded.module.device
         ids = padded([ids for ids, _ in read], loaded.padding_id)
@@ -137,8 +137,8 @@ class TextGeneration(VocabularyObjective):
         def read(group: list[int]) -> dict[str, Tensor]:
             return self._batch(loaded, [examples[i] for i in group], [None] * len(group))
 
-        told = likelihood_scores(loaded, examples, read)
-        return {"loss": told["loss"], "perplexity": told["perplexity"]}
+        scores = likelihood_scores(loaded, examples, read)
+        return {"loss": scores["loss"], "perplexity": scores["perplexity"]}
 
 
 def _portions(text: str) -> list[str]:
@@ -152,33 +152,35 @@ def _portions(text: str) -> list[str]:
     return parts
 
 
-def _chunks(lines: Iterable[TokenizedText], room: int) -> list[Chunk]:
+def _chunks(texts: Iterable[TokenizedText], room: int) -> list[Chunk]:
     """Texts in stretches; one whose answers alone are learned is cut instead, and counted in a note."""
-    pieces: list[Chunk] = []
+    chunks: list[Chunk] = []
     short, lost = 0, 0
-    for line in lines:
-        many = room + 1 if line.answers_only else len(line.ids)
-        found = list(cut_chunks(line.ids[:many], line.is_target[:many], room))
-        short += line.answers_only and len(line.ids) > room + 1
+    for text in texts:
+        many = room + 1 if text.answers_only else len(text.ids)
+        found = list(cut_chunks(text.ids[:many], text.is_target[:many], room))
+        short += text.answers_only and len(text.ids) > room + 1
         lost += not found
-        pieces += found
+        chunks += found
     if short:
         log.warning("%s longer than %s: what is beyond was cut off", counted(short, "text"), counted(room, "token"))
     if lost:
         log.warning("left out: %s without anything to learn", counted(lost, "text"))
-    return pieces
+    return chunks
 
 
-def _packed_example(pieces: Sequence[Chunk]) -> Example:
-    ids: Any = concatenate([piece.ids for piece in pieces])
-    labels = concatenate([piece.labels for piece in pieces])
-    return Example((ids,), (), RowTargets(labels, segment_ids([len(piece.ids) for piece in pieces])))
+def _packed_example(chunks: Sequence[Chunk]) -> Example:
+    ids: Any = concatenate([chunk.ids for chunk in chunks])
+    labels = concatenate([chunk.labels for chunk in chunks])
+    return Example((ids,), (), RowTargets(labels, segment_ids([len(chunk.ids) for chunk in chunks])))
 
 
 def _stream_rows(text: Any, room: int) -> list[Example]:
     """One long text as rows; the last one may be shorter."""
-    asked = len(text) - 1
-    return [Example((text[at : min(at + room, asked)],), (), StreamRow(text, at, room)) for at in range(0, asked, room)]
+    targets = len(text) - 1
+    return [
+        Example((text[at : min(at + room, targets)],), (), StreamRow(text, at, room)) for at in range(0, targets, room)
+    ]
 
 
 def _tokens_and_targets(example: Example, generator: np.random.Generator | None) -> tuple[Any, RowTargets]:

@@ -109,9 +109,7 @@ class TextClassification(DistillationObjective):
             raise InputError("label_smoothing is for one label each: leave it out")
         if found.kind == "soft" and self.class_weights is not None:
             raise InputError("class_weights are for labels that hold or do not: leave them out where they have shares")
-        label_weights(
-            self.class_weights, found.classes, found
-        )  # refuses a label that is none before anything is learned
+        label_weights(self.class_weights, found.classes, found)  # refuses, before anything is learned, what is no label
         return replace(self, _seen=found)
 
     def _label_column(self, rows: Sequence[Fields]) -> list[Label]:
@@ -142,8 +140,8 @@ class TextClassification(DistillationObjective):
             known = all(matching_label(name, own) is not None or is_label_id(name, own) for name in self._seen.classes)
             found = own if has and known else self._seen.classes
         if len(found) < 2:
-            held = f"the only label is {found[0]!r}" if found else "no row has a label"
-            raise InputError(f"{held}: a classifier needs at least two to tell apart")
+            problem = f"the only label is {found[0]!r}" if found else "no row has a label"
+            raise InputError(f"{problem}: a classifier needs at least two to tell apart")
         return found
 
     def with_task_settings(self, loaded: Loaded) -> Loaded:
@@ -179,7 +177,7 @@ class TextClassification(DistillationObjective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         read = encode_rows(loaded, rows, self.max_length)
         targets = self._targets(loaded, rows)
-        return [Example((one.ids,), (one.type_ids,), aim) for one, aim in zip(read, targets)]
+        return [Example((one.ids,), (one.type_ids,), target) for one, target in zip(read, targets)]
 
     def _targets(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Target]:
         labels, taught = loaded.config.labels, self._teacher_logits(loaded, rows)
@@ -190,16 +188,16 @@ class TextClassification(DistillationObjective):
         if self._seen is not None:
             check_kind(kind, column)
         found = [Target(kind, label_target(kind, label, labels), one) for label, one in zip(column, taught)]
-        told = self._seen.classes if self._seen else ()
-        self._warn_of_label_ids([name for name in column_label_names(column) if name not in told], labels)
+        known = self._seen.classes if self._seen else ()
+        self._warn_of_label_ids([name for name in column_label_names(column) if name not in known], labels)
         return found
 
     def _teacher_logits(self, loaded: Loaded, rows: Sequence[Fields]) -> list[list[float] | None]:
-        """What the teacher says of each row, in the order of the labels that are learned."""
-        said = self.teacher_logits_of_texts(loaded, rows)
+        """Of each row, in the order of the labels that are learned."""
+        logits = self.teacher_logits_of_texts(loaded, rows)
         own = self.taught_by.config.labels if self.taught_by is not None else ()
         order = [own.index(label) for label in loaded.config.labels] if own else []
-        return [None if one is None else one[order].tolist() for one in said]
+        return [None if one is None else one[order].tolist() for one in logits]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 
@@ -230,8 +228,8 @@ class TextClassification(DistillationObjective):
     # -- how good it is -----------------------------------------------------------------------------------------------
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """See `label_scores` and `sets_scores` of `training/metrics.py`, and "loss", unweighted and unsmoothed; of
-        shares those of the greatest one. Rows without labels are compared with the teacher."""
+        """See `label_scores` and `multilabel_scores` of `training/metrics.py`, and "loss", unweighted and unsmoothed;
+        of shares those of the greatest one. Rows without labels are compared with the teacher."""
         logits = torch.stack(logits_of(loaded, examples))
         targets: list[Target] = [one.target for one in examples]
         kind = targets[0].kind
@@ -253,5 +251,5 @@ def _label_tensor(targets: Sequence[Target], labels: list[Any]) -> Tensor:
 
 def _kind_to_score(loaded: Loaded, column: Sequence[Label]) -> str:
     """The kind of labels by which a model is measured: that of the rows, where it is none of several labels itself."""
-    several_ = loaded.config.inert.get("problem_type") == PROBLEMS["multiple"]
-    return "multiple" if several_ and matches_kind("multiple", column) else kind_of(column)
+    is_multiple = loaded.config.inert.get("problem_type") == PROBLEMS["multiple"]
+    return "multiple" if is_multiple and matches_kind("multiple", column) else kind_of(column)

@@ -55,14 +55,14 @@ def run_training(
     on_event: Callable[[Event], object] = lambda one: None,
     on_saved: Callable[[Path, Result], object] = lambda folder, result: None,
 ) -> Result:
-    """Learns an objective from what was given; `base` stays as it is.
+    """Learns an objective from data; `base` stays as it is.
 
     out: a folder to write. While it learns, `out/training` holds what it goes on from.
     resume: goes on where a training of the same model, data and settings was broken off; the result is the same, bit
         for bit. Where there is nothing to go on from, it begins.  overwrite: begins anew in a folder that holds files.
     progress: a bar on stderr; None shows it at a terminal.
-    on_start: called once before the first step.  on_event: with every step and every look.  on_saved: with `out`, once the model
-        stands there, and before what it could go on from is removed. All of them in the first process alone.
+    on_start: called once before the first step.  on_event: with every step and every look.  on_saved: with `out`, once
+        the model stands there, and before what it could go on from is removed. All of them in the first process alone.
 
     Raises InputError (data, settings, or a folder that belongs to something else), CorruptFileError (a damaged state),
     DivergedError (losses that are no numbers) and ResourceError (no room); what was kept is then still there.
@@ -76,10 +76,10 @@ def run_training(
         check_not_base_folder(out, base, "a training needs to go on where it was broken off")
     plan = make_plan(base, data_arguments, objective, settings)
     device = next(plan.loaded.module.parameters()).device
-    with contextlib.ExitStack() as held:
-        ranks = held.enter_context(join_processes(device))
+    with contextlib.ExitStack() as stack:
+        ranks = stack.enter_context(join_processes(device))
         if folder is not None and ranks.is_first:
-            held.enter_context(lock_folder(folder))
+            stack.enter_context(lock_folder(folder))
             check_folder(out, resume=resume, overwrite=overwrite)  # again: another one may have ended there meanwhile
             if out is not None:
                 temporary_parent(out)  # tried now, and not once everything is learned
@@ -94,8 +94,8 @@ def _warn_of_learning_rate(settings: Settings, steps: int) -> None:
     if not settings.learning_rate:
         log.warning("learning_rate is 0: nothing will be learned")
     elif settings.warmup >= max(steps, 2) or (steps > 2 and settings.warmup_steps(steps) == steps - 1):
-        said = settings.warmup if settings.warmup < 1 else int(settings.warmup)
-        log.warning("warmup is %s, and the training has %d steps: the rate rises to the end", said, steps)
+        warmup = settings.warmup if settings.warmup < 1 else int(settings.warmup)
+        log.warning("warmup is %s, and the training has %d steps: the rate rises to the end", warmup, steps)
 
 
 # -- from the first step to the folder --------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def _warn_of_learning_rate(settings: Settings, steps: int) -> None:
 
 @dataclass
 class _TrainingRun:
-    """One process's part of a training. files_warned_of: files that have changed.  last_saved: when a state was kept last."""
+    """One process's part of a training.  last_saved: by `time.monotonic`."""
 
     plan: Plan
     folder: Path | None
@@ -116,7 +116,7 @@ class _TrainingRun:
     state: State | None = field(init=False)
     log: Log = field(init=False)
     start: RunStart = field(init=False)
-    files_warned_of: set[str] = field(init=False, default_factory=set)
+    warnings_given: set[str] = field(init=False, default_factory=set)
     last_saved: float = field(init=False)
 
     def __call__(self) -> Result:
@@ -146,39 +146,39 @@ class _TrainingRun:
             self.state.delete_stale_files()
         shown = self.progress if self.ranks.is_first else False
         steps = {"total": loop.steps, "initial": loop.progress.step, "unit": " steps"}
-        with interruptible() as loop.stop_requested, progress_bar("training", shown=shown, **steps) as line:
+        with interruptible() as loop.stop_requested, progress_bar("training", shown=shown, **steps) as bar:
             if loop.progress.step == 0 and self.plan.can_score_before:
                 loop.evaluate_before()
             while loop.has_next_step:
-                turn = loop.advance()
-                for one in turn:
-                    self._report(one, line)
+                events = loop.advance()
+                for event in events:
+                    self._report(event, bar)
                 self._warn_of_changed_files()
-                self._save_if_due(len(turn) > 1)
+                self._save_if_due(len(events) > 1)
 
-    def _report(self, one: Event, line: Any) -> None:
+    def _report(self, event: Event, bar: Any) -> None:
         if not self.ranks.is_first:
             return
-        self.log.write(log_line(one))
-        self.on_event(one)
-        if one.skipped:
+        self.log.write(log_line(event))
+        self.on_event(event)
+        if event.skipped:
             log.warning(
                 "step %s was left out: its loss is %g and its gradient norm %g",
-                one.step, one.metrics["loss"], one.metrics["gradient_norm"],
+                event.step, event.metrics["loss"], event.metrics["gradient_norm"],
             )  # fmt: skip
-        line.update(0 if one.is_evaluation else 1)
-        line.set_postfix_str(_short(one, self.loop), refresh=one.is_evaluation)
+        bar.update(0 if event.is_evaluation else 1)
+        bar.set_postfix_str(_short(event, self.loop), refresh=event.is_evaluation)
 
     def _warn_of_changed_files(self) -> None:
         """Says, at the end of an epoch, that a file of the data is no longer what was read; once of each."""
         if self.ranks.is_first and self.loop.ends_epoch:
             for data in filter(None, (self.plan.data, self.plan.held_out)):
-                said = data.change_message()
-                if said is not None and said not in self.files_warned_of:
-                    self.files_warned_of.add(said)
-                    log.warning("%s; this training goes on with what it read", said)
+                message = data.change_message()
+                if message is not None and message not in self.warnings_given:
+                    self.warnings_given.add(message)
+                    log.warning("%s; this training goes on with what it read", message)
 
-    def _save_if_due(self, looked: bool) -> None:
+    def _save_if_due(self, evaluated: bool) -> None:
         """Keeps a state where one is due; ends where the loop was asked to, or its numbers are none any more."""
         loop, every = self.loop, self.plan.settings.save_every
         try:
@@ -186,19 +186,20 @@ class _TrainingRun:
         except DivergedError as error:
             loop.undo_skipped_steps()
             self._save_state(diverged=True)
-            where = f"; the numbers of step {loop.progress.step:,} are kept in {self.folder}: "
-            kept = (where, RESUME, " takes another rate and goes on from there") if self.folder else ()
-            raise DivergedError(error, kept) from error
-        ends = looked or loop.ends_epoch or not loop.has_next_step
+            kept = f"; the numbers of step {loop.progress.step:,} are kept in {self.folder}: "
+            again = (kept, RESUME, " takes another rate and goes on from there") if self.folder else ()
+            raise DivergedError(error, again) from error
+        ends = evaluated or loop.ends_epoch or not loop.has_next_step
         late = time.monotonic() - self.last_saved >= PAUSE
         due = (loop.progress.step % every == 0 or not loop.has_next_step) if every else (ends and late)
         if due or loop.stopped:
             self._save_state()
         if loop.stopped:
-            told: MessagePart = "nothing of it is kept, since it has no folder (out)"
+            advice: MessagePart = "nothing of it is kept, since it has no folder (out)"
             if self.folder:
-                told = (f"it is kept in {self.folder}: do the same again with ", RESUME, ", and it goes on from there")
-            raise Interrupted(f"interrupted after step {loop.progress.step:,} of {loop.steps:,}; ", told)
+                where = f"it is kept in {self.folder}: do the same again with "
+                advice = (where, RESUME, ", and it goes on from there")
+            raise Interrupted(f"interrupted after step {loop.progress.step:,} of {loop.steps:,}; ", advice)
 
     def _save_state(self, *, diverged: bool = False) -> None:
         if self.state is not None and self.ranks.is_first:
@@ -209,23 +210,19 @@ class _TrainingRun:
         """Takes the best numbers and writes the model; only then is its state removed."""
         loop, plan = self.loop, self.plan
         found = loop.finish()
-        left = (
-            found if loop.progress.bad == loop.progress.step else mark_trained(found)
-        )  # no step at all could be applied
-        plain = replace(
-            low_rank.merge_adapters(found), untrained=left.untrained, written=()
-        )  # as it is written from here on
+        unchanged = loop.progress.bad == loop.progress.step  # no step at all could be applied
+        untrained = found.untrained if unchanged else mark_trained(found).untrained
+        plain = replace(low_rank.merge_adapters(found), untrained=untrained, written=())  # as it is written
         now, out = loop.progress, self.folder.parent if self.folder else None
         base = plan.base.source if plan.settings.adapter_only else None
+        held_out = plan.held_out_examples
         source = None if out is None else Source(str(out), out.resolve(), "folder", base=base)
         result = Result(
             loaded=replace(plain, source=source),
             start=self.start,
             scores=self._final_scores(plain),
             before=now.before,
-            simplest=plan.objective.baseline_scores(plan.examples, plan.held_out_examples)
-            if plan.held_out_examples
-            else {},
+            simplest=plan.objective.baseline_scores(plan.examples, held_out) if held_out else {},
             best_step=now.best_step if plan.settings.keep_best else 0,
             steps=now.step,
             seconds=round(now.seconds, 3),
@@ -268,10 +265,10 @@ class _TrainingRun:
         )
 
 
-def _short(one: Event, loop: Loop) -> str:
+def _short(event: Event, loop: Loop) -> str:
     """The few numbers that a bar has room for."""
     best, scores = loop.objective.best_metric, loop.progress.scores
     score = f", {best} {scores[best]:.4g}" if best in scores else ""
-    if one.is_evaluation:
-        return f"{best} {one.metrics[best]:.4g}"
-    return f"loss {one.metrics['loss']:.4g}, rate {one.metrics['learning_rate']:.2g}{score}"
+    if event.is_evaluation:
+        return f"{best} {event.metrics[best]:.4g}"
+    return f"loss {event.metrics['loss']:.4g}, rate {event.metrics['learning_rate']:.2g}{score}"

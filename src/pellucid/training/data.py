@@ -23,11 +23,11 @@ from pellucid.training.provenance import data_source
 
 
 class Record(dict[str, Any]):
-    """A row by column, which knows its place in the data: "train.csv, line 7" or "row 6"."""
+    """A row by column, which knows its location in the data: "train.csv, line 7" or "row 6"."""
 
-    def __init__(self, fields: Mapping[str, Any], place: str) -> None:
+    def __init__(self, fields: Mapping[str, Any], location: str) -> None:
         super().__init__(fields)
-        self.location = place
+        self.location = location
 
     def __reduce__(self) -> Any:
         return Record, (dict(self), self.location)
@@ -90,7 +90,7 @@ class Data:
     def change_message(self) -> str | None:
         """One sentence where a file no longer holds what was read; quick enough to be asked often. What was read is in
         memory, so a training that has begun is not disturbed."""
-        return next((said for file in self.files if (said := file.change_message()) is not None), None)
+        return next((message for file in self.files if (message := file.change_message()) is not None), None)
 
 
 def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = None, encoding: str = "utf-8") -> Data:

@@ -104,8 +104,8 @@ class DistillationObjective(Objective):
         """The teacher's logits for a batch, without a gradient: Float32[Tensor, "batch seq vocab"]"""
         assert self.taught_by is not None
         module = self.taught_by.module
-        read = {name: value for name, value in batch.items() if name in module.reads}
-        logits: Tensor = module.swift()(**read)["logits"]
+        read = {name: value for name, value in batch.items() if name in module.input_names}
+        logits: Tensor = module.packed_copy()(**read)["logits"]
         return logits.float()
 
 

@@ -48,18 +48,18 @@ class Ranks:
         """The sum of each number over all processes. All of them wait here for the last."""
         if self.world_size == 1:
             return list(numbers)
-        held = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         with self._explain_lost_process():
-            dist.all_reduce(held)
-        return held.tolist()
+            dist.all_reduce(sums)
+        return sums.tolist()
 
     def broadcast(self, value: Any) -> Any:
         """What the first process says, in every process."""
-        held = [value]
+        values = [value]
         if self.world_size > 1:
             with self._explain_lost_process():
-                dist.broadcast_object_list(held, src=0, device=self.device)
-        return held[0]
+                dist.broadcast_object_list(values, src=0, device=self.device)
+        return values[0]
 
     @no_grad()
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
@@ -107,9 +107,8 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            raise PellucidError(
-                f"process {self.rank} of {self.world_size} no longer hears the others: one of them has ended, and said why"
-            ) from error
+            this = f"process {self.rank} of {self.world_size}"
+            raise PellucidError(f"{this} no longer hears the others: one of them has ended, and said why") from error
 
 
 @contextlib.contextmanager
@@ -152,13 +151,15 @@ def _check_own_gpu(device: torch.device) -> None:
 
 def _world_size() -> int:
     """How many processes the environment speaks of."""
-    said = os.environ.get("WORLD_SIZE", "1")
-    if not (said.isascii() and said.isdecimal()) or not 1 <= int(said) <= 100_000:
-        raise InputError(f"WORLD_SIZE is {said!r}, expected the number of processes that torchrun has started")
+    world_size = os.environ.get("WORLD_SIZE", "1")
+    if not (world_size.isascii() and world_size.isdecimal()) or not 1 <= int(world_size) <= 100_000:
+        raise InputError(f"WORLD_SIZE is {world_size!r}, expected the number of processes that torchrun has started")
     missing = [name for name in _REQUIRED_VARIABLES if name not in os.environ]
-    if int(said) > 1 and missing:
-        raise InputError(f"WORLD_SIZE is {said}, and {missing[0]} is not set: start several processes with torchrun")
-    return int(said)
+    if int(world_size) > 1 and missing:
+        raise InputError(
+            f"WORLD_SIZE is {world_size}, and {missing[0]} is not set: start several processes with torchrun"
+        )
+    return int(world_size)
 
 
 def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:

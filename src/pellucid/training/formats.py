@@ -120,8 +120,8 @@ def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
         for p, paragraph in enumerate(_list(path, article, "paragraphs", f"data[{a}].")):
             place = f"data[{a}].paragraphs[{p}]."
             context = _member(path, paragraph, "context", str, place)
-            for q, asked in enumerate(_list(path, paragraph, "qas", place)):
-                rows.append(_question(path, asked, context, f"{place}qas[{q}]."))
+            for q, entry in enumerate(_list(path, paragraph, "qas", place)):
+                rows.append(_question(path, entry, context, f"{place}qas[{q}]."))
     if not rows:
         raise InputError(f"{path} holds no questions")
     return rows

@@ -34,7 +34,7 @@ def split(
         raise InputError(f"{data.name} holds one row, expected at least 2: one to learn from, and one to hold out")
     many = min(max(round(share * len(rows)), 1), len(rows) - 1)
     chosen = set(range(len(rows) - many, len(rows))) if ordered else _draw_stratified(rows, many, seed, stratum_of)
-    learned = {mark for i, row in enumerate(rows) if i not in chosen for mark in labels_of(row)}
+    learned = {label for i, row in enumerate(rows) if i not in chosen for label in labels_of(row)}
     for i in sorted(chosen):
         if not learned.issuperset(new := labels_of(rows[i])):
             chosen.remove(i)
@@ -47,13 +47,13 @@ def split(
     return replace(data, rows=rest), replace(data, rows=held, digest=digest_of_rows(held))
 
 
-def warn_of_overlap(data: Data, held: Data) -> None:
+def warn_of_overlap(data: Data, held_out: Data) -> None:
     """Says how many of the held-out rows stand among those that are learned from, word for word."""
     learned = set(map(_whole, data.rows))
-    many = sum(_whole(row) in learned for row in held.rows if not all(map(is_blank, row.values())))
+    many = sum(_whole(row) in learned for row in held_out.rows if not all(map(is_blank, row.values())))
     if many:
-        told = "%d of %d held-out rows stand among those that are learned from: their scores flatter the model"
-        log.warning(told, many, len(held))
+        message = "%d of %d held-out rows stand among those that are learned from: their scores flatter the model"
+        log.warning(message, many, len(held_out))
 
 
 def _whole(row: Record) -> bytes:
@@ -63,7 +63,7 @@ def _whole(row: Record) -> bytes:
 def _draw_stratified(
     rows: Sequence[Record], many: int, seed: int, stratum_of: Callable[[Record], Hashable]
 ) -> set[int]:
-    """The numbers of `many` rows, or of fewer, where each group must keep one."""
+    """The numbers of `many` rows, or of fewer, where each stratum must keep one."""
     groups: dict[Hashable, list[int]] = {}
     for i, row in enumerate(rows):
         groups.setdefault(stratum_of(row), []).append(i)
@@ -74,5 +74,5 @@ def _draw_stratified(
     for i in order * 2:
         if sum(parts) < many and parts[i] < len(members[i]) - 1:
             parts[i] += 1
-    chance = np.random.default_rng((seed, len(rows)))
-    return {one[i] for part, one in zip(parts, members) for i in chance.permutation(len(one))[:part].tolist()}
+    generator = np.random.default_rng((seed, len(rows)))
+    return {one[i] for part, one in zip(parts, members) for i in generator.permutation(len(one))[:part].tolist()}

@@ -1,4 +1,4 @@
-"""What a person handed over to learn from, before and while it is read."""
+"""Data to learn from as a person hands them over, before and while they are read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -55,15 +55,14 @@ class DataArguments:
     def read(self, objective: Objective, seed: int) -> tuple[Data, Data | None]:
         """The rows to learn from, and those that are held out; None where none are. The digest of the first is that of
         all rows that were given. Raises InputError, which names the row."""
-        rows, held, share = (
-            read(self.data, self.columns, objective, self.encoding),
-            None,
-            self.held_out_share(objective),
-        )
+        rows, held_out = read(self.data, self.columns, objective, self.encoding), None
+        share = self.held_out_share(objective)
         if self.held_out_source:
-            held = read(self.validation, self.columns, objective, self.encoding)
+            held_out = read(self.validation, self.columns, objective, self.encoding)
         if share:
-            rows, held = split(rows, share, seed, objective.stratum, objective.labels_of_row, ordered=objective.ordered)
-        if held is not None and not objective.ordered:
-            warn_of_overlap(rows, held)
-        return rows, held
+            rows, held_out = split(
+                rows, share, seed, objective.stratum, objective.labels_of_row, ordered=objective.ordered
+            )
+        if held_out is not None and not objective.ordered:
+            warn_of_overlap(rows, held_out)
+        return rows, held_out

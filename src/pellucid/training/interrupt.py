@@ -11,19 +11,19 @@ from pellucid.errors import handle_sigint
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
     """While the block lasts, Ctrl-C asks the training to stop after its step; a second one ends it at once."""
-    asked = threading.Event()
+    stop_requested = threading.Event()
     mine = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     if not mine or before not in (signal.default_int_handler, handle_sigint):
-        yield asked.is_set
+        yield stop_requested.is_set
         return
 
     def ask(*_: object) -> None:
-        asked.set()
+        stop_requested.set()
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, ask)
     try:
-        yield asked.is_set
+        yield stop_requested.is_set
     finally:
         signal.signal(signal.SIGINT, before)

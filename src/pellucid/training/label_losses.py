@@ -32,19 +32,20 @@ def row_losses(
 def label_weights(class_weights: Any, labels: Sequence[str], found: LabelSummary | None) -> Tensor:
     """What each label counts: Float32[Tensor, "labels"]
 
-    class_weights: {label: weight}, 1 for those that are not named; "balanced", by the rows that were `found`; None for 1 each.
+    class_weights: {label: weight}, 1 for those that are not named; "balanced", by the rows that were `found`; None for
+        1 each.
     """
     weights = torch.ones(len(labels), dtype=torch.float32, device="cpu")
     if class_weights == "balanced" and found is not None:
         for name, count in zip(found.classes, found.counts):
             weights[label_id(name, "class_weights", labels)] = _balanced_weight(count, found)
-    told = set[int]()
+    named = set[int]()
     for name, weight in class_weights.items() if isinstance(class_weights, Mapping) else ():
         check_range(f"class_weights[{name!r}]", weight, above=0.0, most=1e6)
         number = label_id(str(name), "class_weights", labels)
-        if number in told:
+        if number in named:
             raise InputError(Argument("class_weights"), f" names the label {labels[number]!r} twice: name it once")
-        told.add(number)
+        named.add(number)
         weights[number] = weight
     return weights
 

@@ -23,7 +23,7 @@ ALIKE = 0.8
 MOST_COMPARED = 1000
 """Labels that are compared each with each other."""
 
-MOST_TOLD = 5
+MOST_WARNED = 5
 """Labels of which it is said that they may be misspelt."""
 
 
@@ -83,8 +83,8 @@ def label_of(value: Any, where: str, separator: str | None = None) -> Label:
         if min(value.values()) < 0.0 or not _are_whole(value.values()):
             whole = math.fsum(value.values())
             raise InputError(f"{where}: the shares {_short(value)} sum to {whole:g}, expected 1, and none below 0")
-        held = {str(name): float(share) for name, share in value.items() if share > 0.0}
-        return Label(where, value, _SHARES, tuple(held), tuple(held.values()))
+        shares = {str(name): float(share) for name, share in value.items() if share > 0.0}
+        return Label(where, value, _SHARES, tuple(shares), tuple(shares.values()))
     if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
         if all(0.0 <= one <= 1.0 for one in value):
             return Label(where, value, _NUMBERS, (), tuple(map(float, value)))
@@ -121,13 +121,13 @@ def summarise_labels(labels: Sequence[Label], classes: Sequence[str] | None) -> 
         _check_widths(labels)
         sums = [sum(one > 0.5 for one in column) for column in zip(*(label.shares for label in labels))]
         return LabelSummary(kind, tuple(classes or map(str, range(len(sums)))), tuple(sums), len(labels))
-    held = _normalise_spelling([label.names for label in labels], classes)
-    counts = Counter(name for names in held for name in set(names))
+    row_labels = _normalise_spelling([label.names for label in labels], classes)
+    counts = Counter(name for names in row_labels for name in set(names))
     if classes is None:
-        warn_of_misspelt(labels, held, counts)
+        warn_of_misspelt(labels, row_labels, counts)
         classes = sorted_labels(counts)
     else:
-        _check_classes(labels, held, counts, classes)
+        _check_classes(labels, row_labels, counts, classes)
     return LabelSummary(kind, tuple(classes), tuple(counts[name] for name in classes), len(labels))
 
 
@@ -183,8 +183,8 @@ def check_kind(kind: str, labels: Sequence[Label]) -> None:
     if not labels or matches_kind(kind, labels):
         return
     strange = next((one for one in labels if one.form != _NUMBERS or not _are_whole(one.shares)), labels[0])
-    said = f"{strange.where}: the label is {_short(strange.value)}, and what is learned is"
-    raise InputError(f"{said} {KINDS[kind]}: expected the same in every row")
+    message = f"{strange.where}: the label is {_short(strange.value)}, and what is learned is"
+    raise InputError(f"{message} {KINDS[kind]}: expected the same in every row")
 
 
 def _check_widths(labels: Sequence[Label]) -> None:
@@ -225,22 +225,22 @@ def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]
         )
     last = {name: label.where for label, names in zip(labels, row_labels) for name in names}
     folded: dict[str, str] = {}
-    told: list[tuple[str, str]] = []
+    doubtful: list[tuple[str, str]] = []
     for name in sorted(counts, key=lambda one: -counts[one]):
         other = folded.setdefault(unicodedata.normalize("NFKC", name.strip()).casefold(), name)
         if other == name and counts[name] == 1 and any(sign.isalpha() for sign in name):  # no number, and no date
             often = [one for one in counts if counts[one] > 1]
             other = next(iter(difflib.get_close_matches(name, often, n=1, cutoff=ALIKE)), name)
         if other != name:
-            told.append((name, other))
-    for name, other in told[:MOST_TOLD]:
+            doubtful.append((name, other))
+    for name, other in doubtful[:MOST_WARNED]:
         many = f"in one row alone ({last[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
         unseen = unicodedata.normalize("NFKC", name) == unicodedata.normalize("NFKC", other)
         one, two = map(ascii if unseen else repr, (name, other))
         doubt = "they differ by the spaces at their ends alone" if name.strip() == other.strip() else "is it misspelt?"
         log.warning("the label %s stands %s, and %s in %d: %s", one, many, two, counts[other], doubt)
-    if len(told) > MOST_TOLD:
-        log.warning("%d more labels are near others: is this the right column?", len(told) - MOST_TOLD)
+    if len(doubtful) > MOST_WARNED:
+        log.warning("%d more labels are near others: is this the right column?", len(doubtful) - MOST_WARNED)
 
 
 # -- labels as a model learns them ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ Span = tuple[int, int]
 
 COLUMNS = ("text", "prompt", "completion", "messages")
 
-_MARK = "\ue000"
+_PLACEHOLDER = "\ue000"
 """A character that nobody writes, put in place of an answer to see where a template puts it."""
 
 TOGETHER = 512
@@ -24,8 +24,8 @@ TOGETHER = 512
 class TokenizedText(NamedTuple):
     """One text as tokens.
 
-    is_target: whether each is to be said.  answers_only: whether that is some of them only; what stands before an answer
-        belongs to it, so such a text is cut, not split.
+    is_target: whether each is to be said.  answers_only: whether that is some of them only; what stands before an
+        answer belongs to it, so such a text is cut, not split.
     """
 
     ids: list[int]
@@ -67,10 +67,10 @@ def tokenized_texts(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterat
 
 def _kind(row: Mapping[str, Any]) -> str:
     """What a row holds: "messages", a "prompt" or a "text"."""
-    held = [name for name in COLUMNS if not is_missing(row.get(name))]
-    if not held:
+    present = [name for name in COLUMNS if not is_missing(row.get(name))]
+    if not present:
         value_of(row, next((name for name in COLUMNS if name in row), "text"), is_missing)  # which says so
-    return "messages" if "messages" in held else "text" if held == ["text"] else "prompt"
+    return "messages" if "messages" in present else "text" if present == ["text"] else "prompt"
 
 
 def _with_end_token(ids: list[int], end: int | None) -> list[int]:
@@ -80,11 +80,11 @@ def _with_end_token(ids: list[int], end: int | None) -> list[int]:
 def _prompt_and_completion(tokenizer: Tokenizer, prompt: str, completion: str, end: int | None) -> TokenizedText:
     """Both as one text, as the model is to write it; tokens that hold a character of the completion are learned."""
     (read,) = tokenizer.encode([prompt + completion])
-    learned = _tokens_within(read, [(len(prompt), len(prompt) + len(completion))])
+    is_target = _tokens_within(read, [(len(prompt), len(prompt) + len(completion))])
     for i, special in enumerate(read.special):  # what the tokenizer puts behind a text ends the answer
-        learned[i] = learned[i] or bool(special and i and learned[i - 1])
+        is_target[i] = is_target[i] or bool(special and i and is_target[i - 1])
     ids = _with_end_token(read.ids, end)
-    return TokenizedText(ids, learned + [True] * (len(ids) - len(learned)), answers_only=True)
+    return TokenizedText(ids, is_target + [True] * (len(ids) - len(is_target)), answers_only=True)
 
 
 def _conversation(tokenizer: Tokenizer, messages: Any, where: str) -> Iterator[TokenizedText]:
@@ -101,18 +101,18 @@ def _conversation(tokenizer: Tokenizer, messages: Any, where: str) -> Iterator[T
             apart.append((so_far, [span]))
     if not spans and not apart:
         raise InputError(f"{where}: its messages hold no answer, expected one of the role 'assistant'")
-    for text, asked in [*apart, *([(whole, spans)] if spans else [])]:
+    for text, answer_spans in [*apart, *([(whole, spans)] if spans else [])]:
         (read,) = tokenizer.encode([text], add_special_tokens=False, parse_special_tokens=True)
-        yield TokenizedText(read.ids, _tokens_within(read, asked), answers_only=True)
+        yield TokenizedText(read.ids, _tokens_within(read, answer_spans), answers_only=True)
 
 
 def _render_chat(
     tokenizer: Tokenizer, messages: Any, many: int, where: str, add_generation_prompt: bool = False
 ) -> str:
     """The first messages in the words of the template.  add_generation_prompt: an answer is to follow."""
-    said = messages[:many] if isinstance(messages, Sequence) else messages
+    first = messages[:many] if isinstance(messages, Sequence) else messages
     try:
-        return str(tokenizer.apply_chat_template(said, add_generation_prompt=add_generation_prompt))
+        return str(tokenizer.apply_chat_template(first, add_generation_prompt=add_generation_prompt))
     except InputError as error:
         raise InputError(f"{where}: ", error) from error
 
@@ -122,14 +122,14 @@ def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str,
     before = _render_chat(tokenizer, messages, number, where, add_generation_prompt=True) if number else None
     if before is not None and so_far.startswith(before):
         return len(before)
-    said, place = messages[number].get("content"), -1
-    if isinstance(said, str) and said.strip():
+    answer, place = messages[number].get("content"), -1
+    if isinstance(answer, str) and answer.strip():
         marked = _render_chat(
-            tokenizer, [*messages[:number], {**messages[number], "content": _MARK}], number + 1, where
+            tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], number + 1, where
         )
-        place = marked.find(_MARK)
+        place = marked.find(_PLACEHOLDER)
         if place < 0 or not so_far.startswith(marked[:place]):  # what the template does depends on the answer
-            place = so_far.rfind(said.strip())
+            place = so_far.rfind(answer.strip())
     if place < 0:
         raise InputError(f"{where}: the chat template hides where answer {number} begins, so it cannot be learned")
     return place

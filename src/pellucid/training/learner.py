@@ -1,4 +1,4 @@
-"""The network while it learns: quick, in the asked precision, and dropping out by a source of chance of its own."""
+"""The network while it learns: quick, in the requested precision, and dropping out by a source of chance of its own."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from pellucid.training.settings import Settings
 class Learner:
     """A network in training.
 
-    Passes run on a twin that shares every parameter of the plain module (`pellucid.blocks.learning_twin`). The plain
-    module itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a learner is
-    made. Of a batch a pass takes what the network reads, and leaves what a loss needs beside it.
+    Passes run on a training copy that shares every parameter of the plain module (`pellucid.blocks.learning_twin`). The
+    plain module itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a
+    learner is made. Of a batch a pass takes what the network reads, and leaves what a loss needs beside it.
 
     module: the plain module, whose parameters get the gradients.
     dtype: of products; parameters, their gradients, softmax over labels and losses are float32.
@@ -28,9 +28,11 @@ class Learner:
         self.dtype = choose_dtype(settings.precision, torch.float32, self.device)
         if self.device.type == "cpu":
             keep_memory()
-        again = settings.activation_checkpointing
         self.context = TrainingContext(
-            self.dtype, seed=settings.seed, device=self.device, activation_checkpointing=again
+            self.dtype,
+            seed=settings.seed,
+            device=self.device,
+            activation_checkpointing=settings.activation_checkpointing,
         )
         self.training_copy: Any = self.module.training_copy(self.context)
 
@@ -55,7 +57,6 @@ class Learner:
         return _at_least_float32(self.training_copy.before_head(**self._network_inputs(batch)))
 
     def _network_inputs(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """What the network reads of a batch."""
         return {name: value for name, value in batch.items() if name in self.module.input_names}
 
     def features(self, stream: Tensor) -> Tensor:

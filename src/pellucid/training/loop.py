@@ -67,7 +67,7 @@ class Progress:
 
 
 class CheckpointStore:
-    """Where the best numbers lie while better ones are looked for: in memory, where a training writes nothing."""
+    """The best numbers while better ones are looked for: in memory, where a training writes nothing."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, Tensor] = {}
@@ -77,7 +77,7 @@ class CheckpointStore:
         self.numbers = {name: tensor.detach().clone() for name, tensor in numbers.items()}
 
     def get(self) -> dict[str, Tensor]:
-        """What was put last; nothing where nothing was."""
+        """The numbers that were put last; none where none were."""
         return self.numbers
 
 
@@ -85,8 +85,8 @@ class CheckpointStore:
 class Loop:
     """One training: iterate over it, and it learns; each turn tells of one step, or of one look.
 
-    What it needs to go on elsewhere is in `progress`, `parameters`, `optimizer` and on the shelf; chance and the order
-    of examples follow from the seed and the step.
+    What it needs to go on elsewhere is in `progress`, `parameters`, `optimizer` and `best_checkpoint`; chance and the
+    order of examples follow from the seed and the step.
 
     stop_requested: whether this process is asked to stop; `stopped` is then true in all of them, after the same step.
     """
@@ -125,12 +125,12 @@ class Loop:
 
     def advance(self) -> list[Event]:
         """One step, and the look that is due after it."""
-        told = [self._train_step()]
+        events = [self._train_step()]
         if self.held_out and self._evaluation_due:
-            told.append(self._evaluate())
+            events.append(self._evaluate())
             self.stopped |= self.ranks.total(float(self.stop_requested())) > 0  # who asks while it looks is heard, too
-        self.progress.seconds += sum(one.seconds for one in told)
-        return told
+        self.progress.seconds += sum(event.seconds for event in events)
+        return events
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
@@ -145,13 +145,13 @@ class Loop:
             part = self.objective.loss(self.learner, piece) / weight
             part.backward()
             loss += float(part.detach())
-        share = learning_rate_factor(
+        factor = learning_rate_factor(
             self.settings.schedule, step, self.steps, self.settings.warmup_steps(self.steps), self.settings.floor
         )
-        loss, norm = self._apply_gradients(loss, share * self.settings.learning_rate)
-        told = {"epoch": self.epoch, "loss": loss, "learning_rate": share * self.settings.learning_rate}
-        told |= {"gradient_norm": norm, "tokens": sum(sum(map(len, self.examples[i].ids)) for i in numbers)}
-        return Event(step + 1, told, skipped=self.progress.bad > 0, seconds=time.perf_counter() - started)
+        loss, norm = self._apply_gradients(loss, factor * self.settings.learning_rate)
+        metrics = {"epoch": self.epoch, "loss": loss, "learning_rate": factor * self.settings.learning_rate}
+        metrics |= {"gradient_norm": norm, "tokens": sum(sum(map(len, self.examples[i].ids)) for i in numbers)}
+        return Event(step + 1, metrics, skipped=self.progress.bad > 0, seconds=time.perf_counter() - started)
 
     def _micro_batches(self, step: int, numbers: Sequence[int]) -> list[tuple[int, dict[str, Tensor]]]:
         """This process's pieces of a step, each with its number."""
@@ -159,8 +159,8 @@ class Loop:
         found = []
         for piece in range(self.ranks.rank, many, self.ranks.world_size):
             chosen = [self.examples[i] for i in numbers[piece::many]]
-            chance = np.random.default_rng((self.settings.seed, step))  # whichever piece an example is in
-            found.append((piece, self.objective.collate(self.loaded, chosen, chance)))
+            generator = np.random.default_rng((self.settings.seed, step))  # whichever piece an example is in
+            found.append((piece, self.objective.collate(self.loaded, chosen, generator)))
         return found
 
     def _apply_gradients(self, loss: float, learning_rate: float) -> tuple[float, float]:
@@ -168,7 +168,7 @@ class Loop:
 
         ->  the loss over all processes, and the norm of all gradients before they were clipped
         """
-        loss, asked = self.ranks.totals([loss, float(self.stop_requested())])
+        loss, stop_requests = self.ranks.totals([loss, float(self.stop_requested())])
         self.ranks.sum_gradients(self.parameters.values())
         norm, most = gradient_norm(self.parameters.values()), self.settings.clip
         sound = math.isfinite(loss) and math.isfinite(norm)
@@ -177,7 +177,7 @@ class Loop:
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step += 1
         self.progress.bad = 0 if sound else self.progress.bad + 1
-        self.stopped = asked > 0
+        self.stopped = stop_requests > 0
         self.last_loss_and_norm = loss, norm
         return loss, norm
 
@@ -226,11 +226,8 @@ class Loop:
     def _evaluate(self) -> Event:
         started, now = time.perf_counter(), self.progress
         scores = self._held_out_scores()
-        score = (
-            -scores[self.objective.best_metric]
-            if self.objective.best_metric in _LESS_IS_BETTER
-            else scores[self.objective.best_metric]
-        )
+        metric = self.objective.best_metric
+        score = -scores[metric] if metric in _LESS_IS_BETTER else scores[metric]
         better = now.best is None or score > now.best
         if better and not math.isnan(score):
             now.best, now.best_step, now.waited, now.scores = score, now.step, 0, scores
@@ -252,10 +249,10 @@ class Loop:
         return self.loaded
 
 
-def log_line(told: Event) -> dict[str, Any]:
+def log_line(event: Event) -> dict[str, Any]:
     """One line of a log; what is no finite number is None."""
-    numbers = replace_non_finite(told.metrics)
-    if told.is_evaluation:
-        return {"step": told.step, "scores": numbers, "best": told.is_best, "seconds": round(told.seconds, 4)}
-    skipped = {"skipped": True} if told.skipped else {}
-    return {"step": told.step, **numbers, **skipped, "seconds": round(told.seconds, 4)}
+    metrics = replace_non_finite(event.metrics)
+    if event.is_evaluation:
+        return {"step": event.step, "scores": metrics, "best": event.is_best, "seconds": round(event.seconds, 4)}
+    skipped = {"skipped": True} if event.skipped else {}
+    return {"step": event.step, **metrics, **skipped, "seconds": round(event.seconds, 4)}

@@ -59,21 +59,21 @@ class _VocabularyLoss(torch.autograd.Function):
         smoothing: float,
         dtype: torch.dtype,
     ) -> Tensor:
-        slopes = _Gradients(features, weight, bias, ctx.needs_input_grad[:3], dtype)
+        gradients = _Gradients(features, weight, bias, ctx.needs_input_grad[:3], dtype)
         size = max(NUMBERS // len(weight), LEAST)
-        total = torch.zeros((), dtype=slopes.sum_dtype, device=features.device)
+        total = torch.zeros((), dtype=gradients.sum_dtype, device=features.device)
         for start in range(0, len(features), size):
             here = slice(start, start + size)
-            total += slopes.chunk_loss(here, targets[here], smoothing)
-        ctx.given = (slopes.grad_features, slopes.grad_weight, slopes.grad_bias)
+            total += gradients.chunk_loss(here, targets[here], smoothing)
+        ctx.gradients = (gradients.grad_features, gradients.grad_weight, gradients.grad_bias)
         ctx.kinds = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
-        given = [None if one is None else (one * slope).to(kind) for one, kind in zip(ctx.given, ctx.kinds)]
-        return *given, None, None, None
+        found = [None if one is None else (one * slope).to(kind) for one, kind in zip(ctx.gradients, ctx.kinds)]
+        return *found, None, None, None
 
 
 class _Gradients:
@@ -95,15 +95,15 @@ class _Gradients:
         if self.summand is not None:
             logits += self.summand
         logits -= logits.amax(dim=-1, keepdim=True)
-        at = targets[:, None]
-        fit = (1.0 - smoothing) * logits.gather(1, at)
+        target_index = targets[:, None]
+        fit = (1.0 - smoothing) * logits.gather(1, target_index)
         if smoothing:
             fit = fit + smoothing * logits.mean(dim=-1, keepdim=True)
         exponentials = logits.exp_()
         whole = exponentials.sum(dim=-1, keepdim=True)
         loss = (whole.log() - fit).sum()
         if not (self.grad_features is None and self.grad_weight is None and self.grad_bias is None):
-            self._accumulate(here, _logit_gradient(exponentials, whole, at, smoothing))
+            self._accumulate(here, _logit_gradient(exponentials, whole, target_index, smoothing))
         return loss
 
     def _accumulate(self, here: slice, slope: Tensor) -> None:

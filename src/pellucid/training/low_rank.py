@@ -66,7 +66,7 @@ def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
     cannot be.
     """
     assert settings.lora is not None
-    module, chance = loaded.module, torch.Generator().manual_seed(settings.seed)
+    module, generator = loaded.module, torch.Generator().manual_seed(settings.seed)
     free = {name for name, p in module.named_parameters() if p.requires_grad}
     beside = [name for name in free if _trains_fully(name, loaded)]
     freeze(module, "*")
@@ -77,7 +77,7 @@ def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
     alpha = 2.0 * settings.lora if settings.lora_alpha is None else settings.lora_alpha
     chosen = target_paths(module, settings.lora_targets)
     lows = {
-        path: LowRank(_linear(module, path).weight.detach(), settings.lora, alpha / settings.lora, chance)
+        path: LowRank(_linear(module, path).weight.detach(), settings.lora, alpha / settings.lora, generator)
         for path in chosen
         if f"{path}.weight" in free and f"{path}.weight" not in beside  # else it stays, or learns, as it is
     }
@@ -179,7 +179,7 @@ def _parameters_to_save(loaded: Loaded) -> list[str]:
 
 def _linear(module: nn.Module, path: str) -> nn.Linear:
     part = module.get_submodule(path)
-    assert isinstance(part, nn.Linear)  # `targets` chose it
+    assert isinstance(part, nn.Linear)  # `target_paths` chose it
     return part
 
 

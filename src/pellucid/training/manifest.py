@@ -58,9 +58,9 @@ class TrainingIdentity:
     def of(
         cls, model_digest: str, tokenizer_digest: str, data: str, held_out: str, objective: Any, settings: Settings
     ) -> "TrainingIdentity":
-        """model_digest: see `digest_of_model`.  tokenizer_digest: see `digest_of_words`."""
-        said = [one.name for one in fields(objective) if not one.name.startswith("_")]  # the others are of the data
-        options = {"name": objective.name} | {name: getattr(objective, name) for name in said}
+        """model_digest: see `digest_of_model`.  tokenizer_digest: see `digest_of_tokenizers`."""
+        names = [one.name for one in fields(objective) if not one.name.startswith("_")]  # the others are of the data
+        options = {"name": objective.name} | {name: getattr(objective, name) for name in names}
         if getattr(objective, "taught_by", None) is not None:  # by its numbers: a folder may hold others by now
             options["teacher"] = objective.taught_by
         return cls(model_digest, data, held_out, _to_json(options), _to_json(asdict(settings)), tokenizer_digest)
@@ -72,13 +72,13 @@ class TrainingIdentity:
             for name in {**then, **now}:
                 if name not in free and then.get(name) != now.get(name):
                     found.append(f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}")
-        for name, said in (
+        for name, sentence in (
             ("model", "the model it learns from is another one"),
             ("data", "the data are others"),
             ("held_out", "the held-out data are others"),
         ):
             if getattr(self, name) != getattr(saved, name):
-                found.append(said)
+                found.append(sentence)
         if saved.words and self.words != saved.words:
             found.append("its tokenizer reads otherwise")
         return found

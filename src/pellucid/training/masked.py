@@ -82,8 +82,8 @@ class FillMask(VocabularyObjective):
             check_count("max_length", self.max_length, least=3)
 
     def head(self, loaded: Loaded) -> Head:
-        reader = loaded.required_tokenizer
-        if loaded.config.kind != "encoder" or reader.mask_token_id is None:
+        tokenizer = loaded.required_tokenizer
+        if loaded.config.kind != "encoder" or tokenizer.mask_token_id is None:
             kind = loaded.config.kind
             lack = f"is of kind {kind!r}" if kind != "encoder" else "has a tokenizer without one"
             raise InputError(f"fill-mask trains an encoder that knows a mask token, and this model {lack}")
@@ -92,8 +92,8 @@ class FillMask(VocabularyObjective):
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        reader, room = loaded.required_tokenizer, row_length(loaded, self.max_length, MOST)
-        most = min(room, reader.model_max_length or room)
+        tokenizer, room = loaded.required_tokenizer, row_length(loaded, self.max_length, MOST)
+        most = min(room, tokenizer.model_max_length or room)
         texts = texts_of(rows)
         if empty := sum(not text.strip() for text in texts):
             log.warning("left out: %s without anything to learn", counted(empty, "text"))
@@ -101,15 +101,16 @@ class FillMask(VocabularyObjective):
             window
             for row, text in zip(rows, texts)
             if text.strip()
-            for window in windows(reader, text, index=row_location(row), rule="windows", max_length=most, stride=0)
+            for window in windows(tokenizer, text, index=row_location(row), rule="windows", max_length=most, stride=0)
         ]
         if self.packing == "stream":
-            return list(_stream_examples(reader, found, room))
+            return list(_stream_examples(tokenizer, found, room))
         if self.packing == "none":
-            return [_windows_example(reader, [window], number) for number, window in enumerate(found)]
+            return [_windows_example(tokenizer, [window], number) for number, window in enumerate(found)]
         groups = pack_rows([len(window.ids) for window in found], room)
         return [
-            _windows_example(reader, [found[i] for i in sorted(group)], number) for number, group in enumerate(groups)
+            _windows_example(tokenizer, [found[i] for i in sorted(group)], number)
+            for number, group in enumerate(groups)
         ]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class FillMask(VocabularyObjective):
     def _batch(
         self, loaded: Loaded, examples: Sequence[Example], generators: Sequence[np.random.Generator]
     ) -> dict[str, Tensor]:
-        hidden = [self.mask_tokens(loaded, example, chance) for example, chance in zip(examples, generators)]
+        hidden = [self.mask_tokens(loaded, example, one) for example, one in zip(examples, generators)]
         segments = padded([example.target.segments for example in examples], 0)
         batch = {
             "input_ids": padded([ids for ids, _ in hidden], loaded.padding_id),
@@ -144,11 +145,11 @@ class FillMask(VocabularyObjective):
         drawn = generator.random(int(units.max(initial=0)) + 1) < self.mlm_probability
         chosen = drawn[units] & (words >= 0)
         fate = generator.random(len(ids))
-        reader = loaded.required_tokenizer
-        others = generator.choice(_non_special_ids(reader, loaded.config.vocab_size), len(ids))
+        tokenizer = loaded.required_tokenizer
+        others = generator.choice(_non_special_ids(tokenizer, loaded.config.vocab_size), len(ids))
         becomes_mask = chosen & (fate < self.mask_replace_prob)
         becomes_other = chosen & ~becomes_mask & (fate < self.mask_replace_prob + self.random_replace_prob)
-        read = np.where(becomes_mask, reader.mask_token_id, np.where(becomes_other, others, ids))
+        read = np.where(becomes_mask, tokenizer.mask_token_id, np.where(becomes_other, others, ids))
         return read, np.where(chosen, ids, IGNORED)
 
     def check_held_out(self, loaded: Loaded, examples: Sequence[Example]) -> None:

@@ -84,16 +84,16 @@ def multilabel_scores(truth: Sequence[Sequence[bool]], predictions: Sequence[Seq
     metrics = _sklearn_metrics()
     import numpy as np
 
-    right, said = np.asarray(truth, dtype=int), np.asarray(predictions, dtype=int)
+    right, predicted = np.asarray(truth, dtype=int), np.asarray(predictions, dtype=int)
     columns = right.shape[1]
-    both = {average: _multilabel_f1(metrics, right, said, columns, average) for average in ("micro", "macro")}
-    return {"accuracy": float((right == said).all(axis=1).mean()), "f1": both["micro"], "f1_macro": both["macro"]}
+    both = {average: _multilabel_f1(metrics, right, predicted, columns, average) for average in ("micro", "macro")}
+    return {"accuracy": float((right == predicted).all(axis=1).mean()), "f1": both["micro"], "f1_macro": both["macro"]}
 
 
-def _multilabel_f1(metrics: Any, right: Any, said: Any, columns: int, average: str) -> float:
+def _multilabel_f1(metrics: Any, right: Any, predicted: Any, columns: int, average: str) -> float:
     if columns == 1:  # the library takes a single column for a question of two answers
-        return float(metrics.f1_score(right[:, 0], said[:, 0], zero_division=0.0))
-    return float(metrics.f1_score(right, said, average=average, zero_division=0.0))
+        return float(metrics.f1_score(right[:, 0], predicted[:, 0], zero_division=0.0))
+    return float(metrics.f1_score(right, predicted, average=average, zero_division=0.0))
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -150,8 +150,8 @@ def answer_scores(truth: Sequence[Sequence[str]], predictions: Sequence[str]) ->
     """
     rights = [[one for one in map(normalise_answer, right) if one] or [""] for right in truth]
     pairs = list(zip(rights, map(normalise_answer, predictions)))
-    exact = [float(any(one == said for one in right)) for right, said in pairs]
-    shared = [max(_f1_of_words(one, said) for one in right) for right, said in pairs]
+    exact = [float(any(one == prediction for one in right)) for right, prediction in pairs]
+    shared = [max(_f1_of_words(one, prediction) for one in right) for right, prediction in pairs]
     many = max(len(pairs), 1)
     return {"exact_match": math.fsum(exact) / many, "f1": math.fsum(shared) / many}
 
@@ -159,15 +159,15 @@ def answer_scores(truth: Sequence[Sequence[str]], predictions: Sequence[str]) ->
 def normalise_answer(answer: str) -> str:
     """An answer as SQuAD compares it.
 
-    >>> normalised("The  Eiffel Tower!")
+    >>> normalise_answer("The  Eiffel Tower!")
     'eiffel tower'
     """
     bare = "".join(letter for letter in answer.lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
-def _f1_of_words(right: str, said: str) -> float:
-    ours, theirs = said.split(), right.split()
+def _f1_of_words(right: str, prediction: str) -> float:
+    ours, theirs = prediction.split(), right.split()
     if not ours or not theirs:
         return float(ours == theirs)
     same = sum((Counter(ours) & Counter(theirs)).values())

@@ -114,8 +114,9 @@ class Objective(ABC):
     def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
         """Examples as one batch: what the model takes, and beside it what `loss` needs.
 
-        generator: the source of whatever is drawn, such as masks; the same for each piece of a step. What is drawn for an
-            example has to follow from it and from the example alone, see `pellucid.training.sequence_packing.apart`.
+        generator: the source of whatever is drawn, such as masks; the same for each piece of a step. What is drawn for
+            an example has to follow from it and from the example alone, see
+            `pellucid.training.sequence_packing.example_generators`.
         """
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
@@ -135,10 +136,10 @@ class Objective(ABC):
 
     @abstractmethod
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """How good the model is on held-out examples: numbers by name, `best` among them."""
+        """How good the model is on held-out examples: numbers by name, `best_metric` among them."""
 
     def check_held_out(self, loaded: Loaded, examples: Sequence[Example]) -> None:
-        """Refuses held-out examples that `score` or `final` could not answer, before anything is learned."""
+        """Refuses held-out examples that `score` or `final_scores` could not answer, before anything is learned."""
         return
 
     def final_scores(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
@@ -184,8 +185,8 @@ def logits_of(loaded: Loaded, examples: Sequence[Example]) -> list[Tensor]:
     """
     module, lengths = loaded.module.packed_copy(), [len(one.ids[0]) for one in examples]
 
-    def said(group: list[int]) -> list[Tensor]:
+    def logits_of_group(group: list[int]) -> list[Tensor]:
         logits = module.logits(**batch_of(loaded, [examples[i] for i in group])).float().cpu()
         return [one[: lengths[i]] if logits.dim() == 3 else one for i, one in zip(group, logits)]
 
-    return run_in_order(module, lengths, said)
+    return run_in_order(module, lengths, logits_of_group)

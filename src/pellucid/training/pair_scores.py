@@ -20,8 +20,8 @@ def check_scores_differ(rows: Sequence[Fields], top_score: float, other: Argumen
     """
     scores = scaled_scores(rows, top_score)
     if len(scores) > 1 and min(scores) == max(scores):
-        said = f"every pair has the score {scores[0] * top_score:g}: there is nothing to tell apart; "
-        raise InputError(said, "for pairs that mean alike pass ", other)
+        message = f"every pair has the score {scores[0] * top_score:g}: there is nothing to tell apart; "
+        raise InputError(message, "for pairs that mean alike pass ", other)
 
 
 def infer_top_score(rows: Sequence[Fields]) -> float:

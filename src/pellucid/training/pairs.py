@@ -153,9 +153,7 @@ class SentenceSimilarity(Objective):
         ]
         numbers: dict[str, int] = {}
         every = [[numbers.setdefault(text, len(numbers)) for text in column] for column in columns]
-        alike = (
-            self._is_multiple_negatives and SCORE not in rows[0]
-        )  # whoever learns from scores needs one in every row
+        alike = self._is_multiple_negatives and SCORE not in rows[0]  # else each row needs a score
         scores = [float("nan")] * len(rows) if alike else scaled_scores(rows, self.top_score or 1.0)
         read = self._tokenize(loaded, list(numbers))
         return [
@@ -191,9 +189,7 @@ class SentenceSimilarity(Objective):
 
     def _vectors(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         """Float[Tensor, "pairs texts modes*hidden"]"""
-        whole = replace(
-            self.pooling_for(learner.loaded), truncate_dim=None
-        )  # a loss is of all numbers, as in the reference
+        whole = replace(self.pooling_for(learner.loaded), truncate_dim=None)  # as in the reference
         states, mask = pooled_states(learner.training_copy, batch, whole)
         vectors = pool(states.float(), mask, whole)
         return vectors.unflatten(0, tuple(batch["texts"].shape))
@@ -250,12 +246,12 @@ class SentenceSimilarity(Objective):
     def _embeddings(self, loaded: Loaded, examples: Sequence[Example]) -> Tensor:
         """As `pellucid.embed` does: Float[Tensor, "pairs texts width"]"""
         ids, types = [row for one in examples for row in one.ids], [row for one in examples for row in one.types]
-        module, plan = loaded.module.packed_copy(), self.pooling_for(loaded)
+        module, pooling = loaded.module.packed_copy(), self.pooling_for(loaded)
 
         def vectors_of(group: list[int]) -> Tensor:
             batch = as_batch(loaded, [ids[i] for i in group], [types[i] for i in group])
-            stream, mask = pooled_states(module, batch, plan)
-            return pool(stream.float(), mask, plan).cpu()
+            stream, mask = pooled_states(module, batch, pooling)
+            return pool(stream.float(), mask, pooling).cpu()
 
         return torch.stack(run_in_order(module, list(map(len, ids)), vectors_of)).unflatten(0, (len(examples), -1))
 

@@ -42,15 +42,17 @@ class Plan:
 
     def identity(self) -> TrainingIdentity:
         """What must be the same where it goes on."""
-        held = self.held_out.digest if self.held_out else ""
-        words = digest_of_tokenizers(self.base)
-        return TrainingIdentity.of(self.base_digest, words, self.data.digest, held, self.objective, self.settings)
+        held_out_digest = self.held_out.digest if self.held_out else ""
+        tokenizer_digest = digest_of_tokenizers(self.base)
+        return TrainingIdentity.of(
+            self.base_digest, tokenizer_digest, self.data.digest, held_out_digest, self.objective, self.settings
+        )
 
 
 def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective, settings: Settings) -> Plan:
     """Reads and checks everything. Raises InputError, which names the row, for data that the objective cannot use."""
-    rows, held = data_arguments.read(objective, settings.seed)
-    if settings.patience is not None and held is None:
+    rows, held_out = data_arguments.read(objective, settings.seed)
+    if settings.patience is not None and held_out is None:
         raise InputError(
             f"patience is {settings.patience}, and nothing is held out to look at: pass ",
             Argument("validation", Placeholder("FILE")),
@@ -59,14 +61,14 @@ def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective,
     loaded = objective.with_task_settings(model_for_training(base, objective, settings))
     examples = objective.examples(loaded, rows.rows)
     _check_enough_examples(objective.min_examples(examples), len(examples), settings.batch_size)
-    held_examples = objective.examples(loaded, held.rows) if held else []
-    if held and not held_examples:
+    held_out_examples = objective.examples(loaded, held_out.rows) if held_out else []
+    if held_out and not held_out_examples:
         if settings.patience is not None:
             raise InputError(f"patience is {settings.patience}, and of the held-out rows nothing can be scored")
         log.warning("of the held-out rows nothing can be scored, so no scores are computed")
-    objective.check_held_out(loaded, held_examples)
+    objective.check_held_out(loaded, held_out_examples)
     digest = digest_of_model(base)
-    return Plan(base, data_arguments, loaded, objective, settings, rows, held, examples, held_examples, digest)
+    return Plan(base, data_arguments, loaded, objective, settings, rows, held_out, examples, held_out_examples, digest)
 
 
 def _check_enough_examples(least: int, rows: int, batch_size: int | None) -> None:

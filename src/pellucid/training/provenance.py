@@ -33,9 +33,9 @@ class DataSource:
 
 def data_source(data: Any) -> DataSource:
     """Where rows stand."""
-    given = data if isinstance(data, list | tuple) else [data]
-    if given and all(isinstance(one, str | os.PathLike) for one in given):
-        files = tuple(map(path_text, given))
+    sources = data if isinstance(data, list | tuple) else [data]
+    if sources and all(isinstance(one, str | os.PathLike) for one in sources):
+        files = tuple(map(path_text, sources))
         return DataSource(" and ".join(Path(one).name for one in files), files)
     kind = type(data)
     if kind.__module__.partition(".")[0] == "datasets":

@@ -79,9 +79,9 @@ class TextRegression(DistillationObjective):
             )
         read = encode_rows(loaded, rows, self.max_length)
         numbers = [None] * len(rows) if self.is_unlabelled(rows) else label_numbers(rows)
-        said = self.teacher_logits_of_texts(loaded, rows)
-        targets = map(Target, numbers, (None if one is None else float(one) for one in said))
-        return [Example((one.ids,), (one.type_ids,), aim) for one, aim in zip(read, targets)]
+        logits = self.teacher_logits_of_texts(loaded, rows)
+        targets = map(Target, numbers, (None if one is None else float(one) for one in logits))
+        return [Example((one.ids,), (one.type_ids,), target) for one, target in zip(read, targets)]
 
     # -- examples to losses -------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ def learning_rate_factor(schedule: str, step: int, steps: int, warmup: int, floo
         (Loshchilov and Hutter, 2016, arXiv:1608.03983, without restarts); "inverse-square-root" with the root of the
         step (Vaswani et al., 2017, section 5.3); "constant" stays.
 
-    >>> [rate("linear", step, 10, 2) for step in (0, 1, 2, 6, 10)]
+    >>> [learning_rate_factor("linear", step, 10, 2) for step in (0, 1, 2, 6, 10)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
     """
     if step < warmup:

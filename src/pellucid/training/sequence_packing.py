@@ -20,7 +20,7 @@ class Chunk(NamedTuple):
 
 
 class RowTargets(NamedTuple):
-    """What stands beside the tokens of a row: labels as in `Piece`, and which text each token is of, from 1."""
+    """What stands beside the tokens of a row: labels as in `Chunk`, and which text each token is of, from 1."""
 
     labels: Tokens
     segments: Tokens
@@ -41,15 +41,15 @@ def cut_chunks(ids: Sequence[int], is_target: Sequence[bool], room: int) -> Iter
     whole = np.asarray(ids, dtype=np.int32)
     labels = np.where(np.asarray(is_target, dtype=bool)[1:], whole[1:], IGNORED).astype(np.int32)
     for start in range(0, len(labels), room):
-        piece = Chunk(whole[:-1][start : start + room], labels[start : start + room])
-        if (piece.labels != IGNORED).any():
-            yield piece
+        chunk = Chunk(whole[:-1][start : start + room], labels[start : start + room])
+        if (chunk.labels != IGNORED).any():
+            yield chunk
 
 
 def pack_rows(sizes: Sequence[int], room: int) -> list[list[int]]:
     """Which texts share a row of `room` positions: the longest first, each where the least room is left behind it.
 
-    >>> together([5, 3, 4, 2], room=7)
+    >>> pack_rows([5, 3, 4, 2], room=7)
     [[0, 3], [2, 1]]
     """
     rows: list[list[int]] = []

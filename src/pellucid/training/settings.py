@@ -112,9 +112,9 @@ class Settings:
         self._check_adapter()
 
     def _check_names(self, name: str, what: str) -> None:
-        given = getattr(self, name)
-        if not isinstance(given, tuple) or not all(type(one) is str and one for one in given):
-            raise InputError(f"{name} is {given!r}, expected names of {what}")
+        names = getattr(self, name)
+        if not isinstance(names, tuple) or not all(type(one) is str and one for one in names):
+            raise InputError(f"{name} is {names!r}, expected names of {what}")
 
     def _check_adapter(self) -> None:
         check_choice("adapter_dtype", self.adapter_dtype, ("float32", "bfloat16"))
@@ -133,19 +133,19 @@ class Settings:
             raise InputError("lora_targets is empty, expected names of linear maps, such as ('query', 'value')")
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], defaults: Mapping[str, Any]) -> Self:
+    def of(cls, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Self:
         """Settings by name, over the defaults of an objective. Raises InputError for a name that is none."""
         known = [field.name for field in fields(cls)]
-        for name in said:
+        for name in options:
             if name not in known:
                 raise InputError(f"unknown setting {name!r}{did_you_mean(name, known)}: one of {', '.join(known)}")
-        if said.get("lora") is not None:
+        if options.get("lora") is not None:
             defaults = {**defaults, "learning_rate": ADAPTED * defaults.get("learning_rate", cls.learning_rate)}
-        if "tokens_per_batch" in said:  # over a number of examples that nobody said
+        if "tokens_per_batch" in options:  # over a number of examples that nobody said
             defaults = {name: value for name, value in defaults.items() if name != "batch_size"}
-        return replace(cls(), **{**defaults, **said})
+        return replace(cls(), **{**defaults, **options})
 
     def warmup_steps(self, steps: int) -> int:
         """How many of `steps` the rate rises; never all of them, since it begins at nothing."""
-        asked = math.ceil(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
-        return min(asked, steps - 1)
+        requested = math.ceil(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
+        return min(requested, steps - 1)

@@ -22,19 +22,18 @@ def source_and_target_texts(
 
 
 def _plain(row: Fields, source: str | None, target: str | None) -> Fields:
-    said, where = row[BY_LANGUAGE], row_location(row)
-    if not isinstance(said, Mapping):
-        raise InputError(f"{where}: {BY_LANGUAGE!r} is {type(said).__name__}, expected texts by language")
+    texts, where = row[BY_LANGUAGE], row_location(row)
+    if not isinstance(texts, Mapping):
+        raise InputError(f"{where}: {BY_LANGUAGE!r} is {type(texts).__name__}, expected texts by language")
     if source is None or target is None:
         raise InputError(
-            f"{where}: {BY_LANGUAGE!r} holds {join_names(said)}: say which are meant with ",
+            f"{where}: {BY_LANGUAGE!r} holds {join_names(texts)}: say which are meant with ",
             Argument("src_lang", Placeholder("CODE")),
             " and ",
             Argument("tgt_lang", Placeholder("CODE")),
         )
     for language in (source, target):
-        if language not in said:
-            raise InputError(
-                f"{where}: {BY_LANGUAGE!r} has no {language!r}{did_you_mean(language, said)}; it has {join_names(said)}"
-            )
-    return Record({"text": said[source], "target": said[target]}, where)
+        if language not in texts:
+            hint = did_you_mean(language, texts)
+            raise InputError(f"{where}: {BY_LANGUAGE!r} has no {language!r}{hint}; it has {join_names(texts)}")
+    return Record({"text": texts[source], "target": texts[target]}, where)

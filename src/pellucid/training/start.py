@@ -44,8 +44,8 @@ def model_for_training(base: Loaded, objective: Objective, settings: Settings) -
     fresh = _load_weights(module, kept, config, base)
     _freeze_parameters(module, base.module, settings.freeze)
     pooling = base.pooling if config.head is None else None  # a head of another kind makes it no sentence model
-    begun = replace(base, module=module, config=config, pooling=pooling, untrained=tuple(sorted(fresh)))
-    return begun if settings.lora is None else attach_adapters(begun, settings)
+    loaded = replace(base, module=module, config=config, pooling=pooling, untrained=tuple(sorted(fresh)))
+    return loaded if settings.lora is None else attach_adapters(loaded, settings)
 
 
 def mark_trained(loaded: Loaded) -> Loaded:

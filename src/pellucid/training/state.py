@@ -46,19 +46,20 @@ _NUMBERS, _MOMENTS = "parameters", "moments"
 
 
 class State(CheckpointStore):
-    """The folder of one training; also the shelf of its best numbers.
+    """The folder of one training; also the store of its best numbers.
 
     folder: `training` below the folder of the model.  identity: what this training is made of.
     manifest: the state that it goes on from; None where it begins.
-    best_files: the file of the best numbers.  pending_best: the name of that which these in memory are to have; "" for none.
+    best_files: the file of the best numbers.  pending_best: the name of the file that those in memory will have; "" for
+        none.
     """
 
-    def __init__(self, folder: Path, about: TrainingIdentity) -> None:
+    def __init__(self, folder: Path, identity: TrainingIdentity) -> None:
         super().__init__()
-        self.folder, self.identity = folder, about
+        self.folder, self.identity = folder, identity
         self.manifest = read_manifest(folder)
         if self.manifest is not None:
-            self.manifest.check(about, folder)
+            self.manifest.check(identity, folder)
         self.best_files: dict[str, tuple[int, str]] = self.manifest.files_of_kind("best") if self.manifest else {}
         self.pending_best = ""
 
@@ -70,9 +71,8 @@ class State(CheckpointStore):
         name = f"state-{loop.progress.step:08}.safetensors"
         known = self.manifest.files if self.manifest else {}
         try:
-            facts = known.get(name) or self._write(
-                name, _state_tensors(loop)
-            )  # what a manifest names is never written again
+            facts = known.get(name)  # what a manifest names is never written again
+            facts = facts or self._write(name, _state_tensors(loop))
             if self.pending_best and self.pending_best not in self.best_files:
                 self.best_files = {self.pending_best: self._write(self.pending_best, self.numbers)}
             log.flush()
@@ -95,14 +95,14 @@ class State(CheckpointStore):
         for best in self.best_files.items():  # which nobody else reads before the end
             self._check(*best)
         (name, facts), *_ = self.manifest.files_of_kind("state").items()
-        held = self._read(name, facts)
-        numbers = _tensors_of_kind(held, _NUMBERS)
+        tensors = self._read(name, facts)
+        numbers = _tensors_of_kind(tensors, _NUMBERS)
         wanted = {name: p.shape for name, p in loop.parameters.items()}
         if {name: tensor.shape for name, tensor in numbers.items()} != wanted:
             raise CorruptFileError(f"{self.folder / name} holds other parameters than those that learn: begin anew")
         for one, p in loop.parameters.items():
             p.copy_(numbers[one])
-        for place, tensor in _tensors_of_kind(held, _MOMENTS).items():
+        for place, tensor in _tensors_of_kind(tensors, _MOMENTS).items():
             kind, _, one = place.partition("/")
             if (p := loop.parameters.get(one)) is not None:
                 loop.optimizer.state[p][kind] = tensor.to(p.device)
@@ -193,8 +193,8 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
             sync_to_disk(one.parent)
     except OSError as error:
         raise cannot_create_error(folder, (new or [folder])[-1].parent, error) from error
-    said = f"another process trains in {folder}: wait until it is done, or choose a new folder"
-    return exclusive_lock(folder / LOCK, lambda: said)
+    message = f"another process trains in {folder}: wait until it is done, or choose a new folder"
+    return exclusive_lock(folder / LOCK, lambda: message)
 
 
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
@@ -234,8 +234,8 @@ def _state_tensors(loop: Loop) -> dict[str, Tensor]:
     names = {id(p): name for name, p in loop.parameters.items()}
     moments = {
         f"{_MOMENTS}/{kind}/{names[id(p)]}": tensor
-        for p, held in loop.optimizer.state.items()
-        for kind, tensor in held.items()
+        for p, values in loop.optimizer.state.items()
+        for kind, tensor in values.items()
     }
     return {f"{_NUMBERS}/{name}": p for name, p in loop.parameters.items()} | moments
 

@@ -24,14 +24,14 @@ SHOWN = 6
 
 def summary_lines(start: "RunStart") -> list[str]:
     """What will be done: the rows and their labels; the steps, what learns, and by which means."""
-    plan, held = start.plan, ""
-    place, settings = plan.data_arguments.held_out_source, plan.settings
+    plan, held_out = start.plan, ""
+    source, settings = plan.data_arguments.held_out_source, plan.settings
     if plan.held_out is not None:
         share = len(plan.held_out) / (len(plan.held_out) + len(plan.data))
-        where = f"of {place.name}" if place else f"({share:.0%})" if share > 0.01 else f"({100 * share:.1g}%)"
-        held = f", {len(plan.held_out):,} held out {where}"
+        where = f"of {source.name}" if source else f"({share:.0%})" if share > 0.01 else f"({100 * share:.1g}%)"
+        held_out = f", {len(plan.held_out):,} held out {where}"
     rows = f"{counted(len(plan.data), 'row')} of {plan.data.name} to learn from"
-    data = f"{plan.objective.name}: {rows}{held}{_labels(plan)}"
+    data = f"{plan.objective.name}: {rows}{held_out}{_labels(plan)}"
     often = counted(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
     numbers = [p for p in plan.loaded.module.parameters() if p.requires_grad]
     learns = sum(p.numel() for p in numbers)
@@ -46,12 +46,14 @@ def summary_lines(start: "RunStart") -> list[str]:
 def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Recipe:
     """The recipe of a training that has begun.  result: what came of it, where it has ended."""
     plan = start.plan
-    given, objective, base, held = plan.data_arguments, plan.objective, plan.base.source, plan.held_out
-    whole = len(plan.data) + (len(held) if held is not None and given.held_out_source is None else 0)
+    arguments, objective, base, held_out = plan.data_arguments, plan.objective, plan.base.source, plan.held_out
+    whole = len(plan.data) + (len(held_out) if held_out is not None and arguments.held_out_source is None else 0)
     model = {"from_scratch": True} if base is None else {"name": base.name, "revision": base.revision}
-    validation: dict[str, Any] = {} if given.held_out_source else {"share": float(given.held_out_share(objective))}
-    if held is not None:
-        validation |= _facts(held, given.held_out_source or DataSource(f"a share of {given.source.name}"))
+    validation: dict[str, Any] = (
+        {} if arguments.held_out_source else {"share": float(arguments.held_out_share(objective))}
+    )
+    if held_out is not None:
+        validation |= _facts(held_out, arguments.held_out_source or DataSource(f"a share of {arguments.source.name}"))
     made = {
         "pellucid": __version__,
         "torch": torch.__version__,
@@ -59,12 +61,12 @@ def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Rec
         "processes": start.ranks.world_size,
         "precision": str(start.dtype).removeprefix("torch."),
     }
-    facts = {"rows": whole, "columns": given.columns or None}
-    facts |= {} if given.encoding == "utf-8" else {"encoding": given.encoding}
+    facts = {"rows": whole, "columns": arguments.columns or None}
+    facts |= {} if arguments.encoding == "utf-8" else {"encoding": arguments.encoding}
     return Recipe(
         task=objective.name,
         model=model | {"digest": plan.base_digest},
-        data=_facts(plan.data, given.source) | facts,
+        data=_facts(plan.data, arguments.source) | facts,
         validation=validation,
         options=_recipe_options(objective, {}),
         settings=_recipe_options(plan.settings, objective.default_settings),
@@ -83,8 +85,8 @@ def _labels(plan: "Plan") -> str:
     return f"; labels: {named}" + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
 
 
-def _facts(data: Any, place: DataSource) -> dict[str, Any]:
-    return {"file": place.recipe_entry, "name": place.name, "rows": len(data), "digest": data.digest}
+def _facts(data: Any, source: DataSource) -> dict[str, Any]:
+    return {"file": source.recipe_entry, "name": source.name, "rows": len(data), "digest": data.digest}
 
 
 def _recipe_options(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:

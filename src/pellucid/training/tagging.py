@@ -90,11 +90,11 @@ class TokenClassification(Objective):
         for row in rows:
             found |= self._row_labels(row)
         if len(found) < 2:
-            said = f"all words are {next(iter(found))!r}" if found else "there are no words"
-            raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {said}")
+            what = f"all words are {next(iter(found))!r}" if found else "there are no words"
+            raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {what}")
         if strange := tags.labels_without_prefix(found):
-            told = "the labels %s begin no entity, so that B- and I- of the others mean nothing: are they misspelt?"
-            log.warning(told, join_names(strange))
+            message = "the labels %s begin no entity, so that B- and I- of the others mean nothing: are they misspelt?"
+            log.warning(message, join_names(strange))
         return replace(self, classes=tags.head_labels(found))
 
     def labels_of_row(self, row: Fields) -> Collection[str]:
@@ -115,8 +115,8 @@ class TokenClassification(Objective):
         numbers = {label: i for i, label in enumerate(self.labels(loaded))}
         found, cut = list[Example](), 0
         for i, row in enumerate(rows):
-            stretches, asked = self._windows_and_targets(loaded, row, i, numbers)
-            found += [Example((one.ids,), (one.type_ids,), what) for one, what in zip(stretches, asked)]
+            stretches, targets = self._windows_and_targets(loaded, row, i, numbers)
+            found += [Example((one.ids,), (one.type_ids,), target) for one, target in zip(stretches, targets)]
             cut += any(one.cut for one in stretches)
         if cut:
             log.warning("%d of %d sentences were cut: words cut off are neither learned nor scored", cut, len(rows))
@@ -143,31 +143,31 @@ class TokenClassification(Objective):
         if entities := _has_entities(row):
             text, spans = _text_and_entities(row)
             stretches, whole = self._windows_and_tokens(loaded, AlignedText.of_text(text, where), where)
-            asked_words = dict(enumerate(tokenizer_words(whole)))
-            places = [_characters(whole, word) for word in asked_words.values()]
+            words_asked = dict(enumerate(tokenizer_words(whole)))
+            places = [_characters(whole, word) for word in words_asked.values()]
             if stretches[0].cut:
                 spans = [one for one in spans if places and one.start < places[-1][1] and places[0][0] < one.end]
             wanted = tags.tags_of(spans, places, where)
         else:
-            given, wanted = self._words_and_tags(row)
-            stretches, whole = self._windows_and_tokens(loaded, AlignedText.of_words(given, " ", where), where)
-            asked_words = dict[int, range]()
+            words, wanted = self._words_and_tags(row)
+            stretches, whole = self._windows_and_tokens(loaded, AlignedText.of_words(words, " ", where), where)
+            words_asked = dict[int, range]()
             for word in tokenizer_words(whole):
-                asked_words.setdefault(whole.words[word.start] or 0, word)
+                words_asked.setdefault(whole.words[word.start] or 0, word)
             if stretches[0].cut:
-                first, last = min(asked_words, default=0), max(asked_words, default=-1)
+                first, last = min(words_asked, default=0), max(words_asked, default=-1)
                 wanted = wanted[first : last + 1]
-                asked_words = {number - first: word for number, word in asked_words.items()}
+                words_asked = {number - first: word for number, word in words_asked.items()}
         column = "entities" if entities else "tags"
         labels = {tag: _label_id(tag, numbers, f"{where}: {column}") for tag in dict.fromkeys(wanted)}
-        asked = [TaggingTarget([IGNORED] * len(one.ids), i, [], wanted) for one in stretches]
-        for number, word in asked_words.items():
-            asked[whole.stretches[word.start]].words.append((whole.within[word.start], number))
+        targets = [TaggingTarget([IGNORED] * len(one.ids), i, [], wanted) for one in stretches]
+        for number, word in words_asked.items():
+            targets[whole.stretches[word.start]].words.append((whole.within[word.start], number))
             first = labels[wanted[number]]
             for nth in word if self.every_piece else word[:1]:
                 label = first if nth == word.start else numbers.get(tags.inside_tag(wanted[number]), first)
-                asked[whole.stretches[nth]].labels[whole.within[nth]] = label
-        return stretches, asked
+                targets[whole.stretches[nth]].labels[whole.within[nth]] = label
+        return stretches, targets
 
     def _row_labels(self, row: Fields) -> set[str]:
         """The labels that occur in a row."""
@@ -177,11 +177,11 @@ class TokenClassification(Objective):
 
     def _words_and_tags(self, row: Fields) -> tuple[list[str], list[str]]:
         """The words of a row and their tags, which go on with what has begun."""
-        given, found = (_text_list(row, name) for name in ("tokens", "tags"))
-        if len(given) != len(found) or not given:
-            tokens, marks = counted(len(given), "token"), counted(len(found), "tag")
+        words, found = (_text_list(row, name) for name in ("tokens", "tags"))
+        if len(words) != len(found) or not words:
+            tokens, marks = counted(len(words), "token"), counted(len(found), "tag")
             raise InputError(f"{row_location(row)} has {tokens} and {marks}, expected a tag for each token")
-        return given, tags.to_iob2(found) if tags.have_prefixes(found) else found
+        return words, tags.to_iob2(found) if tags.have_prefixes(found) else found
 
     def _windows_and_tokens(
         self, loaded: Loaded, sentence: AlignedText, where: str
@@ -217,12 +217,12 @@ class TokenClassification(Objective):
         found: dict[int, list[str]] = {}
         wanted: dict[int, list[str]] = {one.target.row: one.target.truth for one in examples}
         for one, here in zip(examples, logits):
-            said = found.setdefault(one.target.row, [tags.OUTSIDE] * len(one.target.truth))
+            predicted = found.setdefault(one.target.row, [tags.OUTSIDE] * len(one.target.truth))
             for token, word in one.target.words:
-                said[word] = labels[int(here[token].argmax())]
-            aims = torch.tensor(one.target.labels, device="cpu")
-            total += float(functional.cross_entropy(here, aims, reduction="sum"))
-            many += int((aims != IGNORED).sum())
+                predicted[word] = labels[int(here[token].argmax())]
+            targets = torch.tensor(one.target.labels, device="cpu")
+            total += float(functional.cross_entropy(here, targets, reduction="sum"))
+            many += int((targets != IGNORED).sum())
         pairs = [pair for row, own in wanted.items() for pair in zip(own, found[row])]
         right = [_label_for_tag(own, labels) == other for own, other in pairs]
         are_marked = tags.have_prefixes(labels)

@@ -85,26 +85,26 @@ def entity_spans(tags: Sequence[str], are_marked: bool) -> list[tuple[str, int, 
 # -- entities as data write them --------------------------------------------------------------------------------------
 
 
-def parse_entities(given: Any, length: int, row: str) -> list[Entity]:
+def parse_entities(entities: Any, length: int, row: str) -> list[Entity]:
     """In their order: objects with "start", "end" and "label", as the task answers too, or lists of the three.
 
     length: characters of the text.  Raises InputError for those that are none, lie outside the text, or overlap.
     """
-    if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
-        raise InputError(f"{row}: entities are {type(given).__name__}, expected a list")
-    found = sorted(_parse_entity(one, length, f"{row}: entity {i}") for i, one in enumerate(given))
+    if not isinstance(entities, Iterable) or isinstance(entities, str | Mapping):
+        raise InputError(f"{row}: entities are {type(entities).__name__}, expected a list")
+    found = sorted(_parse_entity(one, length, f"{row}: entity {i}") for i, one in enumerate(entities))
     for one, after in pairwise(found):
         if after.start < one.end:
             raise InputError(f"{row}: {_describe(one)} and {_describe(after)} overlap, and a word has one label")
     return found
 
 
-def _parse_entity(given: Any, length: int, what: str) -> Entity:
-    if isinstance(given, Mapping):
-        given = (given.get("start"), given.get("end"), given.get("label", given.get("entity_group")))
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 3:
-        raise InputError(f"{what} is {shorten(repr(given), 60)}, expected start, end and label")
-    start, end, kind = given
+def _parse_entity(entity: Any, length: int, what: str) -> Entity:
+    if isinstance(entity, Mapping):
+        entity = (entity.get("start"), entity.get("end"), entity.get("label", entity.get("entity_group")))
+    if not isinstance(entity, Sequence) or isinstance(entity, str) or len(entity) != 3:
+        raise InputError(f"{what} is {shorten(repr(entity), 60)}, expected start, end and label")
+    start, end, kind = entity
     if type(start) is not int or type(end) is not int or not 0 <= start < end <= length:
         raise InputError(f"{what} goes from {start!r} to {end!r}, expected characters from 0 to {length}")
     if not isinstance(kind, str) or not kind or kind == OUTSIDE:

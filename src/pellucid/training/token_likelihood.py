@@ -69,11 +69,11 @@ def likelihood_scores(
     """
     module, lengths = loaded.module.packed_copy(), [one.length for one in examples]
     found = [one for _, one in run_batches(module, lengths, lambda group: _batch_likelihood(module, **read(group)))]
-    asked = sum(one.positions for one in found)
-    if not asked:
+    positions = sum(one.positions for one in found)
+    if not positions:
         raise no_target_error()
-    loss = sum(one.loss for one in found) / asked
-    return {"loss": loss, "perplexity": perplexity(loss), "accuracy": sum(one.right for one in found) / asked}
+    loss = sum(one.loss for one in found) / positions
+    return {"loss": loss, "perplexity": perplexity(loss), "accuracy": sum(one.right for one in found) / positions}
 
 
 def no_target_error() -> InputError:

@@ -85,9 +85,9 @@ class TextToText(Objective):
                 f"{lone[0]} is of writing, and ", Argument("generate", False), " writes nothing: leave one out"
             )
         for name in ("prefix", "src_lang", "tgt_lang"):
-            said = getattr(self, name)
-            if said is not None and (not isinstance(said, str) or (name != "prefix" and not said.strip())):
-                raise InputError(f"{name} is {shorten(str(said), 40)!r}, expected a text")
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or (name != "prefix" and not value.strip())):
+                raise InputError(f"{name} is {shorten(str(value), 40)!r}, expected a text")
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         if self.generate is not False:
@@ -102,8 +102,8 @@ class TextToText(Objective):
         return head_for(loaded, SequenceToSequenceLM.name)
 
     def with_task_settings(self, loaded: Loaded) -> Loaded:
-        told = params_of(loaded)
-        names = [name for name in self._task_names(loaded) if name in told]
+        params = params_of(loaded)
+        names = [name for name in self._task_names(loaded) if name in params]
         if self.src_lang and self.tgt_lang and translation_tasks(loaded):
             names.append("translation")  # without languages it would be one of those pairs
         return with_prefix(loaded, self._prefixes(loaded)[0], names)
@@ -145,7 +145,10 @@ class TextToText(Objective):
 
     def _prefixes(self, loaded: Loaded) -> tuple[str, str]:
         """What stands before each source, and before each target."""
-        marks = [_language_token(loaded, said, side) for said, side in ((self.src_lang, "src"), (self.tgt_lang, "tgt"))]
+        marks = [
+            _language_token(loaded, language, side)
+            for language, side in ((self.src_lang, "src"), (self.tgt_lang, "tgt"))
+        ]
         if self.prefix is not None or marks[0] or marks[1]:
             return marks[0] if self.prefix is None else self.prefix, marks[1]
         if self.src_lang or self.tgt_lang:
@@ -178,7 +181,7 @@ class TextToText(Objective):
     # -- scores -------------------------------------------------------------------------------------------------------
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """The loss of the right tokens, unsmoothed, and what follows from it; with `generate`, also `final`'s."""
+        """The loss of the right tokens, unsmoothed, and what follows from it; with `generate`, also BLEU and chrF."""
 
         def read(group: list[int]) -> dict[str, Tensor]:
             return self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
@@ -200,9 +203,9 @@ class TextToText(Objective):
     def _generation_order(self, loaded: Loaded, examples: Sequence[Example]) -> GenerationRequest:
         """What is to be written for the sources of some examples."""
         sources = [one.ids[0] for one in examples]
-        asked = {name: getattr(self, name) for name in _WRITTEN} | {"do_sample": False, "num_return_sequences": 1}
+        options = {name: getattr(self, name) for name in _WRITTEN} | {"do_sample": False, "num_return_sequences": 1}
         most = {"max_new_tokens": max(map(len, sources)) + BEYOND}
-        settings = task_generation_settings(loaded, asked, self._task_names(loaded), most)
+        settings = task_generation_settings(loaded, options, self._task_names(loaded), most)
         return GenerationRequest(with_end_tokens(loaded), loaded.required_target_tokenizer, sources, settings)
 
 
