@@ -249,8 +249,8 @@ def finder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str],
         dict(model.named_parameters())["embeddings.position.weight"].zero_()
     how: dict[str, Any] = {"epochs": 5, "batch_size": 16, "learning_rate": 3e-3, "precision": "float32"}
     how |= {"freeze": ("embeddings.position.*",), "keep_best": False}
-    loop, told = training(model.loaded, QuestionAnswering(), rows(640, 1), rows(30, 2), **how)
-    looks = [one.metrics for one in told if one.is_evaluation]
+    loop, events = training(model.loaded, QuestionAnswering(), rows(640, 1), rows(30, 2), **how)
+    looks = [one.metrics for one in events if one.is_evaluation]
     assert looks[-1]["f1"] > 0.95 and looks[-1]["exact_match"] > 0.9 > looks[0]["exact_match"]
     folder = tmp_path_factory.mktemp("finder") / "out"
     save_checkpoint(result(loop), folder)
@@ -280,8 +280,8 @@ def test_the_reference_opens_it_with_the_same_logits(finder: Path) -> None:
 )
 def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None:
     how: dict[str, Any] = {"max_steps": 2, "batch_size": 6, "precision": "float32"}
-    loop, told = training(opened(name, head=None).loaded, QuestionAnswering(max_length=60), rows(12, 1), **how)
-    assert told[0].metrics["gradient_norm"] > 0 and len(told) == 2
+    loop, events = training(opened(name, head=None).loaded, QuestionAnswering(max_length=60), rows(12, 1), **how)
+    assert events[0].metrics["gradient_norm"] > 0 and len(events) == 2
     folder, held = save_checkpoint(result(loop), tmp_path / "out"), rows(4, 2)
     loaded = pellucid.load(folder).loaded
     scores = loop.objective.score(loaded, loop.objective.examples(loaded, held))

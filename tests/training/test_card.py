@@ -18,8 +18,8 @@ Feelings = Callable[..., list[dict[str, Any]]]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def trained(model: Any, rows: Any, out: Path, **said: Any) -> tuple[pellucid.Model, str]:
-    found = pellucid.train(model, rows, "classify", out=out, max_steps=2, **said)
+def trained(model: Any, rows: Any, out: Path, **options: Any) -> tuple[pellucid.Model, str]:
+    found = pellucid.train(model, rows, "classify", out=out, max_steps=2, **options)
     return found, (out / "README.md").read_text(encoding="utf-8")
 
 

@@ -49,8 +49,8 @@ def refused(given: Any, rows: Rows, sentence: str, **options: Any) -> None:
 
 
 def test_a_planted_word_is_learned(scratch: "pellucid.Model", feelings: Callable[..., Rows]) -> None:
-    loop, told = training(scratch.loaded, TextClassification(), feelings(64), feelings(24, seed=1), **QUICK)
-    looks = [one.metrics for one in told if one.is_evaluation]
+    loop, events = training(scratch.loaded, TextClassification(), feelings(64), feelings(24, seed=1), **QUICK)
+    looks = [one.metrics for one in events if one.is_evaluation]
     assert looks[0]["accuracy"] < 0.9 < looks[-1]["accuracy"] and looks[-1]["matthews"] > 0.8
     found = pellucid.Model(result(loop))
     answers = pellucid.pipeline("text-classification", found)(["the good school", "we hate water"])
@@ -102,8 +102,8 @@ def test_every_family_learns(opened: Opened, name: str, feelings: Callable[..., 
         "attention_dropout": 0.0,
         "warmup": 0.0,
     }
-    loop, told = training(opened(name).loaded, TextClassification(), rows, precision="float32", **settings)
-    assert told[-1].metrics["loss"] < 0.6 * told[0].metrics["loss"]
+    loop, events = training(opened(name).loaded, TextClassification(), rows, precision="float32", **settings)
+    assert events[-1].metrics["loss"] < 0.6 * events[0].metrics["loss"]
     folder = save_checkpoint(result(loop), tmp_path / "made")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     ours = pellucid.load(folder)
@@ -329,10 +329,10 @@ def test_the_simplest_answer_is_the_commonest_label_of_the_rows_learned_from(bod
     learned = objective.examples(loaded, rows_with("a", "a", "a", "b"))
     for labels, share in ((("a", "b", "b", "b"), 0.25), (("b",), 0.0), (("a",), 1.0)):
         held = objective.examples(loaded, rows_with(*labels))
-        assert objective.simplest(learned, held) == {"accuracy": share}
+        assert objective.baseline_scores(learned, held) == {"accuracy": share}
     objective, loaded = ready(body.loaded, TextClassification(), rows_with(["a"], ["a", "b"]))
     learned = objective.examples(loaded, rows_with(["a"], ["a", "b"]))
-    assert objective.simplest(learned, learned) == {}
+    assert objective.baseline_scores(learned, learned) == {}
 
 
 # -- what cannot be learned -------------------------------------------------------------------------------------------
@@ -545,7 +545,7 @@ def test_one_label_in_two_spellings_is_one(opened: Opened, body: "pellucid.Model
     found = [ready(body.loaded, TextClassification(class_weights="balanced"), rows) for rows in (mixed, plain)]
     for objective, loaded in found:
         examples = objective.examples(loaded, mixed)
-        assert loaded.config.labels == ("0", "1") and objective.simplest(examples, examples) == {"accuracy": 0.6}
+        assert loaded.config.labels == ("0", "1") and objective.baseline_scores(examples, examples) == {"accuracy": 0.6}
         weights = label_weights("balanced", loaded.config.labels, objective._seen)
         assert weights.tolist() == pytest.approx([20 / 24, 20 / 16])
     many = [f"{i}.0" for i in range(12)]

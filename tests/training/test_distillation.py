@@ -120,10 +120,10 @@ def test_a_student_learns_from_answers_alone(scratch: "pellucid.Model", feelings
     knows = result(loop)
     plain = [{"text": row["text"]} for row in feelings(64, seed=5)]
     objective = TextClassification(teacher=knows, teacher_share=1.0)
-    loop, told = training(
+    loop, events = training(
         scratch.loaded, objective, plain, [{"text": row["text"]} for row in feelings(24, seed=1)], **quick, epochs=6
     )
-    looks = [one.metrics["accuracy"] for one in told if one.is_evaluation]
+    looks = [one.metrics["accuracy"] for one in events if one.is_evaluation]
     assert looks[-1] > 0.9 > looks[0], "the student comes to agree with its teacher"
     loaded, held = result(loop), feelings(24, seed=2)
     assert loaded.config.labels == ("negative", "positive")
@@ -187,8 +187,8 @@ def test_tokens_are_learned_from_a_teacher(opened: Opened, kind: Any, name: str)
     student = pellucid.build(knows.config, seed=4, tokenizer=knows.tokenizer)
     settings = {"epochs": 12, "batch_size": 8, "learning_rate": 1e-2, "precision": "float32", "dropout": 0.0}
     objective = kind(teacher=knows, teacher_share=1.0)
-    _, told = training(student.loaded, objective, TEXTS * 8, **settings, attention_dropout=0.0)
-    assert told[-1].metrics["loss"] < 0.8 * told[0].metrics["loss"]
+    _, events = training(student.loaded, objective, TEXTS * 8, **settings, attention_dropout=0.0)
+    assert events[-1].metrics["loss"] < 0.8 * events[0].metrics["loss"]
     assert all(torch.equal(one, before[key]) for key, one in knows.module.state_dict().items())
     assert all(one.grad is None for one in knows.parameters())
 

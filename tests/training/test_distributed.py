@@ -78,12 +78,12 @@ def test_torchrun_goes_on_where_one_process_was_and_one_where_it_was(
     rows, settings = feelings(15), STILL | {"epochs": 4, "save_every": 1}
     one = study(body, rows, None, validation=0.0, **settings)
 
-    def told(step: Any) -> None:
+    def on_event(step: Any) -> None:
         if step.step == 5:
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        study(body, rows, tmp_path / "a", on_event=told, validation=0.0, **settings)
+        study(body, rows, tmp_path / "a", on_event=on_event, validation=0.0, **settings)
     asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), rows, 0.0, settings, resume=True, interrupt=8)
     run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *asked.command()]
     around = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}
@@ -131,25 +131,25 @@ import json, os, sys
 import torch
 from torch import nn
 from pellucid.training import distributed
-from pellucid.training.distributed import joined
+from pellucid.training.distributed import join_processes
 distributed.BUCKET = 10
-with joined(torch.device("cpu")) as here:
+with join_processes(torch.device("cpu")) as here:
     rank = here.rank
     known = [nn.Parameter(torch.zeros(shape)) for shape in ((3, 2), (5,), (30,), (2, 2), (1,))]
     for i, p in enumerate(known):
         if i != 3 and (i != 1 or rank == 2):
             p.grad = torch.full_like(p, 10.0 ** rank)
-    here.add_up(known)
+    here.sum_gradients(known)
     same = [torch.full((4, 3), float(rank)), torch.full((2,), 5.0 + rank)]
-    here.same(same)
+    here.broadcast_tensors(same)
     found = {
         "gradients": [None if p.grad is None else p.grad.unique().tolist() for p in known],
         "total": here.total(rank + 0.5),
         "totals": here.totals([1.0, rank]),
-        "said": here.said({"from": rank}),
+        "said": here.broadcast({"from": rank}),
         "same": [one.unique().tolist() for one in same],
-        "gathered": [one.tolist() for one in here.gathered(torch.full((rank, 2), float(rank)))],
-        "first": here.first,
+        "gathered": [one.tolist() for one in here.all_gather(torch.full((rank, 2), float(rank)))],
+        "first": here.is_first,
     }
 print(json.dumps(found))
 """

@@ -172,7 +172,9 @@ def test_what_is_frozen_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> Non
     module, batch = model.loaded.module, batch_of(model)
     twin = module.training_copy(TrainingContext(torch.float32))
     gradients(module, twin, batch)
-    assert counted == {"linear_input_gradient": 13, "linear_weight_gradient": 13}, "four products a layer, three layers, and the pooler"
+    assert counted == {"linear_input_gradient": 13, "linear_weight_gradient": 13}, (
+        "four products a layer, three layers, and the pooler"
+    )
     counted.update(linear_input_gradient=0, linear_weight_gradient=0)
     freeze(module, "embeddings", "layers.0.*", "layers.1.*")
     _, found = gradients(module, twin, batch)
@@ -244,8 +246,8 @@ def test_narrow_copies_follow_the_numbers() -> None:
 # -- the learner ------------------------------------------------------------------------------------------------------
 
 
-def learner_of(model: "pellucid.Model", **said: Any) -> Learner:
-    return Learner(model.loaded, replace(Settings(precision="float32"), **said))
+def learner_of(model: "pellucid.Model", **options: Any) -> Learner:
+    return Learner(model.loaded, replace(Settings(precision="float32"), **options))
 
 
 def test_a_learner_drops_out_and_leaves_its_module_evaluating() -> None:

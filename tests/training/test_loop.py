@@ -26,8 +26,8 @@ Feelings = Callable[..., Rows]
 STILL = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
-def loop_of(model: "pellucid.Model", rows: Rows, held: Rows = (), **said: Any) -> Loop:  # type: ignore[assignment]
-    settings = Settings.of(QUICK | said, {})
+def loop_of(model: "pellucid.Model", rows: Rows, held: Rows = (), **options: Any) -> Loop:  # type: ignore[assignment]
+    settings = Settings.of(QUICK | options, {})
     objective = TextClassification().fitted(rows)
     loaded = model_for_training(model.loaded, objective, settings)
     held_out = objective.examples(loaded, held) if held else ()
@@ -59,7 +59,7 @@ def test_a_step_is_the_gradient_of_the_mean_loss(body: "pellucid.Model", feeling
         for tables, decay in ((True, 0.01), (False, 0.0))
     ]
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.999), eps=1e-8)
-    for step, told in enumerate(loop):
+    for step, event in enumerate(loop):
         chosen = [plain.examples[i] for i in plain.order.epoch_and_batch(step)[1]]
         batch = plain.objective.collate(plain.loaded, chosen, np.random.default_rng(0))
         labels = batch.pop("labels")
@@ -67,25 +67,25 @@ def test_a_step_is_the_gradient_of_the_mean_loss(body: "pellucid.Model", feeling
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(list(named.values()), 1.0)
         for group in optimizer.param_groups:
-            group["lr"] = told.metrics["learning_rate"]
+            group["lr"] = event.metrics["learning_rate"]
         optimizer.step()
         optimizer.zero_grad()
-        assert told.metrics["loss"] == pytest.approx(float(loss.detach()), abs=2e-6)
-        assert told.metrics["gradient_norm"] == pytest.approx(float(norm), rel=1e-4)
+        assert event.metrics["loss"] == pytest.approx(float(loss.detach()), abs=2e-6)
+        assert event.metrics["gradient_norm"] == pytest.approx(float(norm), rel=1e-4)
     assert farthest(loop.finish(), plain.loaded) < 2e-6
 
 
 def test_what_is_told_of_a_step(body: "pellucid.Model", feelings: Feelings) -> None:
     loop = loop_of(body, feelings(20), warmup=0.5)
-    told = list(loop)
-    assert [one.step for one in told] == list(range(1, 13)) and not any(one.is_evaluation for one in told)
-    assert [one.metrics["epoch"] for one in told] == [0] * 4 + [1] * 4 + [2] * 4
-    rates = [one.metrics["learning_rate"] / 3e-3 for one in told]
+    events = list(loop)
+    assert [one.step for one in events] == list(range(1, 13)) and not any(one.is_evaluation for one in events)
+    assert [one.metrics["epoch"] for one in events] == [0] * 4 + [1] * 4 + [2] * 4
+    rates = [one.metrics["learning_rate"] / 3e-3 for one in events]
     assert rates == pytest.approx([0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
     once = sum(len(example.ids[0]) for example in loop.examples)
-    assert sum(one.metrics["tokens"] for one in told) == 3 * once
-    assert all(one.metrics["gradient_norm"] > 0 and one.seconds > 0 for one in told)
-    assert list(log_line(told[0])) == "step epoch loss learning_rate gradient_norm tokens seconds".split()
+    assert sum(one.metrics["tokens"] for one in events) == 3 * once
+    assert all(one.metrics["gradient_norm"] > 0 and one.seconds > 0 for one in events)
+    assert list(log_line(events[0])) == "step epoch loss learning_rate gradient_norm tokens seconds".split()
 
 
 def test_chance_is_that_of_the_seed_and_the_globals_stay(body: "pellucid.Model", feelings: Feelings) -> None:
@@ -155,9 +155,9 @@ def looks(told: list[Event]) -> list[int]:
     ],
 )
 def test_when_it_looks(body: "pellucid.Model", feelings: Feelings, said: dict[str, Any], steps: list[int]) -> None:
-    told = list(loop_of(body, feelings(30), feelings(6, seed=9), **said))
-    assert looks(told) == steps
-    assert all({"loss", "accuracy"} <= one.metrics.keys() for one in told if one.is_evaluation)
+    events = list(loop_of(body, feelings(30), feelings(6, seed=9), **said))
+    assert looks(events) == steps
+    assert all({"loss", "accuracy"} <= one.metrics.keys() for one in events if one.is_evaluation)
 
 
 class Scored(TextClassification):
@@ -172,7 +172,9 @@ class Scored(TextClassification):
         return {"grade": self.grades[self.at - 1]}
 
 
-def scored(body: "pellucid.Model", rows: Rows, grades: tuple[float, ...], out: Path | None = None, **said: Any) -> Any:
+def scored(
+    body: "pellucid.Model", rows: Rows, grades: tuple[float, ...], out: Path | None = None, **options: Any
+) -> Any:
     Scored.grades, Scored.at = grades, 0
     weights: list[torch.Tensor] = []
     real = Loop._evaluate
@@ -183,7 +185,7 @@ def scored(body: "pellucid.Model", rows: Rows, grades: tuple[float, ...], out: P
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Loop, "_evaluate", look)
-        result = study(body, rows, out, Scored(), validation=rows[:4], evaluate_every=2, **said)
+        result = study(body, rows, out, Scored(), validation=rows[:4], evaluate_every=2, **options)
     kept = result.loaded.module.get_parameter("layers.0.attention.query.weight")
     return result, [torch.equal(one, kept) for one in weights]
 
@@ -243,7 +245,7 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         lambda one, loop, *given, **named: (kept.append(loop.progress.step), real(one, loop, *given)),
     )
 
-    def told(one: Event) -> None:
+    def on_event(one: Event) -> None:
         clock[0] += 8.0
 
     def learned(**said: Any) -> list[int]:
@@ -253,7 +255,13 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         monkeypatch.setattr(course, "time", SimpleNamespace(monotonic=lambda: clock[0]))
         settings = Settings.of(QUICK | {"max_steps": 12} | said, {})
         course.run_training(
-            body.loaded, DataArguments(feelings(18), 0.0), objective, settings, out=out, on_event=told, progress=False
+            body.loaded,
+            DataArguments(feelings(18), 0.0),
+            objective,
+            settings,
+            out=out,
+            on_event=on_event,
+            progress=False,
         )
         return kept.copy()
 

@@ -223,9 +223,9 @@ def _whole(
 def test_accumulation_changes_no_training(opened: Opened) -> None:
     how: dict[str, Any] = {"max_steps": 3, "batch_size": 8, "precision": "float32", "dropout": 0.0}
     how |= {"attention_dropout": 0.0, "learning_rate": 1e-2, "epsilon": 1e-2}  # so that no rounding decides a step
-    one, told = training(opened("bert-body").loaded, SentenceSimilarity(), scored(24), **how)
+    one, events = training(opened("bert-body").loaded, SentenceSimilarity(), scored(24), **how)
     other, also = training(opened("bert-body").loaded, SentenceSimilarity(), scored(24), accumulation=4, **how)
-    assert [a.metrics["loss"] for a in told] == pytest.approx([b.metrics["loss"] for b in also], abs=1e-5)
+    assert [a.metrics["loss"] for a in events] == pytest.approx([b.metrics["loss"] for b in also], abs=1e-5)
     for name, numbers in one.parameters.items():
         assert torch.allclose(numbers, other.parameters[name], atol=1e-5), name
 
@@ -379,8 +379,8 @@ def test_scores_are_learned_and_the_folder_is_the_references(
 ) -> None:
     objective = SentenceSimilarity(criterion=criterion)
     held = scored(60, 2)
-    loop, told = training(scratch.loaded, objective, scored(400, 1), held, **HOW)
-    looks = [one.metrics for one in told if one.is_evaluation]
+    loop, events = training(scratch.loaded, objective, scored(400, 1), held, **HOW)
+    looks = [one.metrics for one in events if one.is_evaluation]
     assert looks[-1]["pearson"] > 0.7 and looks[-1]["spearman"] > 0.3
     save_checkpoint(result(loop), tmp_path / "out")
     reference, own = SentenceTransformer(str(tmp_path / "out"), device="cpu"), pellucid.load(tmp_path / "out")
@@ -396,10 +396,13 @@ def test_scores_are_learned_and_the_folder_is_the_references(
 def test_multiple_negatives_are_learned(scratch: "pellucid.Model", negative: bool) -> None:
     objective = SentenceSimilarity(criterion="multiple-negatives", symmetric=not negative)
     held = matched(3, 5)
-    loop, told = training(scratch.loaded, objective, matched(300, 1, negative), held, **HOW)
-    steps = [one.metrics["loss"] for one in told if not one.is_evaluation]
+    loop, events = training(scratch.loaded, objective, matched(300, 1, negative), held, **HOW)
+    steps = [one.metrics["loss"] for one in events if not one.is_evaluation]
     assert sum(steps[-5:]) < 0.88 * sum(steps[:5])
-    assert loop.objective.best_metric == "accuracy" and "accuracy" in [one for one in told if one.is_evaluation][-1].metrics
+    assert (
+        loop.objective.best_metric == "accuracy"
+        and "accuracy" in [one for one in events if one.is_evaluation][-1].metrics
+    )
     scores = SentenceSimilarity().fitted(scored(40, 3))
     found = scores.score(loop.loaded, scores.examples(loop.loaded, scored(60, 4)))
     assert found["pearson"] > 0.7
@@ -408,8 +411,8 @@ def test_multiple_negatives_are_learned(scratch: "pellucid.Model", negative: boo
 @pytest.mark.parametrize("name", ["distilbert-body", "roberta-body", "gpt2-body", "llama-body", "t5-tied", "bart-body"])
 def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None:
     how: dict[str, Any] = {"max_steps": 2, "batch_size": 6, "precision": "float32", "accumulation": 2}
-    loop, told = training(opened(name, head=None).loaded, SentenceSimilarity(), scored(12, 1), **how)
-    assert told[0].metrics["gradient_norm"] > 0 and len(told) == 2
+    loop, events = training(opened(name, head=None).loaded, SentenceSimilarity(), scored(12, 1), **how)
+    assert events[0].metrics["gradient_norm"] > 0 and len(events) == 2
     own = pellucid.load(save_checkpoint(result(loop), tmp_path / "out"))
     held = scored(8, 2)
     both = [own.embed([row[column] for row in held]) for column in ("sentence1", "sentence2")]
@@ -420,7 +423,7 @@ def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None
 
 def test_another_pooling_is_learned_and_kept(scratch: "pellucid.Model", tmp_path: Path) -> None:
     objective, held = SentenceSimilarity(pooling="cls", max_length=20), scored(30, 2)
-    loop, told = training(scratch.loaded, objective, scored(60, 1), held, **HOW | {"epochs": 1})
+    loop, events = training(scratch.loaded, objective, scored(60, 1), held, **HOW | {"epochs": 1})
     save_checkpoint(result(loop), tmp_path / "out")
     own, reference = pellucid.load(tmp_path / "out"), SentenceTransformer(str(tmp_path / "out"), device="cpu")
     assert own.loaded.pooling.modes == ("cls",) and own.loaded.pooling.max_length == 20 == reference.max_seq_length
@@ -430,7 +433,7 @@ def test_another_pooling_is_learned_and_kept(scratch: "pellucid.Model", tmp_path
         cosines(torch.stack((own.embed(some), own.embed([row["sentence2"] for row in held])), dim=1)).numpy(),
         [row["score"] for row in held],
     ).statistic
-    assert told[-1].metrics["spearman"] == pytest.approx(wanted, abs=1e-6)
+    assert events[-1].metrics["spearman"] == pytest.approx(wanted, abs=1e-6)
 
 
 def test_from_a_file_to_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def test_how_often_a_word_stands_is_learned(
     scratch: "pellucid.Model", stars: Callable[..., Rows], tmp_path: Path
 ) -> None:
     settings = {"epochs": 10, "batch_size": 8, "learning_rate": 5e-3, "precision": "float32"}
-    loop, told = training(scratch.loaded, TextRegression(), stars(64), stars(24, 1), **settings)
-    looks = [one.metrics for one in told if one.is_evaluation]
+    loop, events = training(scratch.loaded, TextRegression(), stars(64), stars(24, 1), **settings)
+    looks = [one.metrics for one in events if one.is_evaluation]
     assert looks[-1]["spearman"] > 0.8 and looks[-1]["pearson"] > 0.8 and looks[-1]["mse"] < looks[0]["mse"]
     assert set(looks[0]) == {"loss", "mse", "pearson", "spearman"}
     folder = save_checkpoint(result(loop), tmp_path / "made")

@@ -36,29 +36,29 @@ class Broken(Exception):  # noqa: N818 - it stands for a power cut
 
 
 def study(
-    model: "pellucid.Model", rows: Rows, out: Path | None, objective: Objective | None = None, **said: Any
+    model: "pellucid.Model", rows: Rows, out: Path | None, objective: Objective | None = None, **options: Any
 ) -> Result:
     """One small training. Arguments of `learn`, settings, and `pause`: seconds between two states that are kept."""
-    given = DataArguments(rows, said.pop("validation", None))
-    pause = said.pop("pause", 0.0)
+    given = DataArguments(rows, options.pop("validation", None))
+    pause = options.pop("pause", 0.0)
     own = ("resume", "overwrite", "on_event", "on_start", "on_saved", "progress")
-    asked = {name: said.pop(name) for name in own if name in said}
+    asked = {name: options.pop(name) for name in own if name in options}
     objective = objective or TextClassification()
-    settings = Settings.of(QUICK | said, objective.default_settings)
+    settings = Settings.of(QUICK | options, objective.default_settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(course, "PAUSE", pause)
         return run_training(model.loaded, given, objective, settings, out=out, **{"progress": False} | asked)
 
 
-def broken(*given: Any, step: int, **said: Any) -> None:
+def broken(*given: Any, step: int, **options: Any) -> None:
     """The same, broken off at a step without any warning."""
 
-    def told(one: Event) -> None:
+    def on_event(one: Event) -> None:
         if one.step == step:
             raise Broken
 
     with pytest.raises(Broken):
-        study(*given, on_event=told, **said)
+        study(*given, on_event=on_event, **options)
 
 
 QUICKLY = [(None, 1), (None, 5), (None, 6), (None, 8), (None, 15), (4, 3), (4, 4), (4, 9)]
@@ -88,9 +88,11 @@ def test_broken_off_at_any_step_it_ends_the_same_bit_for_bit(
 WHOLE: dict[str, Result] = {}
 
 
-def _whole(body: "pellucid.Model", feelings: Feelings, tmp_path: Path, **said: Any) -> Result:
+def _whole(body: "pellucid.Model", feelings: Feelings, tmp_path: Path, **options: Any) -> Result:
     """The training that nobody breaks off, learned once."""
-    return WHOLE.setdefault(str(sorted(said)) + str(said.get("save_every")), study(body, feelings(30), None, **said))
+    return WHOLE.setdefault(
+        str(sorted(options)) + str(options.get("save_every")), study(body, feelings(30), None, **options)
+    )
 
 
 def test_it_learns_and_drops_out_or_the_above_says_nothing(body: "pellucid.Model", feelings: Feelings) -> None:
@@ -340,13 +342,13 @@ def test_what_somebody_puts_there_stays(body: "pellucid.Model", feelings: Feelin
 
 
 def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    def told(one: Event) -> None:
+    def on_event(one: Event) -> None:
         if one.step == 6 and not one.is_evaluation:
             signal.raise_signal(signal.SIGINT)
 
     whole = study(body, feelings(30), None, validation=feelings(10, seed=9))
     with pytest.raises(KeyboardInterrupt) as stop:
-        study(body, feelings(30), tmp_path / "a", on_event=told, validation=feelings(10, seed=9))
+        study(body, feelings(30), tmp_path / "a", on_event=on_event, validation=feelings(10, seed=9))
     assert str(stop.value).startswith("interrupted after step 7 of 15; it is kept in ")
     assert str(stop.value).endswith("do the same again with resume=True, and it goes on from there")
     assert json.loads((tmp_path / "a" / "training" / "manifest.json").read_text())["progress"]["step"] == 7
@@ -357,7 +359,9 @@ def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelin
 
 def test_ctrl_c_without_a_folder_says_that_nothing_is_kept(body: "pellucid.Model", feelings: Feelings) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"after step 3 of 15; nothing of it is kept, since it has no folder"):
-        study(body, feelings(30), None, on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 2 else None)
+        study(
+            body, feelings(30), None, on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 2 else None
+        )
 
 
 def test_ctrl_c_in_the_last_step_is_heard_as_well(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
@@ -394,12 +398,12 @@ def test_ctrl_c_in_the_last_look_is_heard_as_well(
 
 
 def test_a_second_ctrl_c_ends_it_at_once(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    def told(one: Event) -> None:
+    def on_event(one: Event) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt) as stop:
-        study(body, feelings(30), tmp_path / "a", on_event=told)
+        study(body, feelings(30), tmp_path / "a", on_event=on_event)
     assert str(stop.value) == "" and not (tmp_path / "a" / "training" / "manifest.json").exists()
 
 

@@ -322,8 +322,8 @@ def finder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str],
     config = pellucid.Config.of("bert", intermediate_size=64, pad_token_id=0, **sizes, **still)
     model = pellucid.build(config, seed=3, tokenizer=pellucid.load(checkpoint("bert-body")).tokenizer)
     how: dict[str, Any] = {"epochs": 6, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32"}
-    loop, told = training(model.loaded, TokenClassification(), rows(160, 1), rows(40, 2), keep_best=False, **how)
-    looks = [one.metrics for one in told if one.is_evaluation]
+    loop, events = training(model.loaded, TokenClassification(), rows(160, 1), rows(40, 2), keep_best=False, **how)
+    looks = [one.metrics for one in events if one.is_evaluation]
     assert looks[-1]["f1"] == looks[-1]["accuracy"] == 1.0 > looks[0]["f1"]
     assert looks[-1]["loss"] < 0.1
     folder = tmp_path_factory.mktemp("finder") / "out"
@@ -354,10 +354,10 @@ def test_the_reference_opens_it_with_the_same_logits(finder: Path) -> None:
 @pytest.mark.parametrize("name", ["distilbert-body", "roberta-body", "mpnet-body", "gpt2-body", "llama-body"])
 def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None:
     how: dict[str, Any] = {"max_steps": 3, "batch_size": 8, "precision": "float32", "max_length": 40}
-    loop, told = training(
+    loop, events = training(
         opened(name).loaded, TokenClassification(max_length=how.pop("max_length")), rows(24, 1), **how
     )
-    assert told[0].metrics["gradient_norm"] > 0 and len(told) == 3
+    assert events[0].metrics["gradient_norm"] > 0 and len(events) == 3
     folder, held = save_checkpoint(result(loop), tmp_path / "out"), rows(6, 2)
     loaded = pellucid.load(folder).loaded
     scores = loop.objective.score(loaded, loop.objective.examples(loaded, held))

@@ -63,10 +63,10 @@ class Wrong(torch.autograd.Function):
         return slope * ctx.wrong, None
 
 
-def troubled(body: "pellucid.Model", rows: Rows, out: Path | None, *steps: int, **said: Any) -> Any:
-    Trouble.steps, Trouble.step = steps, said.pop("before", 0)
-    Trouble.wrong, Trouble.gradient = said.pop("wrong", float("nan")), said.pop("gradient", False)
-    return study(body, rows, out, Trouble(), **({"validation": 0.0} | said))
+def troubled(body: "pellucid.Model", rows: Rows, out: Path | None, *steps: int, **options: Any) -> Any:
+    Trouble.steps, Trouble.step = steps, options.pop("before", 0)
+    Trouble.wrong, Trouble.gradient = options.pop("wrong", float("nan")), options.pop("gradient", False)
+    return study(body, rows, out, Trouble(), **({"validation": 0.0} | options))
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -151,12 +151,12 @@ def test_it_also_ends_where_nothing_is_kept(body: "pellucid.Model", feelings: Fe
 
 
 def test_bad_steps_are_counted_across_a_resume(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    def told(one: Any) -> None:
+    def on_event(one: Any) -> None:
         if one.step == 6:
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        troubled(body, feelings(30), tmp_path / "a", 4, 5, on_event=told)
+        troubled(body, feelings(30), tmp_path / "a", 4, 5, on_event=on_event)
     with pytest.raises(DivergedError, match=r"step 6: .*the numbers of step 3 are kept"):
         troubled(body, feelings(30), tmp_path / "a", 6, before=5, resume=True)
 
@@ -187,12 +187,12 @@ def test_without_room_the_old_state_stays_and_nothing_half_written_is_left(
     """The log has no room after a few lines; the state, of 490,000 bytes, has none at all."""
     out, rows = tmp_path / "a", feelings(30)
 
-    def told(one: Any) -> None:
+    def on_event(one: Any) -> None:
         if one.step == 3:
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        study(body, rows, out, on_event=told, save_every=2, validation=0.0)
+        study(body, rows, out, on_event=on_event, save_every=2, validation=0.0)
     before = listing(out)
     asked = Asked(str(checkpoint("bert-body")), str(out), rows, 0.0, {"save_every": 2}, resume=True)
     code, said = limited(asked, most)
@@ -315,13 +315,13 @@ def test_one_that_begins_anew_has_its_folder_to_itself(
     study(body, feelings(12), tmp_path / "a")
     refused: list[str] = []
 
-    def told(one: Event) -> None:
+    def on_event(one: Event) -> None:
         for overwrite in (True, False):
             with pytest.raises(InputError) as error:
                 study(body, feelings(12, seed=4), tmp_path / "a", overwrite=overwrite)
             refused.append(str(error.value))
 
-    assert study(body, feelings(12), tmp_path / "a", overwrite=True, on_event=told).steps == 6
+    assert study(body, feelings(12), tmp_path / "a", overwrite=True, on_event=on_event).steps == 6
     assert refused and all("another process trains in" in one for one in refused[::2])
     assert not (tmp_path / "a" / "training").exists()
 
@@ -350,14 +350,14 @@ def test_a_file_that_changes_is_told_and_what_was_read_is_learned(
     file, rows = tmp_path / "rows.csv", feelings(30)
     file.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows))
 
-    def told(one: Any) -> None:
+    def on_event(one: Any) -> None:
         if one.step == 7:
             file.write_text(file.read_text() + "a new one,positive\n")
         if one.step == 12:
             raise MemoryError
 
     with caplog.at_level(logging.WARNING, "pellucid"), pytest.raises(MemoryError):
-        study(body, file, tmp_path / "a", on_event=told, validation=0.0)  # type: ignore[arg-type]
+        study(body, file, tmp_path / "a", on_event=on_event, validation=0.0)  # type: ignore[arg-type]
     said = [one.message for one in caplog.records if "has changed since it was read" in one.message]
     assert len(said) == 1 and str(file) in said[0] and said[0].endswith("this training goes on with what it read")
     with pytest.raises(InputError, match="cannot go on: the data are others"):

@@ -54,8 +54,8 @@ def test_the_same_is_learned(
     kind: torch.dtype,
 ) -> None:
     def learned() -> tuple[list[dict[str, float]], dict[str, Tensor]]:
-        loop, told = training(opened("bert-body").loaded, objective, rows, held, **HOW | how)
-        return [one.metrics for one in told if one.is_evaluation], result(loop).module.state_dict()
+        loop, events = training(opened("bert-body").loaded, objective, rows, held, **HOW | how)
+        return [one.metrics for one in events if one.is_evaluation], result(loop).module.state_dict()
 
     looks, wanted = learned()
     with usual(kind):
