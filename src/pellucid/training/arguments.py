@@ -133,7 +133,6 @@ def _listed(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def _type_in_words(kind: Any) -> str:
-    """A type in words."""
     if get_origin(kind) is not tuple:
         return _WORDS[kind]
     return f"a list, each {_WORDS.get(get_args(kind)[0], 'of its own kind')}"

@@ -37,7 +37,7 @@ log = logging.getLogger("pellucid")
 RECIPE = "recipe.toml"
 
 PAUSE = 30.0
-"""Seconds: where nobody says how often, a look that comes sooner after a state keeps none of its own."""
+"""Seconds: where nobody says how often, an evaluation that comes sooner after a state keeps none of its own."""
 
 
 @inference_mode(False)  # and it learns, whatever a caller has turned off around it
@@ -61,8 +61,9 @@ def run_training(
     resume: goes on where a training of the same model, data and settings was broken off; the result is the same, bit
         for bit. Where there is nothing to go on from, it begins.  overwrite: begins anew in a folder that holds files.
     progress: a bar on stderr; None shows it at a terminal.
-    on_start: called once before the first step.  on_event: with every step and every look.  on_saved: with `out`, once
-        the model stands there, and before what it could go on from is removed. All of them in the first process alone.
+    on_start: called once before the first step.  on_event: with every step and every evaluation.  on_saved: with
+        `out`, once the model stands there, and before what it could go on from is removed. All of them in the first
+        process alone.
 
     Raises InputError (data, settings, or a folder that belongs to something else), CorruptFileError (a damaged state),
     DivergedError (losses that are no numbers) and ResourceError (no room); what was kept is then still there.

@@ -1,7 +1,7 @@
 """Several processes that learn one model together, as `torchrun` starts them; one alone is a world of 1.
 
 Each process holds the whole model. The pieces of a step are dealt out in turn, the gradients are added up, and every
-process makes the same step; the first one looks, writes and speaks.
+process makes the same step; the first one evaluates, writes and speaks.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pellucid.errors import Argument, InputError, PellucidError
 from pellucid.machine import no_grad
 
 PATIENCE = timedelta(hours=1)
-"""How long a process waits for the others; the first one alone looks at what was held out, and that may take long."""
+"""How long a process waits for the others; the first one alone evaluates, and that may take long."""
 
 BUCKET = 2**23
 """Numbers that are added up at a time."""

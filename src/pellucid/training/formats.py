@@ -60,8 +60,8 @@ def read_conll(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
     if left_out:
         many, number = counted(len(left_out), "line"), min(left_out)
         log.warning("%s: %s left out as notes, # in place of a word (the first: line %d)", path, many, number)
-    kept = [[one for one in sentence if one.number not in left_out] for sentence in read]
-    words = [sentence for sentence in kept if sentence]
+    sentences = [[one for one in sentence if one.number not in left_out] for sentence in read]
+    words = [sentence for sentence in sentences if sentence]
     if not words:
         raise InputError(f"{path} holds no sentences: expected lines of a word and its tag")
     _check_lines(path, words)

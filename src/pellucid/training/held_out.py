@@ -43,8 +43,8 @@ def split(
         alone = f"each of {len(rows)} rows has a label of its own, so none can be held out: pass "
         raise InputError(alone, Argument("validation", Placeholder("FILE")))
     rest = [row for i, row in enumerate(rows) if i not in chosen]
-    held = [row for i, row in enumerate(rows) if i in chosen]
-    return replace(data, rows=rest), replace(data, rows=held, digest=digest_of_rows(held))
+    held_out = [row for i, row in enumerate(rows) if i in chosen]
+    return replace(data, rows=rest), replace(data, rows=held_out, digest=digest_of_rows(held_out))
 
 
 def warn_of_overlap(data: Data, held_out: Data) -> None:

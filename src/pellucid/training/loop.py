@@ -1,4 +1,4 @@
-"""The loop, once: batches, losses, gradients, a step; and from time to time a look at what was held out."""
+"""The loop, once: batches, losses, gradients, a step; and from time to time an evaluation on what was held out."""
 
 import math
 import time
@@ -33,10 +33,10 @@ class DivergedError(PellucidError):
 
 @dataclass(frozen=True)
 class Event:
-    """What is told of a step that is done, or of a look at the held-out examples.
+    """What is told of a step that is done, or of an evaluation on the held-out examples.
 
-    metrics: of a step its loss, learning_rate, gradient_norm (before clipping), epoch, tokens and seconds; of a look
-        its scores.  is_best: the best look so far.  skipped: its gradient was not finite, and was not applied.
+    metrics: of a step its loss, learning_rate, gradient_norm (before clipping), epoch, tokens and seconds; of an
+        evaluation its scores.  is_best: the best one so far.  skipped: its gradient was not finite and not applied.
     """
 
     step: int
@@ -51,9 +51,9 @@ class Event:
 class Progress:
     """How far a training is.
 
-    step: steps done.  bad: how many of the last ones in a row were not applied.  best: by the best look, the greater
-    the better; best_step, scores: its step and all its numbers.  waited: looks since then.  before: scores before the
-    first step.  seconds: of all steps and looks.
+    step: steps done.  bad: how many of the last ones in a row were not applied.  best: the best evaluation's score,
+    the greater the better; best_step, scores: its step and all its scores.  waited: evaluations since then.  before:
+    scores before the first step.  seconds: of all steps and evaluations.
     """
 
     step: int = 0
@@ -83,7 +83,7 @@ class CheckpointStore:
 
 @dataclass
 class Loop:
-    """One training: iterate over it, and it learns; each turn tells of one step, or of one look.
+    """One training: iterate over it, and it learns; each event is one step, or one evaluation.
 
     What it needs to go on elsewhere is in `progress`, `parameters`, `optimizer` and `best_checkpoint`; chance and the
     order of examples follow from the seed and the step.
@@ -107,8 +107,8 @@ class Loop:
         self.parameters: dict[str, nn.Parameter] = self.learner.parameters()
         self.optimizer = build_optimizer(self.parameters, settings)
         lengths = tuple(example.length for example in self.examples)
-        least = self.objective.min_examples(self.examples)
-        self.order = BatchOrder(lengths, settings.batch_size, settings.tokens_per_batch, settings.seed, least)
+        min_examples = self.objective.min_examples(self.examples)
+        self.order = BatchOrder(lengths, settings.batch_size, settings.tokens_per_batch, settings.seed, min_examples)
         self.steps = settings.max_steps or self.order.steps(settings.epochs)
         self.epoch, self.stopped, self.last_loss_and_norm = 0, False, (0.0, 0.0)
 
@@ -119,16 +119,16 @@ class Loop:
 
     @property
     def has_next_step(self) -> bool:
-        """Whether there are steps left, and looks still get better."""
+        """Whether there are steps left, and evaluations still get better."""
         tired = self.settings.patience is not None and self.progress.waited >= self.settings.patience
         return self.progress.step < self.steps and not tired
 
     def advance(self) -> list[Event]:
-        """One step, and the look that is due after it."""
+        """One step, and the evaluation that is due after it."""
         events = [self._train_step()]
         if self.held_out and self._evaluation_due:
             events.append(self._evaluate())
-            self.stopped |= self.ranks.total(float(self.stop_requested())) > 0  # who asks while it looks is heard, too
+            self.stopped |= self.ranks.total(float(self.stop_requested())) > 0  # who asks meanwhile is heard, too
         self.progress.seconds += sum(event.seconds for event in events)
         return events
 
@@ -137,12 +137,12 @@ class Loop:
     def _train_step(self) -> Event:
         started, step = time.perf_counter(), self.progress.step
         self.epoch, numbers = self.order.epoch_and_batch(step)
-        pieces = self._micro_batches(step, numbers)
-        weight = self.ranks.total(sum(self.objective.weight(piece) for _, piece in pieces)) or 1.0
+        micro_batches = self._micro_batches(step, numbers)
+        weight = self.ranks.total(sum(self.objective.weight(batch) for _, batch in micro_batches)) or 1.0
         loss = 0.0
-        for number, piece in self.objective.link_micro_batches(self.learner, self.ranks, step, pieces):
+        for number, batch in self.objective.link_micro_batches(self.learner, self.ranks, step, micro_batches):
             self.learner.seed_dropout(step, number)
-            part = self.objective.loss(self.learner, piece) / weight
+            part = self.objective.loss(self.learner, batch) / weight
             part.backward()
             loss += float(part.detach())
         factor = learning_rate_factor(
@@ -157,10 +157,10 @@ class Loop:
         """This process's pieces of a step, each with its number."""
         many = min(self.settings.accumulation * self.ranks.world_size, len(numbers))
         found = []
-        for piece in range(self.ranks.rank, many, self.ranks.world_size):
-            chosen = [self.examples[i] for i in numbers[piece::many]]
+        for number in range(self.ranks.rank, many, self.ranks.world_size):
+            chosen = [self.examples[i] for i in numbers[number::many]]
             generator = np.random.default_rng((self.settings.seed, step))  # whichever piece an example is in
-            found.append((piece, self.objective.collate(self.loaded, chosen, generator)))
+            found.append((number, self.objective.collate(self.loaded, chosen, generator)))
         return found
 
     def _apply_gradients(self, loss: float, learning_rate: float) -> tuple[float, float]:
@@ -199,7 +199,7 @@ class Loop:
         self.progress.step -= self.progress.bad
         self.progress.bad = 0
 
-    # -- one look -----------------------------------------------------------------------------------------------------
+    # -- one evaluation -----------------------------------------------------------------------------------------------
 
     @property
     def ends_epoch(self) -> bool:

@@ -158,7 +158,7 @@ class FillMask(VocabularyObjective):
             raise no_target_error()
 
     def _score_generator(self, number: int) -> np.random.Generator:
-        """What is hidden of a held-out row, the same at each look."""
+        """What is hidden of a held-out row, the same at each evaluation."""
         return np.random.default_rng((self.score_seed, number))
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:

@@ -35,7 +35,7 @@ Span = tuple[str, int, int]
 
 
 def require_library(name: str) -> None:
-    """Raises InputError for a library that is not installed; asked before a training begins, not at its first look."""
+    """Raises InputError for a library that is not installed; asked before a training begins, not once it measures."""
     if importlib.util.find_spec(name) is None:
         raise InputError(f"to measure this needs {LIBRARIES[name]}: pip install 'pellucid[train]'")
 

@@ -143,7 +143,7 @@ class Objective(ABC):
         return
 
     def final_scores(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """The same of a finished model, with what would take too long at every look, such as writing."""
+        """The same of a finished model, with what would take too long at every evaluation, such as writing."""
         return self.score(loaded, examples)
 
     def for_scoring(self, rows: Sequence[Fields]) -> Self:

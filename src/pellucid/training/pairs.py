@@ -211,21 +211,21 @@ class SentenceSimilarity(Objective):
         if alone or (ranks.world_size == 1 and len(micro_batches) < 2):
             return micro_batches
         parts = []
-        for number, piece in micro_batches:
+        for number, batch in micro_batches:
             learner.seed_dropout(step, number)
             with no_grad():
-                parts.append(self._vectors(learner, piece))
+                parts.append(self._vectors(learner, batch))
         own = [len(one) for one in parts]
         vectors, before = _gather_rows(ranks, parts)
-        scores, _ = _gather_rows(ranks, [piece["labels"] for _, piece in micro_batches])
-        numbers, _ = _gather_rows(ranks, [piece["texts"] for _, piece in micro_batches])
+        scores, _ = _gather_rows(ranks, [batch["labels"] for _, batch in micro_batches])
+        numbers, _ = _gather_rows(ranks, [batch["texts"] for _, batch in micro_batches])
         vectors.requires_grad_()
         loss = self._criterion_loss(vectors, scores, numbers)
         (pull,) = torch.autograd.grad(loss * len(vectors), vectors)
         pulls = pull[before : before + sum(own)].split(own)
         return [
-            (number, piece | {"pull": part, "share": loss.detach() * len(part)})
-            for (number, piece), part in zip(micro_batches, pulls)
+            (number, batch | {"pull": part, "share": loss.detach() * len(part)})
+            for (number, batch), part in zip(micro_batches, pulls)
         ]
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:

@@ -71,12 +71,12 @@ def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective,
     return Plan(base, data_arguments, loaded, objective, settings, rows, held_out, examples, held_out_examples, digest)
 
 
-def _check_enough_examples(least: int, rows: int, batch_size: int | None) -> None:
+def _check_enough_examples(min_examples: int, rows: int, batch_size: int | None) -> None:
     """Refuses fewer rows, in all or in a step, than a loss compares: it would be 0, and nothing learned."""
     compared = "what is learned is told by comparing the rows of a step"
-    if 0 < rows < least:  # where there is none, the order says so
-        raise InputError(f"there is {counted(rows, 'row')} to learn from, and {compared}: give {least} or more")
-    if batch_size is not None and batch_size < least:
+    if 0 < rows < min_examples:  # where there is none, the order says so
+        raise InputError(f"there is {counted(rows, 'row')} to learn from, and {compared}: give {min_examples} or more")
+    if batch_size is not None and batch_size < min_examples:
         raise InputError(
-            f"batch_size is {batch_size}, and {compared}: pass ", Argument("batch_size", least), " or more"
+            f"batch_size is {batch_size}, and {compared}: pass ", Argument("batch_size", min_examples), " or more"
         )

@@ -87,8 +87,8 @@ class Recipe:
         if gone := [one for one in places if not Path(one).expanduser().exists()]:
             raise NotFoundError(
                 f"{self.file} names {join_names(gone)} as its {table}, by the way from the folder where it was "
-                "trained, and it is neither here nor beside the recipe: go there and name the recipe from there, or say "
-                "what is read instead"
+                "trained, and it is neither here nor beside the recipe: go there and name the recipe from there, or "
+                "say what is read instead"
             )
         return places[0] if isinstance(found, str) else tuple(places)
 
@@ -220,7 +220,7 @@ def overlap_warning(recipe: Recipe, data: "Data") -> str | None:
     for other rows."""
     if recipe.data.get("digest") != data.digest:
         return None
-    held = recipe.validation.get("rows", 0) if recipe.validation.get("share") else 0
-    most = f"all but {held:,}" if held else "all"
+    held_out = recipe.validation.get("rows", 0) if recipe.validation.get("share") else 0
+    most = f"all but {held_out:,}" if held_out else "all"
     what = f"{data.name} holds the rows that {recipe.file} names"
     return f"{what}: the model learned from {most} of them, and scores flatter it"

@@ -34,9 +34,9 @@ class Outcome:
 
     scores: of the held-out rows, by the numbers that were kept: the best, or the last where the best are not kept.
     before: of the model as it came, where its head is not new.  simplest: of the baseline, such as always the
-    commonest label of the rows that were learned from; {} where there is none.  best_step: of the look whose numbers
-    were kept; 0 where the last ones were.  seconds: of all steps and looks.  log: a dict for each step and each look,
-    see `pellucid.training.log`.  folder: where the model stands; None where nowhere.
+    commonest label of the rows that were learned from; {} where there is none.  best_step: of the evaluation whose
+    numbers were kept; 0 where the last ones were.  seconds: of all steps and evaluations.  log: a dict for each step
+    and each evaluation, see `pellucid.training.log`.  folder: where the model stands; None where nowhere.
     """
 
     scores: Mapping[str, float]

@@ -32,8 +32,8 @@ class Settings:
         checkpoint says.
     precision: "float32", "bfloat16" (products alone; numbers are kept and changed in float32), or "auto" for the
         fastest that is safe here.
-    evaluate_every: steps from one look at the held-out examples to the next; None for once an epoch.
-    patience: ends after so many looks without a better one; None for never.  keep_best: the best numbers are the
+    evaluate_every: steps from one evaluation on the held-out examples to the next; None for once an epoch.
+    patience: ends after so many evaluations without a better one; None for never.  keep_best: the best numbers are the
         result, not the last.
     save_every: steps from one state that a broken training goes on from to the next; None for each evaluation
         that comes half a minute or more after the last one.

@@ -40,8 +40,8 @@ def model_for_training(base: Loaded, objective: Objective, settings: Settings) -
             log.warning("%s is %s, and no layer is left out here while the others learn", key, config.inert[key])
     device = base.module.device
     module = untrained_network(config, settings.seed, device, torch.float32, attention_of(base.module), {})
-    kept = _reused_weights(base, config)
-    fresh = _load_weights(module, kept, config, base)
+    reused = _reused_weights(base, config)
+    fresh = _load_weights(module, reused, config, base)
     _freeze_parameters(module, base.module, settings.freeze)
     pooling = base.pooling if config.head is None else None  # a head of another kind makes it no sentence model
     loaded = replace(base, module=module, config=config, pooling=pooling, untrained=tuple(sorted(fresh)))
@@ -123,13 +123,13 @@ def _reused_weights(base: Loaded, config: Config) -> dict[str, Tensor]:
     return {name: one for name, one in base.module.state_dict().items() if same or not name.startswith("head.")}
 
 
-def _load_weights(module: Network, kept: Mapping[str, Tensor], config: Config, base: Loaded) -> set[str]:
-    """Copies what is kept. ->  the names of those that nothing was there for, or that were random before"""
+def _load_weights(module: Network, reused: Mapping[str, Tensor], config: Config, base: Loaded) -> set[str]:
+    """Copies what is reused. ->  the names of those that nothing was there for, or that were random before"""
     own = module.state_dict()
-    module.load_state_dict({name: numbers for name, numbers in kept.items() if name in own}, strict=False)
+    module.load_state_dict({name: numbers for name, numbers in reused.items() if name in own}, strict=False)
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     same = tied_parameters(config)
-    fresh = {name for name in parameters - kept.keys() if same.get(name) not in kept}
+    fresh = {name for name in parameters - reused.keys() if same.get(name) not in reused}
     return fresh | {name for name in parameters if is_untrained(name, base)}
 
 

@@ -3,7 +3,7 @@
     my-model/training/
       manifest.json                  written last: what it names is whole
       state-00000120.safetensors     what learns, and AdamW's moments of it, after step 120
-      best-00000100.safetensors      what learns, at the best look so far
+      best-00000100.safetensors      what learns, at the best evaluation so far
       log.jsonl                      see `pellucid.training.log`
       lock
 

@@ -138,7 +138,6 @@ class TokenClassification(Objective):
     def _windows_and_targets(
         self, loaded: Loaded, row: Fields, i: int, numbers: Mapping[str, int]
     ) -> tuple[list[Window], list[TaggingTarget]]:
-        """The stretches of a row, and what is asked of each."""
         where = row_location(row)
         if entities := _has_entities(row):
             text, spans = _text_and_entities(row)
@@ -170,7 +169,6 @@ class TokenClassification(Objective):
         return stretches, targets
 
     def _row_labels(self, row: Fields) -> set[str]:
-        """The labels that occur in a row."""
         if _has_entities(row):
             return {f"B-{one.kind}" for one in _text_and_entities(row)[1]}
         return set(self._words_and_tags(row)[1])

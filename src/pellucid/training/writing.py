@@ -48,8 +48,8 @@ class TextToText(Objective):
         "de_DE"), which then stand before the texts; and those that are taken of a `translation`.
     parse_special_tokens: whether `<extra_id_0>`, typed in a text, is that token; else it is plain characters. In the
         prefix it is that token.
-    generate: whether held-out texts are written and compared with the right ones, for BLEU and chrF: at each look, or
-        never; None for once, at the end.
+    generate: whether held-out texts are written and compared with the right ones, for BLEU and chrF: at each
+        evaluation, or never; None for once, at the end.
     num_beams, length_penalty, max_new_tokens: how they are written; None for what the checkpoint says, of this task or
         else of all, and for at most 50 tokens more than the longest source has (Vaswani et al., 2017, section 6.1).
     """
