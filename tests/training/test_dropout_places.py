@@ -63,15 +63,15 @@ def theirs(model: Any, given: dict[str, torch.Tensor], monkeypatch: pytest.Monke
 def ours(
     folder: Path, given: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch, *, logits: bool = False
 ) -> Places:
-    found, lesson = Places(), TrainingContext(torch.float32)
-    plain = lesson.dropout_masks.mask
+    found, context = Places(), TrainingContext(torch.float32)
+    plain = context.dropout_masks.mask
 
     def mask(shape: Any, share: float) -> torch.Tensor:
         found.update([(round(share, 3), tuple(shape))])
         return plain(shape, share)
 
-    monkeypatch.setattr(lesson.dropout_masks, "mask", mask)
-    twin: Any = pellucid.load(folder).loaded.module.training_copy(lesson)
+    monkeypatch.setattr(context.dropout_masks, "mask", mask)
+    twin: Any = pellucid.load(folder).loaded.module.training_copy(context)
     _ = twin.logits(**given) if logits else twin(**given)
     return found
 

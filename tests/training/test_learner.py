@@ -191,15 +191,15 @@ def test_layers_that_are_computed_again_drop_the_same(family: str) -> None:
     module, batch = model.loaded.module, batch_of(model)
     passes: list[tuple[Tensor, dict[str, Tensor]]] = []
     for again in (False, True):
-        lesson = TrainingContext(torch.float32, seed=4, again=again)
-        lesson.begin(3, 1)
-        passes.append(gradients(module, module.training_copy(lesson), batch))
+        context = TrainingContext(torch.float32, seed=4, activation_checkpointing=again)
+        context.begin(3, 1)
+        passes.append(gradients(module, module.training_copy(context), batch))
     (loss, wanted), (again_loss, found) = passes
     assert float(loss) == pytest.approx(float(again_loss), rel=1e-6)
     assert_near(found, wanted, 1e-6)
-    lesson = TrainingContext(torch.float32, seed=4)
-    lesson.begin(3, 0)
-    other, _ = gradients(module, module.training_copy(lesson), batch)
+    context = TrainingContext(torch.float32, seed=4)
+    context.begin(3, 0)
+    other, _ = gradients(module, module.training_copy(context), batch)
     assert abs(float(other - loss)) > 1e-3, "another piece drops others"
 
 
@@ -207,7 +207,7 @@ def test_layers_that_are_computed_again_are_not_remembered() -> None:
     module = model_of("bert", num_hidden_layers=12).loaded.module
     held = []
     for again in (False, True):
-        twin = module.training_copy(TrainingContext(torch.float32, again=again))
+        twin = module.training_copy(TrainingContext(torch.float32, activation_checkpointing=again))
         numbers: list[int] = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: (numbers.append(x.numel()), x)[1], lambda x: x):  # noqa: B023
             twin.states(torch.randint(5, 90, (8, 32)))
