@@ -320,7 +320,7 @@ def test_what_is_learned_is_what_is_read_later(
     (one,) = objective.examples(begun, [{"text": text, "target": "no"}])
     pellucid.Model(objective.with_task_settings(begun)).save(tmp_path / "model")
     again = pellucid.load(tmp_path / "model").loaded
-    asked = objective.task_class(**objective.task_class.fitting(again, run))
+    asked = objective.task_class(**objective.task_class.resolve_options(again, run))
     (prompt,) = asked.prompts(Work(again), text, 0)
     assert prompt.portion.ids == one.ids[0]
     (scored,) = objective.__class__().examples(again, [{"text": text, "target": "no"}])
