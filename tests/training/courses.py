@@ -104,11 +104,13 @@ class Asked:
         objective = TextClassification()
         settings = Settings.of(QUICK | self.settings, objective.default_settings)
         base, out = pellucid.load(self.base).loaded, None if self.out is None else Path(self.out)
-        given = DataArguments(self.rows, self.validation)
-        said: dict[str, Any] = {"out": out, "resume": self.resume, "progress": False}
+        data = DataArguments(self.rows, self.validation)
+        options: dict[str, Any] = {"out": out, "resume": self.resume, "progress": False}
         with pytest.MonkeyPatch.context() as patch:
             self._watch(patch)
-            return run_training(base, given, objective, settings, **said, on_event=self._told, on_start=self._begun)
+            return run_training(
+                base, data, objective, settings, **options, on_event=self._on_event, on_start=self._on_start
+            )
 
     def note(self, what: str) -> None:
         """Adds a line to the notes, which are on the disk when this returns."""
@@ -116,10 +118,10 @@ class Asked:
             with Path(self.notes).open("a") as file:
                 file.write(what + "\n")
 
-    def _begun(self, begun: RunStart) -> None:
-        self.note(f"begun {begun.step}")
+    def _on_start(self, start: RunStart) -> None:
+        self.note(f"begun {start.step}")
 
-    def _told(self, one: Event) -> None:
+    def _on_event(self, one: Event) -> None:
         time.sleep(self.pause)
         if one.step == self.interrupt and not one.is_evaluation:
             os.kill(os.getpid(), signal.SIGINT)

@@ -250,7 +250,7 @@ def fill(one):
     if one.step == 5:
         filler.write_bytes(bytes(os.statvfs(place).f_bavail * 4096 - 200_000))
 
-asked._told = fill
+asked._on_event = fill
 try:
     asked()
     sys.exit("there was room")
@@ -262,7 +262,7 @@ assert 100_000 < free <= 200_000, said
 names = sorted(path.name for path in (out / "training").iterdir())
 assert names == ["lock", "log.jsonl", "manifest.json", "state-00000004.safetensors"], names
 filler.unlink()
-asked._told, asked.resume = lambda one: None, True
+asked._on_event, asked.resume = lambda one: None, True
 result = asked()
 assert result.steps == 15 and result.start.step == 4
 """
