@@ -1,10 +1,10 @@
 """Beam search: for each prompt several texts are followed at a time, and the best of those that end are given.
 
-    followed     a cat        -1.2     Each is continued by every token. The best of all these continuations are
-                 the cat      -1.9     followed on; those of them that end are put aside,
-    put aside    a cat sat.   -2.4     with -2.4 / 4^length_penalty for a score, 4 being its length in tokens.
+    running      a cat        -1.2     Each is continued by every token. The best of all these continuations run
+                 the cat      -1.9     on; those of them that end are put with the finished,
+    finished     a cat sat.   -2.4     with -2.4 / 4^length_penalty for a score, 4 being its length in tokens.
 
-A search is over when no text that is followed is likely to become better than those put aside. (Sutskever et al., 2014,
+A search is over when no running text is likely to become better than the finished ones. (Sutskever et al., 2014,
 arXiv:1409.3215, section 3.2; Wu et al., 2016, arXiv:1609.08144, section 7, with a length penalty of other form.)
 Numbers and ties are those of `_beam_search` in transformers 5.23, `generation/utils.py`, whose lines are named below.
 """
@@ -42,7 +42,7 @@ class Hypothesis:
     ids: the chosen tokens, an end token included.
     score: the sum of their log-probabilities / how many they are ^ length_penalty.
     log_probabilities: of each token, as the rules left them; what was summed.
-    finish_reason: it ends: "end" (an end token), "stop", "length" or "time".
+    finish_reason: why it ends: "end" (an end token), "stop", "length" or "time".
     """
 
     ids: tuple[int, ...]
@@ -57,8 +57,8 @@ class Beams:
 
     ids: the chosen tokens, Int[Tensor, "prompts beams new"].
     log_probabilities: of each token, Float[Tensor, "prompts beams new"].
-    scores: Float[Tensor, "prompts beams"]; the sum of these, and for a text put aside that sum over its length.
-    lengths: tokens of each text put aside, Int[Tensor, "prompts beams"]; 0 for a text that goes on, and for none.
+    scores: Float[Tensor, "prompts beams"]; the sum of these, and for a finished text that sum over its length.
+    lengths: tokens of each finished text, Int[Tensor, "prompts beams"]; 0 for a text that goes on, and for none.
     """
 
     ids: Tensor
@@ -119,18 +119,18 @@ def beam_search(
         )
     module = generation_module(loaded)
     until = deadline(settings) if until is None else until
-    rooms = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
+    budgets = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     found: dict[int, list[Hypothesis]] = {}
-    for most in sorted(set(rooms)):  # a long prompt beside it leaves a short one no less room
-        own = [i for i, fits in enumerate(rooms) if fits == most]
+    for most in sorted(set(budgets)):  # a long prompt beside it leaves a short one no less room
+        own = [i for i, fits in enumerate(budgets) if fits == most]
         found |= _Search(module, loaded, [prompts[i] for i in own], settings, most, own, until, judge).run()
     return [found[i] for i in range(len(prompts))]
 
 
 class _Search:
-    """The search for several prompts side by side; row `prompt * beams + beam` of the reader reads that beam.
+    """The search for several prompts side by side; row `prompt * beams + beam` of the state reads that beam.
 
-    prompt_numbers: what each prompt is called.  most: tokens to choose at most.  until: when time is up.
+    prompt_numbers: which prompts of the call these are.  most: tokens to choose at most.  until: when time is up.
     """
 
     @inference_mode()
@@ -141,18 +141,19 @@ class _Search:
         prompts: Sequence[Sequence[int]],
         settings: Settings,
         most: int,
-        names: list[int],
+        prompt_numbers: list[int],
         until: float | None,
         judge: TextJudge | None,
     ) -> None:
-        self.settings, self.most, self.prompt_numbers, self.until, self.judge = settings, most, names, until, judge
+        self.settings, self.most, self.until, self.judge = settings, most, until, judge
+        self.prompt_numbers = prompt_numbers
         self.beams, self.length = settings.num_beams, 0
         self.limit_reason: str | None = None
         self.ends = list(end_tokens(loaded, settings))
-        reader, logits = prefill(module, prompts, most, start=decoder_start_token(loaded))
+        state, logits = prefill(module, prompts, most, start=decoder_start_token(loaded))
         rows = torch.arange(len(prompts), device="cpu").repeat_interleave(self.beams)
-        self.reader, self.logits = reader.select_rows(rows), logits[rows]
-        self.prompt_slots = self.shared_slots = reader.cache.filled  # slots that all beams of a prompt fill alike
+        self.state, self.logits = state.select_rows(rows), logits[rows]
+        self.prompt_slots = self.shared_slots = state.cache.filled  # slots that all beams of a prompt fill alike
         self.progress = initial_progress(loaded, prompts, most, settings)
         wide = logits.new_empty(0, dtype=torch.promote_types(logits.dtype, torch.float32))
         self.finished = Beams.empty(len(prompts), self.beams, wide)
@@ -161,7 +162,7 @@ class _Search:
 
     @inference_mode()
     def run(self) -> dict[int, list[Hypothesis]]:
-        """The best texts of each prompt by its name."""
+        """The best texts of each prompt by its number."""
         found: dict[int, list[Hypothesis]] = {}
         while self.prompt_numbers:
             candidates, origins = self.expand()
@@ -182,26 +183,28 @@ class _Search:
         They are so many that as many as beams are left when all that can end do (line 3644).
         """
         self.length += 1
-        said = self.next_log_probabilities().unflatten(0, (-1, self.beams))  # [prompts, beams, vocab]
-        vocabulary = said.shape[2]
-        sums = (said + self.running.scores[:, :, None]).flatten(1)
+        log_probabilities = self.next_log_probabilities().unflatten(0, (-1, self.beams))  # [prompts, beams, vocab]
+        vocabulary = log_probabilities.shape[2]
+        sums = (log_probabilities + self.running.scores[:, :, None]).flatten(1)
         wanted = max(2, 1 + len(self.ends)) * self.beams
-        scores, places = sums.topk(min(wanted, sums.shape[1]))
-        origins, tokens = places // vocabulary, places % vocabulary
+        scores, indices = sums.topk(min(wanted, sums.shape[1]))
+        origins, tokens = indices // vocabulary, indices % vocabulary
         texts = self.running.select(origins)
-        each = said.flatten(1).gather(1, places)
+        each = log_probabilities.flatten(1).gather(1, indices)
         ids = torch.cat((texts.ids, tokens[:, :, None]), dim=2)
-        log_probabilities = torch.cat((texts.log_probabilities, each[:, :, None]), dim=2)
-        return Beams(ids, log_probabilities, scores, texts.lengths), origins
+        history = torch.cat((texts.log_probabilities, each[:, :, None]), dim=2)
+        return Beams(ids, history, scores, texts.lengths), origins
 
     def next_log_probabilities(self) -> Tensor:
         """Log-probabilities of the next token, after the rules: Float[Tensor, "rows vocab"]"""
-        said = self.logits.log_softmax(dim=-1, dtype=self.running.scores.dtype)
+        log_probabilities = self.logits.log_softmax(dim=-1, dtype=self.running.scores.dtype)
         if self.settings.rules:
             before = self.progress.ids.repeat_interleave(self.beams, dim=0)
             ids = torch.cat((before, self.running.ids.flatten(0, 1)), dim=1)
-            said, _ = apply_with_max(self.settings.rules, said, replace(self.progress, ids=ids))
-        return said
+            log_probabilities, _ = apply_with_max(
+                self.settings.rules, log_probabilities, replace(self.progress, ids=ids)
+            )
+        return log_probabilities
 
     def ended(self, candidates: Beams) -> Tensor:
         """Which of them end here: Bool[Tensor, "prompts candidates"]"""
@@ -227,7 +230,7 @@ class _Search:
         return judged or self.limit_reason
 
     def add_finished(self, candidates: Beams, stopped: Tensor) -> None:
-        """Of the texts put aside before and those that end now, as many as beams; a text that is not among the best
+        """Of the finished texts and those that end now, as many as beams; a text that is not among the best
         when it ends is lost (line 3545)."""
         stopped = stopped & (torch.arange(stopped.shape[1], device=stopped.device) < self.beams)
         scores = candidates.scores / self.length**self.settings.length_penalty + ~stopped * EXCLUDED_SCORE
@@ -235,7 +238,7 @@ class _Search:
         self.finished = both.select(both.scores.topk(self.beams).indices)
 
     def select_running(self, candidates: Beams, stopped: Tensor) -> Tensor:
-        """Follows the best that do not end. ->  which they are, Int[Tensor, "prompts beams"]"""
+        """Runs on with the best that do not end. ->  which they are, Int[Tensor, "prompts beams"]"""
         scores, which = (candidates.scores + stopped * EXCLUDED_SCORE).topk(self.beams)
         self.running = replace(candidates.select(which), scores=scores)
         return which
@@ -249,12 +252,12 @@ class _Search:
         early, penalty = self.settings.early_stopping, self.settings.length_penalty
         hoped = self.most if early == "never" and penalty > 0 else self.length
         likely = self.running.scores[:, 0] / hoped**penalty
-        hopeless = ~(likely > self.finished.scores.amin(dim=1))  # NOWHERE or less while a place is empty
+        hopeless = ~(likely > self.finished.scores.amin(dim=1))  # EXCLUDED_SCORE or less while a place is empty
         enough = (self.finished.lengths > 0).all(dim=1) & (early is True)
         return hopeless | enough | stopped.all(dim=1)
 
     def advance(self, prompts: Tensor, origins: Tensor) -> None:
-        """Reads the last tokens of the texts that are followed, for the prompts whose search is not over."""
+        """Reads the last tokens of the running texts, for the prompts whose search is not over."""
         leave = len(prompts) < len(self.prompt_numbers)
         self.prompt_numbers = [self.prompt_numbers[i] for i in prompts.tolist()]
         if not self.prompt_numbers:
@@ -263,20 +266,19 @@ class _Search:
         if leave:
             self.running, self.finished = self.running.of_prompts(prompts), self.finished.of_prompts(prompts)
             self.progress = replace(self.progress, ids=self.progress.ids[prompts])
-        self.reader.select_rows(rows, since=0 if leave else self.shared_slots)
-        self.logits = self.reader.next(self.running.ids[:, :, -1].flatten())
+        self.state.select_rows(rows, since=0 if leave else self.shared_slots)
+        self.logits = self.state.next(self.running.ids[:, :, -1].flatten())
         self.shared_slots = self.prompt_slots + _common_prefix_length(self.running.ids)
 
     def best_hypotheses(self, i: int) -> list[Hypothesis]:
         """The best texts of the i-th prompt."""
         texts = self.finished.of_prompts(torch.tensor([i], device="cpu"))
         found = []
-        for place in range(self.settings.num_return_sequences):
-            length, score = int(texts.lengths[0, place]), float(texts.scores[0, place])
-            ids, each = texts.ids[0, place, :length].tolist(), texts.log_probabilities[0, place, :length].tolist()
-            if (
-                length and score * length**self.settings.length_penalty > EXCLUDED_SCORE / 2
-            ):  # there, and no beam's copy
+        for rank in range(self.settings.num_return_sequences):
+            length, score = int(texts.lengths[0, rank]), float(texts.scores[0, rank])
+            ids, each = texts.ids[0, rank, :length].tolist(), texts.log_probabilities[0, rank, :length].tolist()
+            total = score * length**self.settings.length_penalty
+            if length and total > EXCLUDED_SCORE / 2:  # there, and no beam's copy
                 found.append(Hypothesis(tuple(ids), score, tuple(each), self.finish_reason(i, ids) or "length"))
         return found
 

@@ -53,16 +53,16 @@ def settings_of(
     task: our options by name, as far as it sets them for the task.  place: where it does.
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
-    asked, general = plain_numbers(requested), checkpoint_options(loaded)
-    said = general | dict(task or {})
+    requested, general = plain_numbers(requested), checkpoint_options(loaded)
+    from_checkpoint = general | dict(task or {})
     how: dict[str, Any] = {"defaults": defaults, "vocab_size": loaded.config.vocab_size}
     try:
-        return read_settings(asked, said, **how)
+        return read_settings(requested, from_checkpoint, **how)
     except InputError:
-        read_settings(asked, **how)  # where this fails too, no file is at fault
+        read_settings(requested, **how)  # where this fails too, no file is at fault
         with blaming_checkpoint(generation_file(loaded), general):
-            read_settings(asked, general, **how)
-        with blaming_checkpoint(place, said):
+            read_settings(requested, general, **how)
+        with blaming_checkpoint(place, from_checkpoint):
             raise
 
 
@@ -85,8 +85,8 @@ def checkpoint_options(loaded: Loaded, task: Mapping[str, Any] | None = None) ->
 
 def with_end_tokens(loaded: Loaded, extra: Iterable[int] = ()) -> Loaded:
     """The same model, which ends a text also with the end tokens of its `generation_config.json`, and with `extra`."""
-    said, known = loaded.generation.get("eos_token_id", []), loaded.config.end_tokens
-    ends = tuple(dict.fromkeys((*known, *(said if isinstance(said, list) else [said]), *extra)))
+    stated, known = loaded.generation.get("eos_token_id", []), loaded.config.end_tokens
+    ends = tuple(dict.fromkeys((*known, *(stated if isinstance(stated, list) else [stated]), *extra)))
     if ends == known:
         return loaded
     with blaming_checkpoint(generation_file(loaded), ("eos_token_id",)):
@@ -101,10 +101,10 @@ def decoder_start_token(loaded: Loaded) -> int | None:
     if side is None:
         return None
     for name in ("decoder_start_token_id", "bos_token_id"):
-        if type(said := loaded.generation.get(name)) is int:
+        if type(token := loaded.generation.get(name)) is int:
             with blaming_checkpoint(generation_file(loaded), (name,)):
-                check_token_id(name, said, loaded.config.vocab_size)
-            return said
+                check_token_id(name, token, loaded.config.vocab_size)
+            return token
     return loaded.config.bos_token_id if side.decoder_start_token_id is None else side.decoder_start_token_id
 
 
@@ -119,8 +119,10 @@ def required_start_token(loaded: Loaded) -> int:
 
 
 def blaming_checkpoint(place: object, option_names: Container[str]) -> AbstractContextManager[None]:
-    """An error about what nobody asked for names the place that says it.  option_names: our options that stand there; of others
-    the error speaks as of what can be asked for."""
+    """An error about what nobody asked for names the place that says it.
+
+    option_names: our options that stand there; of others the error speaks as of what can be asked for.
+    """
     return blaming(place, keys=lambda name: name if name in option_names else Argument(name))
 
 
@@ -137,8 +139,8 @@ def has_effect(name: str, value: Any) -> bool:
     return not (plain and value in (None, [], UNSUPPORTED[name]))
 
 
-def _unsupported_keys(loaded: Loaded, said: Mapping[str, Any]) -> list[str]:
+def _unsupported_keys(loaded: Loaded, keys: Mapping[str, Any]) -> list[str]:
     """The keys of what a checkpoint says that ask for something which is not done."""
-    left = [name for name in UNSUPPORTED if has_effect(name, said.get(name))]
-    one_each = loaded.config.decoder is not None and isinstance(said.get("decoder_start_token_id"), list)
+    left = [name for name in UNSUPPORTED if has_effect(name, keys.get(name))]
+    one_each = loaded.config.decoder is not None and isinstance(keys.get("decoder_start_token_id"), list)
     return [*left, "decoder_start_token_id"] if one_each else left

@@ -53,19 +53,19 @@ def write(
     prompts: ids, unpadded, of any lengths; of an encoder-decoder, what its encoder reads. Each is written
         `num_return_sequences` times; text r belongs to prompt r // num_return_sequences.
     judge: asked about each chosen token.  log_probabilities: whether steps hold them.
-    watch: gives an onlooker for each pass; the plain blocks are looked at, not those laid out for speed.
-    until: what `deadline` said when something began that this is a part of; else it begins here.
+    watch: gives an observer for each pass; the plain blocks are observed, not the packed copy.
+    until: what `deadline` gave when something began that this is a part of; else it begins here.
     Raises InputError for a model that does not write, a prompt that leaves no room, beams, and texts to stop at that
     no judge looks for.
     """
     module = generation_module(loaded, packed=watch is None)
     _check_supported(settings, judge)
-    rooms = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
+    budgets = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     if not prompts:
         return iter(())
     until = deadline(settings) if until is None else until
-    reader, logits = prefill(module, prompts, max(rooms), watch, decoder_start_token(loaded))
-    return _TokenLoop(loaded, reader, logits, prompts, rooms, settings, judge, log_probabilities, until).steps()
+    state, logits = prefill(module, prompts, max(budgets), watch, decoder_start_token(loaded))
+    return _TokenLoop(loaded, state, logits, prompts, budgets, settings, judge, log_probabilities, until).steps()
 
 
 def deadline(settings: Settings) -> float | None:
@@ -90,20 +90,20 @@ def _check_supported(settings: Settings, judge: Judge | None) -> None:
 
 
 def generation_module(loaded: Loaded, *, packed: bool = True) -> Decoder | EncoderDecoder:
-    """The module, ready for writing; `packed`: laid out for speed."""
+    """The module, ready for writing; `packed`: its packed copy."""
     head = loaded.config.head
     module = loaded.module
     if not loaded.config.writes or not isinstance(module, Decoder | EncoderDecoder):
-        said = f"of kind {loaded.config.kind!r} with {head.name if head else 'no'} head"
-        raise InputError(f"this model is {said}; to write, a decoder needs a head for the next token")
+        kind = f"of kind {loaded.config.kind!r} with {head.name if head else 'no'} head"
+        raise InputError(f"this model is {kind}; to write, a decoder needs a head for the next token")
     if isinstance(module, EncoderDecoder):
         required_start_token(loaded)
     return module.packed_copy() if packed else evaluation_copy(module.require_no_row_edits())
 
 
 def token_budget(loaded: Loaded, prompt: Sequence[int], max_new_tokens: int, which: int = 0) -> int:
-    """How many tokens can be written behind this prompt, `max_new_tokens` at most; the last one is never read, and needs no
-    place."""
+    """How many tokens can be written behind this prompt, `max_new_tokens` at most; the last one is never read, and
+    needs no position."""
     longest, pair = loaded.config.longest, loaded.config.kind == "encoder-decoder"
     if not len(prompt):
         raise InputError(Item(which, "prompt"), " is empty: a model needs a token to begin with")
@@ -127,9 +127,9 @@ def initial_progress(
     """What the rules are told before the first choice: the prompts, or the start token that a decoder begins with."""
     if isinstance(loaded.module, EncoderDecoder):
         prompts = [[required_start_token(loaded)]] * len(prompts)
-    given = max(map(len, prompts))
-    ids = torch.tensor([[-1] * (given - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
-    return GenerationProgress(ids.to(loaded.module.device), given, most, end_tokens(loaded, settings))
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[-1] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
+    return GenerationProgress(ids.to(loaded.module.device), longest, most, end_tokens(loaded, settings))
 
 
 class _TokenLoop:
@@ -138,10 +138,10 @@ class _TokenLoop:
     def __init__(
         self,
         loaded: Loaded,
-        reader: DecodingState,
+        state: DecodingState,
         logits: Tensor,
         prompts: Sequence[Sequence[int]],
-        rooms: list[int],
+        budgets: list[int],
         settings: Settings,
         judge: Judge | None,
         log_probabilities: bool,
@@ -150,32 +150,32 @@ class _TokenLoop:
         copies = settings.num_return_sequences
         self.settings, self.judge, self.log_probabilities, self.until = settings, judge, log_probabilities, until
         self.rows = list(range(len(prompts) * copies))
-        self.tokens_left = [rooms[row // copies] for row in self.rows]
+        self.tokens_left = [budgets[row // copies] for row in self.rows]
         self.ends = frozenset(end_tokens(loaded, settings))
         self.generators = generators(_seeds(settings, len(self.rows)))
-        self.reader, self.logits = reader, logits
+        self.state, self.logits = state, logits
         if copies > 1:
             which = torch.arange(len(prompts), device="cpu").repeat_interleave(copies)
-            self.reader, self.logits = self.reader.select_rows(which), self.logits[which]
-        given = [prompts[row // copies] for row in self.rows]
-        self.written = initial_progress(loaded, given, max(rooms), settings) if settings.rules else None
+            self.state, self.logits = self.state.select_rows(which), self.logits[which]
+        texts = [prompts[row // copies] for row in self.rows]
+        self.progress = initial_progress(loaded, texts, max(budgets), settings) if settings.rules else None
 
     def steps(self) -> Iterator[Step]:
         while self.rows:
             with inference_mode():  # not around the yield: what the caller does between is his own business
-                said = self.logits.log_softmax(dim=-1) if self.log_probabilities else None
+                log_probabilities = self.logits.log_softmax(dim=-1) if self.log_probabilities else None
                 tokens = self._choose_tokens()
             chosen = tokens.tolist()
             finished = self._finish_reasons(chosen)
-            yield Step(self.rows, chosen, finished, said)
+            yield Step(self.rows, chosen, finished, log_probabilities)
             with inference_mode():
                 self._advance(tokens, finished)
 
     def _choose_tokens(self) -> Tensor:
         logits = self.logits
-        if self.written is not None:
+        if self.progress is not None:
             left = tuple(self.tokens_left[row] for row in self.rows)
-            logits = apply(self.settings.rules, logits, replace(self.written, left=left))
+            logits = apply(self.settings.rules, logits, replace(self.progress, left=left))
         if not self.settings.do_sample:
             return greedy_tokens(logits)
         return sample_tokens(logits, [self.generators[row] for row in self.rows])
@@ -193,18 +193,18 @@ class _TokenLoop:
 
     def _advance(self, tokens: Tensor, finished: dict[int, str]) -> None:
         """Reads the chosen tokens; texts that are finished leave."""
-        if self.written is not None:
-            self.written = replace(self.written, ids=torch.cat((self.written.ids, tokens[:, None]), dim=1))
+        if self.progress is not None:
+            self.progress = replace(self.progress, ids=torch.cat((self.progress.ids, tokens[:, None]), dim=1))
         if finished:
             stay = [i for i, row in enumerate(self.rows) if row not in finished]
             self.rows = [self.rows[i] for i in stay]
             if not stay:
                 return
             kept = torch.tensor(stay, device=tokens.device)
-            tokens, self.reader = tokens[kept], self.reader.select_rows(kept)
-            if self.written is not None:
-                self.written = replace(self.written, ids=self.written.ids[kept])
-        self.logits = self.reader.next(tokens)
+            tokens, self.state = tokens[kept], self.state.select_rows(kept)
+            if self.progress is not None:
+                self.progress = replace(self.progress, ids=self.progress.ids[kept])
+        self.logits = self.state.next(tokens)
 
 
 def _seeds(settings: Settings, texts: int) -> list[int | None]:

@@ -71,8 +71,8 @@ def trace_writing(
         recorders.append(Recorder(names))
         return recorders[-1]
 
-    given = [required_start_token(loaded)] if isinstance(loaded.module, EncoderDecoder) else request.prompts[0]
-    read, steps, draft = list(given), [], GeneratedSequence()
+    prompt_ids = [required_start_token(loaded)] if isinstance(loaded.module, EncoderDecoder) else request.prompts[0]
+    read, steps, sequence = list(prompt_ids), [], GeneratedSequence()
     judge = stop_judge(request, 1)
     for step in write(
         request.loaded, request.prompts, request.settings, judge=judge, log_probabilities=True, watch=watch
@@ -82,7 +82,7 @@ def trace_writing(
         steps.append(
             TracedStep(
                 read=tokens_of(request.tokenizer, read),
-                before=tokens_of(request.tokenizer, [*given, *draft.ids]),
+                before=tokens_of(request.tokenizer, [*prompt_ids, *sequence.ids]),
                 token=tokens_of(request.tokenizer, step.tokens)[0],
                 id=step.tokens[0],
                 log_probability=one.log_probability,
@@ -91,7 +91,7 @@ def trace_writing(
                 config=loaded.config,
             )
         )
-        draft.ids += step.tokens
-        draft.finish_reason = step.finished.get(0, draft.finish_reason)
+        sequence.ids += step.tokens
+        sequence.finish_reason = step.finished.get(0, sequence.finish_reason)
         read = list(step.tokens)
-    return TracedText(prompt, decode_sequence(request, draft)[0], tuple(steps), edits_of(request.loaded))
+    return TracedText(prompt, decode_sequence(request, sequence)[0], tuple(steps), edits_of(request.loaded))

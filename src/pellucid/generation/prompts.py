@@ -22,7 +22,7 @@ ROWS, POSITIONS = 16, 16_384
 class GenerationRequest:
     """What is to be written.
 
-    loaded: the model, which knows every token that ends a text.  tokenizer: the tokenizer of what it writes.
+    loaded: the model, which knows every token that ends a text.  tokenizer: of what it writes.
     prompts: ids, as the loop takes them.
     """
 
@@ -35,15 +35,15 @@ class GenerationRequest:
         check_stops(self.tokenizer, self.settings.stop)
 
     def groups(self) -> Iterator[list[int]]:
-        """The numbers of prompts that are written side by side: neighbours in length, with the same room behind them,
+        """The numbers of prompts that are written side by side: neighbours in length, with the same token budget,
         so that no text is cut because of its neighbours."""
         copies = max(self.settings.num_return_sequences, self.settings.num_beams)
-        rooms = [token_budget(self.loaded, prompt, self.settings.max_new_tokens) for prompt in self.prompts]
-        waiting = sorted(range(len(rooms)), key=lambda i: (rooms[i], -len(self.prompts[i])))
+        budgets = [token_budget(self.loaded, prompt, self.settings.max_new_tokens) for prompt in self.prompts]
+        waiting = sorted(range(len(budgets)), key=lambda i: (budgets[i], -len(self.prompts[i])))
         while waiting:
             first = waiting[0]
-            many = min(ROWS, POSITIONS // (len(self.prompts[first]) + rooms[first])) // copies
-            group = [i for i in waiting[: max(many, 1)] if rooms[i] == rooms[first]]
+            many = min(ROWS, POSITIONS // (len(self.prompts[first]) + budgets[first])) // copies
+            group = [i for i in waiting[: max(many, 1)] if budgets[i] == budgets[first]]
             del waiting[: len(group)]
             yield group
 
@@ -67,12 +67,12 @@ def chat_request(loaded: Loaded, messages: Messages, options: Mapping[str, Any])
     return _request(with_end_tokens(loaded, end_of_turn(tokenizer)), [list(map(int, ids))], options)
 
 
-def _is_text(given: object) -> bool:
-    return isinstance(given, str)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
-def _is_conversation(given: object) -> bool:
-    return isinstance(given, list | tuple) and all(isinstance(one, Mapping) for one in given)
+def _is_conversation(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value)
 
 
 def prompt_request(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]) -> GenerationRequest:
@@ -83,13 +83,13 @@ def prompt_request(loaded: Loaded, prompt: str | Messages, options: Mapping[str,
 def end_of_turn(tokenizer: Tokenizer) -> list[int]:
     """The special token behind an answer in the chat template, which is not everywhere the model's own end token:
     Llama 3 writes `<|eot_id|>`, and its `config.json` may name `<|end_of_text|>` alone. Empty where there is none."""
-    spoken = "pellucid"
-    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": spoken}]
+    answer = "pellucid"
+    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": answer}]
     try:
         text = str(tokenizer.apply_chat_template(turns, add_generation_prompt=False))
     except InputError:  # a template may refuse this conversation and take the real one
         return []
-    (row,) = tokenizer.encode([text.rpartition(spoken)[2]], add_special_tokens=False, parse_special_tokens=True)
+    (row,) = tokenizer.encode([text.rpartition(answer)[2]], add_special_tokens=False, parse_special_tokens=True)
     return [i for i in row.ids if i in tokenizer.special_ids][:1]
 
 

@@ -21,8 +21,8 @@ class DecodingState:
     """A model in the middle of several texts (rows).
 
     module: evaluating, with a head for the next token.  cache: what it has read.
-    source_mask: which rows of an encoder-decoder's memory may be looked at, Int[Tensor, "rows source"]; memory: that memory.
-    watch: gives an onlooker for each pass.
+    memory: of an encoder-decoder, and source_mask: which of its rows may be looked at, Int[Tensor, "rows source"].
+    watch: gives an observer for each pass.
     """
 
     module: Decoder | EncoderDecoder
@@ -65,25 +65,26 @@ def prefill(
     watch: Callable[[], Observer] | None = None,
     start: int | None = None,
 ) -> tuple[DecodingState, Tensor]:
-    """Reads the prompts; room for `max_new_tokens` more tokens of each is set aside. watch: gives an onlooker for each pass.
+    """Reads the prompts; room for `max_new_tokens` more tokens of each is set aside.
 
+    watch: gives an observer for each pass.
     start: the token that a decoder beside an encoder begins with; None for the module's own.
 
     Prompts of one length are read together, short ones of several lengths end to end in one row, others apart, so that
     nothing is computed for padding.
-    ->  the reader, its rows in the order of the prompts, and the first logits Float[Tensor, "rows vocab"]
+    ->  the state, its rows in the order of the prompts, and the first logits Float[Tensor, "rows vocab"]
     """
-    order, readers, logits = [], [], []
+    order, states, logits = [], [], []
     longest = max(map(len, prompts))
     for rows in _groups(module, prompts, same_length_only=watch is not None or module.onlooker is not None):
-        reader, first = _prefill_group(module, [prompts[i] for i in rows], max_new_tokens, longest, watch, start)
+        state, first = _prefill_group(module, [prompts[i] for i in rows], max_new_tokens, longest, watch, start)
         order += rows
-        readers.append(reader)
+        states.append(state)
         logits.append(first)
-    if len(readers) == 1 and order == sorted(order):
-        return readers[0], logits[0]
+    if len(states) == 1 and order == sorted(order):
+        return states[0], logits[0]
     back = torch.tensor(order, device="cpu").argsort()
-    return _merge_states(readers).select_rows(back), torch.cat(logits)[back]
+    return _merge_states(states).select_rows(back), torch.cat(logits)[back]
 
 
 def _groups(
@@ -125,9 +126,8 @@ def _prefill_group(
         decoder_ids = module.shift_right(ids[:, :1]) if start is None else torch.full_like(ids[:, :1], start)
         first = module(ids, None, decoder_ids, cache=cache, watch=observer)
         memory = first.encoder_last_hidden_state
-        return DecodingState(module, cache, torch.ones_like(ids), memory, watch), _float32_logits(
-            module, first.logits[:, -1]
-        )
+        state = DecodingState(module, cache, torch.ones_like(ids), memory, watch)
+        return state, _float32_logits(module, first.logits[:, -1])
     cache = module.new_cache(longest + max_new_tokens)
     first = module(ids, cache=cache, logits_to_keep=1, watch=observer)
     return DecodingState(module, cache, watch=watch), _float32_logits(module, first.logits[:, -1])
@@ -151,13 +151,13 @@ def _float32_logits(module: Decoder | EncoderDecoder, logits: Tensor) -> Tensor:
     return check_finite(logits, module).to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _merge_states(readers: list[DecodingState]) -> DecodingState:
-    """Readers of texts of different lengths as one."""
+def _merge_states(states: list[DecodingState]) -> DecodingState:
+    """States of texts of different lengths as one."""
     return replace(
-        readers[0],
-        cache=Cache.merge([reader.cache for reader in readers]),
-        source_mask=_stack_padded(reader.source_mask for reader in readers),
-        memory=_stack_padded(reader.memory for reader in readers),
+        states[0],
+        cache=Cache.merge([state.cache for state in states]),
+        source_mask=_stack_padded(state.source_mask for state in states),
+        memory=_stack_padded(state.memory for state in states),
     )
 
 

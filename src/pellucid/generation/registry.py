@@ -34,14 +34,14 @@ OPTIONS: dict[str, Option] = {}
 """Every option by its name, in the order of the chain."""
 
 _RULES: dict[Callable[..., Tensor], list[str]] = {}
-"""Every rule in the order of the chain, and the options that it is told."""
+"""Every rule in the order of the chain, and the options that it takes."""
 
 
 def rule(*, sampling: bool = False) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Makes a function part of the chain, behind those that stand before it.
 
     Its keyword arguments are its options, each annotated with its reading: `Annotated[float, number(above=0)]`. One
-    without a reading is the option of an earlier rule, and this one is told its value.
+    without a reading is the option of an earlier rule, whose value this one takes too.
     """
 
     def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -72,15 +72,15 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
                 if option.sampling and not sampling:
                     own, wrong = Argument(name), f" is {shorten(repr(value))} and nothing is drawn: pass "
                     raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
-    asked = {OPTIONS[name].rule for name in values}
+    requested = {OPTIONS[name].rule for name in values}
     return tuple(
         functools.partial(function, **{name: values[name] for name in names if name in values})
         for function, names in _RULES.items()
-        if function in asked
+        if function in requested
     )
 
 
-def apply(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) -> Tensor:
+def apply(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> Tensor:
     """The logits after all rules, Float[Tensor, "rows vocab"].
 
     Raises InputError where they leave a text no token to choose, with the options that took the last ones, and for a
@@ -88,15 +88,15 @@ def apply(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) ->
     """
     if not rules:
         return logits
-    ruled, most = apply_with_max(rules, logits, written)
+    ruled, most = apply_with_max(rules, logits, progress)
     empty = most == -torch.inf
-    if bool(empty.any()) and (names := _forbidding_options(rules, logits, written, empty)):
-        wrong = f"after {counted(written.new, 'token')} no token is left to choose, because of {join_names(names)}"
+    if bool(empty.any()) and (names := _forbidding_options(rules, logits, progress, empty)):
+        wrong = f"after {counted(progress.new, 'token')} no token is left to choose, because of {join_names(names)}"
         raise InputError(f"{wrong}: leave one of them out" if len(names) > 1 else wrong)
     return ruled
 
 
-def apply_with_max(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) -> tuple[Tensor, Tensor]:
+def apply_with_max(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> tuple[Tensor, Tensor]:
     """The logits after all rules, Float[Tensor, "rows vocab"], also where they leave a row no token; and the greatest
     of each row, Float[Tensor, "rows"].
 
@@ -104,12 +104,12 @@ def apply_with_max(rules: Sequence[Rule], logits: Tensor, written: GenerationPro
     """
     ruled = logits
     for one in rules:
-        ruled = one(ruled, written)
+        ruled = one(ruled, progress)
         if wrong := _what_instead_of_logits(ruled, logits):
             raise InputError(f"the rule {join_names(_names(one))} gives {wrong}, expected logits {tuple(logits.shape)}")
     most = ruled.amax(dim=-1)
-    if not bool((most < torch.inf).all()) and (names := _overflowing_options(rules, logits, written)):
-        raise InputError(f"the rule {join_names(names)} gives NaN or inf after {counted(written.new, 'token')}")
+    if not bool((most < torch.inf).all()) and (names := _overflowing_options(rules, logits, progress)):
+        raise InputError(f"the rule {join_names(names)} gives NaN or inf after {counted(progress.new, 'token')}")
     return ruled, most
 
 
@@ -124,13 +124,13 @@ def _what_instead_of_logits(ruled: Any, logits: Tensor) -> str:
     return f"{tuple(ruled.shape)} of {ruled.dtype}{place}"
 
 
-def _overflowing_options(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) -> list[str]:
+def _overflowing_options(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> list[str]:
     """What the rule is known by that makes the first NaN or inf; all of them where none does so again, and none where
     the model itself does."""
     if _overflows(logits):
         return []
     for one in rules:
-        logits = one(logits, written)
+        logits = one(logits, progress)
         if _overflows(logits):
             return _names(one)
     return [name for one in rules for name in _names(one)]
@@ -140,23 +140,25 @@ def _overflows(logits: Tensor) -> bool:
     return not bool((logits.amax(dim=-1) < torch.inf).all())
 
 
-def _forbidding_options(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress, empty: Tensor) -> list[str]:
+def _forbidding_options(
+    rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress, empty: Tensor
+) -> list[str]:
     """The options of the rules that forbade tokens to the empty rows, of those alone without which some are left, where
     there are such; a stranger's rule by its own name."""
     found, ruled = [], logits
     for one in rules:
-        before, ruled = ruled, one(ruled, written)
+        before, ruled = ruled, one(ruled, progress)
         if bool(((ruled == -torch.inf) & (before != -torch.inf))[empty].any()):
             found.append(one)
     alone = [
-        one for one in found if not _leaves_no_token([other for other in rules if other is not one], logits, written)
+        one for one in found if not _leaves_no_token([other for other in rules if other is not one], logits, progress)
     ]
     return list(dict.fromkeys(name for one in alone or found for name in _names(one)))
 
 
-def _leaves_no_token(rules: Sequence[Rule], logits: Tensor, written: GenerationProgress) -> bool:
+def _leaves_no_token(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> bool:
     for one in rules:
-        logits = one(logits, written)
+        logits = one(logits, progress)
     return bool((logits.amax(dim=-1) == -torch.inf).any())
 
 

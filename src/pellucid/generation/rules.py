@@ -40,27 +40,25 @@ FORBIDDEN = -torch.inf
 @rule()
 def bias(
     logits: Tensor,
-    written: GenerationProgress,
+    progress: GenerationProgress,
     *,
     sequence_bias: Annotated[tuple[TokenSequences, ...], sequence_biases] = (),
     logit_bias: Annotated[tuple[TokenSequences, ...], token_biases] = (),
 ) -> Tensor:
     """Adds a bias to a token (`logit_bias`), or to the last token of a sequence where the others stand already."""
-    return _add_bias(logits, written, (*sequence_bias, *logit_bias))
+    return _add_bias(logits, progress, (*sequence_bias, *logit_bias))
 
 
 @rule()
 def penalize_repetition(
     logits: Tensor,
-    written: GenerationProgress,
+    progress: GenerationProgress,
     *,
     repetition_penalty: Annotated[float, number(above=0, most=1000)] = 1.0,
 ) -> Tensor:
-    """Divides the logit of every token that stands there by the penalty, or multiplies it where it is negative.
-
-    Keskar et al., 2019, arXiv:1909.05858.
-    """
-    ids = torch.where(written.ids < 0, written.ids[:, -1:], written.ids)  # once more the last one instead of padding
+    """Divides the logit of every token that stands there by the penalty, or multiplies it where it is negative. Keskar
+    et al., 2019, arXiv:1909.05858."""
+    ids = torch.where(progress.ids < 0, progress.ids[:, -1:], progress.ids)  # once more the last one instead of padding
     met = logits.gather(1, ids)
     return logits.scatter(1, ids, torch.where(met < 0, met * repetition_penalty, met / repetition_penalty))
 
@@ -68,14 +66,14 @@ def penalize_repetition(
 @rule()
 def penalize_counts(
     logits: Tensor,
-    written: GenerationProgress,
+    progress: GenerationProgress,
     *,
     frequency_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
     presence_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
 ) -> Tensor:
     """Takes `frequency_penalty` from a logit for each time its token was chosen, and `presence_penalty` once if it was
     chosen at all. What stands in the prompt was not chosen."""
-    chosen = written.ids[:, written.given :]
+    chosen = progress.ids[:, progress.given :]
     ones = torch.ones_like(chosen, dtype=logits.dtype)
     counts = torch.zeros_like(logits).scatter_add_(1, chosen, ones).gather(1, chosen)
     return logits.scatter(1, chosen, logits.gather(1, chosen) - frequency_penalty * counts - presence_penalty)
@@ -83,37 +81,35 @@ def penalize_counts(
 
 @rule()
 def forbid_repeated_ngrams(
-    logits: Tensor, written: GenerationProgress, *, no_repeat_ngram_size: Annotated[int, whole_number] = 0
+    logits: Tensor, progress: GenerationProgress, *, no_repeat_ngram_size: Annotated[int, whole_number] = 0
 ) -> Tensor:
-    """Forbids the tokens that would complete a sequence of this length that stands there already.
-
-    Paulus et al., 2017, arXiv:1705.04304.
-    """
-    ids, size = written.ids, no_repeat_ngram_size
+    """Forbids the tokens that would complete a sequence of this length that stands there already. Paulus et al.,
+    2017, arXiv:1705.04304."""
+    ids, size = progress.ids, no_repeat_ngram_size
     if not 0 < size <= ids.shape[1]:
         return logits
     windows, tail = ids.unfold(1, size, 1), ids[:, ids.shape[1] - size + 1 :]
     same = (windows[..., :-1] == tail[:, None]).all(dim=-1) & (windows[..., -1] >= 0)
-    rows, places = same.nonzero(as_tuple=True)
-    return logits.index_put((rows, windows[rows, places, -1]), logits.new_tensor(FORBIDDEN))
+    rows, positions = same.nonzero(as_tuple=True)
+    return logits.index_put((rows, windows[rows, positions, -1]), logits.new_tensor(FORBIDDEN))
 
 
 @rule()
 def forbid_words(
     logits: Tensor,
-    written: GenerationProgress,
+    progress: GenerationProgress,
     *,
     bad_words_ids: Annotated[tuple[TokenSequences, ...], forbidden_sequences] = (),
 ) -> Tensor:
     """Forbids the last token of a sequence where the others stand already. An end token alone is no such word."""
-    groups = (group if group.prefix.shape[1] else group.without(written.end_tokens) for group in bad_words_ids)
-    return _add_bias(logits, written, tuple(groups))
+    groups = (group if group.prefix.shape[1] else group.without(progress.end_tokens) for group in bad_words_ids)
+    return _add_bias(logits, progress, tuple(groups))
 
 
 @rule()
 def hold_back_the_end(
     logits: Tensor,
-    written: GenerationProgress,
+    progress: GenerationProgress,
     *,
     min_length: Annotated[int, whole_number] = 0,
     min_new_tokens: Annotated[int | None, whole_number] = None,
@@ -121,30 +117,30 @@ def hold_back_the_end(
     """Forbids the end tokens before `min_new_tokens`; where these are not given, to texts shorter than `min_length`,
     with their prompts."""
     if min_new_tokens is None:
-        early = _lengths(written) < min_length
+        early = _lengths(progress) < min_length
     else:
-        early = torch.full_like(written.ids[:, 0], written.new < min_new_tokens, dtype=torch.bool)
-    known = [end for end in written.end_tokens if end < logits.shape[1]]
+        early = torch.full_like(progress.ids[:, 0], progress.new < min_new_tokens, dtype=torch.bool)
+    known = [end for end in progress.end_tokens if end < logits.shape[1]]
     ends = torch.tensor(known, dtype=torch.long, device=logits.device)
     return logits.index_copy(1, ends, logits[:, ends].masked_fill(early[:, None], FORBIDDEN))
 
 
 @rule()
 def force_first(
-    logits: Tensor, written: GenerationProgress, *, forced_bos_token_id: Annotated[int | None, token_id] = None
+    logits: Tensor, progress: GenerationProgress, *, forced_bos_token_id: Annotated[int | None, token_id] = None
 ) -> Tensor:
     """Leaves one token alone where a single one stands: the first choice behind the start token of a decoder."""
-    if forced_bos_token_id is None or written.new:
+    if forced_bos_token_id is None or progress.new:
         return logits
-    return torch.where(_lengths(written)[:, None] == 1, _forced(logits, (forced_bos_token_id,)), logits)
+    return torch.where(_lengths(progress)[:, None] == 1, _forced(logits, (forced_bos_token_id,)), logits)
 
 
 @rule()
 def force_last(
-    logits: Tensor, written: GenerationProgress, *, forced_eos_token_id: Annotated[tuple[int, ...], token_ids] = ()
+    logits: Tensor, progress: GenerationProgress, *, forced_eos_token_id: Annotated[tuple[int, ...], token_ids] = ()
 ) -> Tensor:
     """Leaves these tokens alone for the last choice that there is room for."""
-    last = [left == 1 for left in written.left or (written.most - written.new,) * len(logits)]
+    last = [left == 1 for left in progress.left or (progress.most - progress.new,) * len(logits)]
     if not forced_eos_token_id or not any(last):
         return logits
     return torch.where(torch.tensor(last, device=logits.device)[:, None], _forced(logits, forced_eos_token_id), logits)
@@ -152,7 +148,7 @@ def force_last(
 
 @rule()
 def suppress(
-    logits: Tensor, written: GenerationProgress, *, suppress_tokens: Annotated[tuple[int, ...], token_ids] = ()
+    logits: Tensor, progress: GenerationProgress, *, suppress_tokens: Annotated[tuple[int, ...], token_ids] = ()
 ) -> Tensor:
     """Forbids these tokens."""
     return logits.index_fill(1, torch.tensor(suppress_tokens, device=logits.device), FORBIDDEN)
@@ -161,16 +157,16 @@ def suppress(
 @rule()
 def suppress_at_begin(
     logits: Tensor,
-    written: GenerationProgress,
+    progress: GenerationProgress,
     *,
     begin_suppress_tokens: Annotated[tuple[int, ...], token_ids] = (),
     forced_bos_token_id: int | None = None,
 ) -> Tensor:
     """Forbids these tokens for the first choice, or for the second where `forced_bos_token_id` takes the first."""
-    if written.new > 1:
+    if progress.new > 1:
         return logits
-    taken = (_lengths(written) - written.new == 1) & (forced_bos_token_id is not None)
-    begins = taken.long() == written.new
+    taken = (_lengths(progress) - progress.new == 1) & (forced_bos_token_id is not None)
+    begins = taken.long() == progress.new
     fewer = logits.index_fill(1, torch.tensor(begin_suppress_tokens, device=logits.device), FORBIDDEN)
     return torch.where(begins[:, None], fewer, logits)
 
@@ -188,7 +184,7 @@ GREEDY = (
 @rule(sampling=True)
 def divide_by_temperature(
     logits: Tensor,
-    written: GenerationProgress,
+    progress: GenerationProgress,
     *,
     temperature: Annotated[float, number(least=1e-30, most=1000, advice=GREEDY)] = 1.0,
 ) -> Tensor:
@@ -197,7 +193,7 @@ def divide_by_temperature(
 
 
 @rule(sampling=True)
-def keep_top_k(logits: Tensor, written: GenerationProgress, *, top_k: Annotated[int, whole_number] = 0) -> Tensor:
+def keep_top_k(logits: Tensor, progress: GenerationProgress, *, top_k: Annotated[int, whole_number] = 0) -> Tensor:
     """Keeps the k likeliest tokens, and those as likely as the last of them. Fan et al., 2018, arXiv:1805.04833."""
     least = logits.topk(min(top_k or logits.shape[1], logits.shape[1])).values[:, -1:]
     return logits.masked_fill(logits < least, FORBIDDEN)
@@ -205,15 +201,13 @@ def keep_top_k(logits: Tensor, written: GenerationProgress, *, top_k: Annotated[
 
 @rule(sampling=True)
 def keep_top_p(
-    logits: Tensor, written: GenerationProgress, *, top_p: Annotated[float, number(above=0, most=1)] = 1.0
+    logits: Tensor, progress: GenerationProgress, *, top_p: Annotated[float, number(above=0, most=1)] = 1.0
 ) -> Tensor:
     """Keeps the fewest tokens whose probabilities sum up to `top_p`; of equally likely ones those of lower ids.
-
-    Holtzman et al., 2020, arXiv:1904.09751.
-    """
-    least, place = _top_mass(logits, logits.softmax(dim=-1), top_p)
+    Holtzman et al., 2020, arXiv:1904.09751."""
+    least, rank = _top_mass(logits, logits.softmax(dim=-1), top_p)
     likelier, alike = logits > least, logits == least
-    room = place + 1 - likelier.sum(dim=1, keepdim=True)
+    room = rank + 1 - likelier.sum(dim=1, keepdim=True)
     if bool((alike.sum(dim=1, keepdim=True) > room).any()):
         alike &= alike.cumsum(dim=1) <= room
     return logits.masked_fill(~(likelier | alike), FORBIDDEN)
@@ -221,7 +215,7 @@ def keep_top_p(
 
 @rule(sampling=True)
 def keep_min_p(
-    logits: Tensor, written: GenerationProgress, *, min_p: Annotated[float, number(least=0, most=1)] = 0.0
+    logits: Tensor, progress: GenerationProgress, *, min_p: Annotated[float, number(least=0, most=1)] = 0.0
 ) -> Tensor:
     """Keeps the tokens whose probability is at least `min_p` of the greatest one. arXiv:2407.01082."""
     probabilities = logits.softmax(dim=-1)
@@ -230,7 +224,7 @@ def keep_min_p(
 
 @rule(sampling=True)
 def keep_typical(
-    logits: Tensor, written: GenerationProgress, *, typical_p: Annotated[float, number(above=0, most=1)] = 1.0
+    logits: Tensor, progress: GenerationProgress, *, typical_p: Annotated[float, number(above=0, most=1)] = 1.0
 ) -> Tensor:
     """Keeps the tokens whose information is nearest to what is expected, until their probabilities sum up to
     `typical_p`, and those as near as the last of them. Meister et al., 2022, arXiv:2202.00666."""
@@ -242,7 +236,7 @@ def keep_typical(
 
 @rule(sampling=True)
 def keep_above_epsilon(
-    logits: Tensor, written: GenerationProgress, *, epsilon_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
+    logits: Tensor, progress: GenerationProgress, *, epsilon_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
 ) -> Tensor:
     """Keeps the tokens that are at least so probable, and the likeliest. Hewitt et al., 2022, arXiv:2210.15191."""
     return _keep_probable(logits, logits.softmax(dim=-1), epsilon_cutoff)
@@ -250,7 +244,7 @@ def keep_above_epsilon(
 
 @rule(sampling=True)
 def keep_above_eta(
-    logits: Tensor, written: GenerationProgress, *, eta_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
+    logits: Tensor, progress: GenerationProgress, *, eta_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
 ) -> Tensor:
     """The same where the model is sure; where many tokens could follow, less probable ones are kept as well. Hewitt et
     al., 2022, arXiv:2210.15191, section 3.2."""
@@ -262,15 +256,15 @@ def keep_above_eta(
 # -- what they share ------------------------------------------------------------------------------------------------
 
 
-def _lengths(written: GenerationProgress) -> Tensor:
+def _lengths(progress: GenerationProgress) -> Tensor:
     """How many tokens each text has, Int[Tensor, "rows"]."""
-    return (written.ids >= 0).sum(dim=1)
+    return (progress.ids >= 0).sum(dim=1)
 
 
-def _add_bias(logits: Tensor, written: GenerationProgress, groups: tuple[TokenSequences, ...]) -> Tensor:
+def _add_bias(logits: Tensor, progress: GenerationProgress, groups: tuple[TokenSequences, ...]) -> Tensor:
     logits = logits.clone()
     for group in groups:
-        extra = torch.where(group.next_completes(written.ids), group.bias.to(logits), 0.0)
+        extra = torch.where(group.next_completes(progress.ids), group.bias.to(logits), 0.0)
         logits.scatter_add_(1, group.last.to(logits.device).expand(len(logits), -1), extra)
     return logits
 
@@ -301,5 +295,5 @@ def _top_mass(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor
         summed = probabilities.gather(1, which).cumsum(dim=1, dtype=widest_dtype(order.device))
         if bool((summed[:, -1] >= mass).all()):
             break
-    place = (summed < mass).sum(dim=1, keepdim=True).clamp(max=best.shape[1] - 1)
-    return best.gather(1, place), place
+    rank = (summed < mass).sum(dim=1, keepdim=True).clamp(max=best.shape[1] - 1)
+    return best.gather(1, rank), rank

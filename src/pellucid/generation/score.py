@@ -33,8 +33,8 @@ def score(loaded: Loaded, text: str | Sequence[str], target: str | Sequence[str]
     """How likely a text is. See `Model.score`."""
     pair = loaded.config.kind == "encoder-decoder"
     if pair == (target is None):
-        wanted = "score(text, target=...) says how likely the target is" if pair else "score(text) takes no target"
-        raise InputError(f"this model is of kind {loaded.config.kind!r}: {wanted}")
+        advice = "score(text, target=...) says how likely the target is" if pair else "score(text) takes no target"
+        raise InputError(f"this model is of kind {loaded.config.kind!r}: {advice}")
     rows = encoded(loaded, [text] if isinstance(text, str) else text)
     if target is None:
         scores = _of_texts(loaded, rows)
@@ -69,10 +69,10 @@ def score_tokens(
 def token_scores(log_probabilities: Tensor, chosen: Sequence[int], alternatives: int = 0) -> list[TokenScore]:
     """What is said of the chosen tokens, and of the likeliest `alternatives`, the likeliest first.
 
-    log_probabilities: log-probabilities, Float[Tensor, "rows vocab"].  chosen: a token of each row
+    log_probabilities: Float[Tensor, "rows vocab"].  chosen: a token of each row
     """
-    places = torch.tensor(chosen, dtype=torch.long, device=log_probabilities.device)
-    each = log_probabilities.gather(1, places[:, None]).squeeze(1).tolist()
+    chosen_ids = torch.tensor(chosen, dtype=torch.long, device=log_probabilities.device)
+    each = log_probabilities.gather(1, chosen_ids[:, None]).squeeze(1).tolist()
     if not alternatives:
         return [TokenScore(one, []) for one in each]
     values, ids = log_probabilities.topk(min(alternatives, log_probabilities.shape[1]), dim=1)
@@ -86,8 +86,8 @@ def _log_probabilities(
     continuations: Sequence[Sequence[int]],
     start: list[int],
 ) -> Iterator[Tensor]:
-    """Log-probabilities at the places of all written tokens, one text after the other, `PIECE` places at a time:
-    Float[Tensor, "places vocab"]"""
+    """Log-probabilities at the positions of all continuations, one text after the other, `PIECE` positions at a time:
+    Float[Tensor, "positions vocab"]"""
     device, observed = module.device, module.is_observed
     if isinstance(module, EncoderDecoder):
         source, behind = _padded(prompts).to(device), [[*start, *then[:-1]] for then in continuations]
@@ -104,10 +104,10 @@ def _log_probabilities(
     if observed:  # nothing looks at padding that stands behind it, but where a text ends may be asked
         batch[f"{side}attention_mask"] = (padded >= 0).long()
     rows = torch.tensor([row for row, then in enumerate(continuations) for _ in then], device=device)
-    places = torch.tensor(
+    positions = torch.tensor(
         [start + i for start, then in zip(starts, continuations) for i in range(len(then))], device=device
     )
-    for logits in module.logits_at((rows, places), batch, PIECE):
+    for logits in module.logits_at((rows, positions), batch, PIECE):
         yield check_finite(logits, module).log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -125,9 +125,9 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
             )
     _check_lengths(loaded, "text", rows)
     found = score_tokens(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
-    words = loaded.required_target_tokenizer
+    tokenizer = loaded.required_target_tokenizer
     return [
-        Score(tuple(row), tokens_of(words, row), (None, *(place.log_probability for place in one)))
+        Score(tuple(row), tokens_of(tokenizer, row), (None, *(place.log_probability for place in one)))
         for row, one in zip(rows, found)
     ]
 
@@ -138,17 +138,17 @@ def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -
         raise InputError(
             f"there are {counted(len(rows), 'text')} and {counted(len(targets), 'target')}: each text needs one"
         )
-    words = loaded.required_target_tokenizer
+    tokenizer = loaded.required_target_tokenizer
     end = missing_end_token(loaded)
-    wanted = [[*row.ids, *end] for row in words.encode(targets, parse_special_tokens=True)]
-    for what, ids in (("text", rows), ("target", wanted)):
+    target_rows = [[*row.ids, *end] for row in tokenizer.encode(targets, parse_special_tokens=True)]
+    for what, ids in (("text", rows), ("target", target_rows)):
         _check_lengths(loaded, what, ids)
         if [] in ids:
             raise InputError(f"{what} {ids.index([])} is empty: there is nothing to score")
-    found = score_tokens(loaded, rows, wanted)
+    found = score_tokens(loaded, rows, target_rows)
     return [
-        Score(tuple(row), tokens_of(words, row), tuple(place.log_probability for place in one))
-        for row, one in zip(wanted, found)
+        Score(tuple(row), tokens_of(tokenizer, row), tuple(place.log_probability for place in one))
+        for row, one in zip(target_rows, found)
     ]
 
 

@@ -78,8 +78,10 @@ class Settings:
             raise InputError(f"stop holds {len(self.stop)} texts, expected at most {MOST_STOPS}")
         for text in self.stop:
             if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
-                said = f"a text of {len(text):,} characters" if isinstance(text, str) else shorten(repr(text))
-                raise InputError(Argument("stop"), f" holds {said}, expected texts of 1 to {LONGEST_STOP:,} characters")
+                value = f"a text of {len(text):,} characters" if isinstance(text, str) else shorten(repr(text))
+                raise InputError(
+                    Argument("stop"), f" holds {value}, expected texts of 1 to {LONGEST_STOP:,} characters"
+                )
         _check_tokens(self.stop_token_ids, None)
 
     def _check_compatible(self) -> None:
@@ -138,22 +140,22 @@ def read_settings(
             )
             raise InputError(f"there is no option {shorten(repr(name))} of writing{hint}")
     check_types(asked)
-    given = {name: value for name, value in asked.items() if value is not None}
+    requested = {name: value for name, value in asked.items() if value is not None}
     options = {name: value for name, value in (said or {}).items() if value not in ([], {}, None)}
     usual = dict(defaults or {})
-    if (options | given).get("do_sample"):
+    if (options | requested).get("do_sample"):
         usual.pop("num_beams", None)
-    options = _without_conflicts(usual | options, given) | given
+    options = _without_conflicts(usual | options, requested) | requested
     if options.get("num_beams", 1) == 1:
         for name in _BEAM_OPTIONS:
-            if name in given:
-                wrong = f"{name} is {shorten(repr(given[name]))} and there are no beams: pass "
+            if name in requested:
+                wrong = f"{name} is {shorten(repr(requested[name]))} and there are no beams: pass "
                 raise InputError(wrong, Argument("num_beams", Placeholder("N")), ", or leave it out")
             options.pop(name, None)
     own = {name: _as_tuple(name, options[name]) for name in options if name in _FIELD_NAMES and name != "rules"}
     rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)
-    settings = Settings(**own, rules=(*rules, *given.get("rules", ())))
-    _check_has_effect(given, settings)
+    settings = Settings(**own, rules=(*rules, *requested.get("rules", ())))
+    _check_has_effect(requested, settings)
     _check_tokens(settings.stop_token_ids, vocab_size)
     return settings
 
@@ -165,12 +167,12 @@ def _check_has_effect(requested: Mapping[str, Any], settings: Settings) -> None:
         raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
     least, most = requested.get("min_new_tokens"), settings.max_new_tokens
     if isinstance(least, int) and least > most:
-        told = f" {most}: raise the one, or lower the other"
-        raise InputError(Argument("min_new_tokens"), f" is {least} and ", Argument("max_new_tokens"), told)
+        advice = f" {most}: raise the one, or lower the other"
+        raise InputError(Argument("min_new_tokens"), f" is {least} and ", Argument("max_new_tokens"), advice)
     if least is not None and requested.get("min_length"):
         own, wrong = Argument("min_length"), f" is {shorten(repr(requested['min_length']))} and "
-        told = " takes its place: leave one of them out"
-        raise InputError(own, wrong, Argument("min_new_tokens"), told)
+        advice = " takes its place: leave one of them out"
+        raise InputError(own, wrong, Argument("min_new_tokens"), advice)
 
 
 def check_beams(num_beams: Any) -> None:
@@ -180,19 +182,19 @@ def check_beams(num_beams: Any) -> None:
 
 def check_types(requested: Mapping[str, Any]) -> None:
     """Refuses what is not even of the kind that an option has."""
-    given = {name: value for name, value in requested.items() if value is not None}
-    if "num_beams" in given:
-        check_beams(given["num_beams"])
-    if "do_sample" in given:
-        check_bool("do_sample", given["do_sample"])
-    _check_lists({name: _as_tuple(name, value) for name, value in given.items()})
+    values = {name: value for name, value in requested.items() if value is not None}
+    if "num_beams" in values:
+        check_beams(values["num_beams"])
+    if "do_sample" in values:
+        check_bool("do_sample", values["do_sample"])
+    _check_lists({name: _as_tuple(name, value) for name, value in values.items()})
 
 
-def _check_lists(given: Mapping[str, Any]) -> None:
+def _check_lists(values: Mapping[str, Any]) -> None:
     for name, kind in _LIST_OPTIONS.items():
-        if not isinstance(given.get(name, ()), list | tuple):
-            raise InputError(f"{name} is {type(given[name]).__name__}, expected a list of {kind}")
-    if not all(callable(rule) for rule in given.get("rules", ())):
+        if not isinstance(values.get(name, ()), list | tuple):
+            raise InputError(f"{name} is {type(values[name]).__name__}, expected a list of {kind}")
+    if not all(callable(rule) for rule in values.get("rules", ())):
         raise InputError("rules hold something that cannot be called, expected functions of logits and what is written")
 
 
@@ -203,17 +205,15 @@ def _check_tokens(stops: Sequence[int], vocab_size: int | None) -> None:
 
 def _without_conflicts(from_checkpoint: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
     """What the checkpoint says, without what does not go with what was asked for."""
-    both, asked = from_checkpoint | requested, requested.keys() & {"do_sample", "num_beams"}
-    if both.get("do_sample") and both.get("num_beams", 1) > 1 and len(asked) < 2:
+    both, chosen = from_checkpoint | requested, requested.keys() & {"do_sample", "num_beams"}
+    if both.get("do_sample") and both.get("num_beams", 1) > 1 and len(chosen) < 2:
         gives_way, does = ("num_beams", "draws") if requested.get("do_sample") else ("do_sample", "searches")
-        log.warning(CONFLICT_NOTE, f"the checkpoint says {'one of them' if asked else 'both'}", does)
+        log.warning(CONFLICT_NOTE, f"the checkpoint says {'one of them' if chosen else 'both'}", does)
         del from_checkpoint[gives_way]
-    most, texts = (
-        requested.get("num_beams", from_checkpoint.get("num_beams", 1)),
-        from_checkpoint.get("num_return_sequences"),
-    )
+    most = requested.get("num_beams", from_checkpoint.get("num_beams", 1))
+    texts = from_checkpoint.get("num_return_sequences")
     draws = requested.get("do_sample", from_checkpoint.get("do_sample", False))
-    searches = not draws and asked and "num_return_sequences" not in requested
+    searches = not draws and chosen and "num_return_sequences" not in requested
     if searches and type(texts) is type(most) is int and texts > most:
         log.warning("the checkpoint says num_return_sequences %d, and this call gives at most %d", texts, most)
         from_checkpoint["num_return_sequences"] = most

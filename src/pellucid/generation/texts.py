@@ -35,7 +35,7 @@ def generate(
 ) -> str | list[str]:
     """What the model writes behind each prompt. See `Model.generate`."""
     request = text_request(loaded, [prompt] if isinstance(prompt, str) else prompt, require_one_sequence(options))
-    texts = [decode_sequence(request, draft)[0] for draft, *_ in generate_all(request, progress)]
+    texts = [decode_sequence(request, sequence)[0] for sequence, *_ in generate_all(request, progress)]
     return texts[0] if isinstance(prompt, str) else texts
 
 
@@ -43,8 +43,8 @@ def chat(loaded: Loaded, messages: str | Messages, **options: Any) -> str:
     """The next answer of a conversation. See `Model.chat`."""
     turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     request = chat_request(loaded, turns, require_one_sequence(options))
-    ((draft, *_),) = generate_all(request, False)
-    return decode_sequence(request, draft)[0]
+    ((sequence, *_),) = generate_all(request, False)
+    return decode_sequence(request, sequence)[0]
 
 
 def complete(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Completion:
@@ -62,8 +62,8 @@ def completions(
 def _completions(request: GenerationRequest, alternatives: int, progress: bool | None) -> list[Completion]:
     check_count("alternatives", alternatives, most=MOST_ALTERNATIVES, least=0)
     found = []
-    for drafts in generate_all(request, progress, look=True, alternatives=alternatives):
-        sequences = tuple(_completion(request, draft) for draft in drafts)
+    for generated in generate_all(request, progress, look=True, alternatives=alternatives):
+        sequences = tuple(_completion(request, sequence) for sequence in generated)
         found.append(dataclasses.replace(sequences[0], sequences=sequences))
     return found
 
@@ -94,17 +94,17 @@ def generate_group(
     if request.settings.num_beams > 1:
         return _beam_search_group(request, group, until, look, alternatives)
     copies = request.settings.num_return_sequences
-    drafts = [GeneratedSequence() for _ in range(len(group) * copies)]
-    prompts, judge = [request.prompts[i] for i in group], stop_judge(request, len(drafts))
+    sequences = [GeneratedSequence() for _ in range(len(group) * copies)]
+    prompts, judge = [request.prompts[i] for i in group], stop_judge(request, len(sequences))
     for step in write(request.loaded, prompts, request.settings, judge=judge, log_probabilities=look, until=until):
         for row, token in zip(step.rows, step.tokens):
-            drafts[row].ids.append(token)
+            sequences[row].ids.append(token)
         if step.log_probabilities is not None:
             for row, one in zip(step.rows, token_scores(step.log_probabilities, step.tokens, alternatives)):
-                drafts[row].token_scores.append(one)
+                sequences[row].token_scores.append(one)
         for row, why in step.finished.items():
-            drafts[row].finish_reason = why
-    return [drafts[i * copies : (i + 1) * copies] for i in range(len(group))]
+            sequences[row].finish_reason = why
+    return [sequences[i * copies : (i + 1) * copies] for i in range(len(group))]
 
 
 def decode_sequence(request: GenerationRequest, sequence: GeneratedSequence) -> tuple[str, str]:
@@ -129,8 +129,8 @@ def stop_judge(request: GenerationRequest, texts: int) -> Judge | None:
     """Says of each token of several texts whether a stop is complete with it; None where there are no stops."""
     if not request.settings.stop:
         return None
-    growing = [AnswerStream(request.tokenizer, request.settings.stop) for _ in range(texts)]
-    return lambda row, token: "stop" if growing[row].push(token) else None
+    answers = [AnswerStream(request.tokenizer, request.settings.stop) for _ in range(texts)]
+    return lambda row, token: "stop" if answers[row].push(token) else None
 
 
 def _beam_search_group(
@@ -145,17 +145,19 @@ def _beam_search_group(
         return "stop" if ids[-1] in ends or any(one in text for one in stop) else None
 
     found = beam_search(request.loaded, prompts, request.settings, judge=judge if stop else None, until=until)
-    drafts = [
+    sequences = [
         [GeneratedSequence(list(one.ids), one.finish_reason, score=one.score) for one in texts] for texts in found
     ]
-    for i, prompt, texts in zip(group, prompts, drafts):
+    for i, prompt, texts in zip(group, prompts, sequences):
         if not texts:
             raise InputError(f"the rules leave no text to be found for prompt {i}: loosen them, or search more beams")
         if look:
-            said = score_tokens(request.loaded, [prompt] * len(texts), [draft.ids for draft in texts], alternatives)
-            for draft, one in zip(texts, said):
-                draft.token_scores = one
-    return drafts
+            scores = score_tokens(
+                request.loaded, [prompt] * len(texts), [sequence.ids for sequence in texts], alternatives
+            )
+            for sequence, one in zip(texts, scores):
+                sequence.token_scores = one
+    return sequences
 
 
 def _completion(request: GenerationRequest, sequence: GeneratedSequence) -> Completion:
