@@ -29,7 +29,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (own := tmp_path / "own").write_text("0::/\n")
     monkeypatch.setattr(groups, "OWN", own)
     monkeypatch.setattr(groups, "ROOT", tmp_path)
-    monkeypatch.setattr(machine, "_available", lambda: 5000)
+    monkeypatch.setattr(machine, "_available_memory", lambda: 5000)
     return tmp_path
 
 
@@ -373,7 +373,7 @@ def test_the_device_that_computes_is_asked(processor: bool, gpu: bool, monkeypat
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
     monkeypatch.setattr(torch.cuda, "device", entered)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: processor, raising=False)
-    monkeypatch.setattr(machine, "_processor", lambda: "vendor_id\t: AuthenticAMD")
+    monkeypatch.setattr(machine, "_vendor_and_family", lambda: "vendor_id\t: AuthenticAMD")
     kinds = {True: torch.bfloat16, False: torch.float32}
     second = torch.device("cuda", 1)
     assert machine.choose_dtype("auto", torch.float16, second) == kinds[gpu] and asked == [second]
@@ -397,7 +397,7 @@ def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
 ) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True, raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
-    monkeypatch.setattr(machine, "_processor", lambda: maker)
+    monkeypatch.setattr(machine, "_vendor_and_family", lambda: maker)
     assert machine.fastest_dtype(torch.device("cpu")) == fastest
 
 
@@ -415,8 +415,8 @@ def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
 def test_where_mkl_keeps_pace_with_avx512(
     maker: str, known: list[str], pace: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_processor", lambda: maker)
-    monkeypatch.setattr(machine, "features", lambda: known)
+    monkeypatch.setattr(machine, "_vendor_and_family", lambda: maker)
+    monkeypatch.setattr(machine, "processor_features", lambda: known)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     assert machine.mkl_keeps_pace.__wrapped__() == pace
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)

@@ -164,7 +164,7 @@ def test_vectors_side_by_side_are_those_one_after_the_other(
     texts = [f"{i} " + "time flies " * (i % 50) for i in range(150)]
     found = minilm.embed(texts)
     assert names == {"pellucid-stream"} or names == {"pellucid-stream", "MainThread"}
-    monkeypatch.setattr("pellucid.tasks.embed.passes", lambda *given: run_batches(*given, parallel=False))
+    monkeypatch.setattr("pellucid.tasks.embed.run_batches", lambda *given: run_batches(*given, parallel=False))
     names.clear()
     torch.testing.assert_close(found, minilm.embed(texts), rtol=0, atol=1e-6)
     assert names == {"MainThread"}

@@ -31,9 +31,9 @@ def progress_bar(
     style: of tqdm.
     """
     check_progress(shown)
-    said: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False}
-    said |= {"mininterval": PACE, "miniters": 1}  # the clock alone decides, which needs no thread to watch over it
-    return _bar_class()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **said | style)
+    options: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False}
+    options |= {"mininterval": PACE, "miniters": 1}  # the clock alone decides, which needs no thread to watch over it
+    return _bar_class()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **options | style)
 
 
 def check_progress(shown: object) -> None:

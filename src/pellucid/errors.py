@@ -165,8 +165,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory was missing, in Python, in PyTorch, or for PyTorch's own libraries while it is imported."""
     if isinstance(error, MemoryError) or requested_memory(error):
         return True
-    said = str(error).lower()
-    return isinstance(error, RuntimeError | ImportError | OSError) and any(words in said for words in _NO_MEMORY)
+    text = str(error).lower()
+    return isinstance(error, RuntimeError | ImportError | OSError) and any(words in text for words in _NO_MEMORY)
 
 
 def was_interrupted(error: BaseException | None) -> bool:

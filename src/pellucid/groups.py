@@ -32,13 +32,13 @@ def memory_left() -> list[int]:
 
 def processor_limits() -> list[int]:
     """Whole processors that each limit gives the time of; 0 for less than one."""
-    given = []
+    limits = []
     for group in _limiting_groups("cpu"):
         for names in PROCESSOR_FILES:
             with contextlib.suppress(OSError, ValueError):
                 quota, period = map(int, " ".join((group / name).read_text() for name in names).split())
-                given += [quota // period] if quota >= 0 else []
-    return given
+                limits += [quota // period] if quota >= 0 else []
+    return limits
 
 
 def _limiting_groups(controller: str) -> list[Path]:

@@ -125,22 +125,22 @@ def train(
     use_threads()
     for flag, value in (("from_scratch", from_scratch), ("resume", resume), ("overwrite", overwrite)):
         check_bool(flag, value)
-    told = Recipe() if recipe is None else read_recipe(path_of(recipe))
-    name = objective_named(_argument_or_recipe("task", task, told.task))
-    said = convert_options(name, told.options_and_settings, f"{told.file}: ") | settings
-    objective, chosen = objective_and_settings(name, said)
-    base = _base_model(model, told, from_scratch, chosen)
+    stored_recipe = Recipe() if recipe is None else read_recipe(path_of(recipe))
+    name = objective_named(_argument_or_recipe("task", task, stored_recipe.task))
+    options = convert_options(name, stored_recipe.options_and_settings, f"{stored_recipe.file}: ") | settings
+    objective, chosen = objective_and_settings(name, options)
+    base = _base_model(model, stored_recipe, from_scratch, chosen)
     if chosen.adapter_only and isinstance(model, Model):
         check_base(base.loaded)
-    given = DataArguments(
-        _argument_or_recipe("data", data, told.files("data") if data is None and told.file else None),
-        told.held_out if validation is None else validation,
-        {**told.data.get("columns", {}), **normalise_columns(columns)},
-        told.data.get("encoding", "utf-8") if encoding is None else encoding,
+    arguments = DataArguments(
+        _argument_or_recipe("data", data, stored_recipe.files("data") if data is None and stored_recipe.file else None),
+        stored_recipe.held_out if validation is None else validation,
+        {**stored_recipe.data.get("columns", {}), **normalise_columns(columns)},
+        stored_recipe.data.get("encoding", "utf-8") if encoding is None else encoding,
     )
-    work = _TrainingCallbacks(name, told)
+    work = _TrainingCallbacks(name, stored_recipe)
     result = run_training(
-        base.loaded, given, objective, chosen, out=None if out is None else path_of(out),
+        base.loaded, arguments, objective, chosen, out=None if out is None else path_of(out),
         resume=resume, overwrite=overwrite, progress=progress, on_start=work.on_train_begin, on_saved=work.on_train_end,
     )  # fmt: skip
     return Trained(result.loaded, work.report(result))
@@ -177,8 +177,8 @@ def evaluate(
     _check_head(loaded, objective)
     check_finite(loaded)
     found = read(data, columns, objective, encoding)
-    if said := overlap_warning(recipe, found):
-        log.warning("%s", said)
+    if warning := overlap_warning(recipe, found):
+        log.warning("%s", warning)
     rows, objective = found.rows, objective.for_scoring(found.rows)
     return objective.final_scores(loaded, objective.examples(loaded, rows))
 
@@ -261,10 +261,12 @@ def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> M
     tokenizer = read_tokenizer(recipe.resolve_path(facts["tokenizer"]))
     if tokenizer is None:
         raise InputError(f"{recipe.file}: there is no tokenizer in {facts['tokenizer']!r}")
-    said = dict(facts.get("facts", {}))
+    stated = dict(facts.get("facts", {}))
     with blaming(f"{recipe.file}, [model]", InputError):
-        own = {"vocab_size": tokenizer.largest_id + 1} | special_token_ids(tokenizer, Config.of(facts["family"]), said)
-        config = Config.of(facts["family"], **(own | said))
+        own = {"vocab_size": tokenizer.largest_id + 1} | special_token_ids(
+            tokenizer, Config.of(facts["family"]), stated
+        )
+        config = Config.of(facts["family"], **(own | stated))
         check_vocabulary_rows(config, tokenizer)
     return build(config, seed=seed).reading(tokenizer)  # with the ids that the recipe says
 

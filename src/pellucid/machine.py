@@ -72,12 +72,9 @@ def choose_device(device: str | torch.device) -> torch.device:
         chosen = torch.device(device)
     except (RuntimeError, TypeError, ValueError) as error:
         kind = str(device).removeprefix("torch.")
-        advice: MessagePart = (
-            ("; to change the kind of number, pass ", Argument("dtype", kind)) if kind in DTYPES else ""
-        )
-        raise InputError(
-            f"device is {shorten(repr(device))}, expected 'cpu', 'cuda', 'mps' or 'auto'", advice
-        ) from error
+        advice: MessagePart = ("; to change the kind of number, pass ", Argument("dtype", kind))
+        wrong = f"device is {shorten(repr(device))}, expected 'cpu', 'cuda', 'mps' or 'auto'"
+        raise InputError(wrong, advice if kind in DTYPES else "") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', and this PyTorch sees no CUDA GPU; use 'cpu', or install a CUDA build")
     if chosen.type == "mps" and not torch.backends.mps.is_available():
@@ -188,15 +185,15 @@ def processor_info() -> dict[str, str]:
     with contextlib.suppress(OSError):
         first, _, _ = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")
         lines = (line.partition(":") for line in first.splitlines())
-        said = {name.strip(): fact.strip() for name, _, fact in lines}
-        return {name: said[name] for name in kinds.split(",") if name in said}
+        facts = {name.strip(): fact.strip() for name, _, fact in lines}
+        return {name: facts[name] for name in kinds.split(",") if name in facts}
     return {}
 
 
 def _vendor_and_family() -> str:
     """Who made it, and its family."""
-    said = processor_info()
-    return f"{said.get('vendor_id')} family {said.get('cpu family')}" if said else platform.processor()
+    facts = processor_info()
+    return f"{facts.get('vendor_id')} family {facts.get('cpu family')}" if facts else platform.processor()
 
 
 def processor_features() -> list[str]:
@@ -215,8 +212,8 @@ def processor_features() -> list[str]:
 def require_memory(numbers: int, bits: int, device: torch.device, alternatives: Mapping[str, int] = NARROWER) -> None:
     """Refuses before allocating what this machine cannot hold.
 
-    numbers: how many, of `bits` each.  alternatives: the kinds of number that the person who asked can take in their place, by
-        an argument `dtype`; {} where there is no such choice.
+    numbers: how many, of `bits` each.  alternatives: the kinds of number that the person who asked can take in their
+        place, by an argument `dtype`; {} where there is no such choice.
     """
     needed, free = numbers * bits // 8, free_memory() if device.type == "cpu" else None
     if free is None or needed <= free:
@@ -242,8 +239,8 @@ def memory_errors() -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        asked = requested_memory(error)
-        more = f"{asked} more" if asked else "more"
+        size = requested_memory(error)
+        more = f"{size} more" if size else "more"
         raise ResourceError(
             f"this model needs {more} of memory than the system gives; make room, or take a smaller one"
         ) from error

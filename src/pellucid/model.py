@@ -77,13 +77,11 @@ def build(
     Model(UNTRAINED: bert, 2 layers, ...)
     """
     use_threads()
-    config = with_tokenizer_ids(
-        config, tokenizer, (family := family_of(check_config(config).family, "config")).keys.fixed
-    )
+    family = family_of(check_config(config).family, "config")
+    config = with_tokenizer_ids(config, tokenizer, family.keys.fixed)
     check_count("seed", seed, most=2**63 - 1, least=0)
-    module = untrained_network(
-        config, seed, at := choose_device(device), choose_dtype(dtype, torch.float32, at), attention
-    )
+    at = choose_device(device)
+    module = untrained_network(config, seed, at, choose_dtype(dtype, torch.float32, at), attention)
     return Model(Loaded(module, config, family, untrained=("all",))).reading(tokenizer)
 
 
@@ -104,8 +102,7 @@ class Model(Editable):
 
         input_ids: Int[Tensor, "batch seq"], or one text, or several texts (padded together). Without a mask every
             position counts as real.
-        decoder_input_ids: Int[Tensor, "batch seq"], what the decoder of an encoder-decoder has written so far; where
-            it is not given, the input behind the start token.
+        decoder_input_ids: Int[Tensor, "batch seq"], what the decoder wrote; else the input behind its start token.
         ->  an `Output` with `last_hidden_state` Float[Tensor, "batch seq hidden"], and `pooler_output`
             Float[Tensor, "batch hidden"] and `logits` where the model has them; of an encoder-decoder
             the decoder's `last_hidden_state`, and `encoder_last_hidden_state`.
@@ -132,8 +129,8 @@ class Model(Editable):
         max_length: longer texts are cut to so many tokens (and counted in a note); by default the checkpoint's.
         progress: show a bar; by default on long work at a terminal.
         """
-        said: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
-        return embed(self.loaded, texts, progress=progress, **said)
+        how: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
+        return embed(self.loaded, texts, progress=progress, **how)
 
     # -- write --------------------------------------------------------------------------------------------------------
 
@@ -159,8 +156,7 @@ class Model(Editable):
     def complete(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Completion:
         """One answer, to a raw prompt or to a conversation, with its tokens, their probabilities and why it ends.
 
-        alternatives: how many of the likeliest tokens to name in the place of each. options: those of `generate`, and
-            `num_return_sequences`.
+        alternatives: how many likely tokens to name for each.  options: of `generate`, and `num_return_sequences`.
         """
         return writing.texts.complete(self.loaded, prompt, alternatives=alternatives, **options)
 
@@ -210,8 +206,8 @@ class Model(Editable):
         >>> model.trace("time flies")["layers.0.attention.weights"].shape      # doctest: +SKIP
         torch.Size([1, 12, 4, 4])
         """
-        said: dict[str, Any] = {"max_length": max_length, "padding": padding, "gradients_of": gradients_of}
-        return record(self.loaded, text, pair, target=target, after=after, keep=keep, **said)
+        how: dict[str, Any] = {"max_length": max_length, "padding": padding, "gradients_of": gradients_of}
+        return record(self.loaded, text, pair, target=target, after=after, keep=keep, **how)
 
     def trace_writing(
         self, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any

@@ -55,17 +55,17 @@ def pipeline(
 
     Raises InputError for an unknown task or option, and for a model that cannot answer it; what `load` raises.
     """
-    name, said = find_task(task)
+    info, task_options = find_task(task)
     where = HubOptions(revision, token, local_files_only)
     later = isinstance(dtype, str | torch.dtype) and dtype in ("auto", "bfloat16", torch.bfloat16)
     kind = None if later else dtype
     if isinstance(model, Model):
         _check_no_load_options({"device": device, "dtype": kind, **vars(where)})
-        held = model
+        opened = model
     else:
-        asked = name.default_model if model is None else model
-        held = Model(open_checkpoint(asked, device="cpu" if device is None else device, dtype=kind, where=where))
-    return Pipeline(name, held, dtype if later else None, said | options)
+        source = info.default_model if model is None else model
+        opened = Model(open_checkpoint(source, device="cpu" if device is None else device, dtype=kind, where=where))
+    return Pipeline(info, opened, dtype if later else None, task_options | options)
 
 
 def _check_no_load_options(load_options: Mapping[str, Any]) -> None:
@@ -84,17 +84,13 @@ class Pipeline:
 
     def __init__(
         self,
-        name: TaskInfo,
+        info: TaskInfo,
         model: Model,
         dtype: str | torch.dtype | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._task_info, self._task_class, self.model, self._options = (
-            name,
-            name.task_class(),
-            model,
-            plain_numbers(materialize_iterators(options or {})),
-        )
+        self._task_info, self._task_class, self.model = info, info.task_class(), model
+        self._options = plain_numbers(materialize_iterators(options or {}))
         self._dtype = None if dtype is None else choose_dtype(dtype, model.dtype, model.device)
         model.module.check_dtype(self._dtype)
         self._task_class.check(model.loaded)
@@ -114,11 +110,11 @@ class Pipeline:
         options: of the task, for this call. `top_k=3` of text-classification or question-answering gives the best
             answer alone, as one dict; its `.all` holds all three.
         """
-        given, options = self._split_inputs(inputs, options)
-        if self._task_class.is_single_item(given):
-            (answer,) = self.many([given], progress=progress, **options)
+        items, options = self._split_inputs(inputs, options)
+        if self._task_class.is_single_item(items):
+            (answer,) = self.many([items], progress=progress, **options)
             return answer
-        return list(self.many(given, progress=progress, **options))
+        return list(self.many(items, progress=progress, **options))
 
     def many(self, items: Iterable[Any], *, progress: bool | None = None, **options: Any) -> Iterator[Answer | Answers]:
         """The answers one after the other, as they are found; items may be endless.
@@ -133,12 +129,12 @@ class Pipeline:
     def _answers(self, question: Task, work: Work, items: Iterable[Any]) -> Iterator[Answer | Answers]:
         if not is_list_like(items):
             raise InputError(f"{type(items).__name__} was given, expected items: a list, a generator, a column")
-        given = iter(unwrap_arrow(items))
+        source = iter(unwrap_arrow(items))
         total = len(items) if isinstance(items, Sized) else None
         with progress_bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
             try:
-                for first, chunk in _chunks(given, FIRST if total is None else CHUNK):
-                    checked = [question.check_item(given, first + i) for i, given in enumerate(chunk)]
+                for first, chunk in _chunks(source, FIRST if total is None else CHUNK):
+                    checked = [question.check_item(item, first + i) for i, item in enumerate(chunk)]
                     for answer in question.answer_items(work, checked, first):
                         yield answer
                         line.update()
@@ -152,8 +148,8 @@ class Pipeline:
             raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} things were given")
         given, named = dict(zip(names, inputs)), {name: options[name] for name in names if name in options}
         if twice := next((name for name in named if name in given), None):
-            told = " twice, by place and by name: leave one of them out"
-            raise InputError(f"{self.task} was given ", Argument(twice), told)
+            advice = " twice, by place and by name: leave one of them out"
+            raise InputError(f"{self.task} was given ", Argument(twice), advice)
         given |= named
         if not given:
             raise InputError(f"{self.task} was given nothing: it takes {', '.join(names)}")

@@ -18,7 +18,8 @@ def seal(body: dict[str, Any]) -> bytes:
 def read_sealed(path: Path, newest: int, most: int, remedy: MessagePart) -> dict[str, Any]:
     """The facts that stand in such a file.
 
-    newest: the latest format that is read.  most: bytes.  remedy: what helps where it is damaged, such as "build again".
+    newest: the latest format that is read.  most: bytes.
+    remedy: what helps where it is damaged, such as "build again".
     Raises OSError where it cannot be read, CorruptFileError for one that was changed, UnsafeFileError for a link, and
     InputError for one of a later format.
     """

@@ -461,7 +461,7 @@ def test_another_processor_has_a_file_of_its_own(other: dict[str, str], monkeypa
     """A home may be shared by many machines."""
     before, here = machine_code._cache_path(), processor_info()
     assert here and "processor" not in here  # its number among those of this machine
-    monkeypatch.setattr(machine_code, "processor", lambda: here | other if other else {})
+    monkeypatch.setattr(machine_code, "processor_info", lambda: here | other if other else {})
     assert machine_code._cache_path() != before
 
 

@@ -74,10 +74,10 @@ def test_a_product_as_real_numbers(bits: int, real: torch.dtype, monkeypatch: py
     """Without kernels, and of many rows on a processor that is quicker so."""
     table, x = laid(bits, numbers(144, 96)), numbers(200, 96, seed=4)
     linear, wanted = GroupedLinear(*table), x.double() @ dequantised(table).double().T
-    monkeypatch.setattr(grouped, "multiplies_bytes", lambda device: True)
+    monkeypatch.setattr(grouped, "has_int8_products", lambda device: True)
     monkeypatch.setattr(grouped, "fastest_dtype", lambda device: torch.float32)
     assert off(linear(x), wanted) < EXACT
-    monkeypatch.setattr(grouped, "multiplies_bytes", lambda device: False)
+    monkeypatch.setattr(grouped, "has_int8_products", lambda device: False)
     monkeypatch.setattr(grouped, "fastest_dtype", lambda device: real)
     monkeypatch.setattr(grouped, "AT_ONCE", 64)
     near = 1e-6 if real == torch.float32 else 0.01

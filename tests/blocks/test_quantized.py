@@ -57,7 +57,7 @@ def test_a_product_in_8_bits(rows: int, texts: int, whole: bool, monkeypatch: py
     if whole and not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
     monkeypatch.setattr(quantized, "ENOUGH", 1)
-    monkeypatch.setattr(quantized, "multiplies_bytes", lambda device: whole)
+    monkeypatch.setattr(quantized, "has_int8_products", lambda device: whole)
     weight, x, bias = numbers(rows, 64), numbers(texts, 64), numbers(rows)
     codes, scale = rounding.to_8_bits(rows, 64, rounding.in_blocks([weight]))
     real = codes * scale.float()[:, None]
@@ -87,7 +87,7 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
     monkeypatch.setattr(quantized, "ENOUGH", 1)
-    monkeypatch.setattr(quantized, "multiplies_bytes", lambda device: True)
+    monkeypatch.setattr(quantized, "has_int8_products", lambda device: True)
     monkeypatch.setattr(quantized, "fastest_dtype", lambda device: torch.float32)
 
 
@@ -126,7 +126,7 @@ def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(quantized, "_whole_product", lambda x, *_: asked.append(len(x)) or x.new_zeros(len(x), 96))
     for enough, able, fastest in itertools.product((1, 10**9), (True, False), (torch.float32, torch.bfloat16)):
         monkeypatch.setattr(quantized, "ENOUGH", enough)
-        monkeypatch.setattr(quantized, "multiplies_bytes", lambda device, able=able: able)
+        monkeypatch.setattr(quantized, "has_int8_products", lambda device, able=able: able)
         monkeypatch.setattr(quantized, "fastest_dtype", lambda device, fastest=fastest: fastest)
         asked.clear()
         for rows in (8, 64):

@@ -167,7 +167,7 @@ class Kept:
             self.cache = weakref.ref(reader.cache)
             return reader, logits
 
-        monkeypatch.setattr(loop, "begin", noted)
+        monkeypatch.setattr(loop, "prefill", noted)
 
     def __bool__(self) -> bool:
         gc.collect()

@@ -337,7 +337,7 @@ def test_reading_takes_of_the_time_and_all_prompts_of_a_call_have_one(
         [next(clock) for _ in range(10)]
         return reading(*given, **more)
 
-    monkeypatch.setattr(begins, "begin", slowly)
+    monkeypatch.setattr(begins, "prefill", slowly)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     options = {"max_new_tokens": 20, "min_new_tokens": 20, "num_beams": beams, "progress": False}
     found = completions(model.loaded, ["the house"] * 20, max_time=13.5, **options)

@@ -138,7 +138,7 @@ def test_what_is_read_twice_is_run_once(feelings: "pellucid.Pipeline", monkeypat
     look = TextClassification.forward_batch
     monkeypatch.setattr(
         TextClassification,
-        "look",
+        "forward_batch",
         lambda self, work, module, batch: rows.append(len(batch["input_ids"])) or look(self, work, module, batch),
     )
     answers = feelings([GOOD, TEXTS[1], GOOD, GOOD])

@@ -145,12 +145,12 @@ def test_other_words_are_found_and_ties_are_none(tmp_path: Path, monkeypatch: py
         said = honest(*given)
         return [*said[:2], (said[2] + 1) % 99, *said[3:]]
 
-    monkeypatch.setattr(parity, "_our_words", other)
+    monkeypatch.setattr(parity, "_our_tokens", other)
     check = asked(folder)["transformers: same tokens"]
     assert (check.holds, check.where) == (False, "token 3")
     logits = [torch.tensor([3.0, 3.0 - 1e-6, 1.0], dtype=torch.float64)]
-    monkeypatch.setattr(parity, "_our_words", lambda *_: [1])
-    monkeypatch.setattr(parity, "_their_words", lambda *_: ([0], logits))
+    monkeypatch.setattr(parity, "_our_tokens", lambda *_: [1])
+    monkeypatch.setattr(parity, "_their_tokens", lambda *_: ([0], logits))
     assert asked(folder)["transformers: same tokens"].holds
 
 
@@ -191,7 +191,7 @@ def rounded(patch: pytest.MonkeyPatch) -> None:
 
 def astray(patch: pytest.MonkeyPatch) -> None:
     """Where the first position alone goes on, the last one does."""
-    patch.setattr(Pass, "going_on", lambda run, x, dim=1: x.narrow(dim, -1, 1) if run.first else x)
+    patch.setattr(Pass, "output_positions", lambda run, x, dim=1: x.narrow(dim, -1, 1) if run.first else x)
 
 
 FAULTS: list[tuple[str, str, Fault]] = [

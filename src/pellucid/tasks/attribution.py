@@ -2,7 +2,7 @@
 
 The way is integrated gradients (Sundararajan et al., 2017, arXiv:1703.01365), from the same text with padding in place
 of its tokens: the scores sum to what the tokens changed. The gradient at the text alone is nearly nothing where an
-answer is saturated; only for what was written is it taken all the same (`reason_of_writing` says why). What no score
+answer is saturated; only for what was written is it taken all the same (`attribute_generation` says why). What no score
 shows is how tokens work together; see `pellucid.trace.explain.integrated_gradients`.
 """
 
@@ -36,7 +36,8 @@ STEPS = 64
 class Target:
     """One number that was answered.
 
-    description: in words.  window: the stretch that it is about.  value_of: the number, from the model's output for that stretch.
+    description: in words.  window: the stretch that it is about.
+    value_of: the number, from the model's output for that stretch.
     text_name: what that is a stretch of, where several texts are read apart.
     """
 
@@ -47,7 +48,7 @@ class Target:
 
 
 def logit_target(description: str, window: Window, index: int, position: int | None = None) -> Target:
-    """A logit as an aim.  index: which one.  position: of which token; None where the text has one answer."""
+    """A logit as a target.  index: which one.  position: of which token; None where the text has one answer."""
     where = (0, index) if position is None else (0, position, index)
     return Target(f"logit of {description}", window, lambda output: output["logits"][where])
 
@@ -55,8 +56,10 @@ def logit_target(description: str, window: Window, index: int, position: int | N
 def with_attribution(
     work: Work, found: Answer | Answers, targets_of: Callable[[Answer], Sequence[Target]]
 ) -> Answer | Answers:
-    """The same answer, or answers, each with its reason.  targets_of: the numbers behind one; one for each text of several
-    that were read apart."""
+    """The same answer, or answers, each with its attribution.
+
+    targets_of: the numbers behind one; one for each text of several that were read apart.
+    """
     if isinstance(found, Answer):
         return found.replace(why=attribute_answer(work, targets_of(found)))
     return Answers([one.replace(why=attribute_answer(work, targets_of(one))) for one in found], **vars(found))
@@ -69,9 +72,9 @@ def attribute_answer(work: Work, targets: Sequence[Target]) -> AnswerAttribution
     """
     tokens: list[str] = []
     scores: list[float] = []
-    for aim in targets:
-        tokens += aim.window.tokens
-        scores += _sum_sides(_token_attributions(work, aim))
+    for target in targets:
+        tokens += target.window.tokens
+        scores += _sum_sides(_token_attributions(work, target))
     read = _as_text(work.loaded.required_tokenizer, tokens)
     return AnswerAttribution(
         targets[0].description + _window_description(targets), read, tuple(scores), "integrated gradients"
@@ -89,8 +92,8 @@ def attribute_generation(loaded: Loaded, prompt: Sequence[int], answer: Sequence
     tokenizer, ids = loaded.tokenizer, list(answer)
 
     def of(output: Output) -> Tensor:
-        said = output["logits"][0, -len(ids) :].log_softmax(dim=-1)
-        return said[torch.arange(len(ids), device="cpu"), torch.tensor(ids, device="cpu")].sum()
+        log_probabilities = output["logits"][0, -len(ids) :].log_softmax(dim=-1)
+        return log_probabilities[torch.arange(len(ids), device="cpu"), torch.tensor(ids, device="cpu")].sum()
 
     with inference_mode(False):
         batch: dict[str, Any]
@@ -137,9 +140,9 @@ def _token_attributions(work: Work, target: Target) -> dict[str, Tensor]:
     return dict(zip(ends.recorded, found.scores.split([point.shape[1] for point in ends.recorded.values()])))
 
 
-def _sum_sides(shares: dict[str, Tensor]) -> list[float]:
+def _sum_sides(by_side: dict[str, Tensor]) -> list[float]:
     """One score a token: a pair's decoder reads the text too, one place to the right behind its start token."""
-    first, *others = shares.values()
+    first, *others = by_side.values()
     for other in others:
         first = first + torch.nn.functional.pad(other[1:], (0, 1))
     return first.tolist()
@@ -148,8 +151,8 @@ def _sum_sides(shares: dict[str, Tensor]) -> list[float]:
 def _window_description(targets: Sequence[Target]) -> str:
     """In which stretches, in words; nothing of a text that was read whole."""
     parts = [
-        f"stretch {aim.window.index + 1} of {aim.window.count}{aim.text_name and f' of {aim.text_name}'}"
-        for aim in targets
-        if aim.window.count > 1
+        f"stretch {target.window.index + 1} of {target.window.count}{target.text_name and f' of {target.text_name}'}"
+        for target in targets
+        if target.window.count > 1
     ]
     return f" in {' and '.join(parts)}" if parts else ""

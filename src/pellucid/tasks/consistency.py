@@ -41,16 +41,16 @@ def check_fused_attention(loaded: Loaded, rows: list[Row], tolerance: float) -> 
 
 @no_grad()
 def check_packed_copy(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
-    """The twin for speed, by which tasks answer, against the plain module; also where it is asked for less."""
+    """The packed copy, by which tasks answer, against the plain module; also where it is asked for less."""
     other, points = shared_weights_copy(loaded).packed_copy(), list[Point]()
     for row in rows:
-        wanted = loaded.module(**row)
-        points += _output_points(other(**row), wanted)
-        if "logits" in wanted:
-            points.append(("first alone.logits", other.logits(**row), wanted["logits"]))
+        expected = loaded.module(**row)
+        points += _output_points(other(**row), expected)
+        if "logits" in expected:
+            points.append(("first alone.logits", other.logits(**row), expected["logits"]))
         if isinstance(other, Encoder):
             points.append(
-                ("first alone.last_hidden_state", other.first_states(**row), wanted["last_hidden_state"][:, :1])
+                ("first alone.last_hidden_state", other.first_states(**row), expected["last_hidden_state"][:, :1])
             )
     return compare_points("packed = plain", points, tolerance)
 
@@ -95,8 +95,8 @@ def check_padding(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
         together = loaded.module(**padded_batch(rows, loaded.config.pad_token_id or 0, loaded.config.longest, left))
         for i, row in enumerate(rows):
             alone = loaded.module(**row)
-            for name, wanted in alone.items():
-                points.append((name, _without_padding(together[name][i : i + 1], wanted, left), wanted))
+            for name, expected in alone.items():
+                points.append((name, _without_padding(together[name][i : i + 1], expected, left), expected))
     return compare_points("padded = alone", points, tolerance, counted(len(rows), "text"))
 
 
@@ -119,26 +119,28 @@ def _pad(row: Tensor, width: int, blank: int, left: bool) -> Tensor:
     return torch.nn.functional.pad(row, (missing, 0) if left else (0, missing), value=blank)
 
 
-def _without_padding(found: Tensor, wanted: Tensor, left: bool) -> Tensor:
+def _without_padding(actual: Tensor, expected: Tensor, left: bool) -> Tensor:
     """The real places of an answer that has places; an answer for a whole text as it is."""
-    if found.dim() < 3:
-        return found
-    length = wanted.shape[1]
-    return found[:, found.shape[1] - length :] if left else found[:, :length]
+    if actual.dim() < 3:
+        return actual
+    length = expected.shape[1]
+    return actual[:, actual.shape[1] - length :] if left else actual[:, :length]
 
 
 def check_saving(loaded: Loaded, texts: list[str]) -> Check:
     """Written to a folder and read back: facts, ids of the texts, and every number to the last bit."""
     kind = loaded.module.dtype
     with temporary_folder() as folder:
-        again = open_checkpoint(save_checkpoint(loaded, folder / "saved"), dtype=kind)
-    apart = {"config": 0.0 if again.config == loaded.config else math.inf}
+        reopened = open_checkpoint(save_checkpoint(loaded, folder / "saved"), dtype=kind)
+    differences = {"config": 0.0 if reopened.config == loaded.config else math.inf}
     if loaded.tokenizer is not None:
-        apart["tokenizer"] = 0.0 if _token_ids(again, texts) == _token_ids(loaded, texts) else math.inf
-    found, wanted = again.module.state_dict(), loaded.module.state_dict()
-    for name in wanted.keys() | found.keys():
-        apart[name] = _bitwise_difference(found[name], wanted[name]) if name in found and name in wanted else math.inf
-    return check_differences("saved = loaded", apart, 0.0, f"{len(wanted)} tables, bit by bit")
+        differences["tokenizer"] = 0.0 if _token_ids(reopened, texts) == _token_ids(loaded, texts) else math.inf
+    actual, expected = reopened.module.state_dict(), loaded.module.state_dict()
+    for name in expected.keys() | actual.keys():
+        differences[name] = (
+            _bitwise_difference(actual[name], expected[name]) if name in actual and name in expected else math.inf
+        )
+    return check_differences("saved = loaded", differences, 0.0, f"{len(expected)} tables, bit by bit")
 
 
 def _token_ids(loaded: Loaded, texts: list[str]) -> list[list[int]] | None:

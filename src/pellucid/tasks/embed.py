@@ -34,7 +34,7 @@ class _Row(NamedTuple):
 
 
 def embed(loaded: Loaded, texts: str | Iterable[str], **how: Any) -> Tensor:
-    """One vector per text. See `Model.embed`.  how: the options of `in_pieces`."""
+    """One vector per text. See `Model.embed`.  how: the options of `embed_in_chunks`."""
     if isinstance(texts, str):
         return embed(loaded, [texts], **how)[0]
     if (found := as_list(texts)) is None:
@@ -55,7 +55,7 @@ def embed_in_chunks(
 ) -> Iterator[Tensor]:
     """The same vectors, some at a time in the order of the texts: Float32[Tensor, "size width"], the last ones fewer.
 
-    All texts are read before the first is computed; one piece at least is given. progress: of each piece; may also be a
+    All texts are read before the first is computed; one chunk at least is given. progress: of each chunk; may also be a
     function that is told how many more are done.
     """
     plan = _pooling(loaded, pooling, normalize, max_length)
@@ -126,8 +126,8 @@ def _pooled_batches(
 
     def vectors_of(group: list[int]) -> Tensor:
         batch = as_batch(loaded, [rows[i].ids for i in group], [rows[i].types for i in group])
-        stream, mask = pooled_states(module, batch, plan)
-        vectors = pool(stream.float(), mask, plan).cpu()
+        states, mask = pooled_states(module, batch, plan)
+        vectors = pool(states.float(), mask, plan).cpu()
         check_finite(vectors.abs(), module)
         return vectors
 

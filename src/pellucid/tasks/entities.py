@@ -112,8 +112,8 @@ def group_entities(
 ) -> list[Entity]:
     """Neighbours of one kind together, unless the second begins an entity.
 
-    merge_adjacent: one that begins where the entity before it ends, without a space, goes on with it. Many models begin an
-        entity at each part of a number or of an address; in scripts without spaces neighbours touch anyway.
+    merge_adjacent: one that begins where the entity before it ends, without a space, goes on with it. Many models begin
+        an entity at each part of a number or of an address; in scripts without spaces neighbours touch anyway.
     """
     groups: list[list[Entity]] = []
     for one in found:

@@ -41,8 +41,8 @@ class FeatureExtraction(Reader):
         """Every body has features, whatever head stands on it."""
         check_readable(loaded, ("all",))
 
-    def check_item(self, given: Any, index: int) -> str:
-        return single_text(given, index)
+    def check_item(self, item: Any, index: int) -> str:
+        return single_text(item, index)
 
     def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         if self.side is not None and work.loaded.config.kind not in (self.side, "encoder-decoder"):
@@ -66,9 +66,9 @@ def join_vectors(outputs: list[WindowOutput]) -> list[list[float]]:
     """The vectors of a whole text from those of its stretches, special tokens once around it."""
     if len(outputs) == 1:
         return outputs[0].output.tolist()
-    best = most_central_windows([stretch.window for stretch in outputs])
+    best = most_central_windows([output.window for output in outputs])
     first, last = outputs[0], outputs[-1]
     start = first.window.sequence_ids.index(0)
     end = len(last.window.sequence_ids) - last.window.sequence_ids[::-1].index(0)
-    middle = [outputs[number].output[place].tolist() for number, place in best]
+    middle = [outputs[number].output[position].tolist() for number, position in best]
     return first.output[:start].tolist() + middle + last.output[end:].tolist()

@@ -66,21 +66,21 @@ class FillMask(Reader):
     def _targets(self) -> tuple[str, ...]:
         return (self.targets,) if isinstance(self.targets, str) else tuple(self.targets or ())
 
-    def check_item(self, given: Any, index: int) -> str:
-        return clean_text(single_text(given, index), index, "item")
+    def check_item(self, item: Any, index: int) -> str:
+        return clean_text(single_text(item, index), index, "item")
 
     def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         tokenizer = work.loaded.required_tokenizer
         every = self.text_windows(work, index, item)
         if not (best := _masks_by_window(tokenizer, every)):
             raise _no_mask_error(tokenizer, item, index)
-        for number, place in best if self._targets else ():
-            self._target_ids(tokenizer, item, every[number], place)
+        for number, position in best if self._targets else ():
+            self._target_ids(tokenizer, item, every[number], position)
         return [every[number] for number in sorted({number for number, _ in best})]
 
-    def _target_ids(self, tokenizer: Tokenizer, item: str, window: Window, place: int) -> list[int]:
+    def _target_ids(self, tokenizer: Tokenizer, item: str, window: Window, position: int) -> list[int]:
         """The ids of the targets, as they would be in the place of this mask."""
-        start, _ = trimmed_span(item, *window.offsets[place])
+        start, _ = trimmed_span(item, *window.offsets[position])
         return target_ids(tokenizer, self._targets, item[:start], partial=self.partial_targets)
 
     def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
@@ -107,31 +107,33 @@ class FillMask(Reader):
     def answer(self, work: Work, item: str, outputs: list[WindowOutput]) -> Answers:
         tokenizer, read = work.loaded.required_tokenizer, text_coverage(outputs)
         found = []
-        for mask, (number, place) in enumerate(_masks_by_window(tokenizer, [stretch.window for stretch in outputs])):
+        for mask, (number, position) in enumerate(_masks_by_window(tokenizer, [output.window for output in outputs])):
             window = outputs[number].window
-            known = outputs[number].output[_mask_positions(tokenizer, window).index(place)]
-            for score, token in self._target_guesses(tokenizer, item, window, place, known):
+            known = outputs[number].output[_mask_positions(tokenizer, window).index(position)]
+            for score, token in self._target_guesses(tokenizer, item, window, position, known):
                 make = _decode_filled if self.decoded else _fill_text
                 keys = {"score": score, "token": token, "token_str": tokenizer.decode([token])}
-                keys["sequence"] = make(tokenizer, item, window, place, token)
+                keys["sequence"] = make(tokenizer, item, window, position, token)
                 found.append(Answer(keys, read=read, window=number, mask=mask))
         return Answers(found, read=read)
 
-    def _target_guesses(self, tokenizer: Tokenizer, item: str, window: Window, place: int, known: Guesses) -> Guesses:
+    def _target_guesses(
+        self, tokenizer: Tokenizer, item: str, window: Window, position: int, known: Guesses
+    ) -> Guesses:
         if not self._targets:
             return known
-        ids = set(self._target_ids(tokenizer, item, window, place))
+        ids = set(self._target_ids(tokenizer, item, window, position))
         return [guess for guess in known if guess[1] in ids][: self.top_k]
 
     def attribution_targets(self, work: Work, item: str, outputs: list[WindowOutput], one: Answer) -> list[Target]:
-        number, place = _masks_by_window(work.loaded.required_tokenizer, [stretch.window for stretch in outputs])[
+        number, position = _masks_by_window(work.loaded.required_tokenizer, [output.window for output in outputs])[
             one.mask or 0
         ]
-        return [logit_target(repr(one["token_str"]), outputs[number].window, one["token"], place)]
+        return [logit_target(repr(one["token_str"]), outputs[number].window, one["token"], position)]
 
 
-def _is_word(given: Any) -> bool:
-    return isinstance(given, str) and bool(given.strip())
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _mask_positions(tokenizer: Tokenizer, window: Window) -> list[int]:
@@ -142,9 +144,9 @@ def _mask_positions(tokenizer: Tokenizer, window: Window) -> list[int]:
 def _masks_by_window(tokenizer: Tokenizer, windows: Sequence[Window]) -> list[tuple[int, int]]:
     """For each mask of a text, in order, the stretch that fills it, and its place there."""
     return [
-        (number, place)
-        for number, place in most_central_windows(windows)
-        if windows[number].ids[place] == tokenizer.mask_token_id
+        (number, position)
+        for number, position in most_central_windows(windows)
+        if windows[number].ids[position] == tokenizer.mask_token_id
     ]
 
 
@@ -156,9 +158,9 @@ def _no_mask_error(tokenizer: Tokenizer, item: str, index: int) -> InputError:
     return InputError(Item(index), f" has no mask: write {mask} where a word is to be found")
 
 
-def _fill_text(tokenizer: Tokenizer, text: str, window: Window, place: int, token: int) -> str:
+def _fill_text(tokenizer: Tokenizer, text: str, window: Window, position: int, token: int) -> str:
     """The text with one mask filled. Whether a space stands before it is as the token says, if tokens say so."""
-    start, end = trimmed_span(text, *window.offsets[place])
+    start, end = trimmed_span(text, *window.offsets[position])
     before, piece, behind = text[:start], tokenizer.decode([token]), text[end:]
     if tokenizer.subword_prefix is not None:
         continues_word = piece.startswith(tokenizer.subword_prefix)
@@ -172,7 +174,7 @@ def _fill_text(tokenizer: Tokenizer, text: str, window: Window, place: int, toke
         continues_word = tokenizer.space_marker is not None and not written.startswith(tokenizer.space_marker)
         if tokenizer.space_marker and not continues_word and before and not before[-1].isspace():
             before += " "
-        (after,) = tokenizer.convert_ids_to_tokens(window.ids[place + 1 : place + 2]) or ("",)
+        (after,) = tokenizer.convert_ids_to_tokens(window.ids[position + 1 : position + 2]) or ("",)
         if tokenizer.space_marker and after.startswith(tokenizer.space_marker) and _is_letter(behind[:1]):
             behind = f" {behind}"
     return (before.rstrip() if continues_word else before) + piece.strip() + behind
@@ -183,9 +185,9 @@ def _is_letter(character: str) -> bool:
     return character.isalnum() and not is_unspaced(character)
 
 
-def _decode_filled(tokenizer: Tokenizer, text: str, window: Window, place: int, token: int) -> str:
+def _decode_filled(tokenizer: Tokenizer, text: str, window: Window, position: int, token: int) -> str:
     """A stretch as the reference tells it: special tokens are left out where no other mask would be lost with them."""
-    ids = [token if i == place else here for i, here in enumerate(window.ids)]
+    ids = [token if i == position else here for i, here in enumerate(window.ids)]
     alone = len(_mask_positions(tokenizer, window)) == 1
     return tokenizer.cleaned(
         tokenizer.decode([i for i in ids if i != tokenizer.pad_token_id], skip_special_tokens=alone)

@@ -26,7 +26,7 @@ def forward(
     decoder_attention_mask: Tensor | None = None,
     watch: Observer | None = None,
 ) -> Output:
-    """One pass over ids, one text or several texts. See `Model.__call__`.  watch: an onlooker."""
+    """One pass over ids, one text or several texts. See `Model.__call__`.  watch: an observer."""
     target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
     if isinstance(inputs, Mapping):
         raise InputError(
@@ -55,14 +55,14 @@ def _as_texts(inputs: Any) -> list[str] | None:
     return found if any(isinstance(one, str) for one in found) else None
 
 
-def _run_module(loaded: Loaded, watch: Observer | None, **given: Tensor | None) -> Output:
+def _run_module(loaded: Loaded, watch: Observer | None, **inputs: Tensor | None) -> Output:
     """The module's pass with what it takes; what it does not take, and was given, is refused."""
-    for name, rows in given.items():
+    for name, rows in inputs.items():
         if rows is not None and name not in loaded.module.input_names:
             raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
     try:
         device = loaded.module.device
-        here = {name: _as_tensor(name, rows).to(device) for name, rows in given.items() if rows is not None}
+        here = {name: _as_tensor(name, rows).to(device) for name, rows in inputs.items() if rows is not None}
         return loaded.module(**here, watch=watch)
     except (AttributeError, TypeError) as error:
         if (part := _peft_part(loaded.module)) is None:

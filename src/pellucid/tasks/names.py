@@ -38,10 +38,10 @@ class TaskInfo:
         return import_class("pellucid.tasks", self.class_path)
 
 
-def import_class(room: str, home: str) -> Any:
+def import_class(package: str, class_path: str) -> Any:
     """The class at "module:class" of a room, imported only now."""
-    module, _, name = home.partition(":")
-    return getattr(importlib.import_module(f"{room}.{module}"), name)
+    module, _, name = class_path.partition(":")
+    return getattr(importlib.import_module(f"{package}.{module}"), name)
 
 
 TASKS = (

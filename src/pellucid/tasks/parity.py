@@ -70,14 +70,14 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
     recorder = Recorder(tuple(f"*{ending}" for endings in GROUPS.values() for ending in endings))
     with no_grad():
         shared_weights_copy(loaded, "explicit")(**row, watch=recorder)
-    wanted = _reference_outputs(
+    expected = _reference_outputs(
         reference_forward(model, **row, output_hidden_states=True, output_attentions=True), loaded.config
     )
     order = {name: i for i, name in enumerate(recorder.recorded)}
     nothing = torch.empty(0, device="cpu")
     return [
-        (name, recorder.recorded.get(name, nothing), wanted[name])
-        for name in sorted(wanted, key=lambda name: order.get(name, len(order)))
+        (name, recorder.recorded.get(name, nothing), expected[name])
+        for name in sorted(expected, key=lambda name: order.get(name, len(order)))
     ]
 
 
@@ -112,38 +112,38 @@ def check_same_tokens(loaded: Loaded, model: Any, row: Row, tokens: int, toleran
     room = (loaded.config.longest or 10**9) - tokens
     row = {name: ids if "decoder_input_ids" in row else ids[:, : max(room, 1)] for name, ids in row.items()}
     tokens = min(tokens, (loaded.config.longest or 10**9) - 1)
-    wanted, logits = _their_tokens(model, row, tokens)
-    found = _our_tokens(loaded, row, tokens)
-    note = "" if loaded.tokenizer is None else repr(loaded.required_target_tokenizer.decode(found))
-    for i, (ours, theirs) in enumerate(zip(found, wanted)):
+    expected, logits = _their_tokens(model, row, tokens)
+    actual = _our_tokens(loaded, row, tokens)
+    note = "" if loaded.tokenizer is None else repr(loaded.required_target_tokenizer.decode(actual))
+    for i, (ours, theirs) in enumerate(zip(actual, expected)):
         if ours != theirs:
             worth = float(logits[i][theirs] - logits[i][ours]) / max(float(logits[i].abs().max()), 1.0)
             return check_differences(WORDS, {f"token {i + 1}": worth}, tolerance, note)
-    return check_differences(WORDS, {"tokens": 0.0}, tolerance, f"{len(found)} of {tokens} agree {note}".strip())
+    return check_differences(WORDS, {"tokens": 0.0}, tolerance, f"{len(actual)} of {tokens} agree {note}".strip())
 
 
 def _their_tokens(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Tensor]]:
     name = "decoder_input_ids" if "decoder_input_ids" in row else "input_ids"
     ids = row[name][:, :1] if name == "decoder_input_ids" else row[name]
-    said, logits = [], []
+    chosen, logits = [], []
     for _ in range(tokens):
-        given = row | {name: ids} | ({"attention_mask": torch.ones_like(ids)} if name == "input_ids" else {})
-        logits.append(reference_forward(model, **given)["logits"][0, -1].double())
-        said.append(int(logits[-1].argmax()))
-        ids = torch.cat((ids, torch.tensor([said[-1:]], device="cpu")), dim=1)
-    return said, logits
+        inputs = row | {name: ids} | ({"attention_mask": torch.ones_like(ids)} if name == "input_ids" else {})
+        logits.append(reference_forward(model, **inputs)["logits"][0, -1].double())
+        chosen.append(int(logits[-1].argmax()))
+        ids = torch.cat((ids, torch.tensor([chosen[-1:]], device="cpu")), dim=1)
+    return chosen, logits
 
 
 @no_grad()
 def _our_tokens(loaded: Loaded, row: Row, tokens: int) -> list[int]:
-    module, said = loaded.module, []
+    module, chosen = loaded.module, []
     assert isinstance(module, Decoder | EncoderDecoder)  # only these have a head that writes
-    given: dict[str, Any] = {"input_ids": row["input_ids"]}
+    inputs: dict[str, Any] = {"input_ids": row["input_ids"]}
     length = row["input_ids"].shape[1]
     if isinstance(module, EncoderDecoder):
         first = {**row, "decoder_input_ids": row["decoder_input_ids"][:, :1]}
         memory = module(**first)["encoder_last_hidden_state"]
-        given = {
+        inputs = {
             "memory": memory,
             "attention_mask": row["attention_mask"],
             "decoder_input_ids": first["decoder_input_ids"],
@@ -151,6 +151,6 @@ def _our_tokens(loaded: Loaded, row: Row, tokens: int) -> list[int]:
         length = 1
     cache = module.new_cache(length + tokens)
     for _ in range(tokens):
-        said.append(int(module(**given, cache=cache)["logits"][0, -1].argmax()))
-        given["decoder_input_ids" if "memory" in given else "input_ids"] = torch.tensor([said[-1:]], device="cpu")
-    return said
+        chosen.append(int(module(**inputs, cache=cache)["logits"][0, -1].argmax()))
+        inputs["decoder_input_ids" if "memory" in inputs else "input_ids"] = torch.tensor([chosen[-1:]], device="cpu")
+    return chosen

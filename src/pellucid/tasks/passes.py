@@ -19,20 +19,22 @@ def run_batches(
     """Groups of row numbers, the largest first, and what `work` makes of each, without gradients.
 
     work: may be called from several threads; what it gives is kept until its turn, so it should be small.
-    parallel: whether several groups may be worked on at a time. They are where the model is laid out for a processor, but
-        for a group that the others would wait for.
+    parallel: whether several groups may be worked on at a time. They are where the model is a packed copy on a
+        processor, but for a group that the others would wait for.
     """
     device = module.device.type
     groups = sorted(length_batches(lengths, *batch_limits(device)), key=lambda group: -len(group) * lengths[group[0]])
-    apart = parallel and module.is_fast and device == "cpu"
+    run_parallel = parallel and module.is_fast and device == "cpu"
     sizes = [len(group) * lengths[group[0]] + PASS_COST for group in groups]
-    yield from zip(groups, parallel_map(work, groups, sequential=_sequential_count(sizes) if apart else len(groups)))
+    yield from zip(
+        groups, parallel_map(work, groups, sequential=_sequential_count(sizes) if run_parallel else len(groups))
+    )
 
 
 def run_in_order(
     module: Network, lengths: Sequence[int], work: Callable[[list[int]], Iterable[Result]]
 ) -> list[Result]:
-    """What `work` makes of each row, in the order of the rows; it is given groups of them, as `passes` says."""
+    """What `work` makes of each row, in the order of the rows; it is given groups of them, as `run_batches` says."""
     found: dict[int, Result] = {}
     for group, some in run_batches(module, lengths, work):
         found.update(zip(group, some))

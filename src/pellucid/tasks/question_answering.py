@@ -63,10 +63,10 @@ class QuestionAnswering(Reader):
         shared = min(length // 2, REFERENCE_STRIDE) if isinstance(length, int) else None
         return {"long": "windows", "max_length": length, "stride": shared} | dict(options)
 
-    def check_item(self, given: Any, index: int) -> tuple[str, AlignedText]:
-        if isinstance(given, Mapping) and (lacks := [name for name in NAMES if given.get(name) is None]):
+    def check_item(self, item: Any, index: int) -> tuple[str, AlignedText]:
+        if isinstance(item, Mapping) and (lacks := [name for name in NAMES if item.get(name) is None]):
             raise InputError(Item(index), f" has no {lacks[0]}: give both, as question= and context=")
-        question, context = text_or_pair(given, index, NAMES)
+        question, context = text_or_pair(item, index, NAMES)
         if context is None:
             raise InputError(
                 Item(index), " is one text, expected a question and its context: give both, as a tuple or a dict"
@@ -92,11 +92,11 @@ class QuestionAnswering(Reader):
         return every[0].replace(all=every)
 
     def _spans(self, work: Work, context: str, outputs: list[WindowOutput]) -> list[Span]:
-        asked = SpanOptions(self.top_k, self.max_answer_len, self.align_to_words, self.handle_impossible_answer)
+        options = SpanOptions(self.top_k, self.max_answer_len, self.align_to_words, self.handle_impossible_answer)
         if self.scores == "per_window":
-            words = work.loaded.tokenizer
-            return spans_per_window(context, outputs, words.cls_token_id if words else None, asked)
-        return spans(context, outputs, asked)
+            tokenizer = work.loaded.tokenizer
+            return spans_per_window(context, outputs, tokenizer.cls_token_id if tokenizer else None, options)
+        return spans(context, outputs, options)
 
     def attribution_targets(
         self, work: Work, item: tuple[str, AlignedText], outputs: list[WindowOutput], one: Answer
@@ -106,14 +106,16 @@ class QuestionAnswering(Reader):
         if not one["end"]:
             window = outputs[one.window].window
             return [Target("logits of no answer", window, lambda output: output["logits"][0, 0].sum())]
-        held = outputs if self.scores == "comparable" else [outputs[one.window]]
+        candidates = outputs if self.scores == "comparable" else [outputs[one.window]]
         places = item[1].places or range(len(item[1].read) + 1)
-        (first, start), (last, end) = outer_tokens(held, places.index(one["start"]), places.index(one["end"]))
+        (first, start), (last, end) = outer_tokens(candidates, places.index(one["start"]), places.index(one["end"]))
         if first is last:
-            said = f"logits of start and end of {one['answer']!r}"
-            return [Target(said, first, lambda output: output["logits"][0, start, 0] + output["logits"][0, end, 1])]
-        said = f"logits of the start and of the end of {one['answer']!r}"
+            description = f"logits of start and end of {one['answer']!r}"
+            return [
+                Target(description, first, lambda output: output["logits"][0, start, 0] + output["logits"][0, end, 1])
+            ]
+        description = f"logits of the start and of the end of {one['answer']!r}"
         return [
-            Target(said, first, lambda output: output["logits"][0, start, 0]),
-            Target(said, last, lambda output: output["logits"][0, end, 1]),
+            Target(description, first, lambda output: output["logits"][0, start, 0]),
+            Target(description, last, lambda output: output["logits"][0, end, 1]),
         ]

@@ -24,7 +24,7 @@ from pellucid.text.cut import check_has_tokens, item_name
 
 @dataclass(frozen=True)
 class WindowOutput:
-    """A stretch of an item, and what was kept of the model's answer to it."""
+    """A stretch of an item, and what is kept of the model's output for it."""
 
     window: Window
     output: Any
@@ -81,21 +81,21 @@ class Reader(Task):
         """
         loaded = work.loaded
         most = loaded.max_length if self.max_length is None else loaded.capped_length(self.max_length)
-        place: dict[str, Any] = {"rule": self.long, "max_length": most, "stride": self.stride}
-        place |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
-        place["is_split_into_words"] = isinstance(text, list)
-        found = windows(loaded.required_tokenizer, text, pair, **place)
+        cutting: dict[str, Any] = {"rule": self.long, "max_length": most, "stride": self.stride}
+        cutting |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
+        cutting["is_split_into_words"] = isinstance(text, list)
+        found = windows(loaded.required_tokenizer, text, pair, **cutting)
         check_has_tokens(found[0].ids, item_name(index, "item"))
         return found
 
     def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:
-        asked = [self.item_windows(work, item, first + i) for i, item in enumerate(items)]
-        rows = [row for rows in asked for row in rows]
-        kept = dict(self._window_outputs(work, rows))
+        item_rows = [self.item_windows(work, item, first + i) for i, item in enumerate(items)]
+        rows = [row for rows in item_rows for row in rows]
+        outputs = dict(self._window_outputs(work, rows))
         start = 0
-        for item, windows_ in zip(items, asked):
+        for item, windows_ in zip(items, item_rows):
             numbers = range(start, start + len(windows_))
-            yield self._explained_answer(work, item, [WindowOutput(rows[i], kept.pop(i)) for i in numbers])
+            yield self._explained_answer(work, item, [WindowOutput(rows[i], outputs.pop(i)) for i in numbers])
             start += len(windows_)
 
     @no_grad()
@@ -111,7 +111,7 @@ class Reader(Task):
         alike = _equal_rows(rows)
         lengths = [len(rows[numbers[0]].ids) for numbers in alike]
 
-        def kept_of(group: list[int]) -> list[tuple[int, Any]]:
+        def outputs_of(group: list[int]) -> list[tuple[int, Any]]:
             firsts = [rows[alike[i][0]] for i in group]
             batch = as_batch(work.loaded, [row.ids for row in firsts], [row.type_ids for row in firsts])
             output = self.forward_batch(work, module, batch).float().cpu()
@@ -124,7 +124,7 @@ class Reader(Task):
                 for number in alike[i]
             ]
 
-        for _, kept in run_batches(module, lengths, kept_of, parallel=self.parallel):
+        for _, kept in run_batches(module, lengths, outputs_of, parallel=self.parallel):
             yield from kept
 
 
@@ -138,7 +138,7 @@ def _equal_rows(rows: Sequence[Window]) -> list[list[int]]:
 
 def outputs_by_text(outputs: Sequence[WindowOutput]) -> list[list[WindowOutput]]:
     """The stretches of each text, of several that were read one after the other."""
-    starts = [i for i, stretch in enumerate(outputs) if stretch.window.index == 0]
+    starts = [i for i, output in enumerate(outputs) if output.window.index == 0]
     return [list(outputs[i:j]) for i, j in zip(starts, [*starts[1:], len(outputs)])]
 
 
@@ -150,11 +150,11 @@ def most_central_windows(windows_: Sequence[Window], side: int | None = None) ->
     """
     best: dict[int, tuple[float, int, int]] = {}
     for number, window in enumerate(windows_):
-        here = [place for place, one in enumerate(window.sequence_ids) if one is not None and side in (None, one)]
-        for nth, place in enumerate(here):
+        here = [position for position, one in enumerate(window.sequence_ids) if one is not None and side in (None, one)]
+        for nth, position in enumerate(here):
             depth, token = _distance_to_cut(window, nth, len(here)), window.tokens_before + nth
             if token not in best or depth > best[token][0]:
-                best[token] = depth, number, place
+                best[token] = depth, number, position
     return [best[token][1:] for token in sorted(best)]
 
 
@@ -169,13 +169,13 @@ def mean_output(outputs: Sequence[WindowOutput]) -> Tensor:
     if len(outputs) == 1:
         return outputs[0].output
     like = outputs[0].output
-    rows = torch.stack([stretch.output.clone().to(like) for stretch in outputs])
-    weights = torch.tensor([len(stretch.window.ids) for stretch in outputs], device="cpu").to(like)
+    rows = torch.stack([one.output.clone().to(like) for one in outputs])
+    weights = torch.tensor([len(one.window.ids) for one in outputs], device="cpu").to(like)
     return (rows * weights[:, None]).sum(0) / weights.sum()
 
 
 def text_coverage(outputs: Sequence[WindowOutput], side: int = 0) -> TextCoverage:
     """What was read of an item's text. side: 1 where the second text of a pair is the one that is read in stretches."""
-    held = [stretch.window for stretch in outputs]
-    nothing = all(special or here != side for one in held for special, here in zip(one.special, one.sequence_ids))
-    return TextCoverage(tuple(one.span(side) for one in held), sum(one.cut for one in held), nothing)
+    windows_ = [output.window for output in outputs]
+    nothing = all(special or here != side for one in windows_ for special, here in zip(one.special, one.sequence_ids))
+    return TextCoverage(tuple(one.span(side) for one in windows_), sum(one.cut for one in windows_), nothing)

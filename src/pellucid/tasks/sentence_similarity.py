@@ -25,8 +25,8 @@ class SentenceSimilarity(VectorTask):
     heads: ClassVar[tuple[str | None, ...]] = BODY_HEADS
     inputs: ClassVar[tuple[str, ...]] = ("source_sentence", "sentences")
 
-    def check_item(self, given: Any, index: int) -> tuple[str, str]:
-        first, second = text_or_pair(given, index, ("source_sentence", "sentences"))
+    def check_item(self, item: Any, index: int) -> tuple[str, str]:
+        first, second = text_or_pair(item, index, ("source_sentence", "sentences"))
         if second is None:
             raise InputError(Item(index), " is one text, expected a pair of texts as a tuple")
         return first, second

@@ -27,7 +27,8 @@ AT_ONCE = 1_024
 class SpanOptions:
     """What is asked of the spans.
 
-    top_k: so many, at most.  max_tokens: tokens of an answer, at most.  align_to_words: answers begin and end where words do.
+    top_k: so many, at most.  max_tokens: tokens of an answer, at most.
+    align_to_words: answers begin and end where words do.
     allow_null: "there is no answer" is one of the answers.
     """
 
@@ -77,7 +78,7 @@ def spans(context: str, outputs: Sequence[WindowOutput], options: SpanOptions) -
     """
     sources = _token_sources(outputs)
     units, owners = _units(context, outputs, sources, options.align_to_words)
-    logits = torch.stack([outputs[number].output[place] for number, place in sources])
+    logits = torch.stack([outputs[number].output[position] for number, position in sources])
     window, null = _least_null(outputs)
     logits = torch.cat((logits, null))
     probabilities = logits.double().softmax(dim=0)
@@ -91,31 +92,35 @@ def outer_tokens(
     outputs: Sequence[WindowOutput], start: int, end: int
 ) -> tuple[tuple[Window, int], tuple[Window, int]]:
     """The first and the last token that hold some of these characters, each as its stretch and its place there."""
-    windows = ((outputs[number].window, place) for number, place in _token_sources(outputs))
-    held = [(w, place) for w, place in windows if w.offsets[place][0] < end and start < w.offsets[place][1]]
-    return held[0], held[-1]
+    windows = ((outputs[number].window, position) for number, position in _token_sources(outputs))
+    tokens = [
+        (w, position) for w, position in windows if w.offsets[position][0] < end and start < w.offsets[position][1]
+    ]
+    return tokens[0], tokens[-1]
 
 
 def _select_spans(
-    context: str, shares: Tensor, units: list[Unit], options: SpanOptions, nothing: list[Span]
+    context: str, probabilities: Tensor, units: list[Unit], options: SpanOptions, null_span: list[Span]
 ) -> list[Span]:
     """As many as were asked for; more and more spans are looked at until there are."""
     most = 4 * options.top_k + 12
     while True:
-        found, said = list(nothing), set[str]()
-        ranked = _most_likely_spans(shares, units, options.max_tokens, most)
+        found, texts = list(null_span), set[str]()
+        ranked = _most_likely_spans(probabilities, units, options.max_tokens, most)
         for score, first, last in ranked:
             start, end = visible_span(context, units[first].start, units[last].end)
-            words = context[start:end].casefold()
-            if words and words not in said and not any(one.start < end and start < one.end for one in found):
-                said.add(words)
+            text = context[start:end].casefold()
+            if text and text not in texts and not any(one.start < end and start < one.end for one in found):
+                texts.add(text)
                 found.append(Span(score, start, end, units[first].window))
-        if len(found) >= options.top_k + len(nothing) or len(ranked) < most:
+        if len(found) >= options.top_k + len(null_span) or len(ranked) < most:
             return sorted(found, key=lambda span: -span.score)[: options.top_k]
         most *= 4
 
 
-def _most_likely_spans(shares: Tensor, units: list[Unit], max_tokens: int, most: int) -> list[tuple[float, int, int]]:
+def _most_likely_spans(
+    probabilities: Tensor, units: list[Unit], max_tokens: int, most: int
+) -> list[tuple[float, int, int]]:
     """Score, first and last unit of the likeliest spans, the best first."""
     firsts = torch.tensor([unit.first for unit in units], device="cpu")
     lasts = torch.tensor([unit.last for unit in units], device="cpu")
@@ -124,7 +129,7 @@ def _most_likely_spans(shares: Tensor, units: list[Unit], max_tokens: int, most:
     found: list[tuple[float, int, int]] = []
     for rows in torch.arange(len(units), device="cpu").split(AT_ONCE):
         columns = rows[:, None] + torch.arange(width, device="cpu")
-        scores = shares[rows, :1] * shares[:, 1][columns.clamp(max=len(units) - 1)]
+        scores = probabilities[rows, :1] * probabilities[:, 1][columns.clamp(max=len(units) - 1)]
         scores = scores.masked_fill(columns >= limits[rows, None], -1.0).flatten()
         best = scores.topk(min(most, len(scores)))
         places = zip(
@@ -136,7 +141,7 @@ def _most_likely_spans(shares: Tensor, units: list[Unit], max_tokens: int, most:
 
 def _token_sources(outputs: Sequence[WindowOutput]) -> list[tuple[int, int]]:
     """For each token of the context the stretch that it is taken from, and its place there."""
-    return most_central_windows([stretch.window for stretch in outputs], side=1)
+    return most_central_windows([output.window for output in outputs], side=1)
 
 
 def _units(
@@ -149,9 +154,9 @@ def _units(
     units: list[Unit] = []
     owners: list[int] = []
     before: int | None = None
-    for token, (number, place) in enumerate(sources):
+    for token, (number, position) in enumerate(sources):
         window = outputs[number].window
-        (start, end), word = trimmed_span(context, *window.offsets[place]), window.words[place]
+        (start, end), word = trimmed_span(context, *window.offsets[position]), window.words[position]
         if align_to_words and units and word == before and not any(map(str.isspace, context[units[-1].end : start])):
             old = units[-1]
             begin = start if old.start == old.end else old.start

@@ -37,9 +37,9 @@ def spans_per_window(
         starts[0] = ends[0] = 0.0
         for score, first, last in _most_likely_spans(starts, ends, allowed, options):
             start, end = _characters(window, first, last, options.align_to_words)
-            said = context[start:end].lower()
-            old = found.get(said, Span(0.0, start, end, number))
-            found[said] = replace(old, score=old.score + score)
+            text = context[start:end].lower()
+            old = found.get(text, Span(0.0, start, end, number))
+            found[text] = replace(old, score=old.score + score)
     every = [*found.values(), *([Span(least, 0, 0, 0)] if options.allow_null else [])]
     return sorted(every, key=lambda span: span.score, reverse=True)[: options.top_k]
 
@@ -63,10 +63,10 @@ def _most_likely_spans(
     else:
         chosen = np.argpartition(flat, most)[:most]  # of equal scores, those that this very call finds
         order = chosen[np.argsort(flat[chosen])]
-    open_ = allowed.copy()
-    open_[0] = True
+    selectable = allowed.copy()
+    selectable[0] = True
     for first, last in zip(*(axis.tolist() for axis in np.unravel_index(order, table.shape))):
-        if open_[first] and open_[last]:
+        if selectable[first] and selectable[last]:
             yield float(table[first, last]), first, last
 
 

@@ -1,6 +1,6 @@
 """What a task is: a question with its options, which answers items one after the other.
 
-    a person's items --item()--> checked --solve()--> answers, in the same order
+    a person's items --check_item()--> checked --answer_items()--> answers, in the same order
 
 There are two kinds. A `Reader` (`tasks/reader.py`) reads a text once and takes its answer from what the head says. A
 `Writer` (`tasks/writer.py`) lets the model write. Options are the fields of a frozen dataclass, so that a value that
@@ -38,7 +38,7 @@ class Work:
 
     loaded: the model.  dtype: compute in this; None for the model's own.
     progress: show a bar for what takes long of one answer; None where a terminal waits for it.
-    text_counts: what is told of all items at the end.
+    text_counts: what was counted over all items, for a warning at the end.
     """
 
     loaded: Loaded
@@ -57,9 +57,9 @@ class Task(ABC):
     max_length: tokens that are read at once, at most; by default what the model can read.
     stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
     explain: tell beside each answer how much each token mattered, by integrated gradients from padding; of what was
-        written by gradient x input. See `Reason.method` for what either does not show. The former takes 32 to 64
-        gradients for each answer and stretch, some hundred times what the answer costs; the latter one. Answers that
-        stand below another one (`all`) are not explained.
+        written by gradient x input. See `AnswerAttribution.method` for what either does not show. The former takes 32
+        to 64 gradients for each answer and stretch, some hundred times what the answer costs; the latter one. Answers
+        that stand below another one (`all`) are not explained.
     """
 
     long: str = "error"
@@ -103,35 +103,37 @@ class Task(ABC):
         check_readable(loaded, loaded.untrained)
 
     @classmethod
-    def items_from_arguments(cls, given: Mapping[str, Any]) -> Any:
-        """What was given by name, as the items that `single` and `item` understand.
+    def items_from_arguments(cls, arguments: Mapping[str, Any]) -> Any:
+        """What was given by name, as the items that `is_single_item` and `check_item` understand.
 
         Of several names a dict may hold lists as well: it is as many items as these are long.
         """
-        if len(given) == 1:
-            only = next(iter(given.values()))
+        if len(arguments) == 1:
+            only = next(iter(arguments.values()))
             if len(cls.inputs) == 1 or not isinstance(only, Mapping) or not any(map(is_list_like, only.values())):
                 return only
-            given = only
-        for name, row in given.items():
+            arguments = only
+        for name, row in arguments.items():
             if name in cls.inputs and not (row is None or isinstance(row, str) or is_list_like(row)):
                 raise InputError(f"{name} is {type(row).__name__}, expected a text or a list of texts")
-        columns = {name: list(unwrap_arrow(row)) for name, row in given.items() if is_list_like(row)}
+        columns = {name: list(unwrap_arrow(row)) for name, row in arguments.items() if is_list_like(row)}
         if not columns:
-            return dict(given)
+            return dict(arguments)
         lengths = [len(column) for column in columns.values()]
         if len(set(lengths)) > 1:
             raise InputError(f"{join_names(columns)} have {lengths} entries, expected as many of each")
         many = lengths[0]
-        return [{name: columns[name][i] if name in columns else given[name] for name in given} for i in range(many)]
+        return [
+            {name: columns[name][i] if name in columns else arguments[name] for name in arguments} for i in range(many)
+        ]
 
     @classmethod
-    def is_single_item(cls, given: Any) -> bool:
+    def is_single_item(cls, value: Any) -> bool:
         """Whether this is one item, not several."""
-        return isinstance(given, str | tuple | Mapping)
+        return isinstance(value, str | tuple | Mapping)
 
     @abstractmethod
-    def check_item(self, given: Any, index: int) -> Any:
+    def check_item(self, item: Any, index: int) -> Any:
         """One item, checked; raises InputError, which names its number, for what cannot be one."""
 
     @abstractmethod
@@ -150,31 +152,31 @@ def check_readable(loaded: Loaded, parts: Sequence[str]) -> None:
     _ = loaded.required_tokenizer  # refuses a model without a tokenizer
 
 
-def single_text(given: Any, index: int, name: str = "text") -> str:
+def single_text(item: Any, index: int, name: str = "text") -> str:
     """A text, or one as a dict by its name."""
-    if isinstance(given, Mapping) and set(given) == {name}:
-        given = given[name]
-    if isinstance(given, Mapping):
-        keys = join_names(map(str, given)) or "none"
+    if isinstance(item, Mapping) and set(item) == {name}:
+        item = item[name]
+    if isinstance(item, Mapping):
+        keys = join_names(map(str, item)) or "none"
         raise InputError(Item(index), f" has the keys {keys}, expected a text, or a dict with a text under {name!r}")
-    if not isinstance(given, str):
-        raise InputError(Item(index), f" is {type(given).__name__}, expected a text")
-    return given
+    if not isinstance(item, str):
+        raise InputError(Item(index), f" is {type(item).__name__}, expected a text")
+    return item
 
 
-def text_or_pair(given: Any, index: int, names: tuple[str, str] = ("text", "text_pair")) -> tuple[str, str | None]:
+def text_or_pair(item: Any, index: int, names: tuple[str, str] = ("text", "text_pair")) -> tuple[str, str | None]:
     """A text, a pair of texts as a tuple, or either as a dict by `names`."""
-    if isinstance(given, str):
-        return given, None
-    if isinstance(given, Mapping):
-        unknown = [str(key) for key in given if key not in names]
-        if unknown or names[0] not in given:
-            keys = join_names(map(str, given)) or "none"
+    if isinstance(item, str):
+        return item, None
+    if isinstance(item, Mapping):
+        unknown = [str(key) for key in item if key not in names]
+        if unknown or names[0] not in item:
+            keys = join_names(map(str, item)) or "none"
             raise InputError(Item(index), f" has the keys {keys}, expected {' and '.join(names)}")
-        given = (given[names[0]], given.get(names[1]))
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise InputError(Item(index), f" is {type(given).__name__}, expected a text, or a pair of texts as a tuple")
-    first, second = given[0], None if is_missing(given[1]) else given[1]
+        item = (item[names[0]], item.get(names[1]))
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise InputError(Item(index), f" is {type(item).__name__}, expected a text, or a pair of texts as a tuple")
+    first, second = item[0], None if is_missing(item[1]) else item[1]
     for name, one in zip(names, (first,) if second is None else (first, second)):
         if not isinstance(one, str):
             advice = f"; columns go by name, {name}=[...]" if is_list_like(one) else ""

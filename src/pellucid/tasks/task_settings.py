@@ -36,14 +36,14 @@ MOST_PREFIX = 10_000
 
 def params_of(loaded: Loaded) -> dict[str, dict[str, Any]]:
     """What `config.json` tells of tasks, by the name of the task. Raises CorruptFileError for what is no such thing."""
-    said = loaded.config.inert.get("task_specific_params")
-    if said is None:
+    params = loaded.config.inert.get("task_specific_params")
+    if params is None:
         return {}
-    if not isinstance(said, dict) or not all(isinstance(one, dict) for one in said.values()):
+    if not isinstance(params, dict) or not all(isinstance(one, dict) for one in params.values()):
         raise CorruptFileError(
-            f"{_config_path(loaded)}: task_specific_params is {shorten(repr(said))}, expected an object of objects"
+            f"{_config_path(loaded)}: task_specific_params is {shorten(repr(params))}, expected an object of objects"
         )
-    return said
+    return params
 
 
 def translation_tasks(loaded: Loaded) -> list[str]:
@@ -67,12 +67,12 @@ def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
 
 def with_prefix(loaded: Loaded, prefix: str, names: Sequence[str]) -> Loaded:
     """A checkpoint that tells this text before each item, of these tasks and of all of which it tells none apart."""
-    told = params_of(loaded)
+    params = params_of(loaded)
     if all((prefix_of(loaded, one) or "") == prefix for one in ([], *([name] for name in names))):
         return loaded
-    how = next((told[name] for name in names if name in told), {})
-    own = {name: {**told.get(name, how), "prefix": prefix} for name in names}
-    inert = {**loaded.config.inert, "prefix": prefix} | ({"task_specific_params": {**told, **own}} if own else {})
+    how = next((params[name] for name in names if name in params), {})
+    own = {name: {**params.get(name, how), "prefix": prefix} for name in names}
+    inert = {**loaded.config.inert, "prefix": prefix} | ({"task_specific_params": {**params, **own}} if own else {})
     return replace(loaded, config=loaded.config.replace(inert=inert))
 
 
@@ -91,15 +91,17 @@ def task_generation_settings(
 def _task_options(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
     """Our options by name, as far as `config.json` sets them for the task."""
     params = params_of(loaded)
-    told = next((params[name] for name in names if name in params), {})
-    told = check_generation({key: value for key, value in told.items() if key != "prefix"}, _config_path(loaded))
-    if left := [name for name, own in _ENDS.items() if name in told and _as_set(told[name]) != _as_set(own(loaded))]:
+    stated = next((params[name] for name in names if name in params), {})
+    stated = check_generation({key: value for key, value in stated.items() if key != "prefix"}, _config_path(loaded))
+    if left := [
+        name for name, own in _ENDS.items() if name in stated and _as_set(stated[name]) != _as_set(own(loaded))
+    ]:
         log.warning(
             "%s: task_specific_params sets %s for one task only; that is not followed, so texts may differ. "
             "To use it, set it in %s",
             *(_config_path(loaded), join_names(left), FILE),
         )
-    return checkpoint_options(loaded, told)
+    return checkpoint_options(loaded, stated)
 
 
 def _as_set(ids: Any) -> set[int]:

@@ -40,8 +40,8 @@ class TextClassification(Reader):
         if self.top_k is not None:
             check_count("top_k", self.top_k)
 
-    def check_item(self, given: Any, index: int) -> tuple[str, str | None]:
-        return text_or_pair(given, index)
+    def check_item(self, item: Any, index: int) -> tuple[str, str | None]:
+        return text_or_pair(item, index)
 
     def item_windows(self, work: Work, item: tuple[str, str | None], index: int) -> list[Window]:
         return self.text_windows(work, index, *item, side=None)
@@ -49,9 +49,9 @@ class TextClassification(Reader):
     def answer(self, work: Work, item: tuple[str, str | None], outputs: list[WindowOutput]) -> Answer:
         scores = self._scores(work, mean_output(outputs))
         labels, raw = work.loaded.config.labels, self._function(work) == "none"
-        told: dict[str, Any] = {"read": text_coverage(outputs), "raw": raw}
+        facts: dict[str, Any] = {"read": text_coverage(outputs), "raw": raw}
         order = scores.argsort(descending=True, stable=True)[: self.top_k].tolist()
-        every = [Answer({"label": labels[i], "score": float(scores[i])}, **told) for i in order]
+        every = [Answer({"label": labels[i], "score": float(scores[i])}, **facts) for i in order]
         return every[0].replace(all=every)
 
     def attribution_targets(

@@ -63,17 +63,17 @@ class TextGeneration(Writer):
             check_choice("truncation_side", self.truncation_side, ("left", "right"))
 
     @classmethod
-    def is_single_item(cls, given: Any) -> bool:
-        return super().is_single_item(given) or _is_conversation(given)
+    def is_single_item(cls, value: Any) -> bool:
+        return super().is_single_item(value) or _is_conversation(value)
 
-    def check_item(self, given: Any, index: int) -> str | Messages:
-        if not _is_conversation(given):
-            return super().check_item(given, index)
+    def check_item(self, item: Any, index: int) -> str | Messages:
+        if not _is_conversation(item):
+            return super().check_item(item, index)
         try:
-            check_messages(given)
+            check_messages(item)
         except InputError as error:
             raise InputError(Item(index), ": ", error) from error
-        return [{key: _clean(value, index) for key, value in message.items()} for message in given]
+        return [{key: _clean(value, index) for key, value in message.items()} for message in item]
 
     def prompts(self, work: Work, item: str | Messages, index: int) -> list[Prompt]:
         tokenizer = work.loaded.required_tokenizer
@@ -85,9 +85,9 @@ class TextGeneration(Writer):
 
     def generated_text(self, tokenizer: Tokenizer, prompt: Prompt, sequence: GeneratedSequence) -> GeneratedText:
         """Decoded with what stands before it, so that the space between the two is there."""
-        given, skip = prompt.portion.ids, self.skip_special_tokens
+        prompt_ids, skip = prompt.portion.ids, self.skip_special_tokens
         ids = sequence.ids[:-1] if sequence.finish_reason == "end" and skip else sequence.ids
-        before, whole = self.decode(tokenizer, given, skip), self.decode(tokenizer, [*given, *ids], skip)
+        before, whole = self.decode(tokenizer, prompt_ids, skip), self.decode(tokenizer, [*prompt_ids, *ids], skip)
         return self.finish_text(whole[len(before) :], sequence)
 
     def answer(
@@ -106,13 +106,13 @@ class TextGeneration(Writer):
         return every[0].replace(all=every if len(every) > 1 else ())
 
     def _one_answer(self, work: Work, item: Any, prompt: Prompt, text: GeneratedText) -> Answer:
-        said: Any = text.text
+        answer: Any = text.text
         if self.return_full_text and (isinstance(item, str) or self._continues_last_message(item)):
-            said = append_text(item, said)
+            answer = append_text(item, answer)
         elif self.return_full_text:
-            said = [*item, {"role": "assistant", "content": said}]
+            answer = [*item, {"role": "assistant", "content": answer}]
         why = self.attribution(work, [prompt], [text])
-        return Answer({"generated_text": said}, ids=text.sequence.ids, finish_reason=text.finish_reason, why=why)
+        return Answer({"generated_text": answer}, ids=text.sequence.ids, finish_reason=text.finish_reason, why=why)
 
     def _continues_last_message(self, messages: Messages) -> bool:
         last = messages[-1]["role"] == "assistant"
@@ -167,10 +167,10 @@ class TextGeneration(Writer):
         return TextChunk(ids, (0, 0), whole - len(ids))
 
     def _ids(self, tokenizer: Tokenizer, messages: Messages, index: int) -> list[int]:
-        on: dict[str, Any] = {"continue_final_message": self._continues_last_message(messages)}
-        on["parse_special_tokens"] = self.parse_in_messages
+        options: dict[str, Any] = {"continue_final_message": self._continues_last_message(messages)}
+        options["parse_special_tokens"] = self.parse_in_messages
         try:
-            return [int(i) for i in tokenizer.apply_chat_template(messages, tokenize=True, **on)]
+            return [int(i) for i in tokenizer.apply_chat_template(messages, tokenize=True, **options)]
         except InputError as error:
             raise InputError(Item(index), ": ", error) from error
 
@@ -179,10 +179,10 @@ def _clean(value: Any, index: int) -> Any:
     return clean_text(value, index, "item") if isinstance(value, str) else value
 
 
-def _is_conversation(given: Any) -> bool:
+def _is_conversation(value: Any) -> bool:
     """Whether this is a list of messages."""
-    several = isinstance(given, Sequence) and not isinstance(given, str) and bool(given)
-    return several and isinstance(given[0], Mapping) and "role" in given[0]
+    several = isinstance(value, Sequence) and not isinstance(value, str) and bool(value)
+    return several and isinstance(value[0], Mapping) and "role" in value[0]
 
 
 def append_text(item: str | Messages, text: str) -> str | Messages:

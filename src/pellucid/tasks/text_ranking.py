@@ -78,30 +78,30 @@ class TextRanking(VectorTask):
         return super().resolve_options(loaded, options)
 
     @classmethod
-    def items_from_arguments(cls, given: Mapping[str, Any]) -> Any:
+    def items_from_arguments(cls, arguments: Mapping[str, Any]) -> Any:
         """One query with its documents, or several queries: each with the same documents, or with its own."""
-        if len(given) == 1:
-            return next(iter(given.values()))
-        queries, documents = given["query"], given["documents"]
+        if len(arguments) == 1:
+            return next(iter(arguments.values()))
+        queries, documents = arguments["query"], arguments["documents"]
         if not is_list_like(queries) or not is_list_like(documents):
-            return dict(given)
+            return dict(arguments)
         queries, documents = list(unwrap_arrow(queries)), list(unwrap_arrow(documents))
         same = all(isinstance(one, str) for one in documents)
         if not same and len(documents) != len(queries):
-            asked = counted(len(queries), "query", "queries")
-            raise InputError(f"{asked} and {counted(len(documents), 'list')} of documents were given")
+            number = counted(len(queries), "query", "queries")
+            raise InputError(f"{number} and {counted(len(documents), 'list')} of documents were given")
         return [{"query": one, "documents": documents if same else documents[i]} for i, one in enumerate(queries)]
 
-    def check_item(self, given: Any, index: int) -> RankingQuery:
-        if isinstance(given, Mapping):
-            if set(given) != {"query", "documents"}:
+    def check_item(self, item: Any, index: int) -> RankingQuery:
+        if isinstance(item, Mapping):
+            if set(item) != {"query", "documents"}:
                 raise InputError(
-                    Item(index), f" has the keys {join_names(map(str, given))}, expected query and documents"
+                    Item(index), f" has the keys {join_names(map(str, item))}, expected query and documents"
                 )
-            given = given["query"], given["documents"]
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise InputError(Item(index), f" is {type(given).__name__}, expected a query and its documents as a tuple")
-        query, documents = given
+            item = item["query"], item["documents"]
+        if not isinstance(item, tuple) or len(item) != 2:
+            raise InputError(Item(index), f" is {type(item).__name__}, expected a query and its documents as a tuple")
+        query, documents = item
         if not is_list_like(documents):
             raise InputError(Item(index), f" has documents of {type(documents).__name__}, expected a list of texts")
         documents = tuple(unwrap_arrow(documents))
@@ -130,9 +130,9 @@ class TextRanking(VectorTask):
     def answer(self, work: Work, item: RankingQuery, outputs: list[WindowOutput]) -> Answers:
         query, documents = self._split_query(work, outputs)
         side, found = 1 if _is_cross_encoder(work.loaded) else 0, []
-        asked = mean_output(query) if query else None
+        query_vector = mean_output(query) if query else None
         for i, (text, document) in enumerate(zip(item.documents, documents)):
-            scores = [self._score(work, asked, stretch) for stretch in document]
+            scores = [self._score(work, query_vector, stretch) for stretch in document]
             best = scores.index(max(scores))
             keys = {"corpus_id": i, "score": scores[best]} | ({"text": text} if self.return_documents else {})
             found.append(Answer(keys, read=text_coverage(document, side), window=best))
@@ -147,7 +147,7 @@ class TextRanking(VectorTask):
         if _is_cross_encoder(work.loaded):
             return [logit_target("the document", best.window, 0)]
         return [
-            self.similarity_target(work, query, best.kept, "the query"),
+            self.similarity_target(work, query, best.output, "the query"),
             self.similarity_target(work, [best], mean_output(query), "the document"),
         ]
 
@@ -173,8 +173,8 @@ def _is_cross_encoder(loaded: Loaded) -> bool:
 
 def _checkpoint_activation(loaded: Loaded) -> str:
     """What the checkpoint of a cross-encoder says of its logit, under either of the names that it may stand under."""
-    said = loaded.config.inert.get("sentence_transformers")
-    path = said.get("activation_fn") if isinstance(said, Mapping) else None
+    stated = loaded.config.inert.get("sentence_transformers")
+    path = stated.get("activation_fn") if isinstance(stated, Mapping) else None
     path = path or loaded.config.inert.get("sbert_ce_default_activation_function") or "Sigmoid"
     name = str(path).rpartition(".")[2]
     if name not in _ACTIVATIONS:

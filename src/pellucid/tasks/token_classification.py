@@ -83,31 +83,31 @@ class TokenClassification(Reader):
     @classmethod
     def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options; a label that is to be left out has to be one of the model's, unless it is "O"."""
-        labels, fitting = tuple(loaded.config.labels), dict(options)
+        labels, resolved = tuple(loaded.config.labels), dict(options)
         known = {*labels, *(tag.entity_type for tag in parse_tags(labels)), "O"}
         if (ignored := as_list(options.get("ignore_labels"))) is not None:
-            fitting["ignore_labels"] = ignored
-            theirs = is_one_of(options.get("boundaries"), "heuristic")
-            for label in () if theirs else {str(label) for label in ignored if isinstance(label, str)} - known:
+            resolved["ignore_labels"] = ignored
+            heuristic = is_one_of(options.get("boundaries"), "heuristic")
+            for label in () if heuristic else {str(label) for label in ignored if isinstance(label, str)} - known:
                 has = join_names(sorted(known))
                 raise InputError(f"ignore_labels names {label!r}{did_you_mean(label, known)}, and this model has {has}")
-        return fitting
+        return resolved
 
-    def check_item(self, given: Any, index: int) -> AlignedText:
-        if isinstance(given, Mapping) and set(given) == {"text"}:
-            given = given["text"]
+    def check_item(self, item: Any, index: int) -> AlignedText:
+        if isinstance(item, Mapping) and set(item) == {"text"}:
+            item = item["text"]
         if not self.is_split_into_words:
-            if isinstance(given, tuple | list):
-                raise InputError(Item(index), f" is {type(given).__name__}: pass ", _WORDS, " for words")
-            return AlignedText.of_text(single_text(given, index), index)
-        if not isinstance(given, tuple | list) or not all(isinstance(word, str) for word in given):
+            if isinstance(item, tuple | list):
+                raise InputError(Item(index), f" is {type(item).__name__}: pass ", _WORDS, " for words")
+            return AlignedText.of_text(single_text(item, index), index)
+        if not isinstance(item, tuple | list) or not all(isinstance(word, str) for word in item):
             raise InputError(
                 Item(index),
-                f" is {type(given).__name__}, and ",
+                f" is {type(item).__name__}, and ",
                 _WORDS,
                 " takes several words: give one text as a tuple of words, several as a list of lists",
             )
-        return AlignedText.of_words(given, self.delimiter, index)
+        return AlignedText.of_words(item, self.delimiter, index)
 
     def item_windows(self, work: Work, item: AlignedText, index: int) -> list[Window]:
         alone = self.boundaries == "heuristic" and item.word_starts is not None
@@ -127,22 +127,28 @@ class TokenClassification(Reader):
         return Answers((Answer(entity, read=read, window=number) for entity, number in found), read=read)
 
     def _tagged_windows(self, work: Work, item: AlignedText, outputs: list[WindowOutput]) -> list[TaggedTokens]:
-        return [tag_window(item, stretch, work.loaded.required_tokenizer.unk_token_id) for stretch in outputs]
+        return [tag_window(item, output, work.loaded.required_tokenizer.unk_token_id) for output in outputs]
 
     def _entities(self, work: Work, tokens: TaggedTokens) -> list[tuple[dict[str, Any], int]]:
         """The entities of some tokens, each with the stretch that it begins in."""
-        words, labels = work.loaded.required_tokenizer, tuple(work.loaded.config.labels)
-        true = self.boundaries == "words"
+        tokenizer, labels = work.loaded.required_tokenizer, tuple(work.loaded.config.labels)
+        use_tokenizer_words = self.boundaries == "words"
         found = label_words(
-            tokens, word_ranges(tokens, self.aggregation_strategy, true, words), self.aggregation_strategy
+            tokens,
+            word_ranges(tokens, self.aggregation_strategy, use_tokenizer_words, tokenizer),
+            self.aggregation_strategy,
         )
         kinds: Sequence[str] = labels
         if self.aggregation_strategy != "none":
-            tags = parse_tags(labels) if true else heuristic_tags(labels)
-            found = group_entities(tokens, found, tags, merge_adjacent=true)
-            kinds = [tag.entity_type for tag in tags] if true else [label.split("-", 1)[-1] for label in labels]
+            tags = parse_tags(labels) if use_tokenizer_words else heuristic_tags(labels)
+            found = group_entities(tokens, found, tags, merge_adjacent=use_tokenizer_words)
+            kinds = (
+                [tag.entity_type for tag in tags]
+                if use_tokenizer_words
+                else [label.split("-", 1)[-1] for label in labels]
+            )
         wanted = [(one, kinds[one.label]) for one in found if kinds[one.label] not in self.ignore_labels]
-        return [(self._entity(words, tokens, *one), tokens.stretches[one[0].tokens[0]]) for one in wanted]
+        return [(self._entity(tokenizer, tokens, *one), tokens.stretches[one[0].tokens[0]]) for one in wanted]
 
     def _entity(self, tokenizer: Tokenizer, tokens: TaggedTokens, one: Entity, kind: str) -> dict[str, Any]:
         start, end = tokens.places[one.tokens[0]][0], tokens.places[one.tokens[-1]][1]

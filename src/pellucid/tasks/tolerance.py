@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Point = tuple[str, Tensor, Tensor]
-"""(name, found, wanted)"""
+"""(name, actual, expected)"""
 
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2}
 """What rounding may come to in a deep model, as a share of the largest number of a row.
@@ -23,7 +23,7 @@ class Check:
     """One question to a checkpoint, and its answer.
 
     holds: None where it could not be asked; `note` then says why.
-    difference, tolerance: the largest difference that was met and the one that is allowed; see `difference`.
+    difference, tolerance: the largest difference that was met and the one that is allowed; see `relative_difference`.
     where: the first place that differs by more.  points: the difference at every place, in the order of a pass.
     """
 
@@ -62,12 +62,12 @@ def with_unit_column(logits: Tensor) -> Tensor:
 
 def compare_points(name: str, points: Iterable[Point], tolerance: float, note: str = "") -> Check:
     """Measures point after point; what several texts have at one place counts as one."""
-    most: dict[str, float] = {}
-    for place, found, wanted in points:
+    differences: dict[str, float] = {}
+    for place, actual, expected in points:
         if place.endswith("logits"):
-            found, wanted = with_unit_column(found), with_unit_column(wanted)
-        most[place] = max(most.get(place, 0.0), relative_difference(found, wanted))
-    return check_differences(name, most, tolerance, note)
+            actual, expected = with_unit_column(actual), with_unit_column(expected)
+        differences[place] = max(differences.get(place, 0.0), relative_difference(actual, expected))
+    return check_differences(name, differences, tolerance, note)
 
 
 def check_differences(name: str, differences: dict[str, float], tolerance: float, note: str = "") -> Check:

@@ -51,10 +51,10 @@ class VectorTask(Reader):
         return window_vector(work, here)
 
     def _window_outputs(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
-        unread = [row.is_all_unknown(work.loaded.required_tokenizer.unk_token_id) for row in rows]
+        unknown = [row.is_all_unknown(work.loaded.required_tokenizer.unk_token_id) for row in rows]
         starts = [i for i, row in enumerate(rows) if row.index == 0]
         work.text_counts.texts += len(starts)
-        work.text_counts.unknown += sum(all(unread[i : i + rows[i].count]) for i in starts)
+        work.text_counts.unknown += sum(all(unknown[i : i + rows[i].count]) for i in starts)
         return super()._window_outputs(work, rows)
 
     def warn_about_items(self, work: Work) -> None:

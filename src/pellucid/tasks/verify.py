@@ -70,41 +70,41 @@ def verify(
         return
     rows = input_rows(loaded, texts)
     yield check
-    for title, ask in _checks(loaded, rows, list(texts), tolerance).items():
+    for title, run in _checks(loaded, rows, list(texts), tolerance).items():
         begin(title)
-        yield _run_check(title, ask)
+        yield _run_check(title, run)
     yield from compare_with_reference(loaded, rows, tokens, tolerance, begin)
 
 
 def _checks(loaded: Loaded, rows: list[Row], texts: list[str], tolerance: float) -> dict[str, Callable[[], Check]]:
-    given = (loaded, rows, tolerance)
-    asked = {"fused = explicit attention": partial(check_fused_attention, *given)}
+    arguments = (loaded, rows, tolerance)
+    checks = {"fused = explicit attention": partial(check_fused_attention, *arguments)}
     if loaded.config.kind != "encoder":
-        asked["cached = one full pass"] = partial(check_cache, *given)
-    return asked | {
-        "padded = alone": partial(check_padding, *given),
-        "packed = plain": partial(check_packed_copy, *given),
+        checks["cached = one full pass"] = partial(check_cache, *arguments)
+    return checks | {
+        "padded = alone": partial(check_padding, *arguments),
+        "packed = plain": partial(check_packed_copy, *arguments),
         "saved = loaded": partial(check_saving, loaded, texts),
     }
 
 
-def _run_check(title: str, ask: Callable[[], Check]) -> Check:
+def _run_check(title: str, check: Callable[[], Check]) -> Check:
     """A check that cannot be done for want of room is no fault of the checkpoint; any other error of ours is."""
     try:
-        return ask()
+        return check()
     except PellucidError as error:
         return Check(title, None if isinstance(error, ResourceError) else False, note=str(error))
 
 
 def _account_check(name: str | os.PathLike[str]) -> Check:
     plan = read_plan(name)
-    held = {place.tensor_name for place in plan.locations.values()} | {
+    placed = {place.tensor_name for place in plan.locations.values()} | {
         one.location.tensor_name for one in plan.duplicates
     }
-    parts = [f"{len(held)} placed", f"{len(plan.tied) + len(plan.duplicates)} tied", f"{len(plan.dropped)} dropped"]
+    parts = [f"{len(placed)} placed", f"{len(plan.tied) + len(plan.duplicates)} tied", f"{len(plan.dropped)} dropped"]
     reasons: dict[str, list[str]] = {}
-    for theirs, reason in plan.dropped.items():
-        reasons.setdefault(reason, []).append(theirs)
+    for tensor, reason in plan.dropped.items():
+        reasons.setdefault(reason, []).append(tensor)
     why = "; ".join(f"{join_names(names, 2)}: {reason}" for reason, names in reasons.items())
     return Check(ACCOUNTED, True, note=", ".join(parts) + (f" ({why})" if why else ""))
 

@@ -16,7 +16,7 @@ from pellucid.generation import Settings
 from pellucid.generation.checkpoint_settings import with_end_tokens
 from pellucid.generation.options import token_ids
 from pellucid.generation.prompts import GenerationRequest
-from pellucid.generation.settings import option_names as names_of_writing
+from pellucid.generation.settings import option_names
 from pellucid.generation.stops import cut_at_stop
 from pellucid.generation.texts import GeneratedSequence, generate_group
 from pellucid.tasks.answer import Answer, AnswerAttribution, TextCoverage
@@ -91,17 +91,17 @@ class Writer(Task):
     @classmethod
     def options(cls) -> list[str]:
         own = [one.name for one in fields(cls) if one.name != "settings"]
-        return [*own, *(name for name in names_of_writing() if name not in own)]
+        return [*own, *(name for name in option_names() if name not in own)]
 
     @classmethod
     def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
         own = {one.name for one in fields(cls)}
-        given = {name: value for name, value in options.items() if name in own}
-        asked = {name: value for name, value in options.items() if name not in own}
-        names = cls.task_names(loaded, given)
-        if given.get("prefix") is None:
-            given["prefix"] = prefix_of(loaded, names)
-        return given | {"settings": task_generation_settings(loaded, asked, names, cls.defaults)}
+        own_options = {name: value for name, value in options.items() if name in own}
+        generation_options = {name: value for name, value in options.items() if name not in own}
+        names = cls.task_names(loaded, own_options)
+        if own_options.get("prefix") is None:
+            own_options["prefix"] = prefix_of(loaded, names)
+        return own_options | {"settings": task_generation_settings(loaded, generation_options, names, cls.defaults)}
 
     @classmethod
     def task_names(cls, loaded: Loaded, options: Mapping[str, Any]) -> list[str]:
@@ -120,38 +120,40 @@ class Writer(Task):
     def answer(self, work: Work, item: Any, prompts: list[Prompt], texts: list[list[GeneratedText]]) -> Answer:
         """The answer to an item.  texts: for each of its prompts, as many as were asked for, the best first."""
 
-    def check_item(self, given: Any, index: int) -> Any:
-        return clean_text(single_text(given, index), index, "item")
+    def check_item(self, item: Any, index: int) -> Any:
+        return clean_text(single_text(item, index), index, "item")
 
     def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:
         numbered = enumerate(items, first)
         while some := list(itertools.islice(numbered, TOGETHER)):
-            asked = [self.prompts(work, item, number) for number, item in some]
-            texts = iter(self._generate(work, list(itertools.chain.from_iterable(asked))))
-            for (_, item), prompts in zip(some, asked):
+            item_prompts = [self.prompts(work, item, number) for number, item in some]
+            texts = iter(self._generate(work, list(itertools.chain.from_iterable(item_prompts))))
+            for (_, item), prompts in zip(some, item_prompts):
                 yield self.answer(work, item, prompts, list(itertools.islice(texts, len(prompts))))
 
     def _generate(self, work: Work, prompts: list[Prompt]) -> list[list[GeneratedText]]:
         """The texts behind each prompt."""
         found: dict[int, list[GeneratedText]] = {}
-        words, loaded = work.loaded.required_target_tokenizer, work.loaded
+        tokenizer, loaded = work.loaded.required_target_tokenizer, work.loaded
         if work.dtype is not None:
             loaded = replace(loaded, module=loaded.module.packed_copy(work.dtype))
         for ends in dict.fromkeys(prompt.end_tokens for prompt in prompts):
             which = [i for i, prompt in enumerate(prompts) if prompt.end_tokens == ends]
             rows = [prompts[i].portion.ids for i in which]
-            request = GenerationRequest(self._with_end_tokens(loaded, ends), words, rows, self.settings)
+            request = GenerationRequest(self._with_end_tokens(loaded, ends), tokenizer, rows, self.settings)
             for group in request.groups():
-                for i, drafts in zip(group, generate_group(request, group)):
-                    found[which[i]] = [self.generated_text(words, prompts[which[i]], draft) for draft in drafts]
+                for i, sequences in zip(group, generate_group(request, group)):
+                    found[which[i]] = [
+                        self.generated_text(tokenizer, prompts[which[i]], sequence) for sequence in sequences
+                    ]
         return [found[i] for i in range(len(prompts))]
 
     def _with_end_tokens(self, loaded: Loaded, ends: tuple[int, ...]) -> Loaded:
         """The model with the tokens that end a text."""
         if self.eos_token_id is None:
             return with_end_tokens(loaded, ends)
-        given = (self.eos_token_id,) if isinstance(self.eos_token_id, int) else tuple(self.eos_token_id)
-        return replace(loaded, config=loaded.config.replace(eos_token_id=given))
+        stated = (self.eos_token_id,) if isinstance(self.eos_token_id, int) else tuple(self.eos_token_id)
+        return replace(loaded, config=loaded.config.replace(eos_token_id=stated))
 
     def decode(self, tokenizer: Tokenizer, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Ids as a text, cleaned where that was asked for.  skip_special_tokens: leaves special tokens out."""
@@ -171,10 +173,12 @@ class Writer(Task):
         if not self.explain:
             return None
         pairs = zip(prompts, texts)
-        reasons = [attribute_generation(work.loaded, prompt.portion.ids, text.sequence.ids) for prompt, text in pairs]
-        tokens = tuple(token for reason in reasons for token in reason.tokens)
-        scores = tuple(score for reason in reasons for score in reason.scores)
-        return AnswerAttribution(reasons[0].said, tokens, scores, reasons[0].method)
+        attributions = [
+            attribute_generation(work.loaded, prompt.portion.ids, text.sequence.ids) for prompt, text in pairs
+        ]
+        tokens = tuple(token for one in attributions for token in one.tokens)
+        scores = tuple(score for one in attributions for score in one.scores)
+        return AnswerAttribution(attributions[0].said, tokens, scores, attributions[0].method)
 
 
 def text_coverage(text: str, portions: Sequence[TextChunk]) -> TextCoverage:

@@ -18,7 +18,7 @@ from pellucid.text.cut import check_has_tokens
 from pellucid.text.portions import PrefixedEncoder, sentence_chunks
 
 _OF_LANGUAGES = re.compile(r"<2\w+> |translate [\w ]+ to [\w ]+: ")
-"""What a model is told of two languages, see `Translation.fitting`."""
+"""What a model is told of two languages, see `Translation.resolve_options`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,54 +102,54 @@ class Translation(Writing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option, said in (("src_lang", self.src_lang), ("tgt_lang", self.tgt_lang)):
-            if said is not None and (not isinstance(said, str) or not said.strip()):
+        for option, name in (("src_lang", self.src_lang), ("tgt_lang", self.tgt_lang)):
+            if name is not None and (not isinstance(name, str) or not name.strip()):
                 raise InputError(
-                    f"{option} is {shorten(str(said), 40)!r}, expected a language, such as 'de' or 'German'"
+                    f"{option} is {shorten(str(name), 40)!r}, expected a language, such as 'de' or 'German'"
                 )
 
     @classmethod
     def task_names(cls, loaded: Loaded, options: Mapping[str, Any]) -> list[str]:
         source, target = options.get("src_lang"), options.get("tgt_lang")
         if source is None and target is None:
-            told = translation_tasks(loaded)
-            return ["translation", *(["translation_en_to_de"] if "translation_en_to_de" in told else told[:1])]
+            pairs = translation_tasks(loaded)
+            return ["translation", *(["translation_en_to_de"] if "translation_en_to_de" in pairs else pairs[:1])]
         codes = (code_of(one) if isinstance(one, str) else one for one in (source, target))
         return [f"translation_{source}_to_{target}", "translation_{}_to_{}".format(*codes)]
 
     @classmethod
     def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        given = super().resolve_options(loaded, options)
-        source, target = given.get("src_lang"), given.get("tgt_lang")
+        resolved = super().resolve_options(loaded, options)
+        source, target = resolved.get("src_lang"), resolved.get("tgt_lang")
         if (
             options.get("prefix") is None
             and isinstance(target, str)
-            and _has_other_languages_prefix(loaded, cls.task_names(loaded, given))
+            and _has_other_languages_prefix(loaded, cls.task_names(loaded, resolved))
         ):
-            given["prefix"] = None
-        if given["prefix"] is not None or source is target is None:
-            return given
+            resolved["prefix"] = None
+        if resolved["prefix"] is not None or source is target is None:
+            return resolved
         if isinstance(target, str) and (mark := _language_token(loaded, target)):
-            return given | {"prefix": f"{mark} "}
+            return resolved | {"prefix": f"{mark} "}
         both, pairs = loaded.family.prompts_with_languages, translation_tasks(loaded)
         if (source is None or target is None) and (both or pairs):
-            one, said, lacks = ("src_lang", source, "tgt_lang") if target is None else ("tgt_lang", target, "src_lang")
-            told = f"{one} is {shorten(str(said), 40)!r}, and this model is told both languages: pass "
-            raise InputError(told, Argument(lacks, Placeholder("CODE")), " too")
+            one, name, lacks = ("src_lang", source, "tgt_lang") if target is None else ("tgt_lang", target, "src_lang")
+            wrong = f"{one} is {shorten(str(name), 40)!r}, and this model is told both languages: pass "
+            raise InputError(wrong, Argument(lacks, Placeholder("CODE")), " too")
         if both and isinstance(source, str) and isinstance(target, str):
             pair = language("src_lang", source), language("tgt_lang", target)
-            given["prefix"] = "translate {} to {}: ".format(*pair)
-        return given
+            resolved["prefix"] = "translate {} to {}: ".format(*pair)
+        return resolved
 
 
 def _language_token(loaded: Loaded, target: str) -> str | None:
     """The token that names the language to write, as MADLAD has them; None for a model that has none for any.
     Raises InputError for a language that such a model lacks."""
-    words = loaded.tokenizer
-    if words is None or not loaded.family.prompts_with_languages:
+    tokenizer = loaded.tokenizer
+    if tokenizer is None or not loaded.family.prompts_with_languages:
         return None
     known = [f"<2{code}>" for code in (target, code_of(target), *LANGUAGES)]
-    found = [mark for mark, i in zip(known, words.convert_tokens_to_ids(known)) if i is not None]
+    found = [mark for mark, i in zip(known, tokenizer.convert_tokens_to_ids(known)) if i is not None]
     if not found or found[0] in known[:2]:
         return next(iter(found), None)
     raise InputError(
@@ -162,5 +162,5 @@ def _has_other_languages_prefix(loaded: Loaded, names: Sequence[str]) -> bool:
     """Whether the text that the checkpoint tells of any task is that of the languages that it has learned, and none of
     these names is told one of its own."""
     own = any("prefix" in params_of(loaded).get(name, {}) for name in names)
-    said = None if own or not loaded.family.prompts_with_languages else prefix_of(loaded, [])
-    return said is not None and _OF_LANGUAGES.fullmatch(said) is not None
+    prefix = None if own or not loaded.family.prompts_with_languages else prefix_of(loaded, [])
+    return prefix is not None and _OF_LANGUAGES.fullmatch(prefix) is not None

@@ -69,12 +69,12 @@ class ZeroShotClassification(Reader):
             )
         return dict(options)
 
-    def check_item(self, given: Any, index: int) -> str:
+    def check_item(self, item: Any, index: int) -> str:
         if self.candidate_labels is None:
             raise InputError(
                 f"{self.name} needs labels: pass ", Argument("candidate_labels", ["politics", "sports"]), ", say"
             )
-        return clean_text(single_text(given, index, "sequences"), index, "item")
+        return clean_text(single_text(item, index, "sequences"), index, "item")
 
     def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         self._entailment_indices(work)
@@ -115,25 +115,25 @@ class ZeroShotClassification(Reader):
             entails = next((i for i, name in enumerate(labels) if name.lower().startswith("entail")), last)
             return entails, (0 if entails else last) if alone else None
         entails, contradicts = entailment(labels), contradiction(labels)
-        assert entails is not None  # `fitting` has looked
+        assert entails is not None  # `resolve_options` has looked
         if alone and contradicts is None:
             raise InputError(
-                f"none of the model's labels ({join_names(labels)}) means contradiction, against which a label is scored "
-                "alone: give several without multi_label, or pass ",
+                f"none of the model's labels ({join_names(labels)}) means contradiction, against which a label is "
+                "scored alone: give several without multi_label, or pass ",
                 Argument("roles", "fixed"),
                 " to take the first as the reference does",
             )
         return entails, contradicts if alone else None
 
 
-def labels_of(given: str | Sequence[str]) -> list[str]:
+def labels_of(candidate_labels: str | Sequence[str]) -> list[str]:
     """The labels of a list, or of a text with commas; raises InputError for none, an empty one or one given twice."""
-    if isinstance(given, str):
-        labels = [label.strip() for label in given.split(",") if label.strip()]
-    elif isinstance(given, Sequence) and not isinstance(given, bytes):
-        labels = list(given)
+    if isinstance(candidate_labels, str):
+        labels = [label.strip() for label in candidate_labels.split(",") if label.strip()]
+    elif isinstance(candidate_labels, Sequence) and not isinstance(candidate_labels, bytes):
+        labels = list(candidate_labels)
     else:
-        kind = type(given).__name__
+        kind = type(candidate_labels).__name__
         raise InputError(_LABELS, f" is {kind}, expected a list of texts, or one text with commas")
     if not labels:
         raise InputError(_LABELS, " holds no label: give at least one")
