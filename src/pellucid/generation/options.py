@@ -44,7 +44,7 @@ class TokenSequences:
 
 
 def number(*, advice: MessagePart = "", **bounds: float) -> ValueParser:
-    """A number between the bounds of `within`."""
+    """A number between the bounds of `check_range`."""
 
     def read(name: str, value: Any, vocab_size: int | None) -> float:
         try:
