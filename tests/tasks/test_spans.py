@@ -47,7 +47,7 @@ def laid(
 def test_stretches_say_what_the_whole_would_say(words_of: Any, words: bool) -> None:
     tokenizer = words_of("bert")
     base = torch.randn(200, 2, generator=torch.Generator().manual_seed(1)) * 3
-    asked = SpanOptions(top_k=6, longest=9, words=words, null=True)
+    asked = SpanOptions(top_k=6, max_tokens=9, align_to_words=words, allow_null=True)
     context = ZURICH
     whole = spans(context, laid(tokenizer, context, base), asked)
     for stride in (0, 3, 11, None):
@@ -65,7 +65,9 @@ def test_an_answer_ends_with_the_accents_of_its_last_letter(words_of: Any, words
     context = "Ana met Jose\u0301 in Cafe\u0301, \u0926\u093f\u0932\u094d\u0932\u0940 \u092e\u0947\u0902 a\u0323\u0302"
     base = torch.randn(40, 2, generator=torch.Generator().manual_seed(3)) * 3
     found = spans(
-        context, laid(words_of("bert"), context, base), SpanOptions(top_k=9, longest=3, words=words, null=False)
+        context,
+        laid(words_of("bert"), context, base),
+        SpanOptions(top_k=9, max_tokens=3, align_to_words=words, allow_null=False),
     )
     assert len(found) > 4
     assert not any(unicodedata.category(letter)[0] == "M" for one in found for letter in context[one.end :][:1])
@@ -78,7 +80,11 @@ def test_an_answer_in_a_script_without_spaces_is_not_the_whole_sentence(words_of
     base, places = torch.zeros(60, 2), [place for place, side in zip(window.offsets, window.sequence_ids) if side == 1]
     base[next(i for i, (start, _) in enumerate(places) if start == 4), 0] = 9.0
     base[max(i for i, (_, end) in enumerate(places) if end == 6), 1] = 9.0
-    (best,) = spans(context, laid(tokenizer, context, base), SpanOptions(top_k=1, longest=9, words=True, null=False))
+    (best,) = spans(
+        context,
+        laid(tokenizer, context, base),
+        SpanOptions(top_k=1, max_tokens=9, align_to_words=True, allow_null=False),
+    )
     assert (context[best.start : best.end], best.score > 0.9) == ("北京", True)
 
 
@@ -89,7 +95,7 @@ def test_scores_of_stretches_can_be_compared(words_of: Any) -> None:
     count = len([i for i in windows(tokenizer, "Who?", context, side=1)[0].sequence_ids if i == 1])
     base[0] = 6.0
     base[count - 3 : count] = 9.0
-    asked = SpanOptions(top_k=1, longest=1, words=False, null=False)
+    asked = SpanOptions(top_k=1, max_tokens=1, align_to_words=False, allow_null=False)
     stretches = laid(tokenizer, context, base, null=(-9.0, -9.0), max_length=15, stride=0)
     assert spans(context, stretches, asked)[0].start > 30
     assert spans_per_window(context, stretches, tokenizer.cls_token_id, asked)[0].start == 0
@@ -99,7 +105,7 @@ def test_all_scores_come_to_no_more_than_one(words_of: Any) -> None:
     tokenizer = words_of("roberta")
     base = torch.randn(400, 2, generator=torch.Generator().manual_seed(2))
     for words in (True, False):
-        every = SpanOptions(top_k=10_000, longest=200, words=words, null=True)
+        every = SpanOptions(top_k=10_000, max_tokens=200, align_to_words=words, allow_null=True)
         found = spans(LONG, laid(tokenizer, LONG, base, max_length=40), every)
         assert 0 < sum(span.score for span in found) <= 1 and found == sorted(found, key=lambda s: -s.score)
         solid = sorted((s.start, s.end) for s in found if s.end)
@@ -111,7 +117,7 @@ def test_all_scores_come_to_no_more_than_one(words_of: Any) -> None:
 def test_no_answer_is_what_the_least_sure_stretch_says(words_of: Any) -> None:
     tokenizer, base = words_of("bert"), torch.zeros(200, 2)
     stretches = laid(tokenizer, ZURICH, base, null=(5.0, 5.0), max_length=24)
-    asked = SpanOptions(top_k=1, longest=5, words=True, null=True)
+    asked = SpanOptions(top_k=1, max_tokens=5, align_to_words=True, allow_null=True)
     assert spans(ZURICH, stretches, asked)[0].end == 0
     stretches[1].output[0] = -5.0
     (found,) = spans(ZURICH, stretches, asked)
