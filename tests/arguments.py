@@ -37,8 +37,10 @@ def _of_functions() -> Iterator[str]:
                     yield from _parameters(method)
 
 
-def _parameters(given: Any) -> list[str]:
-    return list(inspect.signature(given).parameters) if inspect.isroutine(given) or inspect.isclass(given) else []
+def _parameters(function: Any) -> list[str]:
+    return (
+        list(inspect.signature(function).parameters) if inspect.isroutine(function) or inspect.isclass(function) else []
+    )
 
 
 def _of_tasks() -> Iterator[str]:

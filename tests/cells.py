@@ -136,13 +136,13 @@ def feelings(library: ModuleType) -> Found:
 
 @cell
 def an_architecture(library: ModuleType) -> Found:
-    said = library.BertConfig().to_dict()
+    facts = library.BertConfig().to_dict()
     names = "hidden_size num_hidden_layers num_attention_heads vocab_size layer_norm_eps type_vocab_size pad_token_id"
     small = library.BertConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=4, vocab_size=90)
     model = library.BertModel(small)
     found = library.BertModel.from_pretrained(BERT)
     return {
-        "facts": {name: said[name] for name in names.split()},
+        "facts": {name: facts[name] for name in names.split()},
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "shape": model(torch.arange(6)[None]).last_hidden_state.shape,
         "names": (type(model).__name__, type(small).__name__, type(found).__name__),

@@ -96,8 +96,8 @@ def own_options() -> str:
     lines = ["| task | its options and their defaults | page |", "|---|---|---|"]
     for one in OBJECTIVES:
         defaults = {field.name: field.default for field in fields(one.objective())}
-        said = ", ".join(f"`{name}` {_short(defaults[name])}" for name in options_of(one))
-        lines.append(f"| `{one.name}` | {said} | `{one.home.replace(':', '.')}` |")
+        options = ", ".join(f"`{name}` {_short(defaults[name])}" for name in options_of(one))
+        lines.append(f"| `{one.name}` | {options} | `{one.home.replace(':', '.')}` |")
     return "\n".join(lines) + "\n"
 
 
@@ -106,8 +106,8 @@ def _short(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, bool | str):
-        said = json.dumps(value)
-        return f"`{said if chr(92) in said else said.strip(chr(34))}`"
+        text = json.dumps(value)
+        return f"`{text if chr(92) in text else text.strip(chr(34))}`"
     return f"{value:g}"
 
 

@@ -21,8 +21,8 @@ of_that_kind = pytest.mark.skipif(
 
 def in_an_older_processor(script: str) -> None:
     """Runs `script` in a process whose libraries were told so; it has to end well."""
-    told = os.environ | OLDER
-    done = subprocess.run([sys.executable, "-c", script], env=told, capture_output=True, text=True, check=False)
+    environment = os.environ | OLDER
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
 
 

@@ -77,8 +77,8 @@ def test_it_is_traced(body: pellucid.Model, held: Any) -> None:
 
 def test_it_is_answered(checkpoint: Callable[[str], Path], held: Any) -> None:
     ask = pellucid.pipeline("text-classification", checkpoint("bert-feelings"))
-    given = list(held) if isinstance(held, tuple) else held  # a tuple is a pair
-    assert [one["label"] for one in ask(given)] == [one["label"] for one in ask(TEXTS)]
+    items = list(held) if isinstance(held, tuple) else held  # a tuple is a pair
+    assert [one["label"] for one in ask(items)] == [one["label"] for one in ask(TEXTS)]
 
 
 def test_its_documents_are_ranked(body: pellucid.Model, held: Any) -> None:

@@ -105,5 +105,5 @@ def test_every_command_shows_an_example() -> None:
     for name in COMMANDS:
         part = page.partition(f"## pellucid {name}\n")[2].partition("\n## ")[0]
         for one in part.split("\n### pellucid "):
-            said = one.partition("\n")[0] if one.startswith(f"{name} ") else name
-            assert f"\n    pellucid {said}" in one, said
+            command = one.partition("\n")[0] if one.startswith(f"{name} ") else name
+            assert f"\n    pellucid {command}" in one, command

@@ -76,8 +76,8 @@ def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings,
     assert not (tmp_path / "model" / "training").exists()
     again = pellucid.load(tmp_path / "model")
     texts = [row["text"] for row in feelings(9, seed=4)]
-    asked = [pellucid.pipeline("text-classification", one)(texts) for one in (better, again)]
-    assert [one["score"] for one in asked[0]] == [one["score"] for one in asked[1]]
+    answers = [pellucid.pipeline("text-classification", one)(texts) for one in (better, again)]
+    assert [one["score"] for one in answers[0]] == [one["score"] for one in answers[1]]
     assert again.config.labels == ("negative", "positive")
     from transformers import AutoModelForSequenceClassification
 
@@ -200,8 +200,8 @@ def test_the_head_tells_the_task(opened: Callable[..., pellucid.Model], name: st
 
 def test_a_report_is_json_whatever_its_scores_are(scratch: pellucid.Model, feelings: Feelings) -> None:
     report = pellucid.train(scratch, feelings(20), "classify", max_steps=1).report
-    held = replace(report, scores={"loss": math.nan, "perplexity": math.inf, "f1": 0.5}).data()
-    assert json.loads(json.dumps(held, allow_nan=False))["scores"] == {"loss": None, "perplexity": None, "f1": 0.5}
+    odd = replace(report, scores={"loss": math.nan, "perplexity": math.inf, "f1": 0.5}).data()
+    assert json.loads(json.dumps(odd, allow_nan=False))["scores"] == {"loss": None, "perplexity": None, "f1": 0.5}
 
 
 def test_paths_may_have_names_that_no_file_can_hold(scratch: pellucid.Model, tmp_path: Path) -> None:

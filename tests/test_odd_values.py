@@ -82,9 +82,9 @@ def refused(name: str, call: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize(("task", "model", "name"), TASKS)
 def test_a_task_refuses_it(checkpoint: Checkpoint, odd: Any, task: str, model: str, name: str) -> None:
-    given = GIVEN.get(task, ("A text.",))
-    said: dict[str, Any] = {"candidate_labels": ["x", "y"]} if task.startswith("zero") else {}
-    refused(f"^{name} (is|names)", lambda: pellucid.pipeline(task, checkpoint(model))(*given, **said, **{name: odd}))
+    items = GIVEN.get(task, ("A text.",))
+    options: dict[str, Any] = {"candidate_labels": ["x", "y"]} if task.startswith("zero") else {}
+    refused(f"^{name} (is|names)", lambda: pellucid.pipeline(task, checkpoint(model))(*items, **options, **{name: odd}))
 
 
 @pytest.mark.parametrize(("task", "model", "names"), PIPES)
@@ -101,8 +101,8 @@ def test_what_opens_a_model_refuses_it(checkpoint: Checkpoint, odd: Any) -> None
     for name in ("head", "attention", "dtype", "device"):
         refused(name, lambda: pellucid.load(folder, **{name: odd}))  # noqa: B023
     for name in ("task", "tokenizer", "device", "dtype"):
-        said = {"task": "text-classification"} | {name: odd}
-        refused(name, lambda: compat.pipeline(model=str(folder), **said))  # noqa: B023
+        options = {"task": "text-classification"} | {name: odd}
+        refused(name, lambda: compat.pipeline(model=str(folder), **options))  # noqa: B023
     for name in ("config", "dtype", "device_map", "attn_implementation", "id2label", "num_labels"):
         wanted = {"device_map": "device"}.get(name, name)
         refused(wanted, lambda: compat.AutoModel.from_pretrained(folder, **{name: odd}))  # noqa: B023
@@ -132,23 +132,23 @@ def test_a_model_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
 
 
 def test_a_tokenizer_refuses_it(checkpoint: Checkpoint) -> None:
-    words = compat.AutoTokenizer.from_pretrained(checkpoint("bert-body"))
+    tokenizer = compat.AutoTokenizer.from_pretrained(checkpoint("bert-body"))
     for odd in (ODD["array"], ODD["tensor"], ODD["NA"]):
-        refused("padding_side", lambda: words("a", padding_side=odd))  # noqa: B023
-        refused("padding_side", lambda: setattr(words, "padding_side", odd))  # noqa: B023
-        refused("skip_special_tokens", lambda: words.decode([5], odd))  # noqa: B023
-        refused("skip_special_tokens", lambda: words.convert_ids_to_tokens([5], odd))  # noqa: B023
-        refused("clean_up_tokenization_spaces", lambda: words.batch_decode([[5]], False, odd))  # noqa: B023
-        refused("max_length", lambda: words.pad([{"input_ids": [5]}], max_length=odd))  # noqa: B023
-    refused("text_pair is ndarray", lambda: words("a", np.array(3)))
-    refused("the rows to be padded are", lambda: words.pad(np.arange(2)))
-    refused("the rows of ids are", lambda: words.batch_decode(np.array(3)))
-    refused("tokens is", lambda: words.convert_tokens_to_ids(np.arange(2)))
+        refused("padding_side", lambda: tokenizer("a", padding_side=odd))  # noqa: B023
+        refused("padding_side", lambda: setattr(tokenizer, "padding_side", odd))  # noqa: B023
+        refused("skip_special_tokens", lambda: tokenizer.decode([5], odd))  # noqa: B023
+        refused("skip_special_tokens", lambda: tokenizer.convert_ids_to_tokens([5], odd))  # noqa: B023
+        refused("clean_up_tokenization_spaces", lambda: tokenizer.batch_decode([[5]], False, odd))  # noqa: B023
+        refused("max_length", lambda: tokenizer.pad([{"input_ids": [5]}], max_length=odd))  # noqa: B023
+    refused("text_pair is ndarray", lambda: tokenizer("a", np.array(3)))
+    refused("the rows to be padded are", lambda: tokenizer.pad(np.arange(2)))
+    refused("the rows of ids are", lambda: tokenizer.batch_decode(np.array(3)))
+    refused("tokens is", lambda: tokenizer.convert_tokens_to_ids(np.arange(2)))
     for ids in (["a"], [-1], [2**32], [None], np.array([0.5]), np.array(["a"])):
-        refused("the ids are", lambda: words.decode(ids))  # noqa: B023
-        refused("the ids are", lambda: words.convert_ids_to_tokens(ids))  # noqa: B023
-    assert words.decode(np.array([5, 6])) == words.decode(torch.tensor([5, 6])) == words.decode([5, 6])
-    assert words.batch_decode(np.array([[5, 6]])) == [words.decode([5, 6])]
+        refused("the ids are", lambda: tokenizer.decode(ids))  # noqa: B023
+        refused("the ids are", lambda: tokenizer.convert_ids_to_tokens(ids))  # noqa: B023
+    assert tokenizer.decode(np.array([5, 6])) == tokenizer.decode(torch.tensor([5, 6])) == tokenizer.decode([5, 6])
+    assert tokenizer.batch_decode(np.array([[5, 6]])) == [tokenizer.decode([5, 6])]
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +170,8 @@ def test_an_index_refuses_it(index: pellucid.Index, odd: Any) -> None:
         refused("^k is", lambda: index.evaluate(["dog"], ["1"], k=odd))
         refused("^efSearch is", lambda: index.curve(["dog"], 1, efSearch=odd))
     for name in ("queries", "answers"):
-        given = {"queries": ["dog"], "answers": ["1"]} | {name: odd}
-        refused("queries|answers|query|answer", lambda: index.evaluate(**given))  # noqa: B023
+        arguments = {"queries": ["dog"], "answers": ["1"]} | {name: odd}
+        refused("queries|answers|query|answer", lambda: index.evaluate(**arguments))  # noqa: B023
     refused("skip_bad", lambda: pellucid.Index.build(index.loaded, ["a"], skip_bad=odd))
     known = {"dog": "1", "cat": "2"}
     assert index.evaluate(known, known.values()).recall == index.evaluate(list(known), ["1", "2"]).recall
@@ -186,8 +186,8 @@ def test_training_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
     refused("task", lambda: pellucid.evaluate(model, rows, odd))
     refused("columns", lambda: pellucid.evaluate(model, rows, "classify", columns=odd))
     for name in ("data", "validation"):
-        given = {"data": rows, "validation": rows} | {name: odd}
-        refused("data|row|expected", lambda: pellucid.train(model, task="classify", **given))  # noqa: B023
+        arguments = {"data": rows, "validation": rows} | {name: odd}
+        refused("data|row|expected", lambda: pellucid.train(model, task="classify", **arguments))  # noqa: B023
 
 
 def test_a_number_of_numpy_is_a_number(checkpoint: Checkpoint, index: pellucid.Index, tmp_path: Path) -> None:
@@ -279,15 +279,15 @@ def test_a_long_value_is_not_said_whole(checkpoint: Checkpoint) -> None:
 
 def test_our_own_tokenizer_and_a_pipeline_refuse_it(checkpoint: Checkpoint, odd: Any) -> None:
     model = pellucid.load(checkpoint("bert-body"))
-    words, messages = model.loaded.required_tokenizer, [{"role": "user", "content": "x"}]
+    tokenizer, messages = model.loaded.required_tokenizer, [{"role": "user", "content": "x"}]
     for name in ("max_length", "add_special_tokens", "parse_special_tokens"):
-        refused(f"^{name} is", lambda: words.encode(["a"], **{name: odd}))  # noqa: B023
+        refused(f"^{name} is", lambda: tokenizer.encode(["a"], **{name: odd}))  # noqa: B023
     for name in ("chat_template", "tokenize", "add_generation_prompt", "continue_final_message"):
-        said = {"chat_template": "{{ 1 }}", name: odd}
-        refused(f"^{name} is", lambda: words.apply_chat_template(messages, **said))  # noqa: B023
+        options = {"chat_template": "{{ 1 }}", name: odd}
+        refused(f"^{name} is", lambda: tokenizer.apply_chat_template(messages, **options))  # noqa: B023
     if odd is not ODD["texts"]:  # an array of two texts
-        refused("text", lambda: words.encode(odd))
-        refused("^tokens is", lambda: words.convert_tokens_to_string(odd))
+        refused("text", lambda: tokenizer.encode(odd))
+        refused("^tokens is", lambda: tokenizer.convert_tokens_to_string(odd))
         refused("^extra_tokens is", lambda: pellucid.train_tokenizer(texts=["a"], extra_tokens=odd))
     refused("^model is", lambda: pellucid.pipeline("feature-extraction", model).on(odd))
     refused("^unknown family", lambda: pellucid.Config.of(odd))
@@ -314,12 +314,12 @@ def test_a_view_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
         refused("heads", lambda: pellucid.view(trace, heads=odd))
         refused("include_layers", lambda: pellucid.view(trace, include_layers=odd))
     wrong = [("heads", one) for one in ([True], [0.0], torch.arange(2) > 0)]
-    for name, given in (("layer", True), ("include_layers", [False]), *wrong):
-        refused(name, lambda: pellucid.view(trace, **{name: given}))  # noqa: B023
+    for name, arguments in (("layer", True), ("include_layers", [False]), *wrong):
+        refused(name, lambda: pellucid.view(trace, **{name: arguments}))  # noqa: B023
     weights = trace["layers.0.attention.weights"]
-    given = {"attention": [weights], "tokens": trace.tokens}
+    arguments = {"attention": [weights], "tokens": trace.tokens}
     if odd is not ODD["number"]:  # a single whole number
-        refused("sentence_b_start", lambda: pellucid.view(**given, sentence_b_start=odd))
+        refused("sentence_b_start", lambda: pellucid.view(**arguments, sentence_b_start=odd))
     refused("attention", lambda: pellucid.view(attention=odd, tokens=trace.tokens))
     if odd is not ODD["texts"]:
         refused("tokens", lambda: pellucid.view(attention=[weights], tokens=odd))
@@ -377,13 +377,13 @@ def _forms(path: Path) -> list[Any]:
 def test_a_path_is_taken_by_its_characters(checkpoint: Checkpoint, index: pellucid.Index, tmp_path: Path) -> None:
     model, rows = pellucid.load(checkpoint("bert-body")), [{"text": t, "label": t} for t in "abab"]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = {"max_steps": 1, "batch_size": 2, "validation": 0, "progress": False}
+    settings = {"max_steps": 1, "batch_size": 2, "validation": 0, "progress": False}
     for i, at in enumerate(_forms(tmp_path / "model")):
         assert model.save(at, overwrite=i > 0) == tmp_path / "model"
         assert pellucid.load(at).config == model.config
         assert compat.AutoTokenizer.from_pretrained(at).name_or_path == str(tmp_path / "model")
     for i, (at, data) in enumerate(zip(_forms(tmp_path / "learned"), _forms(tmp_path / "rows.jsonl"))):
-        pellucid.train(model, data, "classify", out=at, overwrite=i > 0, **said)
+        pellucid.train(model, data, "classify", out=at, overwrite=i > 0, **settings)
         assert (tmp_path / "learned" / "config.json").is_file() and pellucid.curves(at).text()
     for at in _forms(tmp_path / "rows.jsonl"):
         assert len(pellucid.Index.build(model, at, column="text", progress=False)) == 4

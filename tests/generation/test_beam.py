@@ -25,9 +25,9 @@ PENALTIES = (0.0, 1.0, 2.0, -1.0)
 EARLY = (True, False, "never")
 
 
-def found(model: pellucid.Model, given: Sequence[Sequence[int]], **options: Any) -> list[list[Hypothesis]]:
+def found(model: pellucid.Model, prompt_ids: Sequence[Sequence[int]], **options: Any) -> list[list[Hypothesis]]:
     judge = options.pop("judge", None)
-    return beam_search(model.loaded, given, read_settings(options), judge=judge)
+    return beam_search(model.loaded, prompt_ids, read_settings(options), judge=judge)
 
 
 def ends(writer: str) -> tuple[int, ...]:
@@ -39,9 +39,9 @@ def free(writer: str) -> list[list[Any]]:
     return beams(pair(writer), prompts(), max_new_tokens=20, num_beams=4)
 
 
-def agree(both: Pair, ours: list[list[Hypothesis]], given: Sequence[Sequence[int]], **options: Any) -> None:
+def agree(both: Pair, ours: list[list[Hypothesis]], prompt_ids: Sequence[Sequence[int]], **options: Any) -> None:
     """The reference finds the same. Where rules leave too few texts, it fills up with such as have no token."""
-    wanted = [[text for text in best if text.ids] for best in beams(both, given, **options)]
+    wanted = [[text for text in best if text.ids] for best in beams(both, prompt_ids, **options)]
     for mine, theirs in zip(ours, wanted, strict=True):
         assert [list(text.ids) for text in mine] == [text.ids for text in theirs]
         for text, other in zip(mine, theirs):
@@ -66,12 +66,12 @@ def same(some: list[list[Hypothesis]], others: list[list[Hypothesis]]) -> None:
 def test_every_family_is_searched_as_the_reference_does(
     writer: str, beams: int, penalty: float, early: bool | str
 ) -> None:
-    both, given = pair(writer, ends(writer)), prompts()
+    both, prompt_ids = pair(writer, ends(writer)), prompts()
     options: dict[str, Any] = {"num_beams": beams, "length_penalty": penalty, "early_stopping": early}
     options |= {"num_return_sequences": beams, "max_new_tokens": STEPS}
-    ours = found(both.ours, given, **options)
-    agree(both, ours, given, **options)
-    same([found(both.ours, [prompt], **options)[0] for prompt in given], ours)
+    ours = found(both.ours, prompt_ids, **options)
+    agree(both, ours, prompt_ids, **options)
+    same([found(both.ours, [prompt], **options)[0] for prompt in prompt_ids], ours)
 
 
 @pytest.mark.parametrize("early", EARLY)
@@ -79,10 +79,10 @@ def test_every_family_is_searched_as_the_reference_does(
 @pytest.mark.parametrize("beams", few([2, 4, 5], [4]))
 @pytest.mark.parametrize("writer", ["LlamaForCausalLM", "BartForConditionalGeneration"])
 def test_every_setting_searches_as_in_the_reference(writer: str, beams: int, penalty: float, early: bool | str) -> None:
-    both, given = pair(writer, ends(writer)), prompts()
+    both, prompt_ids = pair(writer, ends(writer)), prompts()
     options: dict[str, Any] = {"num_beams": beams, "length_penalty": penalty, "early_stopping": early}
     options |= {"num_return_sequences": beams - 1, "max_new_tokens": 30}
-    agree(both, found(both.ours, given, **options), given, **options)
+    agree(both, found(both.ours, prompt_ids, **options), prompt_ids, **options)
 
 
 def test_the_settings_above_make_a_difference() -> None:
@@ -125,22 +125,22 @@ def test_stop_tokens_end_a_text_as_end_tokens_do() -> None:
 def test_few_words_and_many_beams(beams: int, vocabulary: int) -> None:
     """At first there are fewer texts than beams, and some beams follow what is not there."""
     both = pair("LlamaForCausalLM", (3, 4), vocab_size=vocabulary)
-    given = prompts((4, 2, 7), vocabulary)
+    prompt_ids = prompts((4, 2, 7), vocabulary)
     for penalty, early in itertools.product((*PENALTIES, -0.5), EARLY):
         options: dict[str, Any] = {"num_beams": beams, "length_penalty": penalty, "early_stopping": early}
         options |= {"num_return_sequences": beams, "max_new_tokens": 15}
-        agree(both, found(both.ours, given, **options), given, **options)
+        agree(both, found(both.ours, prompt_ids, **options), prompt_ids, **options)
 
 
 @pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("writer", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "T5 gated"])
 def test_float32_finds_the_same_texts(writer: str, tmp_path: Any) -> None:
     """In the precision of use, by the blocks that are laid out for speed."""
-    both, given = pair(writer, ends(writer)), prompts()
+    both, prompt_ids = pair(writer, ends(writer)), prompts()
     both.ours.save(tmp_path)
     single = pellucid.load(tmp_path, dtype="float32")
     options = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 30}
-    for mine, theirs in zip(found(single, given, **options), found(both.ours, given, **options), strict=True):
+    for mine, theirs in zip(found(single, prompt_ids, **options), found(both.ours, prompt_ids, **options), strict=True):
         assert [text.ids for text in mine] == [text.ids for text in theirs]
         assert [text.score for text in mine] == pytest.approx([text.score for text in theirs], rel=1e-4)
 
@@ -158,8 +158,8 @@ def test_a_score_is_the_mean_of_what_the_model_says(penalty: float) -> None:
         for text in best:
             ids = torch.tensor([*prompt, *text.ids])
             with torch.inference_mode():
-                said = both.ours.module(ids[None]).logits[0].log_softmax(dim=-1)
-            each = said[len(prompt) - 1 : -1].gather(1, ids[len(prompt) :, None]).squeeze(1)
+                log_probabilities = both.ours.module(ids[None]).logits[0].log_softmax(dim=-1)
+            each = log_probabilities[len(prompt) - 1 : -1].gather(1, ids[len(prompt) :, None]).squeeze(1)
             assert text.log_probabilities == pytest.approx(each.tolist(), rel=1e-9, abs=1e-12)
             assert text.score == pytest.approx(each.sum().item() / len(text.ids) ** penalty, rel=1e-9)
             assert (text.ids[-1] in both.ours.config.end_tokens) == (text.finish_reason == "end")
@@ -176,8 +176,8 @@ def test_with_beams_enough_the_best_of_all_texts_is_found(penalty: float) -> Non
         if text not in scores:
             row = torch.tensor([*prompt, *text])
             with torch.inference_mode():
-                said = both.ours.module(row[None]).logits[0].log_softmax(dim=-1)
-            each = said[len(prompt) - 1 : -1].gather(1, row[len(prompt) :, None])
+                log_probabilities = both.ours.module(row[None]).logits[0].log_softmax(dim=-1)
+            each = log_probabilities[len(prompt) - 1 : -1].gather(1, row[len(prompt) :, None])
             scores[text] = each.sum().item() / len(text) ** penalty
     best = sorted(scores, key=lambda text: scores[text], reverse=True)[:5]
     options: dict[str, Any] = {"num_beams": vocabulary**steps, "num_return_sequences": 5, "max_new_tokens": steps}
@@ -214,60 +214,60 @@ def test_a_prompt_whose_search_is_over_leaves_the_pass(writer: str, monkeypatch:
 
 @pytest.mark.parametrize("writer", ["LlamaForCausalLM", "T5ForConditionalGeneration", "BartForConditionalGeneration"])
 def test_the_order_of_prompts_and_equal_ones_change_nothing(writer: str) -> None:
-    both, given = pair(writer, ends(writer)), prompts((9, 9, 4, 12))
-    given.append(given[2])
+    both, prompt_ids = pair(writer, ends(writer)), prompts((9, 9, 4, 12))
+    prompt_ids.append(prompt_ids[2])
     options = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 30}
-    wanted = found(both.ours, given, **options)
-    same(found(both.ours, given[::-1], **options)[::-1], wanted)
+    wanted = found(both.ours, prompt_ids, **options)
+    same(found(both.ours, prompt_ids[::-1], **options)[::-1], wanted)
     same([wanted[4]], [wanted[2]])
 
 
 def test_a_long_prompt_takes_no_room_from_a_short_one() -> None:
-    both, given = pair("LlamaForCausalLM", length=30), prompts((26, 20, 26, 3))
+    both, prompt_ids = pair("LlamaForCausalLM", length=30), prompts((26, 20, 26, 3))
     options: dict[str, Any] = {
         "num_beams": 3,
         "num_return_sequences": 2,
         "max_new_tokens": 50,
         "early_stopping": "never",
     }
-    together = found(both.ours, given, **options)
+    together = found(both.ours, prompt_ids, **options)
     assert [len(best[0].ids) for best in together] == [5, 11, 5, 28]
-    same(together, [found(both.ours, [prompt], **options)[0] for prompt in given])
-    for prompt, best in zip(given, together):
+    same(together, [found(both.ours, [prompt], **options)[0] for prompt in prompt_ids])
+    for prompt, best in zip(prompt_ids, together):
         agree(both, [best], [prompt], **options | {"max_new_tokens": 31 - len(prompt)})
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------
 
 
-def forbid_repeats(said: Tensor, written: GenerationProgress) -> Tensor:
+def forbid_repeats(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
     """No token a second time among those chosen, and half the log-probability for those of the prompt."""
-    chosen = written.ids[:, written.given :]
-    before = written.ids[:, : written.given].clamp(min=0)
-    halved = said.scatter(1, before, said.gather(1, before) / 2)
-    halved[:, 0] = said[:, 0] / 2  # what padding scatters to
+    chosen = progress.ids[:, progress.given :]
+    before = progress.ids[:, : progress.given].clamp(min=0)
+    halved = log_probabilities.scatter(1, before, log_probabilities.gather(1, before) / 2)
+    halved[:, 0] = log_probabilities[:, 0] / 2  # what padding scatters to
     return halved.scatter(1, chosen, -math.inf)
 
 
 class Theirs(transformers.LogitsProcessor):
     """The same rule for the reference."""
 
-    def __init__(self, rule: Rule, given: int) -> None:
-        self.rule, self.given = rule, given
+    def __init__(self, rule: Rule, prompt_length: int) -> None:
+        self.rule, self.prompt_length = rule, prompt_length
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        return self.rule(scores, GenerationProgress(input_ids, self.given, STEPS))
+        return self.rule(scores, GenerationProgress(input_ids, self.prompt_length, STEPS))
 
 
 @pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "MistralForCausalLM", "BartForConditionalGeneration"])
 def test_rules_are_applied_to_log_probabilities_and_follow_the_beams(writer: str) -> None:
-    both, given = pair(writer, ends(writer)), prompts()
+    both, prompt_ids = pair(writer, ends(writer)), prompts()
     options: dict[str, Any] = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 40}
-    ours = found(both.ours, given, rules=(forbid_repeats,), **options)
+    ours = found(both.ours, prompt_ids, rules=(forbid_repeats,), **options)
     for best in ours:
         assert all(len(set(text.ids)) == len(text.ids) for text in best)
     processors = transformers.LogitsProcessorList([Theirs(forbid_repeats, 17 if both.decodes_only else 1)])
-    agree(both, ours, given, processors=processors, **options)
+    agree(both, ours, prompt_ids, processors=processors, **options)
 
 
 RULES: list[dict[str, Any]] = [
@@ -286,18 +286,18 @@ RULES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: next(iter(rules)))
 @pytest.mark.parametrize("writer", ["LlamaForCausalLM", "BartForConditionalGeneration", "T5 gated"])
 def test_rules_by_their_names_do_as_in_the_reference(writer: str, rules: dict[str, Any]) -> None:
-    both, given = pair(writer, ends(writer)), prompts()
+    both, prompt_ids = pair(writer, ends(writer)), prompts()
     options = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 25} | rules
-    ours = found(both.ours, given, **options)
-    agree(both, ours, given, **options)
+    ours = found(both.ours, prompt_ids, **options)
+    agree(both, ours, prompt_ids, **options)
     plain = {name: value for name, value in options.items() if name in Settings.__dataclass_fields__}
-    assert ours != found(both.ours, given, **plain), "a rule that changes nothing shows nothing"
+    assert ours != found(both.ours, prompt_ids, **plain), "a rule that changes nothing shows nothing"
 
 
-def one_way(said: Tensor, written: GenerationProgress) -> Tensor:
+def one_way(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
     """Only the token that comes next in the order of numbers."""
-    ruled = torch.full_like(said, -math.inf)
-    return ruled.scatter(1, (written.ids[:, -1:] + 1) % 9, said.gather(1, (written.ids[:, -1:] + 1) % 9))
+    ruled = torch.full_like(log_probabilities, -math.inf)
+    return ruled.scatter(1, (progress.ids[:, -1:] + 1) % 9, log_probabilities.gather(1, (progress.ids[:, -1:] + 1) % 9))
 
 
 def test_rules_that_leave_one_text_give_one() -> None:
@@ -307,12 +307,12 @@ def test_rules_that_leave_one_text_give_one() -> None:
     assert [(text.ids, text.finish_reason) for text in best] == [((4, 5, 6, 7, 8), "end")]
 
 
-def narrow(said: Tensor, written: GenerationProgress) -> Tensor:
+def narrow(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
     """First 6 or 7, then 9 behind the 7 and nothing behind the 6."""
-    allowed = [9] if written.new else [6, 7]
-    ruled = torch.full_like(said, -math.inf)
-    ruled[:, allowed] = said[:, allowed]
-    return ruled.masked_fill(written.ids[:, -1:] == 6, -math.inf) if written.new else ruled
+    allowed = [9] if progress.new else [6, 7]
+    ruled = torch.full_like(log_probabilities, -math.inf)
+    ruled[:, allowed] = log_probabilities[:, allowed]
+    return ruled.masked_fill(progress.ids[:, -1:] == 6, -math.inf) if progress.new else ruled
 
 
 def test_at_its_limit_a_search_ends_with_what_it_has() -> None:
@@ -324,28 +324,30 @@ def test_at_its_limit_a_search_ends_with_what_it_has() -> None:
 def test_rules_that_leave_no_text_give_none() -> None:
     both = pair("LlamaForCausalLM", (8,))
 
-    def none(said: Tensor, written: GenerationProgress) -> Tensor:
-        return torch.full_like(said, -math.inf) if written.new == 3 else said
+    def none(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
+        return torch.full_like(log_probabilities, -math.inf) if progress.new == 3 else log_probabilities
 
     nothing, something = [found(both.ours, [[5], [6, 7]], rules=rules, num_beams=3) for rules in ((none,), ())]
     assert nothing == [[], []] and all(something)
 
 
-def dead_ends(said: Tensor, written: GenerationProgress) -> Tensor:
+def dead_ends(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
     """Nothing comes behind a token that three divides."""
-    return said.masked_fill(written.ids[:, -1:] % 3 == 0, -math.inf) if written.new else said
+    return (
+        log_probabilities.masked_fill(progress.ids[:, -1:] % 3 == 0, -math.inf) if progress.new else log_probabilities
+    )
 
 
 @pytest.mark.parametrize("beams", [3, 5])
 def test_a_beam_that_cannot_go_on_is_left(beams: int) -> None:
-    both, given = pair("MistralForCausalLM", (7, 8)), prompts()
+    both, prompt_ids = pair("MistralForCausalLM", (7, 8)), prompts()
     options: dict[str, Any] = {"num_beams": beams, "num_return_sequences": 2, "max_new_tokens": 12}
-    ours = found(both.ours, given, rules=(dead_ends,), **options)
+    ours = found(both.ours, prompt_ids, rules=(dead_ends,), **options)
     assert sum(map(len, ours)) > 3, "where all beams are left, little is shown"
     for best in ours:
         assert all(token % 3 for text in best for token in text.ids[:-1])
     processors = transformers.LogitsProcessorList([Theirs(dead_ends, 17)])
-    agree(both, ours, given, processors=processors, **options)
+    agree(both, ours, prompt_ids, processors=processors, **options)
 
 
 # -- other ends -----------------------------------------------------------------------------------------------------
@@ -354,11 +356,11 @@ def test_a_beam_that_cannot_go_on_is_left(beams: int) -> None:
 class Judged(transformers.StoppingCriteria):
     """The same question of the reference."""
 
-    def __init__(self, judge: TextJudge, given: int) -> None:
-        self.judge, self.given = judge, given
+    def __init__(self, judge: TextJudge, prompt_length: int) -> None:
+        self.judge, self.prompt_length = judge, prompt_length
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        return torch.tensor([self.judge(0, row[self.given :]) is not None for row in input_ids.tolist()])
+        return torch.tensor([self.judge(0, row[self.prompt_length :]) is not None for row in input_ids.tolist()])
 
 
 @pytest.mark.parametrize("writer", ["Qwen2ForCausalLM", "T5ForConditionalGeneration"])
@@ -382,12 +384,12 @@ def test_a_judge_ends_texts_in_every_beam(writer: str) -> None:
 
 
 def test_a_judge_knows_which_prompt_it_is_asked_about() -> None:
-    both, given = pair("LlamaForCausalLM", length=30), prompts((26, 5, 26))
+    both, prompt_ids = pair("LlamaForCausalLM", length=30), prompts((26, 5, 26))
 
     def judge(prompt: int, ids: list[int]) -> str | None:
         return "stop" if len(ids) == (2, 5, 3)[prompt] else None
 
-    best = found(both.ours, given, judge=judge, num_beams=2)
+    best = found(both.ours, prompt_ids, judge=judge, num_beams=2)
     assert [(len(texts[0].ids), texts[0].finish_reason) for texts in best] == [(2, "stop"), (5, "stop"), (3, "stop")]
 
 

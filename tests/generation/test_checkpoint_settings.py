@@ -34,9 +34,9 @@ def test_a_model_says_what_it_is_told_in_facts_and_in_a_dictionary(tiny: pelluci
     for wrong in (None, 5, "x" * 1000, [("a", 1)]):
         with pytest.raises(InputError, match=r"^generation is .{1,90}, expected a dictionary, as generation_config"):
             tiny.saying(tiny.config, wrong)  # pyrefly: ignore
-    told = {"max_new_tokens": 1}
-    other = tiny.saying(tiny.config, told)
-    told["max_new_tokens"] = 5
+    settings = {"max_new_tokens": 1}
+    other = tiny.saying(tiny.config, settings)
+    settings["max_new_tokens"] = 5
     assert other.loaded.generation == {"max_new_tokens": 1}
 
 
@@ -46,11 +46,11 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-def folder_of(place: Path, said: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> Path:
+def folder_of(place: Path, settings: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> Path:
     """A small decoder with a tokenizer; `said` is its generation_config.json, `facts` go into config.json."""
     folder = writer(byte_level(), max_position_embeddings=64).save(place)
-    if said is not None:
-        (folder / FILE).write_text(json.dumps(said))
+    if settings is not None:
+        (folder / FILE).write_text(json.dumps(settings))
     if facts is not None:
         (folder / "config.json").write_text(json.dumps(facts_of(folder) | facts))
     return folder
@@ -83,21 +83,21 @@ def test_the_reference_writes_the_same_by_default(
 
 @pytest.mark.parametrize("legacy", [False, True])
 def test_nothing_is_lost_on_the_way(legacy: bool, tmp_path: Path) -> None:
-    said = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "num_beams": 1}
+    settings = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50, "num_beams": 1}
     more = {
         "eos_token_id": [2, 7],
         "transformers_version": "5.0",
         "pad_token_id": None,
         "cache_implementation": "static",
     }
-    first = folder_of(tmp_path / "a", None if legacy else said | more, said if legacy else None)
+    first = folder_of(tmp_path / "a", None if legacy else settings | more, settings if legacy else None)
     model = pellucid.load(first)
     again = pellucid.load(model.save(tmp_path / "b"))
     assert model.loaded.generation == again.loaded.generation
-    assert model.loaded.generation.items() >= said.items()
+    assert model.loaded.generation.items() >= settings.items()
     assert (tmp_path / "b" / FILE).exists() is not legacy
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "b").generation_config
-    assert {name: getattr(theirs, name) for name in said} == said
+    assert {name: getattr(theirs, name) for name in settings} == settings
     assert theirs.eos_token_id == (2 if legacy else [2, 7])
     writer(byte_level()).save(tmp_path / "b", overwrite=True)
     assert not (tmp_path / "b" / FILE).exists(), "it would speak for another model"
@@ -163,8 +163,12 @@ def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixt
     other = writer(byte_level(), "t5", decoder_start_token_id=5, dtype="float64")
     other.module.load_state_dict(exact.module.state_dict())
     for options in ({}, {"num_beams": 2}, {"repetition_penalty": 1.4}):
-        asked = {"max_new_tokens": 5, "alternatives": 2, **options}
-        assert model.complete("the", **asked) == other.complete("the", **asked) != exact.complete("the", **asked)
+        requested = {"max_new_tokens": 5, "alternatives": 2, **options}
+        assert (
+            model.complete("the", **requested)
+            == other.complete("the", **requested)
+            != exact.complete("the", **requested)
+        )
     traced = model.trace_writing("the", max_new_tokens=2)
     assert traced.steps[0].before == tuple(model.tokenizer.convert_ids_to_tokens([5]))
     assert model.score("the", "house") == other.score("the", "house") != exact.score("the", "house")
@@ -232,12 +236,12 @@ def test_the_error_names_the_key_that_is_wrong() -> None:
 @pytest.mark.parametrize("family", ["t5", "llama"])
 def test_a_hook_on_the_whole_model_is_heard_where_texts_are_scored(family: str) -> None:
     model = writer(byte_level(), family)
-    told = ("the", "house") if family == "t5" else ("the house",)
-    before = model.score(*told).total
+    texts = ("the", "house") if family == "t5" else ("the house",)
+    before = model.score(*texts).total
     hook = model.module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
-    assert model.score(*told).total != pytest.approx(before, abs=0.01)
+    assert model.score(*texts).total != pytest.approx(before, abs=0.01)
     hook.remove()
-    assert model.score(*told).total == before
+    assert model.score(*texts).total == before
 
 
 def test_a_hook_on_the_whole_model_is_heard_where_short_prompts_are_read_end_to_end() -> None:

@@ -21,13 +21,15 @@ from tests.quick import few
 STEPS = 100
 
 
-def texts(model: pellucid.Model, given: Sequence[Sequence[int]], **options: Any) -> tuple[list[list[int]], list[str]]:
+def texts(
+    model: pellucid.Model, prompt_ids: Sequence[Sequence[int]], **options: Any
+) -> tuple[list[list[int]], list[str]]:
     """What is written for each prompt, and why it ends."""
     settings = read_settings({"max_new_tokens": STEPS} | options)
-    count = len(given) * settings.num_return_sequences
+    count = len(prompt_ids) * settings.num_return_sequences
     written: list[list[int]] = [[] for _ in range(count)]
     why = [""] * count
-    for step in write(model.loaded, given, settings):
+    for step in write(model.loaded, prompt_ids, settings):
         for row, token in zip(step.rows, step.tokens, strict=True):
             assert not why[row], "a finished text goes on"
             written[row].append(token)
@@ -41,27 +43,27 @@ def texts(model: pellucid.Model, given: Sequence[Sequence[int]], **options: Any)
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_the_reference_writes_the_same(writer: str) -> None:
-    both, given = pair(writer), prompts()
-    wanted = greedy(both, given, max_new_tokens=STEPS)
+    both, prompt_ids = pair(writer), prompts()
+    wanted = greedy(both, prompt_ids, max_new_tokens=STEPS)
     assert [len(row) for row in wanted] == [STEPS] * 3
     assert all(len(set(row)) > 4 for row in wanted), "texts of few words show little"
-    assert texts(both.ours, given) == (wanted, ["length"] * 3)
-    for prompt, row in zip(given, wanted):
+    assert texts(both.ours, prompt_ids) == (wanted, ["length"] * 3)
+    for prompt, row in zip(prompt_ids, wanted):
         assert texts(both.ours, [prompt]) == ([row], ["length"])
 
 
 @pytest.mark.parametrize("writer", few(WRITERS, list(WRITERS)[::2]))
 def test_texts_end_where_the_reference_ends_them(writer: str) -> None:
     ends = late_ends(writer)
-    both, given = pair(writer, ends), prompts()
-    wanted = greedy(both, given, ends, max_new_tokens=STEPS)
+    both, prompt_ids = pair(writer, ends), prompts()
+    wanted = greedy(both, prompt_ids, ends, max_new_tokens=STEPS)
     lengths = [len(row) for row in wanted]
     assert len(set(lengths)) > 1 and min(lengths) < STEPS, "texts that end together leave nobody behind"
-    found, why = texts(both.ours, given)
+    found, why = texts(both.ours, prompt_ids)
     assert found == wanted
     assert why == ["end" if row[-1] in ends else "length" for row in wanted]
-    assert [texts(both.ours, [prompt])[0][0] for prompt in given] == wanted
-    stopped = texts(pair(writer).ours, given, stop_token_ids=ends)
+    assert [texts(both.ours, [prompt])[0][0] for prompt in prompt_ids] == wanted
+    stopped = texts(pair(writer).ours, prompt_ids, stop_token_ids=ends)
     assert stopped == (found, why)
 
 
@@ -97,15 +99,15 @@ def test_steps_name_their_texts() -> None:
 
 
 def test_a_judge_ends_a_text() -> None:
-    both, asked = pair("Qwen2ForCausalLM"), []
+    both, judged = pair("Qwen2ForCausalLM"), []
 
     def judge(row: int, token: int) -> str | None:
-        asked.append((row, token))
-        return "stop" if row == 1 and sum(which == 1 for which, _ in asked) == 4 else None
+        judged.append((row, token))
+        return "stop" if row == 1 and sum(which == 1 for which, _ in judged) == 4 else None
 
     steps = list(write(both.ours.loaded, prompts(), read_settings({"max_new_tokens": 6}), judge=judge))
     assert [step.finished for step in steps] == [{}, {}, {}, {1: "stop"}, {}, {0: "length", 2: "length"}]
-    assert asked == [pair for step in steps for pair in zip(step.rows, step.tokens)]
+    assert judged == [pair for step in steps for pair in zip(step.rows, step.tokens)]
 
 
 # -- drawing --------------------------------------------------------------------------------------------------------
@@ -113,33 +115,33 @@ def test_a_judge_ends_a_text() -> None:
 
 @pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "T5ForConditionalGeneration"])
 def test_a_seed_gives_the_same_text_alone_and_in_a_batch(writer: str) -> None:
-    both, given = pair(writer, late_ends(writer)), prompts()
+    both, prompt_ids = pair(writer, late_ends(writer)), prompts()
     options = {"do_sample": True, "seed": 5, "max_new_tokens": 40}
-    together, _ = texts(both.ours, given, **options)
-    assert [texts(both.ours, [prompt], **options)[0][0] for prompt in given] == together
-    assert texts(both.ours, given[::-1], **options)[0] == together[::-1]
-    assert texts(both.ours, given, **options | {"seed": 6})[0] != together
-    assert texts(both.ours, given[:1] * 2, **options)[0] == together[:1] * 2
+    together, _ = texts(both.ours, prompt_ids, **options)
+    assert [texts(both.ours, [prompt], **options)[0][0] for prompt in prompt_ids] == together
+    assert texts(both.ours, prompt_ids[::-1], **options)[0] == together[::-1]
+    assert texts(both.ours, prompt_ids, **options | {"seed": 6})[0] != together
+    assert texts(both.ours, prompt_ids[:1] * 2, **options)[0] == together[:1] * 2
 
 
 @pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("writer", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "T5 gated"])
 def test_float32_draws_the_same_alone_and_in_a_batch(writer: str, tmp_path: Path) -> None:
     """In the precision of use, by the blocks that are laid out for speed, which sum one row and many otherwise."""
-    exact, given = pair(writer, late_ends(writer)).ours, prompts()
+    exact, prompt_ids = pair(writer, late_ends(writer)).ours, prompts()
     single = pellucid.load(exact.save(tmp_path), dtype="float32")
     for options in ({"do_sample": True, "seed": 5}, {"do_sample": False}):
-        wanted = texts(exact, given, **options, max_new_tokens=40)
-        assert texts(single, given, **options, max_new_tokens=40) == wanted
-        assert [texts(single, [prompt], **options, max_new_tokens=40)[0][0] for prompt in given] == wanted[0]
+        wanted = texts(exact, prompt_ids, **options, max_new_tokens=40)
+        assert texts(single, prompt_ids, **options, max_new_tokens=40) == wanted
+        assert [texts(single, [prompt], **options, max_new_tokens=40)[0][0] for prompt in prompt_ids] == wanted[0]
 
 
 def test_several_texts_are_drawn_for_each_prompt() -> None:
-    both, given = pair("LlamaForCausalLM", late_ends("LlamaForCausalLM")), prompts()
+    both, prompt_ids = pair("LlamaForCausalLM", late_ends("LlamaForCausalLM")), prompts()
     options = {"do_sample": True, "seed": 5, "max_new_tokens": 40, "num_return_sequences": 3}
-    together, _ = texts(both.ours, given, **options)
+    together, _ = texts(both.ours, prompt_ids, **options)
     assert len({tuple(text) for text in together}) == 9
-    for i, prompt in enumerate(given):
+    for i, prompt in enumerate(prompt_ids):
         assert texts(both.ours, [prompt], **options)[0] == together[3 * i : 3 * i + 3]
         first = texts(both.ours, [prompt], **options | {"num_return_sequences": 1})[0]
         assert first == together[3 * i : 3 * i + 1]
@@ -245,12 +247,16 @@ def test_no_time_still_gives_a_token() -> None:
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_no_more_is_written_than_the_model_has_positions_for(writer: str) -> None:
-    both, given = pair(writer, length=30), prompts((17, 5))
-    rooms = [40 if both.ours.config.longest is None else 31 - (len(own) if both.decodes_only else 1) for own in given]
-    found, why = texts(both.ours, given, max_new_tokens=40)
+    both, prompt_ids = pair(writer, length=30), prompts((17, 5))
+    rooms = [
+        40 if both.ours.config.longest is None else 31 - (len(own) if both.decodes_only else 1) for own in prompt_ids
+    ]
+    found, why = texts(both.ours, prompt_ids, max_new_tokens=40)
     assert [len(text) for text in found] == rooms and why == ["length"] * 2
-    assert found == [greedy(both, [own], max_new_tokens=room)[0] for own, room in zip(given, rooms)]
-    forced = texts(both.ours, given, max_new_tokens=40, forced_eos_token_id=5)[0]  # each at the end of its own room
+    assert found == [greedy(both, [own], max_new_tokens=room)[0] for own, room in zip(prompt_ids, rooms)]
+    forced = texts(both.ours, prompt_ids, max_new_tokens=40, forced_eos_token_id=5)[
+        0
+    ]  # each at the end of its own room
     assert forced == [[*text[:-1], 5] for text in found]
 
 

@@ -22,18 +22,18 @@ def test_every_step_is_recorded(model: pellucid.Model) -> None:
     pair = model.config.kind == "encoder-decoder"
     traced = model.trace_writing("a b c d", max_new_tokens=5)
     names = "decoder.layers.1" if pair else "layers.1"
-    given = 1 if pair else len(model.tokenizer.encode(["a b c d"])[0].ids)
+    prompt_length = 1 if pair else len(model.tokenizer.encode(["a b c d"])[0].ids)
     ids = model.tokenizer.encode(["a b c d"])[0].ids
     chosen = [step.tokens[0] for step in write(model.loaded, [ids], read_settings({"max_new_tokens": 5}))]
     assert [step.id for step in traced.steps] == chosen
     for i, step in enumerate(traced.steps):
         weights = step[f"{names}.attention.weights"]
-        assert weights.shape[-2:] == (given if i == 0 else 1, given + i)
+        assert weights.shape[-2:] == (prompt_length if i == 0 else 1, prompt_length + i)
         assert len(step.read) == weights.shape[-2] and len(step.before) == weights.shape[-1]
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
-        said = step["logits"][0, -1].log_softmax(-1)
-        assert step.log_probability == pytest.approx(float(said[step.id]), abs=1e-6)
-        assert step.alternatives[0].id == int(said.argmax()) == step.id
+        log_probabilities = step["logits"][0, -1].log_softmax(-1)
+        assert step.log_probability == pytest.approx(float(log_probabilities[step.id]), abs=1e-6)
+        assert step.alternatives[0].id == int(log_probabilities.argmax()) == step.id
     assert traced.text == model.generate("a b c d", max_new_tokens=5)
 
 
@@ -71,16 +71,16 @@ def test_it_ends_where_writing_ends_and_says_the_same(model: pellucid.Model) -> 
     whole = model.complete("a b c d", max_new_tokens=12)
     stop = whole.text[len(whole.text) // 2 :][:2]
     for option in ({"stop": stop}, {"stop_token_ids": [whole.ids[4]]}):
-        told = model.complete("a b c d", max_new_tokens=12, **option)
+        completion = model.complete("a b c d", max_new_tokens=12, **option)
         traced = model.trace_writing("a b c d", keep="logits", max_new_tokens=12, **option)
-        assert traced.text == told.text and [step.id for step in traced.steps] == list(told.ids)
-        assert len(told.ids) < len(whole.ids)
+        assert traced.text == completion.text and [step.id for step in traced.steps] == list(completion.ids)
+        assert len(completion.ids) < len(whole.ids)
 
 
 def test_a_checkpoint_that_writes_several_texts_is_traced_with_one(model: pellucid.Model) -> None:
     several = replace(model.loaded, generation={"num_return_sequences": 3, "do_sample": True})
-    said = {"do_sample": False, "max_new_tokens": 3}
-    assert trace_writing(several, "a b", **said).text == model.generate("a b", max_new_tokens=3)
+    options = {"do_sample": False, "max_new_tokens": 3}
+    assert trace_writing(several, "a b", **options).text == model.generate("a b", max_new_tokens=3)
 
 
 def test_steps_and_texts_are_told_apart(model: pellucid.Model) -> None:

@@ -184,11 +184,11 @@ def test_pieces_joined_are_the_text(name: str, family: str, tokenizers: dict[str
     for seed in range(6):
         stop = letters[:seed]
         options = {"max_new_tokens": 24, "do_sample": True, "seed": seed, "stop": stop}
-        given = list(nonsense.stream("the house", **options))
+        pieces = list(nonsense.stream("the house", **options))
         whole = nonsense.complete("the house", **options)
-        assert "".join(piece.text for piece in given) == whole.text == nonsense.generate("the house", **options)
-        assert [piece.id for piece in given] == list(whole.ids)
-        assert [piece.finish_reason for piece in given] == [None] * (len(given) - 1) + [whole.finish_reason]
+        assert "".join(piece.text for piece in pieces) == whole.text == nonsense.generate("the house", **options)
+        assert [piece.id for piece in pieces] == list(whole.ids)
+        assert [piece.finish_reason for piece in pieces] == [None] * (len(pieces) - 1) + [whole.finish_reason]
         body = whole.ids[:-1] if whole.finish_reason == "end" else whole.ids
         assert whole.text == naive(tokenizer.decode(body, skip_special_tokens=True), stop)
 
@@ -297,12 +297,12 @@ def test_a_completion_tells_what_the_model_said(exact: pellucid.Model) -> None:
     prompt = exact.tokenizer("the house").input_ids
     options = {"alternatives": 4, "max_new_tokens": 12, "repetition_penalty": 3.0, "bad_words_ids": [[7]]}
     found = exact.complete("the house", **options)
-    said = said_by(exact, [*prompt, *found.ids])[len(prompt) - 1 : -1]
+    log_probabilities = said_by(exact, [*prompt, *found.ids])[len(prompt) - 1 : -1]
     assert len(found.ids) == len(found.tokens) == len(found.log_probabilities) == len(found.alternatives) == 12
     assert found.log_probabilities == pytest.approx(
-        said.gather(1, torch.tensor(found.ids)[:, None])[:, 0].tolist(), rel=1e-12
+        log_probabilities.gather(1, torch.tensor(found.ids)[:, None])[:, 0].tolist(), rel=1e-12
     )
-    for place, alternatives in zip(said, found.alternatives):
+    for place, alternatives in zip(log_probabilities, found.alternatives):
         values, ids = place.topk(4)
         assert [one.id for one in alternatives] == ids.tolist()
         assert [one.log_probability for one in alternatives] == pytest.approx(values.tolist(), rel=1e-12)
@@ -518,8 +518,10 @@ def test_a_target_is_scored_behind_its_text(pair: pellucid.Model) -> None:
         ids = torch.tensor([[*pair.tokenizer(target).input_ids, *pair.config.end_tokens]])  # its words add none
         start = torch.cat((torch.zeros_like(ids[:, :1]), ids[:, :-1]), dim=1)
         with torch.no_grad():
-            said = pair(read, decoder_input_ids=start).logits[0].log_softmax(-1)
-        assert one.log_probabilities == pytest.approx(said.gather(1, ids[0][:, None])[:, 0].tolist(), rel=1e-9)
+            log_probabilities = pair(read, decoder_input_ids=start).logits[0].log_softmax(-1)
+        assert one.log_probabilities == pytest.approx(
+            log_probabilities.gather(1, ids[0][:, None])[:, 0].tolist(), rel=1e-9
+        )
     assert pair.score(sources[0], targets[0]).total == pytest.approx(both[0].total)
     assert pair.score("a", "").ids == pair.config.end_tokens  # an answer without a word
 

@@ -54,9 +54,9 @@ def slopes(model: "pellucid.Model", number: Number, tokens: int, side: str = "")
 def shares(model: "pellucid.Model", number: Number, ids: list[int], *sides: str) -> list[list[float]]:
     """What each token of a text adds on the straight way from padding to it, summed at sixty places, by the side that
     reads it: `ids`, or in a decoder these behind its start."""
-    words, sides = model.tokenizer, sides or ("",)
-    special = torch.tensor([[one in words.special_ids - {words.unk_token_id}] for one in ids])
-    blank = words.eos_token_id if words.pad_token_id is None else words.pad_token_id
+    tokenizer, sides = model.tokenizer, sides or ("",)
+    special = torch.tensor([[one in tokenizer.special_ids - {tokenizer.unk_token_id}] for one in ids])
+    blank = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     first, row = torch.ones(1, 1, dtype=torch.bool), model.loaded.module.embeddings.token(torch.tensor([blank]))
     keeps = {side: torch.cat((first, special[:-1])) if side == "decoder." else special for side in sides}
 
@@ -82,8 +82,8 @@ def shares(model: "pellucid.Model", number: Number, ids: list[int], *sides: str)
     return [found[side].tolist() for side in sides]
 
 
-def agree(reason: AnswerAttribution | None, wanted: list[float], said: str, tolerance: float = 1e-4) -> None:
-    assert reason is not None and reason.said == said
+def agree(reason: AnswerAttribution | None, wanted: list[float], description: str, tolerance: float = 1e-4) -> None:
+    assert reason is not None and reason.said == description
     assert len(reason.scores) == len(reason.tokens) == len(wanted)
     assert list(reason.scores) == pytest.approx(wanted, abs=tolerance)
     assert max(map(abs, reason.scores)) > 100 * tolerance, "there is something to agree on"
@@ -173,8 +173,8 @@ def test_the_logits_of_a_span(made: Made) -> None:
     (last,) = (i for i in behind if row.offsets[i][0] < answer["end"] <= row.offsets[i][1])
 
     def logits(edited: "pellucid.Model") -> torch.Tensor:
-        said = edited(torch.tensor([row.ids]), token_type_ids=torch.tensor([row.type_ids])).logits[0]
-        return said[first, 0] + said[last, 1]
+        output = edited(torch.tensor([row.ids]), token_type_ids=torch.tensor([row.type_ids])).logits[0]
+        return output[first, 0] + output[last, 1]
 
     agree(answer.why, shares(model, logits, row.ids)[0], f"logits of start and end of {answer['answer']!r}")
 
@@ -274,12 +274,12 @@ def feelings(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Pipeline":
 
 
 def test_only_who_asks_is_told_why(feelings: "pellucid.Pipeline") -> None:
-    plain, told = feelings(TEXT), feelings(TEXT, explain=True)
-    assert plain.why is None and "why" not in plain.whole() and plain == told
-    why = json.loads(json.dumps(told.whole()))["why"]
-    assert why["tokens"] == [[token, score] for token, score in zip(told.why.tokens, told.why.scores)]
+    plain, explained = feelings(TEXT), feelings(TEXT, explain=True)
+    assert plain.why is None and "why" not in plain.whole() and plain == explained
+    why = json.loads(json.dumps(explained.whole()))["why"]
+    assert why["tokens"] == [[token, score] for token, score in zip(explained.why.tokens, explained.why.scores)]
     several = feelings([TEXT, CONTEXT, ""], explain=True)
-    assert [len(one.why.tokens) for one in several][2] == 2 and several[0].why == told.why
+    assert [len(one.why.tokens) for one in several][2] == 2 and several[0].why == explained.why
 
 
 def test_the_reason_is_of_the_stretch_in_which_the_label_stands_out(feelings: "pellucid.Pipeline") -> None:
@@ -358,8 +358,8 @@ def test_a_bar_where_one_answer_takes_long(
     monkeypatch.setattr("pellucid.bars.PATIENCE", 0)
     monkeypatch.setattr("pellucid.bars.PACE", 0)
     feelings(TEXT, explain=True, progress=True)
-    told = capsys.readouterr().err
-    assert "integrating" in told and "items" not in told, "one item needs no count of items"
+    shown = capsys.readouterr().err
+    assert "integrating" in shown and "items" not in shown, "one item needs no count of items"
     feelings(TEXT, explain=True)
     assert not capsys.readouterr().err
 

@@ -138,8 +138,8 @@ def test_a_text_is_cut_where_the_tokenizer_says(
     from sentence_transformers import SentenceTransformer
 
     folder = shutil.copytree(minilm_folder, tmp_path / "left")
-    said = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(said | {"truncation_side": "left"}))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"truncation_side": "left"}))
     theirs = SentenceTransformer(str(folder), device="cpu")
     theirs.max_seq_length = 8
     text = "rain falls " * 40 + "the big house stands in town"

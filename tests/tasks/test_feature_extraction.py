@@ -88,8 +88,8 @@ def test_an_empty_text_has_its_special_tokens(bert: "pellucid.Pipeline", checkpo
 
 def test_a_long_text_under_each_rule(bert: "pellucid.Pipeline") -> None:
     text = " ".join(f"word{i}" for i in range(60))
-    words = bert.model.tokenizer
-    (row,) = words.encode([text])
+    tokenizer = bert.model.tokenizer
+    (row,) = tokenizer.encode([text])
     with pytest.raises(pellucid.InputError, match=r"item 0 has .* long='windows'"):
         bert(text)
     cut = bert(text, long="truncate", max_length=20)

@@ -44,11 +44,14 @@ def reference(pipe: Pipeline) -> transformers.Pipeline:
     folder = pipe.model.loaded.source.folder
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     kept = {name: value for name, value in settings.items() if name not in ("tokenizer_class", "mask_token")}
-    words = transformers.PreTrainedTokenizerFast(
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"), mask_token=mask(pipe), **kept
     )
-    words.model_input_names = ["input_ids", "attention_mask"]  # BERT and ALBERT take the first kind where none is given
-    return transformers.pipeline("fill-mask", model=str(folder), tokenizer=words, device="cpu")
+    tokenizer.model_input_names = [
+        "input_ids",
+        "attention_mask",
+    ]  # BERT and ALBERT take the first kind where none is given
+    return transformers.pipeline("fill-mask", model=str(folder), tokenizer=tokenizer, device="cpu")
 
 
 def alike(ours: list, theirs: list) -> None:
@@ -207,10 +210,12 @@ def test_why(load: Load) -> None:
     pipe = load("distilbert-filler")
     (found,) = pipe("The [MASK] is high.", targets="house", explain=True)
     model = transformers.AutoModelForMaskedLM.from_pretrained(pipe.model.loaded.source.folder)
-    words = pipe.model.tokenizer
-    (row,) = words.encode(["The [MASK] is high."], parse_special_tokens=True)
-    padded = [one if one in words.special_ids - {words.unk_token_id} else words.pad_token_id for one in row.ids]
-    number = row.ids.index(words.mask_token_id)
+    tokenizer = pipe.model.tokenizer
+    (row,) = tokenizer.encode(["The [MASK] is high."], parse_special_tokens=True)
+    padded = [
+        one if one in tokenizer.special_ids - {tokenizer.unk_token_id} else tokenizer.pad_token_id for one in row.ids
+    ]
+    number = row.ids.index(tokenizer.mask_token_id)
     logit, bare = (model(torch.tensor([ids])).logits[0, number, found["token"]].item() for ids in (row.ids, padded))
     assert sum(found.why.scores) == pytest.approx(logit - bare, rel=0.02)
 

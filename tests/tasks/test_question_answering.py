@@ -67,11 +67,11 @@ def test_ten_thousand_words_under_each_rule(finder: "pellucid.Model") -> None:
     for question, answer in ((WHERE, "Vienna"), (WHO, "Werner von Siemens")):
         found = ask(finder, question, context, long="windows", handle_impossible_answer=True)
         assert found["answer"] == answer and found["start"] == context.index(answer) and found.read.cut == 0
-        held = found.read.windows
-        assert held[0][0] == 0 and held[-1][1] == len(context)
-        assert all(later[0] <= earlier[1] for earlier, later in pairwise(held))
-        assert found.window is not None and held[found.window][0] <= found["start"] < held[found.window][1]
-        assert json.loads(json.dumps(found)) == found and found.whole()["window"] == list(held[found.window])
+        windows = found.read.windows
+        assert windows[0][0] == 0 and windows[-1][1] == len(context)
+        assert all(later[0] <= earlier[1] for earlier, later in pairwise(windows))
+        assert found.window is not None and windows[found.window][0] <= found["start"] < windows[found.window][1]
+        assert json.loads(json.dumps(found)) == found and found.whole()["window"] == list(windows[found.window])
 
 
 @pytest.mark.parametrize("stride", [0, 1, 20, None])
@@ -124,12 +124,12 @@ def test_places_are_characters_of_the_context(reader: Any, family: str, words: b
     found = ask(reader(family), BORN, context, top_k=8, align_to_words=words, long="windows", max_length=45)
     assert len(found.all) > 2
     for one in found.all:
-        said = context[one["start"] : one["end"]]
-        assert one["answer"] == said == said.strip() and said
+        text = context[one["start"] : one["end"]]
+        assert one["answer"] == text == text.strip() and text
         if words:
             before, after = context[one["start"] - 1 : one["start"]], context[one["end"] : one["end"] + 1]
-            inside = (before.isalnum() and said[0].isalnum()) or (after.isalnum() and said[-1].isalnum())
-            assert not inside or "北" in said + before + after or "京" in said + before + after
+            inside = (before.isalnum() and text[0].isalnum()) or (after.isalnum() and text[-1].isalnum())
+            assert not inside or "北" in text + before + after or "京" in text + before + after
 
 
 def test_one_stretch_is_the_plain_product(reader: Any) -> None:
@@ -235,8 +235,8 @@ def test_half_a_character_and_special_words_are_plain_text(reader: Any) -> None:
     found = ask(reader("bert"), "Who \ud800?", context, top_k=20, explain=True)
     json.dumps(found.whole(), ensure_ascii=False).encode()
     for one in found.all:  # the halves are read as one character and counted as two
-        held = context[one["start"] : one["end"]].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        assert held == one["answer"]
+        text = context[one["start"] : one["end"]].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        assert text == one["answer"]
     assert any(one["start"] > context.index("[CLS]") for one in found.all)
 
 

@@ -30,15 +30,15 @@ def words_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def laid(
-    words: Any, context: str, base: Tensor, null: tuple[float, float] = (0.0, 0.0), **place: Any
+    tokenizer: Any, context: str, base: Tensor, null: tuple[float, float] = (0.0, 0.0), **options: Any
 ) -> list[WindowOutput]:
     """A context in stretches, in each of which every token has the logits that it has in `base`."""
     found = []
-    for window in windows(words, "Who?", context, rule="windows", side=1, **place):
+    for window in windows(tokenizer, "Who?", context, rule="windows", side=1, **options):
         kept = torch.full((len(window.ids), 2), 50.0)  # what stands beside the context must not count
         kept[0] = torch.tensor(null)
-        places = [i for i, side in enumerate(window.sequence_ids) if side == 1]
-        kept[places] = base[window.tokens_before : window.tokens_before + len(places)]
+        positions = [i for i, side in enumerate(window.sequence_ids) if side == 1]
+        kept[positions] = base[window.tokens_before : window.tokens_before + len(positions)]
         found.append(WindowOutput(window, kept))
     return found
 
@@ -47,15 +47,15 @@ def laid(
 def test_stretches_say_what_the_whole_would_say(words_of: Any, words: bool) -> None:
     tokenizer = words_of("bert")
     base = torch.randn(200, 2, generator=torch.Generator().manual_seed(1)) * 3
-    asked = SpanOptions(top_k=6, max_tokens=9, align_to_words=words, allow_null=True)
+    options = SpanOptions(top_k=6, max_tokens=9, align_to_words=words, allow_null=True)
     context = ZURICH
-    whole = spans(context, laid(tokenizer, context, base), asked)
+    whole = spans(context, laid(tokenizer, context, base), options)
     for stride in (0, 3, 11, None):
         stretches = laid(tokenizer, context, base, max_length=20, stride=stride)
-        found = spans(context, stretches, asked)
+        found = spans(context, stretches, options)
         assert len(stretches) > 2 and [s.score for s in found] == pytest.approx([s.score for s in whole], abs=1e-9)
         assert [(s.start, s.end) for s in found] == [(s.start, s.end) for s in whole]
-        apart = spans_per_window(context, stretches, tokenizer.cls_token_id, asked)
+        apart = spans_per_window(context, stretches, tokenizer.cls_token_id, options)
         assert sum(s.score for s in apart) != pytest.approx(sum(s.score for s in whole), abs=1e-2)
 
 
@@ -95,10 +95,10 @@ def test_scores_of_stretches_can_be_compared(words_of: Any) -> None:
     count = len([i for i in windows(tokenizer, "Who?", context, side=1)[0].sequence_ids if i == 1])
     base[0] = 6.0
     base[count - 3 : count] = 9.0
-    asked = SpanOptions(top_k=1, max_tokens=1, align_to_words=False, allow_null=False)
+    options = SpanOptions(top_k=1, max_tokens=1, align_to_words=False, allow_null=False)
     stretches = laid(tokenizer, context, base, null=(-9.0, -9.0), max_length=15, stride=0)
-    assert spans(context, stretches, asked)[0].start > 30
-    assert spans_per_window(context, stretches, tokenizer.cls_token_id, asked)[0].start == 0
+    assert spans(context, stretches, options)[0].start > 30
+    assert spans_per_window(context, stretches, tokenizer.cls_token_id, options)[0].start == 0
 
 
 def test_all_scores_come_to_no_more_than_one(words_of: Any) -> None:
@@ -110,17 +110,17 @@ def test_all_scores_come_to_no_more_than_one(words_of: Any) -> None:
         assert 0 < sum(span.score for span in found) <= 1 and found == sorted(found, key=lambda s: -s.score)
         solid = sorted((s.start, s.end) for s in found if s.end)
         assert all(one[1] <= other[0] for one, other in pairwise(solid)) and len(solid) > 20
-        said = [LONG[start:end].casefold() for start, end in solid]
-        assert len(set(said)) == len(said) and all(text and text == text.strip() for text in said)
+        texts = [LONG[start:end].casefold() for start, end in solid]
+        assert len(set(texts)) == len(texts) and all(text and text == text.strip() for text in texts)
 
 
 def test_no_answer_is_what_the_least_sure_stretch_says(words_of: Any) -> None:
     tokenizer, base = words_of("bert"), torch.zeros(200, 2)
     stretches = laid(tokenizer, ZURICH, base, null=(5.0, 5.0), max_length=24)
-    asked = SpanOptions(top_k=1, max_tokens=5, align_to_words=True, allow_null=True)
-    assert spans(ZURICH, stretches, asked)[0].end == 0
+    options = SpanOptions(top_k=1, max_tokens=5, align_to_words=True, allow_null=True)
+    assert spans(ZURICH, stretches, options)[0].end == 0
     stretches[1].output[0] = -5.0
-    (found,) = spans(ZURICH, stretches, asked)
+    (found,) = spans(ZURICH, stretches, options)
     assert found.end > 0
     none = [span for span in spans(ZURICH, stretches, SpanOptions(99, 5, True, True)) if not span.end]
     assert none[0].window == 1 and none[0].score < 1e-4

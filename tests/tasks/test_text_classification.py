@@ -45,8 +45,8 @@ def reference(folder: Path) -> Any:
     """The reference's pipeline. Of a pair, its 5.x no longer tells ALBERT which text a token is of; 4.x did."""
     names = ["input_ids", "token_type_ids", "attention_mask"]
     reader = transformers.PreTrainedTokenizerFast
-    words = reader.from_pretrained(folder, model_input_names=names) if "albert" in folder.name else None
-    return transformers.pipeline("text-classification", folder, tokenizer=words)
+    tokenizer = reader.from_pretrained(folder, model_input_names=names) if "albert" in folder.name else None
+    return transformers.pipeline("text-classification", folder, tokenizer=tokenizer)
 
 
 def close(found: Any, wanted: Any) -> None:
@@ -173,12 +173,12 @@ def test_truncated_is_the_reference_truncated(checkpoint: Checkpoint) -> None:
 def test_stretches_are_merged_by_the_mean_of_their_logits(feelings: "pellucid.Pipeline") -> None:
     text = " ".join(TEXTS) * 4
     answer = feelings(text, long="windows", max_length=30, stride=6, function_to_apply="none")
-    words = feelings.model.tokenizer
-    rows = words._backend.encode(text, add_special_tokens=False)
+    tokenizer = feelings.model.tokenizer
+    rows = tokenizer._backend.encode(text, add_special_tokens=False)
     rows.truncate(28, stride=6)
     total, weights = torch.zeros(3), 0
     for one in (rows, *rows.overflowing):
-        ids = [words.cls_token_id, *one.ids, words.sep_token_id]
+        ids = [tokenizer.cls_token_id, *one.ids, tokenizer.sep_token_id]
         with torch.no_grad():
             total += feelings.model([ids]).logits[0] * len(ids)
         weights += len(ids)

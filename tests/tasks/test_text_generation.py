@@ -39,27 +39,27 @@ def smollm() -> pellucid.Model:
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "qwen2-chat"])
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3, "num_return_sequences": 2}, {"no_repeat_ngram_size": 2}])
 def test_writes_what_the_reference_writes(name: str, options: dict[str, Any]) -> None:
-    given = {"do_sample": False, **SHORT, **options}
+    settings = {"do_sample": False, **SHORT, **options}
     write = pipeline("text-generation", model(name), skip_special_tokens=True)
-    answer = write(STORY, return_full_text=False, **given)
-    found, (_, words) = keys(answer, "generated_text"), reference(name)
-    assert [text.strip() for text in found] == [text.strip() for text in written_by_reference(name, STORY, **given)]
-    assert keys(write(STORY, **given), "generated_text") == [STORY + text for text in found]
-    whole = words.decode([*words(STORY).input_ids, *answer.ids], skip_special_tokens=True)
-    assert write(STORY, **given)["generated_text"] == whole
+    answer = write(STORY, return_full_text=False, **settings)
+    found, (_, tokenizer) = keys(answer, "generated_text"), reference(name)
+    assert [text.strip() for text in found] == [text.strip() for text in written_by_reference(name, STORY, **settings)]
+    assert keys(write(STORY, **settings), "generated_text") == [STORY + text for text in found]
+    whole = tokenizer.decode([*tokenizer(STORY).input_ids, *answer.ids], skip_special_tokens=True)
+    assert write(STORY, **settings)["generated_text"] == whole
 
 
 @pytest.mark.parametrize("messages", [ASKED, BEGUN, [*BEGUN, *ASKED[1:]]])
 def test_a_conversation_goes_on_as_in_the_reference(messages: list[dict[str, str]]) -> None:
-    opened, words = reference("qwen2-chat")
-    asked = pipeline("text-generation", model("qwen2-chat"), **SHORT)
-    theirs = transformers.pipeline("text-generation", model=opened, tokenizer=words, device="cpu")
+    opened, tokenizer = reference("qwen2-chat")
+    ask = pipeline("text-generation", model("qwen2-chat"), **SHORT)
+    theirs = transformers.pipeline("text-generation", model=opened, tokenizer=tokenizer, device="cpu")
     before = copy.deepcopy(messages)
     for full in (True, False):
         (wanted,) = theirs(messages, return_full_text=full, do_sample=False, **SHORT)
-        assert asked(messages, return_full_text=full) == wanted
+        assert ask(messages, return_full_text=full) == wanted
     assert messages == before
-    assert asked([messages, messages]) == [asked(messages)] * 2
+    assert ask([messages, messages]) == [ask(messages)] * 2
 
 
 @pytest.mark.parametrize("template", [CHATML, SMOLLM2, QWEN2, LLAMA2])
@@ -67,26 +67,26 @@ def test_a_conversation_goes_on_as_in_the_reference(messages: list[dict[str, str
 def test_a_message_is_gone_on_with_where_it_ends(template: str, said: str) -> None:
     messages = [BEGUN[0], {"role": "assistant", "content": said}]
     ours, (_, theirs) = model("qwen2-chat").tokenizer, reference("qwen2-chat")
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "chat_template": template,
         "continue_final_message": True,
         "bos_token": "",
         "eos_token": "",
     }
-    wanted = theirs.apply_chat_template(messages, tokenize=False, **given)
-    assert ours.apply_chat_template(messages, **given) == wanted
+    wanted = theirs.apply_chat_template(messages, tokenize=False, **options)
+    assert ours.apply_chat_template(messages, **options) == wanted
     assert wanted.rstrip().endswith(said.strip())
 
 
 def test_a_message_without_words_is_not_gone_on_with() -> None:
-    words = model("qwen2-chat").tokenizer
+    tokenizer = model("qwen2-chat").tokenizer
     for content in ("", "  "):
         with pytest.raises(InputError, match="message 1 has no text to go on with"):
-            words.apply_chat_template(
+            tokenizer.apply_chat_template(
                 [BEGUN[0], {"role": "assistant", "content": content}], continue_final_message=True
             )
     with pytest.raises(InputError, match="the chat template leaves message 0 out"):
-        words.apply_chat_template(BEGUN[:1], chat_template="{{ 'x' }}", continue_final_message=True)
+        tokenizer.apply_chat_template(BEGUN[:1], chat_template="{{ 'x' }}", continue_final_message=True)
 
 
 # -- a real model ------------------------------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ def test_several_in_their_order_as_if_alone() -> None:
 
 @pytest.mark.parametrize("name", ["mistral", "gpt2"])
 def test_the_space_before_the_first_new_word_is_kept(name: str) -> None:
-    words = model(name).tokenizer
-    token = next(i for i in range(len(words)) if words.convert_ids_to_tokens([i])[0] in ("▁a", "Ġa"))
+    tokenizer = model(name).tokenizer
+    token = next(i for i in range(len(tokenizer)) if tokenizer.convert_ids_to_tokens([i])[0] in ("▁a", "Ġa"))
 
     def only(logits: torch.Tensor, written: Any) -> torch.Tensor:
         return torch.where(torch.arange(logits.shape[1]) == token, logits, -torch.inf)
@@ -151,23 +151,23 @@ def test_greedy_unless_somebody_says_otherwise() -> None:
 
 def test_special_tokens() -> None:
     write = pipeline("text-generation", model("llama"), **SHORT)
-    (start, words) = model("llama").loaded.config.bos_token_id, model("llama").tokenizer
+    (start, tokenizer) = model("llama").loaded.config.bos_token_id, model("llama").tokenizer
     plain = written_by_reference("llama", STORY, do_sample=False, **SHORT)[0]
     assert write(STORY, return_full_text=False)["generated_text"] == plain
-    read = words([STORY], add_special_tokens=False).input_ids[0]
+    read = tokenizer([STORY], add_special_tokens=False).input_ids[0]
     without = model("llama").complete(STORY, **SHORT)  # begins with the special token
     assert write(STORY, add_special_tokens=False).ids != without.ids == write(STORY).ids
     assert start not in read
     kept = write(STORY, skip_special_tokens=False, eos_token_id=[without.ids[2]])
-    assert kept["generated_text"] == STORY + words.decode(without.ids[:3])
+    assert kept["generated_text"] == STORY + tokenizer.decode(without.ids[:3])
 
 
 def test_empty_texts() -> None:
     answer = pipeline("text-generation", model("gpt2"), do_sample=False, **SHORT)("")
     start = reference("gpt2")[0].config.bos_token_id
-    opened, words = reference("gpt2")
+    opened, tokenizer = reference("gpt2")
     wanted = opened.generate(torch.tensor([[start]]), attention_mask=torch.ones(1, 1), do_sample=False, **SHORT)
-    assert answer == {"generated_text": words.decode(wanted[0, 1:], skip_special_tokens=True)}
+    assert answer == {"generated_text": tokenizer.decode(wanted[0, 1:], skip_special_tokens=True)}
     assert answer.read.empty
     assert pipeline("text-generation", model("llama"), **SHORT)("  ").read.empty
 
@@ -191,19 +191,19 @@ def limit(name: str) -> int:
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_what_is_cut_is_the_beginning(name: str) -> None:
     write = pipeline("text-generation", model(name), do_sample=False, return_full_text=False, long="truncate", **SHORT)
-    words, answer = model(name).tokenizer, write(LONG)
-    whole, (read,) = words([LONG], add_special_tokens=False).input_ids[0], spans(LONG, answer)
-    added = words.added_tokens(pair=False)
+    tokenizer, answer = model(name).tokenizer, write(LONG)
+    whole, (read,) = tokenizer([LONG], add_special_tokens=False).input_ids[0], spans(LONG, answer)
+    added = tokenizer.added_tokens(pair=False)
     assert LONG.endswith(read)
     assert answer.read.cut == answer.whole()["cut"] == len(whole) + added - (limit(name) - 6)
-    kept = words.decode(whole[answer.read.cut :])
+    kept = tokenizer.decode(whole[answer.read.cut :])
     assert kept == read
     assert answer.ids == model(name).complete(read, do_sample=False, **SHORT).ids
     start = write(LONG, truncation_side="right")
     assert LONG.startswith(*spans(LONG, start)) and start.read.cut == answer.read.cut
     for stated, kept in (("left", answer), ("right", start)):
-        said = with_settings(words, {"truncation_side": stated})
-        write_so = write.on(pellucid.Model(replace(write.model.loaded, tokenizer=said)))
+        stating = with_settings(tokenizer, {"truncation_side": stated})
+        write_so = write.on(pellucid.Model(replace(write.model.loaded, tokenizer=stating)))
         assert write_so(LONG).ids == kept.ids and spans(LONG, write_so(LONG)) == spans(LONG, kept)
         assert write_so(LONG, truncation_side="left").ids == answer.ids
     full = write(LONG, return_full_text=True)
@@ -212,8 +212,8 @@ def test_what_is_cut_is_the_beginning(name: str) -> None:
 
 def test_room_is_left_for_half_of_what_is_read() -> None:
     answer = pipeline("text-generation", model("gpt2"), do_sample=False, long="truncate", max_new_tokens=5_000)(LONG)
-    words = model("gpt2").tokenizer([LONG]).input_ids[0]
-    assert len(words) - answer.read.cut == limit("gpt2") - limit("gpt2") // 2
+    ids = model("gpt2").tokenizer([LONG]).input_ids[0]
+    assert len(ids) - answer.read.cut == limit("gpt2") - limit("gpt2") // 2
     short = pipeline("text-generation", model("gpt2"), do_sample=False, long="truncate", max_new_tokens=5_000)(STORY)
     assert short.read.windows == ((0, len(STORY)),) and not short.read.cut
 

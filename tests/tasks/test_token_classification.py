@@ -65,8 +65,8 @@ def reference(pipe: Pipeline) -> transformers.Pipeline:
     assert source is not None
     settings = json.loads((source.folder / "tokenizer_config.json").read_text())
     settings = {name: value for name, value in settings.items() if name not in ("tokenizer_class", "mask_token")}
-    words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(source.folder / "tokenizer.json"), **settings)
-    return transformers.pipeline("token-classification", model=str(source.folder), tokenizer=words, device="cpu")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(source.folder / "tokenizer.json"), **settings)
+    return transformers.pipeline("token-classification", model=str(source.folder), tokenizer=tokenizer, device="cpu")
 
 
 def alike(ours: Answers, theirs: list[dict]) -> None:

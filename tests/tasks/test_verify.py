@@ -47,9 +47,9 @@ def asked(folder: Path | str, **settings: Any) -> dict[str, Check]:
 
 
 def test_texts_that_nobody_can_read_are_refused(tmp_path: Path) -> None:
-    asked = verify(checkpoint(tmp_path), texts=["a text"])
+    checks = verify(checkpoint(tmp_path), texts=["a text"])
     with pytest.raises(pellucid.InputError, match="came without a tokenizer"):
-        next(asked)
+        next(checks)
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
@@ -142,8 +142,8 @@ def test_other_words_are_found_and_ties_are_none(tmp_path: Path, monkeypatch: py
     honest = parity._our_tokens
 
     def other(*given: Any) -> list[int]:
-        said = honest(*given)
-        return [*said[:2], (said[2] + 1) % 99, *said[3:]]
+        tokens = honest(*given)
+        return [*tokens[:2], (tokens[2] + 1) % 99, *tokens[3:]]
 
     monkeypatch.setattr(parity, "_our_tokens", other)
     check = asked(folder)["transformers: same tokens"]

@@ -63,14 +63,14 @@ def test_real_names(names: pellucid.Model) -> None:
 
 
 def test_what_was_asked_is_over_the_task_over_the_file_over_our_own(tmp_path: Path) -> None:
-    told = {"summarization": {"max_length": 8, "num_beams": 2, "prefix": "sum: "}}
+    params = {"summarization": {"max_length": 8, "num_beams": 2, "prefix": "sum: "}}
     general = {"max_new_tokens": 5, "num_beams": 3, "no_repeat_ngram_size": 2}
-    loaded = pellucid.load(changed("bart", tmp_path, generation=general, task_specific_params=told)).loaded
+    loaded = pellucid.load(changed("bart", tmp_path, generation=general, task_specific_params=params)).loaded
     fitted = Summarization.resolve_options(loaded, {})
     assert (fitted["settings"].max_new_tokens, fitted["settings"].num_beams, fitted["prefix"]) == (7, 2, "sum: ")
     assert len(fitted["settings"].rules) == len(TextToText.resolve_options(loaded, {})["settings"].rules) > 0
-    asked = Summarization.resolve_options(loaded, {"num_beams": 5, "prefix": "", "max_new_tokens": 3})
-    assert (asked["settings"].num_beams, asked["settings"].max_new_tokens, asked["prefix"]) == (5, 3, "")
+    resolved = Summarization.resolve_options(loaded, {"num_beams": 5, "prefix": "", "max_new_tokens": 3})
+    assert (resolved["settings"].num_beams, resolved["settings"].max_new_tokens, resolved["prefix"]) == (5, 3, "")
     other = TextToText.resolve_options(loaded, {})
     assert (other["settings"].num_beams, other["settings"].max_new_tokens, other["prefix"]) == (3, 5, None)
     plain = TextToText.resolve_options(model("bart").loaded, {})["settings"]
@@ -78,8 +78,8 @@ def test_what_was_asked_is_over_the_task_over_the_file_over_our_own(tmp_path: Pa
 
 
 def test_a_length_that_files_never_meant_is_meant_where_a_task_says_it(tmp_path: Path) -> None:
-    told = {"summarization": {"max_length": 20}}
-    loaded = pellucid.load(changed("bart", tmp_path, task_specific_params=told)).loaded
+    params = {"summarization": {"max_length": 20}}
+    loaded = pellucid.load(changed("bart", tmp_path, task_specific_params=params)).loaded
     assert Summarization.resolve_options(loaded, {})["settings"].max_new_tokens == 19
 
 
@@ -108,8 +108,8 @@ def test_a_prefix_in_a_file_is_nothing_strange(tmp_path: Path, caplog: pytest.Lo
 def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """They were passed over in silence; those that are the model's own anyway say nothing."""
     own = {"eos_token_id": 2, "decoder_start_token_id": 2}
-    told = {"summarization": own, "translation_en_to_de": {"eos_token_id": [2, 5], "decoder_start_token_id": 7}}
-    loaded = pellucid.load(changed("bart", tmp_path, task_specific_params=told)).loaded
+    params = {"summarization": own, "translation_en_to_de": {"eos_token_id": [2, 5], "decoder_start_token_id": 7}}
+    loaded = pellucid.load(changed("bart", tmp_path, task_specific_params=params)).loaded
     assert Summarization.resolve_options(loaded, {}) and not caplog.records
     Translation.resolve_options(loaded, {"src_lang": "en", "tgt_lang": "de"})
     (record,) = caplog.messages
@@ -155,13 +155,13 @@ def test_a_file_at_fault_for_all_writing_is_named(tmp_path: Path) -> None:
 
 def test_languages_choose_what_the_checkpoint_tells() -> None:
     loaded = model("t5-tasks").loaded
-    told = "translate English to {}: "
+    prefix = "translate English to {}: "
     pairs: list[tuple[dict[str, str], str]] = [
-        ({"src_lang": "en", "tgt_lang": "fr"}, told.format("French")),
-        ({"src_lang": "English", "tgt_lang": "German"}, told.format("German")),
-        ({"src_lang": "EN", "tgt_lang": "french"}, told.format("French")),
-        ({}, told.format("German")),
-        ({"src_lang": "en", "tgt_lang": "ro"}, told.format("Romanian")),  # of which the checkpoint tells nothing
+        ({"src_lang": "en", "tgt_lang": "fr"}, prefix.format("French")),
+        ({"src_lang": "English", "tgt_lang": "German"}, prefix.format("German")),
+        ({"src_lang": "EN", "tgt_lang": "french"}, prefix.format("French")),
+        ({}, prefix.format("German")),
+        ({"src_lang": "en", "tgt_lang": "ro"}, prefix.format("Romanian")),  # of which the checkpoint tells nothing
         ({"src_lang": "German", "tgt_lang": "fr"}, "translate German to French: "),
     ]
     for options, wanted in pairs:
@@ -362,8 +362,8 @@ def test_a_text_ends_where_it_is_told_to() -> None:
     kept = write(PLAIN, stop=stop, keep_stop=True)
     assert kept["generated_text"] == write.model.tokenizer.decode(cut.ids, skip_special_tokens=True)
     assert kept.ids == cut.ids and kept["generated_text"].startswith(cut["generated_text"] + stop)
-    asked = compat.pipeline("text2text-generation", write.model, num_beams=1, max_new_tokens=12)
-    assert asked(PLAIN, stop_strings=[stop]) == [kept] and asked(PLAIN, stop=stop) == [cut]
+    ask = compat.pipeline("text2text-generation", write.model, num_beams=1, max_new_tokens=12)
+    assert ask(PLAIN, stop_strings=[stop]) == [kept] and ask(PLAIN, stop=stop) == [cut]
     third = whole.ids[2]
     ended = write(PLAIN, eos_token_id=[third])
     assert (ended.finish_reason, ended.ids) == ("end", whole.ids[: whole.ids.index(third) + 1])

@@ -36,11 +36,11 @@ def reference(name: str) -> tuple[Any, Any]:
 
 def written_by_reference(name: str, text: str, **options: Any) -> list[str]:
     """What the reference writes for a text, the best first; of a decoder what is new alone."""
-    opened, words = reference(name)
-    read = words(text, return_tensors="pt")
+    opened, tokenizer = reference(name)
+    read = tokenizer(text, return_tensors="pt")
     length = read.input_ids.shape[1] if _decodes(name) else 0
     found = opened.generate(input_ids=read.input_ids, attention_mask=read.attention_mask, **options)
-    return [words.decode(ids[length:], skip_special_tokens=True) for ids in found]
+    return [tokenizer.decode(ids[length:], skip_special_tokens=True) for ids in found]
 
 
 def changed(name: str, to: Path, *, generation: dict[str, Any] | None = None, **facts: Any) -> Path:
