@@ -86,7 +86,7 @@ class PellucidError(StructuredError, Exception):
     exit_code = 1
 
 
-class Interrupted(StructuredError, KeyboardInterrupt):
+class Interrupted(StructuredError, KeyboardInterrupt):  # noqa: N818 - what somebody did is no error
     """Work that somebody broke off, with what is kept of it."""
 
 
