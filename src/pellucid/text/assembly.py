@@ -27,17 +27,17 @@ def add_tokens_and_template(
     """
     _add_tokens(backend, layout, settings, path)
     single, pair = _templates(layout, settings)
-    words = {role: token_content(settings.get(f"{role}_token")) for role in ROLES}
+    tokens = {role: token_content(settings.get(f"{role}_token")) for role in ROLES}
     used = [role for role in ROLES if "{" + role + "}" in single + pair]
-    ids = {role: backend.token_to_id(words[role] or "") for role in used}
-    if missing := [str(words[role] or role) for role in used if ids[role] is None]:
+    ids = {role: backend.token_to_id(tokens[role] or "") for role in used}
+    if missing := [str(tokens[role] or role) for role in used if ids[role] is None]:
         raise CorruptFileError(f"{path} lacks {', '.join(missing)}, which stands around every text of this family")
     # The template takes tokens as words between spaces, and a token may hold a space or a `$`: each goes by its role.
     names = {role: f"<{role}>" for role in used}
     backend.post_processor = processors.TemplateProcessing(
         single=single.format(**names),
         pair=pair.format(**names),
-        special_tokens=[{"id": names[role], "ids": [ids[role]], "tokens": [words[role]]} for role in used],
+        special_tokens=[{"id": names[role], "ids": [ids[role]], "tokens": [tokens[role]]} for role in used],
     )
 
 
@@ -68,13 +68,13 @@ def _added_tokens_by_content(backend: tokenizers.Tokenizer) -> dict[str, AddedTo
 
 
 def _templates(layout: Layout, settings: dict[str, Any]) -> tuple[str, str]:
-    lead = settings.get("add_bos_token", layout.adds_bos)
-    tail = settings.get("add_eos_token", layout.adds_eos)
-    if layout.single != "$A" or not (lead or tail):
+    adds_bos = settings.get("add_bos_token", layout.adds_bos)
+    adds_eos = settings.get("add_eos_token", layout.adds_eos)
+    if layout.single != "$A" or not (adds_bos or adds_eos):
         return layout.single, layout.pair
-    before, after = "{bos} " if lead else "", " {eos}" if tail else ""
+    before, after = "{bos} " if adds_bos else "", " {eos}" if adds_eos else ""
     first = f"{before}$A{after}"
-    return first, first + (" {bos}:1" if lead else "") + " $B:1" + (" {eos}:1" if tail else "")
+    return first, first + (" {bos}:1" if adds_bos else "") + " $B:1" + (" {eos}:1" if adds_eos else "")
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path) -> None:

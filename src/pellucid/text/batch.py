@@ -87,7 +87,7 @@ def to_tensor_type(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str,
 
 
 def batch_limits(device: str) -> tuple[int, int]:
-    """The budget of a batch and the price of a pass on a kind of device, as `by_length` takes them."""
+    """The budget of a batch and the price of a pass on a kind of device, as `length_batches` takes them."""
     return (TOKEN_BUDGET, PASS_COST) if device == "cpu" else (GPU_TOKEN_BUDGET, GPU_PASS_COST)
 
 
@@ -97,14 +97,16 @@ def length_batches(
     """Row numbers grouped into batches, longest first, each batch at most `budget` positions after padding.
 
     Neighbours in length share a batch, and are parted where their padding would cost more than a further pass: of all
-    such groupings this is one that takes least. No text is ever split.  pass_cost: what a pass costs besides, in positions
+    such groupings this is one that takes least. No text is ever split.
 
-    >>> list(by_length([3, 9, 4, 8], budget=18))
+    pass_cost: what a pass costs besides, in positions.
+
+    >>> list(length_batches([3, 9, 4, 8], budget=18))
     [[1, 3], [2, 0]]
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     widths = [max(lengths[i], 1) for i in order]
-    least, begun = [0], [0]  # what the rows before cost together, and where the last batch of these begins
+    least, batch_starts = [0], [0]  # what the rows before cost together, and where the last batch of these begins
     first, changes = 0, deque[int]()
     for last, width in enumerate(widths):
         if last == 0 or width < widths[last - 1]:
@@ -116,9 +118,9 @@ def length_batches(
         costs = ((least[start] + (last + 1 - start) * widths[start] + pass_cost, start) for start in (first, *changes))
         cost, start = min(costs)
         least.append(cost)
-        begun.append(start)
+        batch_starts.append(start)
     ends = [len(order)] if order else []
-    while ends and begun[ends[-1]]:
-        ends.append(begun[ends[-1]])
+    while ends and batch_starts[ends[-1]]:
+        ends.append(batch_starts[ends[-1]])
     for end in reversed(ends):
-        yield order[begun[end] : end]
+        yield order[batch_starts[end] : end]

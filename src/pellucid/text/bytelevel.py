@@ -24,8 +24,8 @@ def open_bytelevel(
 
     Raises InputError for a family whose way of splitting words is not told by these two files.
     """
-    beside = path.with_name("merges.txt")
-    vocabulary, merges = _read_vocabulary(path), _read_merges(beside)
+    merges_path = path.with_name("merges.txt")
+    vocabulary, merges = _read_vocabulary(path), _read_merges(merges_path)
     layout = layout_of(model_type, settings) or (None if model_type else _guessed_layout(vocabulary))
     if layout is None or layout.form != "bytelevel":
         raise InputError(
@@ -34,7 +34,7 @@ def open_bytelevel(
         )
     settings = with_default_roles(layout.roles, settings)
     spaced = settings.get("add_prefix_space", False)
-    with panics_as_errors(f"{beside} does not fit vocab.json"):
+    with panics_as_errors(f"{merges_path} does not fit vocab.json"):
         backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, fuse_unk=False))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     backend.decoder = decoders.ByteLevel()

@@ -38,10 +38,10 @@ def select_template(settings: Mapping[str, Any], chat_template: str | None, tool
     if isinstance(found, list):
         found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}
     if isinstance(found, dict):
-        wanted = chat_template or ("tool_use" if tools is not None and "tool_use" in found else "default")
-        if wanted not in found:
-            raise InputError(f"this tokenizer has no chat template {wanted!r}; it has {join_names(map(str, found))}")
-        found = found[wanted]
+        name = chat_template or ("tool_use" if tools is not None and "tool_use" in found else "default")
+        if name not in found:
+            raise InputError(f"this tokenizer has no chat template {name!r}; it has {join_names(map(str, found))}")
+        found = found[name]
     elif chat_template not in (None, "default"):
         raise InputError(
             f"this tokenizer has no chat template {chat_template!r}: its only one has no name, leave ",
@@ -139,8 +139,8 @@ def _short_value(value: object) -> str:
 
 
 def _error_text(error: Exception) -> str:
-    said = str(error).replace("No filter named", "among the filters that are allowed here there is no")
-    return shorten(escape_unprintable(" ".join(said.split())), 300)
+    text = str(error).replace("No filter named", "among the filters that are allowed here there is no")
+    return shorten(escape_unprintable(" ".join(text.split())), 300)
 
 
 def _json_value(value: Any, path: str, depth: int = 1) -> Any:

@@ -39,14 +39,14 @@ class Corpus:
         for path in self.files:
             yield from self._column_texts(path) if self.columns else self._text_parts(path)
 
-    def character_counts(self, cleaning: Any = None) -> Counter[str]:
+    def character_counts(self, normalizer: Any = None) -> Counter[str]:
         """How often each character occurs. Raises InputError where there is nothing but white space.
 
-        cleaning: a step of the library that the texts go through first.
+        normalizer: a step of the library that the texts go through first.
         """
         found: Counter[str] = Counter()
         for text in self:
-            found.update(text if cleaning is None else cleaning.normalize_str(text))
+            found.update(text if normalizer is None else normalizer.normalize_str(text))
         if not any(not one.isspace() for one in found):
             raise InputError(f"{self.name}: there is nothing but white space to learn from")
         return found

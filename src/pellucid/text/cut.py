@@ -57,8 +57,8 @@ def warn_of_truncation(number: int, total: int, most: int | None, what: str = "t
 def checked_ids(ids: Any) -> list[int]:
     """The ids of tokens as plain numbers, from whatever holds them."""
     try:
-        given = list(ids)
-        found = [-1] if _are_not_ids(ids, given) else [operator.index(i) for i in given]
+        values = list(ids)
+        found = [-1] if _are_not_ids(ids, values) else [operator.index(i) for i in values]
     except TypeError:
         found = [-1]
     if found and not 0 <= min(found) <= max(found) < 2**32:
@@ -100,8 +100,8 @@ def visible_span(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def start_without_marks(text: str, start: int, end: int) -> int:
-    """Where a stretch begins without the accents of a letter before it, which `visible` gives to that one's stretch; it
-    keeps them where it holds nothing else."""
+    """Where a stretch begins without the accents of a letter before it, which `visible_span` gives to that one's
+    stretch; it keeps them where it holds nothing else."""
     place = start
     while start and not text[start - 1].isspace() and place < end and is_combining_mark(text[place]):
         place += 1

@@ -106,9 +106,9 @@ def without_tokens_beyond(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, l
         return tokenizer, []
     beyond, settings = [token for token, i in tokenizer.added_vocab.items() if i >= rows], tokenizer.settings
     around = {i for pairs in (None, [""]) for i in tokenizer.encode([""], pairs)[0].ids}
-    asked = {tokenizer.special_token(role) for role in ROLES if role != "pad"}
+    role_tokens = {tokenizer.special_token(role) for role in ROLES if role != "pad"}
     talk = json.dumps(settings.get("chat_template"), ensure_ascii=False)
-    if max(around, default=0) >= rows or any(token in asked or token in talk for token in beyond):
+    if max(around, default=0) >= rows or any(token in role_tokens or token in talk for token in beyond):
         return tokenizer, []
     state = json.loads(tokenizer.to_json())
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < rows]
@@ -118,12 +118,12 @@ def without_tokens_beyond(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, l
 
 def _with_backend(backend: tokenizers.Tokenizer, other: Tokenizer, settings: dict[str, Any] | None = None) -> Tokenizer:
     """A backend with everything else of another tokenizer, but for settings that are given."""
-    kept = {
+    options = {
         "token_types": other.token_types,
         "tiled": other.tiled,
         "settings": other.settings if settings is None else settings,
     }
-    return Tokenizer(backend, max_length=other.model_max_length, **kept)
+    return Tokenizer(backend, max_length=other.model_max_length, **options)
 
 
 def open_target_tokenizer(folder: Path) -> Tokenizer | None:
@@ -171,8 +171,8 @@ def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> 
     layout = apply_settings(backend, settings, model_type)
     if layout is None:
         return backend, settings
-    held = backend.get_vocab(with_added_tokens=True)
-    own = {role: token for role, token in layout.roles.items() if token in held}
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    own = {role: token for role, token in layout.roles.items() if token in vocabulary}
     settings = with_default_roles(own, settings)
     add_special_tokens(backend, settings)
     return backend, settings

@@ -95,8 +95,8 @@ def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     if split in _NFC_FIRST:
         backend.normalizer = normalizers.NFC()
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
-    spelled = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=gpt2_too)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, spelled])
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=gpt2_too)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
     backend.decoder = decoders.ByteLevel()
     return backend
 
@@ -153,8 +153,8 @@ def _merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
         one for one in scored if one[2] == PieceKind.NORMAL or (one[2] == PieceKind.USER and SPACE in one[1] and spaced)
     ]
     plain = [(score, piece) for score, piece, kind, cuts in made if cuts and kind == PieceKind.NORMAL]
-    many = Counter(score for score, _ in plain)
-    if tied := [piece for score, piece in plain if many[score] > 1]:
+    counts = Counter(score for score, _ in plain)
+    if tied := [piece for score, piece in plain if counts[score] > 1]:
         log.warning(
             "%s: tokenizer.ggml.scores are the same for %s: of these the one with the smaller id is made first, where "
             "llama.cpp makes the leftmost in a text",
@@ -188,8 +188,8 @@ def _add_special(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
     plain = {i for i, kind in enumerate(kinds) if kind == PieceKind.USER} - special
     names = list(vocabulary.token_names())
     backend.add_special_tokens([AddedToken(names[i], normalized=False, special=True) for i in sorted(special)])
-    spelled = vocabulary.model == "llama" and not _begins_with_space(vocabulary)
-    backend.add_tokens([AddedToken(names[i], normalized=spelled and SPACE in names[i]) for i in sorted(plain)])
+    normalized = vocabulary.model == "llama" and not _begins_with_space(vocabulary)
+    backend.add_tokens([AddedToken(names[i], normalized=normalized and SPACE in names[i]) for i in sorted(plain)])
 
 
 def _add_template(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
@@ -208,6 +208,6 @@ def _add_template(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None
     )
 
 
-def _template_token(vocabulary: Vocabulary, role: str, flag: str, usual: bool) -> list[str]:
+def _template_token(vocabulary: Vocabulary, role: str, flag: str, default: bool) -> list[str]:
     token = vocabulary.token_of_role(role)
-    return [token] if token is not None and vocabulary.flags.get(flag, usual) else []
+    return [token] if token is not None and vocabulary.flags.get(flag, default) else []

@@ -35,7 +35,7 @@ class Vocabulary:
     source: the file, for messages.
     model: "gpt2" (byte-level BPE), "llama" (SentencePiece's BPE) or "bert" (WordPiece).
     pre_tokenizer_name: the file's name for how texts are split first.  tokens: as the file has them.
-    kinds, scores: one for each token, or none; kinds are numbered as `Kind` numbers sentencepiece's.
+    kinds, scores: one for each token, or none; kinds are numbered as `PieceKind` numbers sentencepiece's.
     merges: "left right", the strongest first.  special: the ids of roles ("bos", "pad" ...).
     flags: add_bos_token, add_eos_token, add_space_prefix, normalizer.lowercase and normalizer.strip_accents, where the
         file says them.
@@ -60,9 +60,9 @@ class Vocabulary:
         """The tokens in order, each with its kind: normal ones where the file has no kinds."""
         return zip(self.token_names(), self.kinds or itertools.repeat(PieceKind.NORMAL))
 
-    def token_of_role(self, name: str) -> str | None:
+    def token_of_role(self, role: str) -> str | None:
         """The token that plays a role."""
-        i = self.special.get(name)
+        i = self.special.get(role)
         return None if i is None else self.tokens[i] or _name_of_empty(i)
 
 
@@ -139,7 +139,7 @@ def _default_special_ids(model: str, kinds: Sequence[int], metadata: Mapping[str
 
 
 def _stated_special_ids(metadata: Mapping[str, Any], count: int, source: str) -> dict[str, int]:
-    ids = {role: token_id(metadata, f"{theirs}_token_id", count, source) for role, theirs in _ROLES.items()}
+    ids = {role: token_id(metadata, f"{name}_token_id", count, source) for role, name in _ROLES.items()}
     found = {role: token for role, token in ids.items() if token is not None}
     if metadata["tokenizer.ggml.model"] == "bert":  # whose files have its two as bos and eos, some as these alone
         begins, ends = found.pop("bos", None), found.pop("eos", None)

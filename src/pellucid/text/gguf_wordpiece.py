@@ -25,11 +25,11 @@ def bert_tokens(vocabulary: Vocabulary) -> list[str]:
 
 
 def build_wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
-    """WordPiece (Devlin et al., 2018) of a vocabulary `as_bert_writes`."""
-    words = {word: i for i, word in enumerate(vocabulary.token_names())}
+    """WordPiece (Devlin et al., 2018) of a vocabulary with `bert_tokens`."""
+    ids = {token: i for i, token in enumerate(vocabulary.token_names())}
     lowercase, strip_accents = _casing(vocabulary)
-    cleaning = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
-    return wordpiece(words, vocabulary.token_of_role("unk") or "[UNK]", cleaning)
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    return wordpiece(ids, vocabulary.token_of_role("unk") or "[UNK]", normalizer)
 
 
 def _casing(vocabulary: Vocabulary) -> tuple[bool, bool]:

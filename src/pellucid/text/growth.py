@@ -41,8 +41,8 @@ def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
 def _check_post_processor(backend: tokenizers.Tokenizer, path: Path) -> None:
     """Puts the special tokens around a text and a pair once: that one of them is in no table shows there alone."""
     with panics_as_errors(f"{path}: its post_processor fails"):
-        text, around = tokenizers.Encoding(), backend.post_processor
-        rows = [] if around is None else [around.process(text, second) for second in (None, text)]
+        text, post_processor = tokenizers.Encoding(), backend.post_processor
+        rows = [] if post_processor is None else [post_processor.process(text, second) for second in (None, text)]
     for row in rows:
         for what, numbers in (("id", row.ids), ("type_id", row.type_ids)):
             if max(numbers, default=0) >= 2**31:

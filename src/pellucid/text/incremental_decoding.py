@@ -22,13 +22,10 @@ class DecodeStream:
         *,
         skip_special_tokens: bool,
     ) -> None:
-        """byte_ids: the ids of single bytes.  skipped_ids: ids that are no part of the text, which `skip_special_tokens` leaves out."""
+        """byte_ids: of single bytes.  skipped_ids: no part of the text, which `skip_special_tokens` leaves out."""
         self._backend = backend
-        self._byte_ids, self._skipped_ids, self._skip_special_tokens = (
-            byte_ids,
-            skipped_ids if skip_special_tokens else (),
-            skip_special_tokens,
-        )
+        self._byte_ids, self._skip_special_tokens = byte_ids, skip_special_tokens
+        self._skipped_ids = skipped_ids if skip_special_tokens else ()
         self._stream: decoders.DecodeStream | None = decoders.DecodeStream(skip_special_tokens=skip_special_tokens)
         self._ids: list[int] = []
         self._pending: list[int] = []

@@ -16,10 +16,11 @@ class Layout:
 
     form: that of the files in which the family came, before there was a `tokenizer.json`; None for no family's.
     single, pair: templates of `tokenizers`: `{cls}` is the token in that role, `$A` and `$B` the texts, `:1` the type.
-    adds_bos: whether a bos token, and tail whether an eos token stands around each text unless the settings say otherwise.
+    adds_bos, adds_eos: whether that token stands around each text, unless the settings say otherwise.
     mask_takes_space: the mask swallows the space before it, since it was trained so.
     extra_ids: sentinels `<extra_id_0>`.. counted backwards from the end of the vocabulary (T5).
-    leading_pieces: how many pieces of a sentencepiece file give way to the ids that fairseq puts first, and which these are.
+    leading_pieces: how many pieces of a sentencepiece file give way to the ids that fairseq puts first, and which these
+        are.
     cleans_texts: ALBERT's own cleaning of texts comes first: quotes, accents, small letters.
     has_token_types: the two texts of a pair have types, unless the settings say otherwise.
     trims_offsets: a token's place leaves out the space before its word.
@@ -121,10 +122,10 @@ def unfit_tokenizer_class(settings: Mapping[str, Any], form: Form) -> str | None
     """The class that the settings state, where it is of a family that no layout knows, or whose files have another
     form."""
     stated = settings.get("tokenizer_class")
-    plain = _class_stem(stated)
-    own = _layout_name(plain)
-    fits = plain in _GENERIC_CLASSES if own is None else LAYOUTS[own].form == form
-    return stated if plain and not fits else None
+    stem = _class_stem(stated)
+    name = _layout_name(stem)
+    fits = stem in _GENERIC_CLASSES if name is None else LAYOUTS[name].form == form
+    return stated if stem and not fits else None
 
 
 def pads_left(settings: Mapping[str, Any]) -> bool:

@@ -69,17 +69,17 @@ def train_tokenizer(
         if size is not None:
             check_count(name, size)
     flags = {"add_bos": add_bos, "add_eos": add_eos, "lowercase": lowercase, "strip_accents": strip_accents}
-    for name, said in flags.items():
-        check_bool(name, said)
+    for name, flag in flags.items():
+        check_bool(name, flag)
     if normalization is not None:
         check_choice("normalization", normalization, UNICODE_FORMS)
     layout = _layout(kind, special_tokens, add_bos=add_bos, add_eos=add_eos)
     extra = _checked_extra_tokens(extra_tokens)
     special = tuple(dict.fromkeys((*layout.roles.values(), *extra)))
-    cleaning = _normalizer(kind, lowercase, strip_accents, normalization)
+    normalizer = _normalizer(kind, lowercase, strip_accents, normalization)
     corpus = corpus_of(files, texts, column, encoding)
-    wanted = TokenizerSpec(corpus, vocab_size, special, layout.roles.get("unk"), min_frequency, cleaning)
-    backend, settings = train_backend(kind, wanted), _settings(layout, extra)
+    spec = TokenizerSpec(corpus, vocab_size, special, layout.roles.get("unk"), min_frequency, normalizer)
+    backend, settings = train_backend(kind, spec), _settings(layout, extra)
     settings |= {} if max_length is None else {"model_max_length": max_length}
     add_tokens_and_template(backend, layout, settings, Path(corpus.name))
     return Tokenizer(backend, settings=settings, max_length=max_length, token_types=kind == "wordpiece")
@@ -87,8 +87,8 @@ def train_tokenizer(
 
 def _layout(kind: str, special_tokens: Mapping[str, str] | None, *, add_bos: bool, add_eos: bool) -> Layout:
     """Which special tokens there are, and where they stand."""
-    usual = _DEFAULT_LAYOUTS[kind]
-    roles = _checked_roles(usual.roles if special_tokens is None else special_tokens)
+    default = _DEFAULT_LAYOUTS[kind]
+    roles = _checked_roles(default.roles if special_tokens is None else special_tokens)
     if kind in ("wordpiece", "unigram") and "unk" not in roles:
         raise InputError(f"special_tokens has no 'unk', and kind {kind!r} needs one for what it does not know")
     for name, role, wanted in (("add_bos", "bos", add_bos), ("add_eos", "eos", add_eos)):
@@ -97,7 +97,7 @@ def _layout(kind: str, special_tokens: Mapping[str, str] | None, *, add_bos: boo
     if add_bos or add_eos:
         return Layout(roles, adds_bos=add_bos, adds_eos=add_eos)
     if special_tokens is None:
-        return usual
+        return default
     return replace(LAYOUTS["bert"], roles=roles) if {"cls", "sep"} <= roles.keys() else Layout(roles)
 
 

@@ -14,29 +14,29 @@ def literal_copy(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.
     Not to look for special tokens is not enough: a model of whole words or pieces finds `</s>` in its own vocabulary,
     also where only normalisation makes it (`＜/s＞`), and merges may put it together from its characters.
     """
-    page: dict[str, Any] = json.loads(backend.to_str())
-    words = {token["content"] for token in page["added_tokens"] if token["special"]} - {mask}
-    for token in page["added_tokens"]:
+    state: dict[str, Any] = json.loads(backend.to_str())
+    tokens = {token["content"] for token in state["added_tokens"] if token["special"]} - {mask}
+    for token in state["added_tokens"]:
         if token["content"] == mask:
             token["special"] = False  # still looked for
-    model = page["model"]
+    model = state["model"]
     if model["type"] == "BPE":
-        model["merges"] = [pair for pair in model["merges"] if "".join(pair) not in words]
+        model["merges"] = [pair for pair in model["merges"] if "".join(pair) not in tokens]
     else:
-        _rename(page, words - {model.get("unk_token")})
-    twin = tokenizers.Tokenizer.from_str(json.dumps(page))
-    twin.encode_special_tokens = True
-    return twin
+        _rename(state, tokens - {model.get("unk_token")})
+    copy = tokenizers.Tokenizer.from_str(json.dumps(state))
+    copy.encode_special_tokens = True
+    return copy
 
 
 def _rename(state: dict[str, Any], tokens: set[str | None]) -> None:
     """Gives the special tokens names with a space, which no text holds once it is split or spaces are U+2581."""
     vocab = state["model"]["vocab"]
     if isinstance(vocab, dict):
-        state["model"]["vocab"] = {f" {i} " if word in tokens else word: i for word, i in vocab.items()}
+        state["model"]["vocab"] = {f" {i} " if piece in tokens else piece: i for piece, i in vocab.items()}
     else:
         state["model"]["vocab"] = [
-            [f" {i} " if word in tokens else word, score] for i, (word, score) in enumerate(vocab)
+            [f" {i} " if piece in tokens else piece, score] for i, (piece, score) in enumerate(vocab)
         ]
     for token in state["added_tokens"]:
         if token["content"] in tokens:

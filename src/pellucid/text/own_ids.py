@@ -1,4 +1,4 @@
-"""The special tokens of a model that is built: by the words that it reads, since a family's own ids are of others."""
+"""The special tokens of a model that is built: by its tokenizer, since a family's own ids are of other tokenizers."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -29,19 +29,19 @@ def check_tokenizer(tokenizer: object) -> None:
 
 
 def check_vocabulary_rows(config: Config, tokenizer: Tokenizer) -> None:
-    """Refuses a table of tokens that ends before the last token of the words."""
-    apart = config.decoder is not None and config.decoder.source_vocab_size is not None
-    name = "source_vocab_size" if apart else "vocab_size"
+    """Refuses a table of tokens that ends before the tokenizer's last token."""
+    has_source = config.decoder is not None and config.decoder.source_vocab_size is not None
+    name = "source_vocab_size" if has_source else "vocab_size"
     if tokenizer.largest_id >= (rows := getattr(config, name)):
         least = tokenizer.largest_id + 1
         raise InputError(Argument(name), f" is {rows:,}, expected at least {least:,}, the tokens of the tokenizer")
 
 
 def special_token_ids(tokenizer: Tokenizer, defaults: Config, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The special tokens of a model of these words, by the keys of a config; None for what the tokenizer does not name.
+    """The special tokens of a model with this tokenizer, by the keys of a config; None for what that does not name.
 
-    defaults: the family's defaults, which tell what an encoder has, since files of BERT have no word for a token that ends
-        a text, and by which of the others a decoder beside an encoder begins.
+    defaults: the family's own, which tell what an encoder has, since files of BERT have no word for a token that ends a
+        text, and by which of the others a decoder beside an encoder begins.
     stated: ids that somebody stated, which count before the tokenizer's.
     """
     keys = [key for key in _KEYS if defaults.kind != "encoder" or getattr(defaults, key) is not None]
@@ -54,11 +54,11 @@ def special_token_ids(tokenizer: Tokenizer, defaults: Config, stated: Mapping[st
 
 
 def with_tokenizer_ids(config: Config, tokenizer: Tokenizer | None, fixed: Collection[str] = ()) -> Config:
-    """The same facts with the special tokens of the words that are read; as they are where there are none.
+    """The same facts with the special tokens of the tokenizer; as they are where there is none.
 
     What the tokenizer names counts; an id that it does not name stays where it is a token of its, and so does that of a
     key in `fixed`, since files of the family know no other. A warning says what gives way, but for the family's own
-    ids. Of two vocabularies these are the words that are read, and the ids are of those that are written, and stay.
+    ids. Of two vocabularies this is the one that is read, and the ids are of the one that is written, and stay.
     Raises InputError for what is no tokenizer, and for a table that is too small.
     """
     if tokenizer is None:
@@ -67,14 +67,16 @@ def with_tokenizer_ids(config: Config, tokenizer: Tokenizer | None, fixed: Colle
     check_vocabulary_rows(config, tokenizer)
     if config.decoder is not None and config.decoder.source_vocab_size is not None:
         return config
-    usual, facts = Config.of(config.family), config.facts()
-    keys = [key for key in special_token_ids(tokenizer, usual, {}) if key in facts]
-    said = {
-        key: _choose_ids(tokenizer, key, facts[key], getattr(usual, key), key in fixed) for key in keys if key != _START
+    defaults, facts = Config.of(config.family), config.facts()
+    keys = [key for key in special_token_ids(tokenizer, defaults, {}) if key in facts]
+    chosen = {
+        key: _choose_ids(tokenizer, key, facts[key], getattr(defaults, key), key in fixed)
+        for key in keys
+        if key != _START
     }
-    if _START in keys and facts[_START] != getattr(usual, _START):
-        said[_START] = facts[_START]
-    found = {key: one for key, one in special_token_ids(tokenizer, usual, said).items() if key in keys}
+    if _START in keys and facts[_START] != getattr(defaults, _START):
+        chosen[_START] = facts[_START]
+    found = {key: one for key, one in special_token_ids(tokenizer, defaults, chosen).items() if key in keys}
     if found.get(_START, 0) is None:
         del found[_START]
     with blaming("the ids of the tokenizer", InputError):

@@ -11,8 +11,8 @@ SPACE = "▁"
 
 def piece_decoder(spaces: int) -> decoders.Sequence:
     """The decoder of pieces, what is spelled in bytes among them.  spaces: at most so many are no part of the text."""
-    begun = [decoders.Strip(" ", spaces, 0)] if spaces else []
-    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *begun])
+    strip = [decoders.Strip(" ", spaces, 0)] if spaces else []
+    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
 
 
 def cuts_of(piece: str, known: Container[str]) -> list[tuple[str, str]]:

@@ -42,8 +42,9 @@ class TextChunk:
 class PrefixedEncoder:
     """How texts are read.
 
-    prefix: a text before each stretch.  parse_special_tokens: whether special tokens that were typed in a text are tokens, not
-        characters; those of the prefix are.
+    prefix: a text before each stretch.
+    parse_special_tokens: whether special tokens that were typed in a text are tokens, not characters; those of the
+        prefix are.
     add_special_tokens: whether the tokenizer's usual special tokens stand around each stretch.
     """
 
@@ -76,7 +77,7 @@ class PrefixedEncoder:
 
 
 def sentence_chunks(
-    reading: PrefixedEncoder, text: object, index: int, *, rule: str, limit: int | None
+    encoder: PrefixedEncoder, text: object, index: int, *, rule: str, limit: int | None
 ) -> list[TextChunk]:
     """A text whole, or by the rule for long ones: refused, cut, or in stretches that do not overlap.
 
@@ -86,27 +87,27 @@ def sentence_chunks(
     keeps its accents.
     """
     clean = clean_text(text, index, "item")
-    whole = reading.encode_raw(clean)
-    excess = 0 if limit is None else len(whole) + reading.special_token_count - limit
+    whole = encoder.encode_raw(clean)
+    excess = 0 if limit is None else len(whole) + encoder.special_token_count - limit
     if limit is None or excess <= 0:
-        return [reading.whole_chunk(clean)]
+        return [encoder.whole_chunk(clean)]
     if rule == "error":
         raise too_long_error(index, excess, limit)
-    room = limit - reading.special_token_count
-    if room <= len(reading.encode_raw("")):
+    room = limit - encoder.special_token_count
+    if room <= len(encoder.encode_raw("")):
         raise InputError(
             Item(index),
             f": what stands before the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
         )
-    if rule == "truncate" and reading.tokenizer.truncation_side == "left":
-        return ending_chunks(reading, clean, index, room=limit, rule=rule)
+    if rule == "truncate" and encoder.tokenizer.truncation_side == "left":
+        return ending_chunks(encoder, clean, index, room=limit, rule=rule)
     if rule == "truncate":
-        return [_first_chunk(reading, whole, room)]
-    return list(_split_chunks(reading, clean, whole, room)) or [reading.whole_chunk("")]
+        return [_first_chunk(encoder, whole, room)]
+    return list(_split_chunks(encoder, clean, whole, room)) or [encoder.whole_chunk("")]
 
 
 def ending_chunks(
-    reading: PrefixedEncoder,
+    encoder: PrefixedEncoder,
     text: object,
     index: int,
     *,
@@ -122,31 +123,31 @@ def ending_chunks(
     stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
     """
     clean = clean_text(text, index, "item")
-    before, whole = reading.encode_raw(""), replace(reading, prefix="").encode_raw(clean)
-    room -= reading.special_token_count + len(before)
+    before, whole = encoder.encode_raw(""), replace(encoder, prefix="").encode_raw(clean)
+    room -= encoder.special_token_count + len(before)
     if room < 1:
         raise InputError(Item(index), ": what stands before the text leaves no room for it: shorten it")
     if rule == "truncate" and not left:
-        return [_first_chunk(reading, reading.encode_raw(clean), room + len(before))]
+        return [_first_chunk(encoder, encoder.encode_raw(clean), room + len(before))]
     if rule == "truncate":
         excess = len(whole) - room
         whole.truncate(room, direction="left")
-        return [reading.prefixed_chunk(before, whole, excess)]
+        return [encoder.prefixed_chunk(before, whole, excess)]
     whole.truncate(room, stride=overlap_tokens(stride, room), direction="left")
-    return [reading.prefixed_chunk(before, one) for one in (*reversed(whole.overflowing), whole)]
+    return [encoder.prefixed_chunk(before, one) for one in (*reversed(whole.overflowing), whole)]
 
 
-def _first_chunk(reading: PrefixedEncoder, whole: tokenizers.Encoding, room: int) -> TextChunk:
+def _first_chunk(encoder: PrefixedEncoder, whole: tokenizers.Encoding, room: int) -> TextChunk:
     """The first tokens of a prefix and its text, as they are read where all of it fits."""
     excess = max(len(whole) - room, 0)
     whole.truncate(room)
-    last = max(end for _, end in whole.offsets) - len(reading.prefix)
-    return TextChunk(reading.post_process(whole).ids, (0, max(last, 0)), excess)
+    last = max(end for _, end in whole.offsets) - len(encoder.prefix)
+    return TextChunk(encoder.post_process(whole).ids, (0, max(last, 0)), excess)
 
 
-def _split_chunks(reading: PrefixedEncoder, text: str, whole: tokenizers.Encoding, room: int) -> Iterator[TextChunk]:
+def _split_chunks(encoder: PrefixedEncoder, text: str, whole: tokenizers.Encoding, room: int) -> Iterator[TextChunk]:
     """Stretches of at most `room` tokens; each is encoded anew, since a word may be written otherwise at a start."""
-    shift, before = len(reading.prefix), len(reading.encode_raw(""))
+    shift, before = len(encoder.prefix), len(encoder.encode_raw(""))
     places = [(max(start - shift, 0), end - shift) for start, end in whole.offsets if end > shift]
     starts, start = [first for first, _ in places], 0
     while start < len(text):
@@ -154,14 +155,14 @@ def _split_chunks(reading: PrefixedEncoder, text: str, whole: tokenizers.Encodin
         while True:
             last = first + many
             end = len(text) if last >= len(places) else _chunk_end(text, start, max(places[last - 1][1], start + 1))
-            row = reading.encode_raw(text[start:end].strip())
+            row = encoder.encode_raw(text[start:end].strip())
             if len(row) <= room or many == 1:
                 break
             many = max(many - (len(row) - room), 1)
         if text[start:end].strip():
             cut = max(len(row) - room, 0)  # one word of more tokens than there is room for
             row.truncate(room)
-            yield TextChunk(reading.post_process(row).ids, trimmed_span(text, start, end), cut)
+            yield TextChunk(encoder.post_process(row).ids, trimmed_span(text, start, end), cut)
         start = end
 
 

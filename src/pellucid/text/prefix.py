@@ -20,8 +20,8 @@ def encode_raw_with_prefix(
     rows = tokenizer.encode_raw([prefix[end:] + text for text in texts], parse_special_tokens, what)
     if not end:
         return rows
-    (marks,) = tokenizer.encode_raw([prefix[:end]], True, what)
-    return [Encoding.merge([marks, row], True) for row in rows]
+    (special,) = tokenizer.encode_raw([prefix[:end]], True, what)
+    return [Encoding.merge([special, row], True) for row in rows]
 
 
 def encode_with_prefix(
@@ -37,8 +37,8 @@ def encode_with_prefix(
 def with_special_tokens(
     tokenizer: Tokenizer, rows: Sequence[Encoding], max_length: int | None
 ) -> Iterator[tuple[Encoding, int]]:
-    """What `raw` or `raw_behind` gave, cut to `max_length` with special tokens around it, and how many tokens were cut
-    off. Its tokens and their places become objects of Python only where somebody asks for them."""
+    """What `encode_raw` or `encode_raw_with_prefix` gave, cut to `max_length` with special tokens around it, and how
+    many tokens were cut off. Its tokens and their places become objects of Python only where somebody asks for them."""
     added = tokenizer.added_tokens(pair=False)
     for row in rows:
         cut = truncate_pair(row, None, max_length, added, "longest_first", tokenizer.truncation_side)
@@ -48,6 +48,6 @@ def with_special_tokens(
 def _special_prefix_end(tokenizer: Tokenizer, prefix: str) -> int:
     """Where the last special token of a prefix ends; 0 where it has none that is not read as characters too."""
     (read,), (plain,) = (tokenizer.encode_raw([prefix], parse, "prefix") for parse in (True, False))
-    marks = tokenizer.special_ids - {tokenizer.unk_token_id}
-    ends = [end for i, (_, end) in zip(read.ids, read.offsets) if i in marks and read.ids != plain.ids]
+    special_ids = tokenizer.special_ids - {tokenizer.unk_token_id}
+    ends = [end for i, (_, end) in zip(read.ids, read.offsets) if i in special_ids and read.ids != plain.ids]
     return max(ends, default=0)

@@ -77,8 +77,8 @@ class Rows:
         """
         for name in names:
             if self.columns is not None and matching_name(name, self.columns) not in self.columns:
-                asked, known = f"{shorten(repr(name))}{_near_names(name, self.columns)}", join_names(self.columns)
-                raise InputError(f"{self.path} has no column {asked}; its columns: {known}")
+                missing, known = f"{shorten(repr(name))}{_near_names(name, self.columns)}", join_names(self.columns)
+                raise InputError(f"{self.path} has no column {missing}; its columns: {known}")
         return self._require_rows(self._fitting_texts(names, numbers))
 
     def skip_or_refuse(self, line: int, fault: str) -> None:
@@ -94,7 +94,7 @@ class Rows:
     def _fitting_texts(self, columns: tuple[str, ...], numbers: Collection[str]) -> Iterator[tuple[Any, ...]]:
         for row in self:
             names = [matching_name(name, row.fields) for name in columns]
-            faults = (_fault(row, name, said in numbers) for name, said in zip(names, columns))
+            faults = (_fault(row, name, column in numbers) for name, column in zip(names, columns))
             fault = next(filter(None, faults), None)
             if fault is None:
                 self.text_lines.append(row.line)

@@ -81,13 +81,13 @@ def _compose_accents(backend: tokenizers.Tokenizer, model: SentencePieceModel) -
 
 def _add_user_pieces(backend: tokenizers.Tokenizer, model: SentencePieceModel, plain: bool) -> None:
     """Lets a model of merges find the pieces that its user gave it, wherever they stand in a text."""
-    given, normalizer = model.pieces_of_kind(PieceKind.USER), backend.normalizer
-    if not plain or normalizer is None or all(normalizer.normalize_str(piece) == piece for piece in given):
-        backend.add_tokens([AddedToken(piece, normalized=True) for piece in given])
+    user_pieces, normalizer = model.pieces_of_kind(PieceKind.USER), backend.normalizer
+    if not plain or normalizer is None or all(normalizer.normalize_str(piece) == piece for piece in user_pieces):
+        backend.add_tokens([AddedToken(piece, normalized=True) for piece in user_pieces])
         return
     # Added tokens are looked for as normalisation leaves them, behind a space, say: so they are cut out afterwards.
     words = [] if backend.pre_tokenizer is None else [backend.pre_tokenizer]
-    splits: list[Any] = [piece_splitter(given), *words, *unmerged_piece_splitters(backend.model, model)]
+    splits: list[Any] = [piece_splitter(user_pieces), *words, *unmerged_piece_splitters(backend.model, model)]
     backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
     backend.model.ignore_merges = True
 
@@ -150,24 +150,24 @@ def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
 
 
 def _plain_roles(model: SentencePieceModel) -> dict[str, str]:
-    usual = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
+    defaults = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
     control = set(model.pieces_of_kind(PieceKind.CONTROL))
-    return {"unk": model.pieces[model.unknown]} | {role: t for role, t in usual.items() if t in control}
+    return {"unk": model.pieces[model.unknown]} | {role: t for role, t in defaults.items() if t in control}
 
 
 def _with_family_ids(model: SentencePieceModel, layout: Layout, settings: dict[str, Any]) -> SentencePieceModel:
     """The model with the ids of the family: fairseq put its own four first, and T5 its sentinels last."""
-    gone, head = layout.leading_pieces
-    words = {role: _role_token(layout, settings, role) for role in layout.roles}
-    first = [token.format(**words) for token in head]
+    dropped, leading = layout.leading_pieces
+    role_tokens = {role: _role_token(layout, settings, role) for role in layout.roles}
+    first = [token.format(**role_tokens) for token in leading]
     count = settings.get("extra_ids", layout.extra_ids)
-    last = [f"<extra_id_{i}>" for i in reversed(range(count))] + ([words["mask"]] if head else [])
-    kept = slice(gone, len(model.pieces))
+    last = [f"<extra_id_{i}>" for i in reversed(range(count))] + ([role_tokens["mask"]] if leading else [])
+    kept = slice(dropped, len(model.pieces))
     pieces = (*first, *model.pieces[kept], *(token for token in last if token not in model.pieces))
     more = len(pieces) - len(first) - len(model.pieces[kept])
     kinds = ((PieceKind.CONTROL,) * len(first)) + model.kinds[kept] + (PieceKind.CONTROL,) * more
     scores = ((0.0,) * len(first)) + model.scores[kept] + (0.0,) * more
-    unknown = pieces.index(words["unk"]) if head else model.unknown
+    unknown = pieces.index(role_tokens["unk"]) if leading else model.unknown
     if layout.cleans_texts:
         scores = tuple(s - 100 if _NUMBER_COMMA.search(p) else s for p, s in zip(pieces, scores))
     return dataclasses.replace(model, pieces=pieces, kinds=kinds, scores=scores, unknown=unknown)

@@ -26,8 +26,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """`tokenizer_config.json` with the chat template from wherever it stands, the tokens of `added_tokens.json`, and
     `special_tokens_map.json` over it where it lists no `added_tokens_decoder`: as in the reference, which reads that
     file beside older ones alone."""
-    said = (folder / name for name in ("tokenizer_config.json", "special_tokens_map.json"))
-    merged, older = (_checked_settings(_read_object(path), path) for path in said)
+    paths = (folder / name for name in ("tokenizer_config.json", "special_tokens_map.json"))
+    merged, older = (_checked_settings(_read_object(path), path) for path in paths)
     if "added_tokens_decoder" not in merged:
         newer, more = (one.get("extra_special_tokens") for one in (merged, older))
         merged |= older
@@ -36,8 +36,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if added := _read_object(folder / "added_tokens.json"):
         merged.setdefault("added_tokens_decoder", _tokens_by_id(added, folder / "added_tokens.json"))
     found = _read_object(folder / "chat_template.json")  # of models that see or hear: the last to be asked
-    usual = {"chat_template": found["chat_template"]} if "chat_template" in found else {}
-    return usual | merged | _read_templates(folder)
+    older_template = {"chat_template": found["chat_template"]} if "chat_template" in found else {}
+    return older_template | merged | _read_templates(folder)
 
 
 def stated_length(settings: dict[str, Any]) -> int | None:
@@ -78,10 +78,10 @@ def without_tokens(tokens: Collection[str], settings: dict[str, Any]) -> dict[st
         if not name.endswith("_token") or token_content(value) not in tokens
     }
     for name in ("added_tokens_decoder", *EXTRA_TOKEN_KEYS):
-        if isinstance(said := kept.get(name), dict):
-            kept[name] = {key: token for key, token in said.items() if token_content(token) not in tokens}
-        elif isinstance(said, list):
-            kept[name] = [token for token in said if token_content(token) not in tokens]
+        if isinstance(stated := kept.get(name), dict):
+            kept[name] = {key: token for key, token in stated.items() if token_content(token) not in tokens}
+        elif isinstance(stated, list):
+            kept[name] = [token for token in stated if token_content(token) not in tokens]
     return kept
 
 
@@ -94,10 +94,10 @@ def with_token_objects(backend: str, settings: dict[str, Any]) -> dict[str, Any]
     stated = settings.get("added_tokens_decoder")
     if not stated or all(isinstance(token, dict) for token in stated.values()):
         return settings
-    held = [
+    added = [
         {name: fact for name, fact in token.items() if name != "id"} for token in json.loads(backend)["added_tokens"]
     ]
-    known = {token["content"]: token for token in held}
+    known = {token["content"]: token for token in added}
     whole = {
         i: token if isinstance(token, dict) else known.get(token, {"content": token}) for i, token in stated.items()
     }
@@ -139,17 +139,17 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _checked_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     """The settings that are read, each of the kind that it must be; null counts as not said."""
 
-    def expect(name: str, fits: bool, wanted: str) -> None:
+    def expect(name: str, fits: bool, expected: str) -> None:
         if not fits:
-            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected {wanted}")
+            raise CorruptFileError(f"{path}: {name} is {repr(settings[name])[:60]}, expected {expected}")
 
     for name in _FLAGS:
         expect(name, isinstance(settings.get(name), bool | None), "true or false")
     for name in (f"{role}_token" for role in ROLES):
         expect(name, settings.get(name) is None or _is_token(settings[name], empty=True), "a token")
     for name in EXTRA_TOKEN_KEYS:
-        held = isinstance(settings.get(name), list | dict | None)
-        expect(name, held and all(map(_is_token, _as_list(settings.get(name)))), "a list of tokens")
+        is_listed = isinstance(settings.get(name), list | dict | None)
+        expect(name, is_listed and all(map(_is_token, _as_list(settings.get(name)))), "a list of tokens")
     count: Any = settings.get("extra_ids", 0)
     expect("extra_ids", type(count) is int and 0 <= count <= 10_000, "a whole number to 10,000")
     for name in _SIDES:
@@ -183,9 +183,9 @@ def _tokens_by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str,
 def _read_templates(folder: Path) -> dict[str, Any]:
     """The chat template, or templates by name, from files of their own, which win over those in the settings."""
     named = {path.stem: path for path in sorted(folder.glob("additional_chat_templates/*.jinja")) if path.is_file()}
-    if (usual := folder / "chat_template.jinja").is_file():
-        named = {"default": usual, **named}
+    if (default := folder / "chat_template.jinja").is_file():
+        named = {"default": default, **named}
     if named:
         texts = [{"name": name, "template": read_text(path)} for name, path in named.items()]
-        return {"chat_template": texts[0]["template"] if list(named.values()) == [usual] else texts}
+        return {"chat_template": texts[0]["template"] if list(named.values()) == [default] else texts}
     return {}

@@ -92,7 +92,7 @@ class SpecialTokens:
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str] | None:
-        # Where other letters may become a special token: always the twin.
+        # Where other letters may become a special token: always the literal copy.
         return (
             re.compile("" if self._special_normalizer else "|".join(map(re.escape, self._special_tokens)))
             if self._special_tokens

@@ -48,8 +48,8 @@ class Spelling:
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
         """Tokens as the vocabulary writes them, as a text."""
-        decoder, given = self._backend.decoder, list(require_names("tokens", tokens, "tokens"))
-        return " ".join(given) if decoder is None else decoder.decode(given)
+        decoder, token_list = self._backend.decoder, list(require_names("tokens", tokens, "tokens"))
+        return " ".join(token_list) if decoder is None else decoder.decode(token_list)
 
     @property
     def clean_up_tokenization_spaces(self) -> bool:
@@ -65,7 +65,8 @@ class Spelling:
     def cleaned(self, text: str, clean_up_spaces: bool | None = None) -> str:
         """A decoded text as the reference's fifth version cleans it: the one rule, of `decode` and of tasks.
 
-        clean_up_spaces: whether to take spaces away; by default what the files say. Of BPE's texts nothing is ever taken.
+        clean_up_spaces: whether to take spaces away; by default what the files say. Of BPE's texts nothing is ever
+            taken.
         """
         cleans = self.clean_up_tokenization_spaces if clean_up_spaces is None else clean_up_spaces
         return without_gaps(text) if cleans and not self.keeps_spaces else text
@@ -93,9 +94,9 @@ class Spelling:
 
 def tokens_of(tokenizer: Spelling | None, ids: Iterable[int]) -> tuple[str, ...]:
     """Each id as the vocabulary writes it; `<7>` where there is none, or a table of tokens has more rows than it."""
-    given = [int(i) for i in ids]
-    known = given if tokenizer is None else [tokenizer._backend.id_to_token(i) for i in given]
-    return tuple(token if isinstance(token, str) else f"<{i}>" for i, token in zip(given, known))
+    id_list = [int(i) for i in ids]
+    known = id_list if tokenizer is None else [tokenizer._backend.id_to_token(i) for i in id_list]
+    return tuple(token if isinstance(token, str) else f"<{i}>" for i, token in zip(id_list, known))
 
 
 def token_text(token: str, by_bytes: bool) -> str:
@@ -116,7 +117,7 @@ def _byte_letters() -> dict[str, int]:
     """The letters that stand for bytes in byte-level vocabularies (Radford et al., 2019, in their code)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 BYTES = _byte_letters()

@@ -13,17 +13,17 @@ _START, _END = "\U000f0000", "\U000f0001"
 """Two characters of private use; they are taken out of what people typed."""
 
 
-def mark_special_tokens(value: Any, words: Sequence[str], normalizer: Any = None, *, keys: bool = False) -> Any:
-    """The same messages with marks around each of `words`, and around what `normalizer` makes one.
+def mark_special_tokens(value: Any, tokens: Sequence[str], normalizer: Any = None, *, keys: bool = False) -> Any:
+    """The same messages with marks around each of `tokens`, and around what `normalizer` makes one.
 
     Roles such as "user" stay, with which templates compare them, and keys, by which templates ask; but not those of a
     tool's arguments, which somebody wrote.  keys: whether these keys are such.
     """
     if isinstance(value, str):
         clean = value.replace(_START, "").replace(_END, "")
-        found = _split_at_words(clean, words, normalizer)
+        found = _split_at_tokens(clean, tokens, normalizer)
         return "".join(f"{_START}{part}{_END}" if special else part for part, special in found)
-    marked = functools.partial(mark_special_tokens, words=words, normalizer=normalizer)
+    marked = functools.partial(mark_special_tokens, tokens=tokens, normalizer=normalizer)
     if isinstance(value, Mapping) and keys:
         return {marked(key): marked(item, keys=True) for key, item in value.items()}
     if isinstance(value, Mapping):
@@ -34,14 +34,14 @@ def mark_special_tokens(value: Any, words: Sequence[str], normalizer: Any = None
     return [marked(item, keys=keys) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _split_at_words(text: str, words: Sequence[str], normalizer: Any) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, each with whether it is one of `words`, as they stand or once both are normalised."""
-    for i, part in enumerate(re.split(f"({_alternation(words)})", text)):
+def _split_at_tokens(text: str, tokens: Sequence[str], normalizer: Any) -> Iterator[tuple[str, bool]]:
+    """The parts of a text, each with whether it is one of `tokens`, as they stand or once both are normalised."""
+    for i, part in enumerate(re.split(f"({_alternation(tokens)})", text)):
         if i % 2 or normalizer is None:
             yield part, i % 2 == 1
             continue
         with panics_as_errors():
-            places = _normalized_spans(part, {*words, *map(normalizer.normalize_str, words)} - {""}, normalizer)
+            places = _normalized_spans(part, {*tokens, *map(normalizer.normalize_str, tokens)} - {""}, normalizer)
         yield from _split_at_spans(part, places)
 
 
@@ -64,8 +64,8 @@ def _split_at_spans(text: str, special: Iterable[tuple[int, int]]) -> Iterator[t
     yield text[here:], False
 
 
-def _alternation(words: Iterable[str]) -> str:
-    return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+def _alternation(tokens: Iterable[str]) -> str:
+    return "|".join(map(re.escape, sorted(tokens, key=len, reverse=True)))
 
 
 def split_marked(text: str) -> Iterator[tuple[str, bool]]:
@@ -77,7 +77,7 @@ def split_marked(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def marked_ids(text: str, encode: Callable[[list[str], bool], list[list[int]]]) -> list[int]:
-    """The ids of a text in which `mark` has marked what was typed; the reference's way, newlines and all.
+    """The ids of a text with the marks of `mark_special_tokens`; the reference's way, newlines and all.
 
     encode: gives the ids of texts, and is told whether they were typed.
     """

@@ -108,8 +108,8 @@ class _PlainNamespace(Namespace):
     """`namespace()`, which keeps neither hidden names nor other namespaces."""
 
     def __init__(*arguments: Any, **named: Any) -> None:  # `namespace(self=1)` is allowed
-        self, *given = arguments
-        attributes = dict(*given, **named)
+        self, *positional = arguments
+        attributes = dict(*positional, **named)
         for name, value in attributes.items():
             _check_attribute(name, value)
         Namespace.__init__(self, attributes)

@@ -1,7 +1,7 @@
 """One tokenizer for every family: words to ids and back. A thin, thread-safe shell over the `tokenizers` library."""
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import tokenizers
@@ -43,16 +43,15 @@ class Tokenizer(SpecialTokens, Spelling):
         """tiled: places as the sentencepiece library tells them, where each token ends at the next one's start."""
         # Every file that was written after a text was cut or padded says "right"; "left" is meant.
         sides = {"truncation_side": backend.truncation, "padding_side": backend.padding}
-        said = {name: "left" for name, how in sides.items() if how and how["direction"] == "left"}
+        stated = {name: "left" for name, how in sides.items() if how and how["direction"] == "left"}
         if (how := backend.padding) and backend.token_to_id(how["pad_token"]) is not None:
-            said["pad_token"] = how["pad_token"]
+            stated["pad_token"] = how["pad_token"]
         backend.no_truncation()
         backend.no_padding()
-        # Trimming a token's place is post-processing too, and the library would do it both when it encodes and when it
-        # post-processes: the words' step gets none.
+        # Trimming a token's place is post-processing too: a backend with its own would do it when it encodes as well.
         self._post_processor, backend.post_processor = backend.post_processor, None
         self._backend = backend
-        self.settings = said | (settings or {})
+        self.settings = stated | (settings or {})
         self._set_encode_special_tokens()
         self.model_max_length = max_length
         self.token_types = token_types
@@ -115,9 +114,8 @@ class Tokenizer(SpecialTokens, Spelling):
         texts, pairs = text_list("texts", texts), None if pairs is None else text_list("pairs", pairs)
         firsts = self.encode_raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
-            raise InputError(
-                f"{counted(len(texts), 'text')} but {counted(len(pairs), 'second text')}: a pair needs one of each"
-            )
+            both = f"{counted(len(texts), 'text')} but {counted(len(pairs), 'second text')}"
+            raise InputError(f"{both}: a pair needs one of each")
         seconds = [None] * len(firsts) if pairs is None else self.encode_raw(pairs, parse_special_tokens, "second text")
         added = self.added_tokens(pair=pairs is not None) if add_special_tokens else 0
         rows = []
@@ -133,14 +131,13 @@ class Tokenizer(SpecialTokens, Spelling):
         return (self._post_processor or self._backend).num_special_tokens_to_add(pair)
 
     def post_process(self, first: Encoding, second: Encoding | None, add_special_tokens: bool) -> Encoding:
-        """What `raw` gave, as one row, with its special tokens."""
+        """What `encode_raw` gave, as one row, with its special tokens."""
         with panics_as_errors():
-            return (self._post_processor.process if self._post_processor else self._backend.post_process)(
-                first, second, add_special_tokens
-            )
+            process = self._post_processor.process if self._post_processor else self._backend.post_process
+            return process(first, second, add_special_tokens)
 
     def encode_raw(self, texts: Sequence[str], parse_special_tokens: bool, what: str) -> list[Encoding]:
-        """Texts one by one, without special tokens around them.  parse_special_tokens: as `parse_special_tokens`."""
+        """Texts one by one, without special tokens around them."""
         clean = [clean_text(text, i, what) for i, text in enumerate(texts)]
         plain = [not parse_special_tokens and self._looks_special(text) for text in clean]
         backends = [self._literal_backend if is_plain else self._backend for is_plain in plain]
@@ -173,11 +170,8 @@ class Tokenizer(SpecialTokens, Spelling):
         for i, words in enumerate(texts):
             if isinstance(words, str) or not all(isinstance(word, str) for word in words):
                 raise InputError(Item(i, "text"), f" is {repr(words)[:60]}, expected a list of words")
-            backend = (
-                self._backend
-                if parse_special_tokens or not any(map(self._looks_special, words))
-                else self._literal_backend
-            )
+            is_plain = not parse_special_tokens and any(map(self._looks_special, words))
+            backend = self._literal_backend if is_plain else self._backend
             with panics_as_errors():
                 found.append(backend.encode(list(words), is_pretokenized=True, add_special_tokens=False))
         return found
@@ -185,30 +179,27 @@ class Tokenizer(SpecialTokens, Spelling):
     def _batch(
         self, rows: list[Encoded], padding: bool | str, max_length: int | None, kind: str | None, single: bool
     ) -> Batch:
-        names = input_names(self.token_types)
         padded = padding in (True, "longest", "max_length")
         length = self._limit(max_length) if padding == "max_length" else None
         if length is not None and (longest := max((len(r.ids) for r in rows), default=0)) > length:
-            raise InputError(
-                f"a text of {counted(longest, 'token')} does not fit into {length}: pass ", Argument("truncation", True)
-            )
+            fault = f"a text of {counted(longest, 'token')} does not fit into {length}: pass "
+            raise InputError(fault, Argument("truncation", True))
         ids, types = [r.ids for r in rows], [r.type_ids for r in rows]
         if not padded and (kind is None or not rows):
-            masks = [[1] * len(row) for row in ids]
-            columns = {"input_ids": ids, "token_type_ids": types, "attention_mask": masks}
+            columns = {"input_ids": ids, "token_type_ids": types, "attention_mask": [[1] * len(row) for row in ids]}
         else:
             if not padded:
                 check_equally_long(ids)
             left = self.settings.get("padding_side") == "left"
             columns = to_tensor_type(collate(ids, types, self.pad_token_id or 0, length=length, left=left), kind)
+        names = input_names(self.token_types)
         return Batch({n: columns[n][0] if single and kind is None else columns[n] for n in names})
 
     def _limit(self, max_length: int | None) -> int:
         limit = max_length if max_length is not None else self.model_max_length
         if limit is None:
-            raise InputError(
-                "this tokenizer states no greatest length: pass ", Argument("max_length", Placeholder("N"))
-            )
+            argument = Argument("max_length", Placeholder("N"))
+            raise InputError("this tokenizer states no greatest length: pass ", argument)
         if type(limit) is not int or limit < 1:
             raise InputError(f"max_length is {limit!r}, expected a whole number from 1")
         return limit
@@ -222,9 +213,7 @@ class Tokenizer(SpecialTokens, Spelling):
 
     def decode_stream(self, skip_special_tokens: bool = False) -> DecodeStream:
         """Ids back to a text, one at a time: `step(id)` gives what is certain by then, `end()` the rest."""
-        return DecodeStream(
-            self._backend, self._byte_token_ids, self.skipped_ids, skip_special_tokens=skip_special_tokens
-        )
+        return DecodeStream(self._backend, self._byte_ids, self.skipped_ids, skip_special_tokens=skip_special_tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Each id as its token, as the vocabulary writes it."""
@@ -238,9 +227,8 @@ class Tokenizer(SpecialTokens, Spelling):
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int | None]:
         """Each token as its id; None for one that the vocabulary lacks."""
-        return [
-            self._backend.token_to_id(replace_surrogates(token)) for token in require_names("tokens", tokens, "tokens")
-        ]
+        names = require_names("tokens", tokens, "tokens")
+        return [self._backend.token_to_id(replace_surrogates(name)) for name in names]
 
     # -- conversations ------------------------------------------------------------------------------------------------
 
@@ -271,12 +259,8 @@ class Tokenizer(SpecialTokens, Spelling):
         check_bool("continue_final_message", continue_final_message)
         template = select_template(self.settings, chat_template, variables.get("tools"))
         ends = add_generation_prompt and not continue_final_message
-        template_variables = (
-            {"add_generation_prompt": ends, "tools": None, "documents": None} | self.special_names | variables
-        )
-        render = functools.partial(
-            render_chat, template, variables=template_variables, continue_final_message=continue_final_message
-        )
+        known = {"add_generation_prompt": ends, "tools": None, "documents": None} | self.special_names | variables
+        render = partial(render_chat, template, variables=known, continue_final_message=continue_final_message)
         if not tokenize:
             return render(messages)
         if parse_special_tokens or self._special_pattern is None:
@@ -306,11 +290,11 @@ class Tokenizer(SpecialTokens, Spelling):
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @cached_property
-    def _byte_token_ids(self) -> frozenset[int]:
+    def _byte_ids(self) -> frozenset[int]:
         return byte_token_ids(self._backend)
 
     def to_json(self) -> str:
         """The whole tokenizer as the text of a `tokenizer.json`."""
-        whole = tokenizers.Tokenizer.from_str(self._backend.to_str())
-        whole.post_processor = self._post_processor
-        return whole.to_str()
+        copy = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        copy.post_processor = self._post_processor
+        return copy.to_str()

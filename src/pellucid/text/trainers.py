@@ -31,9 +31,10 @@ _STEP = 1e-4
 class TokenizerSpec:
     """What is to be learned, from what.
 
-    size: tokens, special ones among them.  special_tokens: these, in the order of their ids.  unk_token: the one among them that
-    stands for what is not known.  min_frequency: how often a pair is seen that is joined.  normalizer: what is done to a text
-    first; None for nothing.
+    size: tokens, special ones among them.
+    special_tokens: these, in the order of their ids.  unk_token: the one among them that stands for what is not known.
+    min_frequency: how often a pair is seen that is joined.
+    normalizer: what is done to a text first; None for nothing.
     """
 
     corpus: Corpus
@@ -57,7 +58,8 @@ class TokenizerSpec:
         least = needed + len(self.special_tokens)
         if self.vocab_size < least:
             raise InputError(
-                f"vocab_size is {self.vocab_size}, expected at least {least}: {what}, and {len(self.special_tokens)} special tokens"
+                f"vocab_size is {self.vocab_size}, expected at least {least}: {what}, "
+                f"and {len(self.special_tokens)} special tokens"
             )
 
     def backend_with(self, model: Any) -> tokenizers.Tokenizer:
@@ -67,15 +69,17 @@ class TokenizerSpec:
             backend.normalizer = self.normalizer
         return backend
 
-    def train(self, backend: tokenizers.Tokenizer, trainer: Callable[..., Any], *parts: str, **options: Any) -> None:
+    def train(
+        self, backend: tokenizers.Tokenizer, trainer_class: Callable[..., Any], *parts: str, **options: Any
+    ) -> None:
         """The library reads the texts and learns; what is wrong with a file is said as the file's reader says it.
 
-        parts: tokens that are known beforehand, behind the special ones.  options: what this trainer alone is told.
+        parts: tokens that are known beforehand, behind the special ones.  options: what this trainer alone takes.
         """
         known = [*self.special_tokens, *parts]
         with panics_as_errors():
-            teacher = trainer(vocab_size=self.vocab_size, special_tokens=known, show_progress=False, **options)
-            backend.train_from_iterator(iter(self.corpus), teacher)
+            trainer = trainer_class(vocab_size=self.vocab_size, special_tokens=known, show_progress=False, **options)
+            backend.train_from_iterator(iter(self.corpus), trainer)
 
 
 def train_bpe(spec: TokenizerSpec) -> tokenizers.Tokenizer:
@@ -132,18 +136,18 @@ def _stable_scores(backend: tokenizers.Tokenizer, spec: TokenizerSpec) -> list[t
 
 def train_characters(spec: TokenizerSpec) -> tokenizers.Tokenizer:
     """Each character for itself, in the order of Unicode; where there are too many, the most frequent."""
-    seen = spec.corpus.character_counts(spec.normalizer)
+    counts = spec.corpus.character_counts(spec.normalizer)
     for token in spec.special_tokens:
-        del seen[token]
-    room = len(seen) if spec.size is None else spec.size - len(spec.special_tokens)
-    if room < 1 or (room < len(seen) and spec.unk_token is None):
+        del counts[token]
+    room = len(counts) if spec.size is None else spec.size - len(spec.special_tokens)
+    if room < 1 or (room < len(counts) and spec.unk_token is None):
         raise InputError(
-            f"vocab_size is {spec.size}, and {spec.corpus.name} has {len(seen)} characters beside "
+            f"vocab_size is {spec.size}, and {spec.corpus.name} has {len(counts)} characters beside "
             f"{len(spec.special_tokens)} special tokens: ask for more, or name a token for those that are left out, ",
             Argument("special_tokens", {"unk": "<unk>"}),
         )
-    kept = sorted(sorted(seen, key=lambda one: (-seen[one], one))[:room])
-    vocabulary = {token: i for i, token in enumerate([*spec.special_tokens, *kept])}
+    letters = sorted(sorted(counts, key=lambda one: (-counts[one], one))[:room])
+    vocabulary = {token: i for i, token in enumerate([*spec.special_tokens, *letters])}
     known = {} if spec.unk_token is None else {"unk_token": spec.unk_token}
     backend = spec.backend_with(models.WordLevel(vocabulary, **known))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -165,6 +169,6 @@ def train_backend(kind: str, spec: TokenizerSpec) -> tokenizers.Tokenizer:
     backend = TRAINERS[kind](spec)
     found = backend.get_vocab_size()
     if spec.size is not None and found < spec.size:
-        said = spec.corpus.name, found, spec.size
-        log.warning("%s gave %d tokens, %d were asked for: its texts hold no more", *said)
+        sizes = spec.corpus.name, found, spec.size
+        log.warning("%s gave %d tokens, %d were asked for: its texts hold no more", *sizes)
     return backend

@@ -36,13 +36,16 @@ class Window(Encoded):
 
     def span(self, side: int = 0) -> tuple[int, int]:
         """The characters of a text that this stretch holds, from and to; (0, 0) where it holds none."""
-        held = [place for place, here in zip(self.offsets, self.sequence_ids) if here == side]
-        return (held[0][0], max(end for _, end in held)) if held else (0, 0)
+        spans = [place for place, here in zip(self.offsets, self.sequence_ids) if here == side]
+        return (spans[0][0], max(end for _, end in spans)) if spans else (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _TokenizedText:
-    """A text whose tokens may yet be cut off.  word_starts: where its words begin; None where they are the tokenizer's."""
+    """A text whose tokens may yet be cut off.
+
+    word_starts: where its words begin; None where they are the tokenizer's.
+    """
 
     text: str
     word_starts: list[int] | None
@@ -70,8 +73,8 @@ def windows(
     stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
     side: which text of a pair is cut, 0 or 1; the other stays whole. None cuts the longer one, then both in turn; in
         stretches it is the first.
-    is_split_into_words: the text is a list of words, of which each is read as if it stood alone; places count the characters of the
-        words with a space between them.
+    is_split_into_words: the text is a list of words, of which each is read as if it stood alone; places count the
+        characters of the words with a space between them.
     index: the number of the text, or the place where it stands, for whoever reads an error.
     """
     read = [_tokenize_text(tokenizer, text, index, parse_special_tokens, is_split_into_words)]
@@ -116,9 +119,9 @@ def _tokenize_text(
 ) -> _TokenizedText:
     if is_split_into_words and isinstance(text, list):
         return _TokenizedText("", None, tokenizer.encode_raw_words([text], parse_special_tokens)[0])
-    said = clean_text(text, index, "item")
-    (tokens,) = tokenizer.encode_raw([said], parse_special_tokens, "item")
-    return _TokenizedText(said, word_starts(said, tokens.offsets, tokens.word_ids), tokens)
+    clean = clean_text(text, index, "item")
+    (tokens,) = tokenizer.encode_raw([clean], parse_special_tokens, "item")
+    return _TokenizedText(clean, word_starts(clean, tokens.offsets, tokens.word_ids), tokens)
 
 
 def _with_unspaced_words(window: Window, read: Sequence[_TokenizedText]) -> Window:
@@ -147,7 +150,7 @@ def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
 
 
 def _window(
-    done: tokenizers.Encoding, number: int, count: int, cut: int, tokens_before: int, types: dict[int | None, int]
+    done: tokenizers.Encoding, index: int, count: int, cut: int, tokens_before: int, types: dict[int | None, int]
 ) -> Window:
     return Window(
         done.ids,
@@ -159,7 +162,7 @@ def _window(
         done.word_ids,
         done.word_ids,
         done.sequence_ids,
-        number,
+        index,
         count,
         tokens_before,
     )

@@ -19,9 +19,9 @@ def open_wordpiece(
     """The tokenizer of a list of words, one a line, and its settings with every role filled."""
     vocabulary = _read_vocabulary(path)
     layout = layout_of(model_type, settings, "wordpiece") or LAYOUTS["bert"]
-    said, settings = settings, with_default_roles(layout.roles, settings)
+    stated, settings = settings, with_default_roles(layout.roles, settings)
     unknown = token_content(settings["unk_token"]) or layout.roles["unk"]
-    needed = [unknown, *(layout.roles[role] for role in ("cls", "sep") if said.get(f"{role}_token") is None)]
+    needed = [unknown, *(layout.roles[role] for role in ("cls", "sep") if stated.get(f"{role}_token") is None)]
     if missing := [token for token in needed if token not in vocabulary]:
         raise CorruptFileError(
             f"{path} lacks {', '.join(missing)}, which stands for unknown words or around every text"
@@ -31,21 +31,21 @@ def open_wordpiece(
         for role, token in settings.items()
         if not role.endswith("_token") or token not in layout.roles.values() or token in vocabulary
     }
-    cleaning = normalizers.BertNormalizer(
+    normalizer = normalizers.BertNormalizer(
         lowercase=settings.get("do_lower_case", True),
         strip_accents=settings.get("strip_accents"),
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
     )
-    backend = wordpiece(vocabulary, unknown, cleaning)
+    backend = wordpiece(vocabulary, unknown, normalizer)
     add_tokens_and_template(backend, layout, settings, path)
     return backend, settings
 
 
-def wordpiece(vocabulary: dict[str, int], unknown: str, cleaning: Any) -> tokenizers.Tokenizer:
+def wordpiece(vocabulary: dict[str, int], unknown: str, normalizer: Any) -> tokenizers.Tokenizer:
     """WordPiece of a vocabulary in which `##` stands before all but beginnings of words; without special tokens."""
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
-    if cleaning is not None:
-        backend.normalizer = cleaning
+    if normalizer is not None:
+        backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     return backend

@@ -65,10 +65,10 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
         labels = classifier.shape[0]
         config["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
         config["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
-    wanted = _expected_shapes(facts, 1 if config["architectures"] == ["BertForMultipleChoice"] else labels or 2)
+    shapes = _expected_shapes(facts, 1 if config["architectures"] == ["BertForMultipleChoice"] else labels or 2)
     problems = []
     for name, part in body.tables.items():
-        expected = wanted[re.sub(r"\.\d+\.", ".{i}.", name)]
+        expected = shapes[re.sub(r"\.\d+\.", ".{i}.", name)]
         if part.shape != expected:
             problems.append(f"{name} has shape {list(part.shape)}, config.json asks for {list(expected)}")
     if problems:

@@ -42,7 +42,7 @@ def checked_shape(shape: Sequence[int]) -> list[int]:
 
 
 def _integers(numbers: Tensor | None, otherwise: Any = None) -> Any:
-    """A vector of whole numbers, such as axes, from an input; or what a setting says in its place."""
+    """A vector of whole numbers, such as axes, from an input; or what an attribute says in its place."""
     if numbers is None:
         return otherwise
     if numbers.numel() > _MOST_AXES:
@@ -63,6 +63,10 @@ def _elementwise(work: Callable[..., Tensor]) -> Operation:
 def _variadic(work: Callable[[Tensor, Tensor], Tensor]) -> Operation:
     """An operation on two values or more, one after the other."""
     return _elementwise(lambda *parts: reduce(work, parts))
+
+
+def _divided(number: Tensor, by: Tensor) -> Tensor:
+    return number / by if number.is_floating_point() else torch.div(number, by, rounding_mode="trunc")
 
 
 def _gelu(attributes: Attributes, numbers: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -133,21 +137,21 @@ def _matmul(attributes: Attributes, left: Tensor, right: Tensor) -> Tensor:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
-def _transposed(attributes: Attributes, numbers: Tensor) -> Tensor:
+def _transpose(attributes: Attributes, numbers: Tensor) -> Tensor:
     return numbers.permute(attributes.get("perm", list(range(numbers.dim()))[::-1]))
 
 
-def _reshaped(attributes: Attributes, numbers: Tensor, shape: Tensor) -> Tensor:
+def _reshape(attributes: Attributes, numbers: Tensor, shape: Tensor) -> Tensor:
     same = 0 if not attributes.get("allowzero") else None
     return numbers.reshape([numbers.shape[i] if size == same else size for i, size in enumerate(_integers(shape))])
 
 
-def _squeezed(attributes: Attributes, numbers: Tensor, axes: Tensor | None = None) -> Tensor:
+def _squeeze(attributes: Attributes, numbers: Tensor, axes: Tensor | None = None) -> Tensor:
     chosen = _integers(axes, attributes.get("axes"))
     return numbers.squeeze(tuple(chosen)) if chosen else numbers.squeeze()
 
 
-def _unsqueezed(attributes: Attributes, numbers: Tensor, axes: Tensor | None = None) -> Tensor:
+def _unsqueeze(attributes: Attributes, numbers: Tensor, axes: Tensor | None = None) -> Tensor:
     chosen = _integers(axes, attributes.get("axes")) or []
     rank = numbers.dim() + len(chosen)
     for axis in sorted(axis % rank for axis in chosen):
@@ -155,16 +159,16 @@ def _unsqueezed(attributes: Attributes, numbers: Tensor, axes: Tensor | None = N
     return numbers
 
 
-def _flattened(attributes: Attributes, numbers: Tensor) -> Tensor:
+def _flatten(attributes: Attributes, numbers: Tensor) -> Tensor:
     axis = attributes.get("axis", 1) % (numbers.dim() + 1)
     return numbers.reshape(prod(numbers.shape[:axis]), -1)
 
 
-def _expanded(attributes: Attributes, numbers: Tensor, shape: Tensor) -> Tensor:
+def _expand(attributes: Attributes, numbers: Tensor, shape: Tensor) -> Tensor:
     return numbers.expand(checked_shape(torch.broadcast_shapes(numbers.shape, _integers(shape))))
 
 
-def _tiled(attributes: Attributes, numbers: Tensor, times: Tensor) -> Tensor:
+def _tile(attributes: Attributes, numbers: Tensor, times: Tensor) -> Tensor:
     checked_shape([size * many for size, many in zip(numbers.shape, _integers(times), strict=True)])
     return numbers.repeat(_integers(times))
 
@@ -253,25 +257,25 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
 
 
 SHAPE_OPERATIONS: dict[str, Callable[..., Tensor]] = {
-    "Transpose": _transposed, "Reshape": _reshaped, "Squeeze": _squeezed, "Unsqueeze": _unsqueezed,
+    "Transpose": _transpose, "Reshape": _reshape, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
 }  # fmt: skip
 """What exporters also put between a table and its use."""
 
 OPERATIONS: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
-    "Identity": lambda said, numbers: numbers,
+    "Identity": lambda attributes, numbers: numbers,
     "Dropout": _dropout,
     **dict.fromkeys(("Gelu", "BiasGelu"), _gelu),
-    "FastGelu": lambda said, numbers, bias=None: gelu_by_tanh(numbers),
-    "QuickGelu": lambda said, numbers: numbers * torch.sigmoid(said.get("alpha", 1.702) * numbers),
+    "FastGelu": lambda attributes, numbers, bias=None: gelu_by_tanh(numbers),
+    "QuickGelu": lambda attributes, numbers: numbers * torch.sigmoid(attributes.get("alpha", 1.702) * numbers),
     **dict.fromkeys(("Silu", "Swish"), _elementwise(functional.silu)),
-    "Add": _elementwise(torch.add), "Sub": _elementwise(torch.sub), "Mul": _elementwise(torch.mul), "Pow": _elementwise(torch.pow),
-    "Mod": _elementwise(torch.remainder),
-    "Div": _elementwise(lambda one, by: one / by if one.is_floating_point() else torch.div(one, by, rounding_mode="trunc")),
+    "Add": _elementwise(torch.add), "Sub": _elementwise(torch.sub), "Mul": _elementwise(torch.mul),
+    "Pow": _elementwise(torch.pow), "Mod": _elementwise(torch.remainder), "Div": _elementwise(_divided),
     "Sum": _variadic(torch.add), "Max": _variadic(torch.maximum), "Min": _variadic(torch.minimum),
-    "Neg": _elementwise(torch.neg), "Abs": _elementwise(torch.abs), "Log": _elementwise(torch.log), "Sqrt": _elementwise(torch.sqrt),
-    "Reciprocal": _elementwise(torch.reciprocal), "Exp": _elementwise(torch.exp), "Erf": _elementwise(torch.erf), "Tanh": _elementwise(torch.tanh),
-    "Sigmoid": _elementwise(torch.sigmoid), "Relu": _elementwise(torch.relu), "IsNaN": _elementwise(torch.isnan),
-    "And": _elementwise(torch.logical_and), "Or": _elementwise(torch.logical_or), "Not": _elementwise(torch.logical_not),
+    "Neg": _elementwise(torch.neg), "Abs": _elementwise(torch.abs), "Log": _elementwise(torch.log),
+    "Sqrt": _elementwise(torch.sqrt), "Reciprocal": _elementwise(torch.reciprocal), "Exp": _elementwise(torch.exp),
+    "Erf": _elementwise(torch.erf), "Tanh": _elementwise(torch.tanh), "Sigmoid": _elementwise(torch.sigmoid),
+    "Relu": _elementwise(torch.relu), "IsNaN": _elementwise(torch.isnan), "And": _elementwise(torch.logical_and),
+    "Or": _elementwise(torch.logical_or), "Not": _elementwise(torch.logical_not),
     "BitwiseAnd": _elementwise(torch.bitwise_and), "BitwiseOr": _elementwise(torch.bitwise_or),
     "BitwiseNot": _elementwise(torch.bitwise_not), "Equal": _elementwise(torch.eq), "Greater": _elementwise(torch.gt),
     "GreaterOrEqual": _elementwise(torch.ge), "Less": _elementwise(torch.lt), "LessOrEqual": _elementwise(torch.le),
@@ -283,8 +287,8 @@ OPERATIONS: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     "ReduceMax": _reduction(lambda numbers, axes, keep: numbers.amax(axes, keep)),
     "ReduceMin": _reduction(lambda numbers, axes, keep: numbers.amin(axes, keep)),
     **SHAPE_OPERATIONS,
-    "Flatten": _flattened, "Expand": _expanded, "Tile": _tiled, "Concat": _concat, "Split": _split,
+    "Flatten": _flatten, "Expand": _expand, "Tile": _tile, "Concat": _concat, "Split": _split,
     "Shape": _shape, "Size": _size, "Range": _range, "ConstantOfShape": _constant_of_shape,
     "Gather": _gather, "GatherND": _gather_nd, "GatherElements": _gather_elements, "Slice": _slice,
 }  # fmt: skip
-"""Each takes the settings and inputs of an operation."""
+"""Each takes the attributes and inputs of an operation."""

@@ -19,7 +19,7 @@ _HIDDEN = -1000.0
 
 
 def all_close(actual: Tensor, expected: Tensor, tolerance: float) -> bool:
-    """Whether finite numbers differ by no more than `tolerance`, and that share of what is wanted.
+    """Whether finite numbers differ by no more than `tolerance`, and that share of what is expected.
 
     As `torch.allclose`, which takes many times as long.
     """
@@ -78,19 +78,19 @@ def key_mask(mask: Tensor, texts: int, keys: int) -> Tensor:
 def check_query(steps: Steps, query: Linear, heads: int) -> None:
     """Refuses a graph that cuts the query into another number of heads than config.json says."""
     width = query.weight.shape[0]
-    cut = next((node for node in steps.graph.consumers.get(query.output, []) if node.kind == "Reshape"), None)
+    cut = next((node for node in steps.graph.consumers.get(query.output, []) if node.op_type == "Reshape"), None)
     if cut is None:
         return
-    constants, maker = steps.constants, steps.graph.producers.get(cut.input(1))
+    constants, producer = steps.constants, steps.graph.producers.get(cut.input(1))
     whole = constants.vector(cut.input(1))
-    parts = maker.inputs if maker is not None and maker.kind == "Concat" else ()
+    parts = producer.inputs if producer is not None and producer.op_type == "Concat" else ()
     shape = whole.numbers.tolist() if whole else [constants.number(name) for name in parts]
     if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
         found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
         raise steps.not_bert_error(f"it cuts into {found} heads, config.json says {heads}")
 
 
-def check_attributes(steps: Steps, node: Node, heads: int, usual: float) -> None:
+def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float) -> None:
     """An attention of one operation says by its settings how many heads it has, and how it weighs."""
     attributes = node.attributes
     found = attributes.get("num_heads", attributes.get("q_num_heads", heads))
@@ -98,7 +98,7 @@ def check_attributes(steps: Steps, node: Node, heads: int, usual: float) -> None
         raise steps.not_bert_error(f"it cuts into {found} heads, config.json says {heads}")
     heads_of_keys, hidden = attributes.get("kv_num_heads", heads), attributes.get("mask_filter_value", _HIDDEN)
     if any(attributes.get(key) for key in ("unidirectional", "is_causal", "softcap", "do_rotary")) or (
-        abs((attributes.get("scale") or usual) / usual - 1) > SCALE_TOLERANCE
+        abs((attributes.get("scale") or default_scale) / default_scale - 1) > SCALE_TOLERANCE
         or heads_of_keys != heads
         or hidden > _HIDDEN
     ):

@@ -36,14 +36,14 @@ def trial_batch(
 ) -> TrialBatch:
     """A batch of the sizes that a file fixes for its inputs.
 
-    ids_input: the input of ids.  max_length: how many places there are.  default_sizes: texts and tokens, where the file leaves them
-    free; fewer tokens where there are not so many, or all these texts would have too many scores.
+    ids_input: the input of ids.  max_length: how many positions there are.
+    default_sizes: texts and tokens, where the file leaves them free; fewer tokens where there are not so many, or all
+        these texts would have too many scores.
     heads: of an attention; 0 for texts that are looked up alone.
     """
     sizes = steps.graph.input_shapes.get(ids_input) or (0, 0)
-    texts = [
-        size or free for size, free in zip(sizes[:-1], (default_sizes[0], 2))
-    ]  # of three axes, two choices for each text
+    # Of three axes, two choices for each text.
+    texts = [size or free for size, free in zip(sizes[:-1], (default_sizes[0], 2))]
     most = max(isqrt(_MOST_SCORES // (prod(texts) * heads)), 1) if heads else max_length
     shape = (*texts, sizes[-1] or min(default_sizes[1], max_length, most))
     if (
@@ -52,11 +52,11 @@ def trial_batch(
         or shape[-1] > max_length
         or not 0 < prod(shape) <= _MOST_TOKENS
     ):
-        told = f"its input {printable(ids_input)} is {list(sizes)}" if ids_input else "it has no inputs"
-        raise steps.not_understood_error(f"{told}, expected ids of texts of up to {max_length} tokens")
-    many, tokens = prod(texts), shape[-1]
-    if many * tokens**2 * heads > _MOST_SCORES:
-        told = f"it takes {many} texts of {tokens} tokens and no others"
-        raise steps.not_understood_error(f"{told}, which are too many to try; export with free sizes")
-    padded = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(many)], device="cpu")
-    return TrialBatch(many, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape, max_length)
+        fault = f"its input {printable(ids_input)} is {list(sizes)}" if ids_input else "it has no inputs"
+        raise steps.not_understood_error(f"{fault}, expected ids of texts of up to {max_length} tokens")
+    count, tokens = prod(texts), shape[-1]
+    if count * tokens**2 * heads > _MOST_SCORES:
+        fault = f"it takes {count} texts of {tokens} tokens and no others"
+        raise steps.not_understood_error(f"{fault}, which are too many to try; export with free sizes")
+    padded = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(count)], device="cpu")
+    return TrialBatch(count, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape, max_length)

@@ -25,11 +25,13 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     Raises: CheckpointMismatchError where the graph does something else.
     """
     longest, heads = facts["max_position_embeddings"], facts["num_attention_heads"]
-    usual, long = (
+    batch, long_batch = (
         trial_batch(steps, ids_input(steps), longest, free, heads) for free in ((TEXTS, TOKENS), (1, longest))
     )
     body = Body(
-        steps, GraphRun(steps, usual), GraphRun(steps, long, zero_states=True) if long.tokens > usual.tokens else None
+        steps,
+        GraphRun(steps, batch),
+        GraphRun(steps, long_batch, zero_states=True) if long_batch.tokens > batch.tokens else None,
     )
     hidden = read_embeddings(body, facts)
     for i in range(facts["num_hidden_layers"]):
@@ -78,9 +80,12 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     return end
 
 
-def _check_sum(run: GraphRun, norm: Norm, past: Norm, made: Linear, where: str) -> None:
+def _check_sum(run: GraphRun, norm: Norm, residual: Norm, product: Linear, where: str) -> None:
     run.check_input(
-        norm, run.state_of(past) + run.state_of(made), f"{where}.LayerNorm", f"the sum of {where}.dense and its input"
+        norm,
+        run.state_of(residual) + run.state_of(product),
+        f"{where}.LayerNorm",
+        f"the sum of {where}.dense and its input",
     )
 
 
@@ -95,8 +100,8 @@ def _norms_after(body: Body, hidden: Norm) -> list[tuple[Norm, Linear]]:
     return found
 
 
-def _residual_norm(body: Body, hidden: Norm, otherwise: str) -> tuple[Norm, Linear]:
+def _residual_norm(body: Body, hidden: Norm, fault: str) -> tuple[Norm, Linear]:
     found = _norms_after(body, hidden)
     if len(found) != 1:
-        raise body.steps.not_bert_error(otherwise)
+        raise body.steps.not_bert_error(fault)
     return found[0]

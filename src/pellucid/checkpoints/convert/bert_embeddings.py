@@ -38,9 +38,9 @@ def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
     if norm.width != facts["hidden_size"]:
         raise body.steps.not_bert_error(f"it is {norm.width} wide, config.json says hidden_size {facts['hidden_size']}")
     _check_every_index(body, roles, facts)
-    given, *_ = [_set_inputs(run, roles, facts["type_vocab_size"]) for run in body.runs]
+    indices, *_ = [_set_inputs(run, roles, facts["type_vocab_size"]) for run in body.runs]
     for role, lookup in roles.items():
-        body.run.check_lookup(lookup, given[role], role)
+        body.run.check_lookup(lookup, indices[role], role)
         body.assign(lookup, f"embeddings.{role}")
     total = sum((body.run.state_of(lookup) for lookup in roles.values()), start=torch.zeros((), device="cpu"))
     if not _index_input(body.steps, roles["token_type_embeddings"]):
@@ -61,13 +61,13 @@ def ids_input(steps: Steps) -> str:
 def _table_role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
     """What a table is for: the indices of words and types are inputs; those of positions are counted, or named so."""
     rows = lookup.table.shape[0]
-    if given := _index_input(body.steps, lookup):
-        if "mask" in given:
+    if name := _index_input(body.steps, lookup):
+        if "mask" in name:
             raise body.steps.not_bert_error(
-                f"its input {printable(given)} says which rows of a table are looked up ({lookup.node})"
+                f"its input {printable(name)} says which rows of a table are looked up ({lookup.node})"
             )
-        others = "position_embeddings" if "position" in given else "token_type_embeddings"
-        return "word_embeddings" if given == ids_input(body.steps) else others
+        others = "position_embeddings" if "position" in name else "token_type_embeddings"
+        return "word_embeddings" if name == ids_input(body.steps) else others
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
         return "token_type_embeddings"
     return "position_embeddings"
@@ -84,37 +84,37 @@ def _check_every_index(body: Body, roles: dict[str, Lookup], facts: dict[str, An
     run = GraphRun(body.steps, trial_batch(body.steps, ids_input(body.steps), longest, (TEXTS, longest)))
     size, rows = run.batch.attention_mask.numel(), roles["word_embeddings"].table.shape[0]
     for start in range(0, min(rows, _MOST_BATCHES * size), size):
-        words = (torch.arange(start, start + size, device="cpu") % rows).reshape(run.batch.attention_mask.shape)
-        given = _set_inputs(run, roles, facts["type_vocab_size"], words)
+        ids = (torch.arange(start, start + size, device="cpu") % rows).reshape(run.batch.attention_mask.shape)
+        indices = _set_inputs(run, roles, facts["type_vocab_size"], ids)
         for role, lookup in roles.items():
-            run.check_indices(lookup, given[role], role)
+            run.check_indices(lookup, indices[role], role)
 
 
-def _set_inputs(run: GraphRun, roles: dict[str, Lookup], types: int, words: Tensor | None = None) -> dict[str, Tensor]:
+def _set_inputs(run: GraphRun, roles: dict[str, Lookup], types: int, ids: Tensor | None = None) -> dict[str, Tensor]:
     """Gives the run its texts; the answer is what each table is then looked up with, `[texts, tokens]`.
 
-    words: the ids; None for the first and the last ones of the table, and random ones.
+    ids: None for the first and the last ones of the table, and random ones.
     """
     graph, batch = run.steps.graph, run.batch
-    if words is None:
+    if ids is None:
         rows = max(roles["word_embeddings"].table.shape[0], 1)
-        words = run.random_integers(rows)
-        ends = torch.arange(batch.tokens, device="cpu") - batch.tokens // 2  # special words stand at either end
-        words[0] = ends % rows
-    places = torch.arange(batch.tokens, device="cpu").expand(words.shape)
-    indices = dict(zip(_ROLES, (words, places, run.random_integers(types))))
-    asked = {role: _index_input(run.steps, lookup) for role, lookup in roles.items()}
-    others = [name for name in graph.inputs if name not in asked.values()]
+        ids = run.random_integers(rows)
+        ends = torch.arange(batch.tokens, device="cpu") - batch.tokens // 2  # special tokens stand at either end
+        ids[0] = ends % rows
+    positions = torch.arange(batch.tokens, device="cpu").expand(ids.shape)
+    indices = dict(zip(_ROLES, (ids, positions, run.random_integers(types))))
+    input_names = {role: _index_input(run.steps, lookup) for role, lookup in roles.items()}
+    others = [name for name in graph.inputs if name not in input_names.values()]
     if all(map(_is_type_input, others)):  # nothing says what is padding, but the id 0 perhaps
-        indices["word_embeddings"] = words = words.clamp(min=min(1, len(roles["word_embeddings"].table.numbers) - 1))
+        indices["word_embeddings"] = ids = ids.clamp(min=min(1, len(roles["word_embeddings"].table.numbers) - 1))
         run.batch = batch = batch._replace(attention_mask=torch.ones_like(batch.attention_mask))
     for name in others:
         run.substitutes[name] = batch.attention_mask.long().reshape(batch.shape)
-    for role, name in asked.items():
+    for role, name in input_names.items():
         if name:
             run.substitutes[name] = indices[role].reshape(batch.shape)
         elif role == "token_type_embeddings":
-            indices[role] = torch.zeros_like(words)
+            indices[role] = torch.zeros_like(ids)
     return indices
 
 

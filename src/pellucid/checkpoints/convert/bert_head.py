@@ -46,13 +46,13 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
         body.assign(pooler, "pooler.dense")
     lexical = _assign_masked_head(body, rest, before, facts)
     others = [step for step in rest if step not in body.assigned]
-    named = PLAIN
+    inferred = PLAIN
     for step in others:
-        named = _assign_classifier(body, step, before[id(step)], pooler, pooled, architecture)
+        inferred = _assign_classifier(body, step, before[id(step)], pooler, pooled, architecture)
     if lexical:
-        named = "BertForPreTraining" if pooler else "BertForMaskedLM"
-    _check_outputs(body, rest, pooled, named)
-    return named
+        inferred = "BertForPreTraining" if pooler else "BertForMaskedLM"
+    _check_outputs(body, rest, pooled, inferred)
+    return inferred
 
 
 def _last_state(body: Body) -> Tensor:
@@ -142,13 +142,13 @@ class _KnownOutput(NamedTuple):
     column: int | None = None
 
 
-def _known_outputs(body: Body, heads: Sequence[Linear], pooled: str, named: str) -> Iterator[_KnownOutput]:
+def _known_outputs(body: Body, heads: Sequence[Linear], pooled: str, inferred: str) -> Iterator[_KnownOutput]:
     """All numbers that BERT makes: those of its heads first."""
     run = body.run
     for step in heads:
         numbers = run.state_of(step)
         yield _KnownOutput(numbers, step.output, str(step.node))
-        if named == "BertForQuestionAnswering":
+        if inferred == "BertForQuestionAnswering":
             yield from (_KnownOutput(numbers[..., i], step.output, f"column {i} of {step.node}", i) for i in range(2))
     yield _KnownOutput(_last_state(body), body.last_norm.output, _STATES)
     yield _KnownOutput(_first_token_state(body), body.last_norm.output, _FIRST)
@@ -161,11 +161,11 @@ def _known_outputs(body: Body, heads: Sequence[Linear], pooled: str, named: str)
     )
 
 
-def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, named: str) -> None:
+def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, inferred: str) -> None:
     """Behind the last steps nothing may stand but what changes shape or type: neither a softmax nor a scale."""
     final = [id(body.tables[name]) for name in _FINAL if name in body.tables]
     heads = [step for step in rest if isinstance(step, Linear) and id(step.weight) in final]
-    known = list(_known_outputs(body, heads, pooled, named))
+    known = list(_known_outputs(body, heads, pooled, inferred))
     matched, columns, left = set[str](), [], list[tuple[str, CheckpointMismatchError]]()
     for name in body.steps.graph.outputs:
         if not body.steps.steps_before(name):
@@ -177,7 +177,7 @@ def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, named
         else:
             matched.add(found.source)
             columns += [] if found.column is None else [(name, found.column)]
-    if left and (named != PLAIN or body.last_norm.output not in matched):
+    if left and (inferred != PLAIN or body.last_norm.output not in matched):
         raise left[0][1]
     for name, _ in left:
         log.warning("%s: its output %s is no part of BERT; left out", body.steps.graph.path.name, printable(name))

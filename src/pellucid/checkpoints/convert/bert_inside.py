@@ -95,18 +95,18 @@ def _check_attention_output(
 ) -> None:
     """Refuses an attention that does not mix the values as BERT does, with padding left out."""
     for run in body.runs:
-        shape, kept = (*run.batch.attention_mask.shape, found[0].width), run.batch.attention_mask
+        shape, mask = (*run.batch.attention_mask.shape, found[0].width), run.batch.attention_mask
         spread = 10 ** (3 * run.random(shape[-1], work=torch.rand) - 1.5)  # far from 0, and scores that are not
         numbers = [run.random(*shape) * spread, run.random(*shape) / spread, run.random(*shape) * spread]
         numbers[0][0] *= _FAR  # but those of the first text
         for step, one in zip(found, numbers):
             run.substitute(step, one)
         query, key, value = (split_heads(one, heads) for one in numbers)
-        weights = attention_weights(query, key, kept[:, None, None])
+        weights = attention_weights(query, key, mask[:, None, None])
         if softmax is not None and run is body.run:
             _check_scale(body, softmax, query, key, name)
             made = run.value_of(softmax.outputs[0], f"the weights of {name}")
-            rows = kept[:, None, :, None]
+            rows = mask[:, None, :, None]
             if made.shape == weights.shape and not all_close(
                 _masked(rows, made), _masked(rows, weights), ATTENTION_TOLERANCE
             ):
@@ -126,16 +126,16 @@ def _check_scale(body: Body, softmax: Node, query: Tensor, key: Tensor, name: st
     query, key: `[texts, heads, tokens, width]`.
     """
     products = query @ key.mT
-    made, kept = body.run.value_of(softmax.input(0), f"the scores of {name}"), body.run.batch.attention_mask
+    made, mask = body.run.value_of(softmax.input(0), f"the scores of {name}"), body.run.batch.attention_mask
     if made.shape != products.shape:
         return
-    pairs = kept[:, None, :, None] & kept[:, None, None]
+    pairs = mask[:, None, :, None] & mask[:, None, None]
     one, other = _masked(pairs, made), _masked(pairs, products)
-    usual, times = query.shape[-1] ** -0.5, float(one.flatten() @ other.flatten() / other.square().sum())
-    if abs(times / usual - 1) > SCALE_TOLERANCE and all_close(one, other * times, ATTENTION_TOLERANCE):
+    scale, times = query.shape[-1] ** -0.5, float(one.flatten() @ other.flatten() / other.square().sum())
+    if abs(times / scale - 1) > SCALE_TOLERANCE and all_close(one, other * times, ATTENTION_TOLERANCE):
         scores = _nearest_product(body, softmax.input(0))
         raise body.steps.not_bert_error(
-            f"its scores are multiplied by {times:.4g} ({scores}), config.json means {usual:.4g}"
+            f"its scores are multiplied by {times:.4g} ({scores}), config.json means {scale:.4g}"
         )
 
 
@@ -152,13 +152,13 @@ def apply_activation(body: Body, up: Linear, value: str, facts: dict[str, Any]) 
     between = [node for node in body.steps.walk_back(value) if isinstance(node, Node)]
     kinds = {activation_of(node) for node in (*between, up.node)}
     found = [name for name, signs in ACTIVATIONS.items() if kinds & set(signs)]
-    said = ACTIVATION_ALIASES.get(facts["hidden_act"], facts["hidden_act"])
-    said = SAME_IN_GRAPH.get(said, said)
-    if said not in ACTIVATIONS:
+    activation = ACTIVATION_ALIASES.get(facts["hidden_act"], facts["hidden_act"])
+    activation = SAME_IN_GRAPH.get(activation, activation)
+    if activation not in ACTIVATIONS:
         raise body.steps.not_bert_error(
             f"hidden_act {printable(facts['hidden_act'])} is not converted, {' or '.join(ACTIVATIONS)} is"
         )
-    if said not in found:
+    if activation not in found:
         raise body.steps.not_bert_error(
             f"it uses {join_names(found) or 'no activation that is known'} where config.json says "
             f"hidden_act {printable(facts['hidden_act'])}"
@@ -166,7 +166,7 @@ def apply_activation(body: Body, up: Linear, value: str, facts: dict[str, Any]) 
     numbers = body.run.state_of(up)
     if up.node.op_type == "FusedGemm":
         body.run.substitute(up, _ACTIVATION_FUNCTIONS[str(up.node.attributes.get("activation"))](numbers))
-    return _ACTIVATION_FUNCTIONS[said](numbers)
+    return _ACTIVATION_FUNCTIONS[activation](numbers)
 
 
 def activation_of(node: Node) -> str:

@@ -15,7 +15,7 @@ class Body:
     """The encoder of a graph: its tables by the reference's names, and the step that its last hidden state leaves.
 
     assigned: every step that has found its place.  run: what stands between them, tried on random numbers.
-    long_run: the same for one text as long as may be, in which attention alone is tried; None where `run` holds no longer.
+    long_run: the same for one text as long as may be, in which attention alone is tried; None where `run` has one.
     attention_weights: names of the values that are weights of attention.
     """
 

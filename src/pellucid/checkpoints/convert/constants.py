@@ -80,32 +80,32 @@ class Constants:
 
     def _compute(self, name: str, steps: int) -> ConstantTensor | None:
         if name in self.graph.initializers:
-            held = self.graph.initializers[name]
-            numbers = held.read()
-            for path in (self.graph.path, *((self.graph.path.parent / held.file,) if held.file else ())):
+            initializer = self.graph.initializers[name]
+            numbers = initializer.read()
+            for path in (self.graph.path, *((self.graph.path.parent / initializer.file,) if initializer.file else ())):
                 self.sizes.setdefault(path, path.stat().st_size)
             return ConstantTensor(self.count_bytes(numbers), frozenset([name]))
         node = self.graph.producers.get(name)
-        if node is None or node.kind not in _OPERATIONS:
+        if node is None or node.op_type not in _OPERATIONS:
             return None
         parts = [self.get(read, steps + 1) for read in node.inputs if read]
         if not parts or None in parts:
             return None
         whole = [part for part in parts if part is not None]
-        if node.kind in _ARITHMETIC and not _is_broadcastable([part.shape for part in whole]):
+        if node.op_type in _ARITHMETIC and not _is_broadcastable([part.shape for part in whole]):
             return None
         try:
-            numbers = _OPERATIONS[node.kind](node.settings, *(part.numbers for part in whole))
+            numbers = _OPERATIONS[node.op_type](node.attributes, *(part.numbers for part in whole))
         except (RuntimeError, IndexError, ValueError, KeyError, TypeError) as error:
             raise CheckpointMismatchError(f"{self.graph.path}: {node} does not fit its tables ({error})") from error
-        places = {part.numbers.untyped_storage().data_ptr() for part in whole}
-        if numbers.untyped_storage().data_ptr() not in places:  # else it is a view, which takes no memory
+        storages = {part.numbers.untyped_storage().data_ptr() for part in whole}
+        if numbers.untyped_storage().data_ptr() not in storages:  # else it is a view, which takes no memory
             self.count_bytes(numbers)
         return ConstantTensor(numbers, frozenset().union(*(part.sources for part in whole)))
 
 
 def dequantize_linear(attributes: Attributes, numbers: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-    """DequantizeLinear with its settings."""
+    """DequantizeLinear with its attributes."""
     return dequantise(numbers, scale, zero, attributes.get("axis", 1), attributes.get("block_size", 0))
 
 
@@ -142,16 +142,16 @@ def _is_broadcastable(shapes: list[tuple[int, ...]]) -> bool:
 
 
 _ARITHMETIC: dict[str, Callable[..., Tensor]] = {
-    "Mul": lambda said, one, other: one * other,
-    "Sub": lambda said, one, other: one - other,
-    "Div": lambda said, one, other: one / other,
+    "Mul": lambda attributes, one, other: one * other,
+    "Sub": lambda attributes, one, other: one - other,
+    "Div": lambda attributes, one, other: one / other,
 }
 
 _OPERATIONS: dict[str, Callable[..., Tensor]] = {
-    "Identity": lambda said, numbers: numbers,
-    "Cast": lambda said, numbers: numbers.to(TYPES[said["to"]][1]),
+    "Identity": lambda attributes, numbers: numbers,
+    "Cast": lambda attributes, numbers: numbers.to(TYPES[attributes["to"]][1]),
     "DequantizeLinear": dequantize_linear,
     **SHAPE_OPERATIONS,
     **_ARITHMETIC,
 }
-"""What exporters put between a table and its use; each takes the settings and inputs of an operation."""
+"""What exporters put between a table and its use; each takes the attributes and inputs of an operation."""

@@ -72,12 +72,12 @@ def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], 
     """
     folder, (kind, found) = file.parent, read_variables(file) if file.suffix == ".bin" else ("", tensor_spans(file))
     numbers = {span: span.read() for span in dict.fromkeys(found.values())}  # one for all names of a table
-    held = {name: numbers[span] for name, span in found.items()}
-    heads = _take_settings(folder, held, _agreed_heads(folder, heads, HEADS.get(kind)))
-    held = _dequantised(folder, held)
+    stored = {name: numbers[span] for name, span in found.items()}
+    heads = _take_settings(folder, stored, _agreed_heads(folder, heads, HEADS.get(kind)))
+    stored = _dequantised(folder, stored)
     tensors: dict[str, Tensor] = {}
     strange = []
-    for name, numbers in held.items():
+    for name, numbers in stored.items():
         ours = _our_names(name)
         if not ours or numbers.dim() == 0 or numbers.shape[0] % len(ours):
             strange.append(name)
@@ -85,10 +85,10 @@ def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], 
             tensors |= zip(ours, numbers.chunk(len(ours)))
     if strange:
         raise CheckpointMismatchError(f"{folder} holds {join_names(strange)}, which a plain Transformer does not have")
-    words = read_vocabularies(folder)
-    config = config_from_shapes(folder, tensors, heads, words)
+    vocabularies = read_vocabularies(folder)
+    config = config_from_shapes(folder, tensors, heads, vocabularies)
     check_tensors(folder, tensors, config)
-    return tensors, config, words
+    return tensors, config, vocabularies
 
 
 def _our_names(name: str) -> list[str]:
@@ -131,11 +131,11 @@ def _agreed_heads(folder: Path, heads: int | None, stated: float | None) -> int 
 def _take_settings(folder: Path, tensors: dict[str, Tensor], heads: int | None) -> int:
     """Takes the settings out of the tensors; the number of heads is one of them in newer files."""
     for name in [name for name in tensors if _SETTING.fullmatch(name) and tensors[name].numel() == 1]:
-        said, key = tensors.pop(name).item(), name.partition("/")[2]
+        value, key = tensors.pop(name).item(), name.partition("/")[2]
         if key == "num_heads":
-            heads = _agreed_heads(folder, heads, said)
-        elif key not in INERT and UNDERSTOOD.get(key) != said:
-            raise CheckpointMismatchError(f"{folder}: {name} is {said:g}, which is not understood")
+            heads = _agreed_heads(folder, heads, value)
+        elif key not in INERT and UNDERSTOOD.get(key) != value:
+            raise CheckpointMismatchError(f"{folder}: {name} is {value:g}, which is not understood")
     if heads is None:
         raise InputError(
             f"{folder} does not say how many heads its attention has: pass ",

@@ -90,10 +90,10 @@ def _layer_count(tensors: dict[str, Tensor], side: str) -> int:
 
 def _tie_embeddings(tensors: dict[str, Tensor]) -> bool:
     """Whether the decoder reads and writes words by one table; then it is kept once."""
-    words, head = tensors["decoder.embeddings.token.weight"], tensors.get("head.decoder.weight")
+    embeddings, head = tensors["decoder.embeddings.token.weight"], tensors.get("head.decoder.weight")
     if head is None:
         return True
-    if head.shape == words.shape and torch.equal(head, words):
+    if head.shape == embeddings.shape and torch.equal(head, embeddings):
         del tensors["head.decoder.weight"]
         return True
     return False
@@ -101,10 +101,10 @@ def _tie_embeddings(tensors: dict[str, Tensor]) -> bool:
 
 def check_tensors(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
     """Nothing missing, every shape as the rest says: the account by which the new folder will be opened."""
-    family, said_in = family_of(config["model_type"], str(folder)), folder / "model.safetensors"
+    family, path = family_of(config["model_type"], str(folder)), folder / "model.safetensors"
     stored = {
         name: StoredTensor(value.dtype, tuple(value.shape), lambda value=value: value)
         for name, value in tensors.items()
     }
     misfit = f"{folder} is no whole Transformer"  # of which no file says what it is but the one that is judged
-    make_plan(family, family.read(config, said_in), stored, said_in, new_head=False, misfit=misfit)
+    make_plan(family, family.read(config, path), stored, path, new_head=False, misfit=misfit)

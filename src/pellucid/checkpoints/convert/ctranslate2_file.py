@@ -49,10 +49,10 @@ class _Reader:
             self.file.seek(size, 1)
 
     def text(self) -> str:
-        said = self.read_bytes(self.unpack("H"))
-        if said[-1:] != b"\0" or not said[:-1].isascii():
-            raise CorruptFileError(f"{self.path} is no model of CTranslate2: {said[:40]!r} is no name")
-        return said[:-1].decode()
+        raw = self.read_bytes(self.unpack("H"))
+        if raw[-1:] != b"\0" or not raw[:-1].isascii():
+            raise CorruptFileError(f"{self.path} is no model of CTranslate2: {raw[:40]!r} is no name")
+        return raw[:-1].decode()
 
     def name(self) -> str:
         check_name(self.path, name := self.text())

@@ -46,8 +46,8 @@ def read_encoder(
     except RuntimeError as error:
         raise CheckpointMismatchError(f"{path} has tables that do not fit each other ({str(error)[:160]})") from error
     if stated not in ([architecture], [""]):
-        said = join_names(printable(str(name)) for name in stated)
-        log.warning("%s holds a %s; config.json said %s", path.name, architecture, said)
+        names = join_names(printable(str(name)) for name in stated)
+        log.warning("%s holds a %s; config.json said %s", path.name, architecture, names)
     config = {key: value for key, value in raw.items() if key not in DROPPED_KEYS} | {"architectures": [architecture]}
     config |= {"hidden_act": ACTIVATION_ALIASES.get(facts["hidden_act"], facts["hidden_act"])}
     config |= _tie_embeddings(body, raw)
@@ -68,8 +68,8 @@ def _checked_facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[s
         raise InputError(f"{path}: model_type {str(kind)[:60]!r} is not converted yet, expected 'bert'")
     facts = {key: raw.get(key, value) for key, value in DEFAULTS.items()}
     for key, value in facts.items():
-        wanted = (int, float) if isinstance(DEFAULTS[key], float) else type(DEFAULTS[key])
-        if not isinstance(value, wanted) or isinstance(value, bool) or (not isinstance(value, str) and value <= 0):
+        kinds = (int, float) if isinstance(DEFAULTS[key], float) else type(DEFAULTS[key])
+        if not isinstance(value, kinds) or isinstance(value, bool) or (not isinstance(value, str) and value <= 0):
             raise CheckpointMismatchError(f"{path.name}: config.json says {key} is {str(value)[:40]!r}")
     check_heads(facts["num_attention_heads"], facts["hidden_size"])
     if heads is not None and heads != facts["num_attention_heads"]:
@@ -84,12 +84,12 @@ def _tie_embeddings(body: Body, raw: dict[str, Any]) -> dict[str, Any]:
     decoder = body.tables.get("cls.predictions.decoder.weight")
     if decoder is None:
         return {}
-    words = body.tables["embeddings.word_embeddings.weight"]
-    same = decoder.shape == words.shape and bool((decoder.numbers == words.numbers).all())
+    embeddings = body.tables["embeddings.word_embeddings.weight"]
+    same = decoder.shape == embeddings.shape and bool((decoder.numbers == embeddings.numbers).all())
     if same and raw.get("tie_word_embeddings", True):
         del body.tables["cls.predictions.decoder.weight"]
-        both = words.sources | decoder.sources
-        body.tables["embeddings.word_embeddings.weight"] = ConstantTensor(words.numbers, both)
+        both = embeddings.sources | decoder.sources
+        body.tables["embeddings.word_embeddings.weight"] = ConstantTensor(embeddings.numbers, both)
         return {}
     if raw.get("tie_word_embeddings", True):
         log.warning("input and output embeddings are not tied; config.json says so: tie_word_embeddings is false")

@@ -79,12 +79,16 @@ def dequantise_integer_product(steps: Steps, node: Node) -> tuple[ConstantTensor
     cast = cast if cast and cast.attributes.get("to") in FLOAT_TYPES else None
     scaled = steps.graph.only_consumer(cast.outputs[0], ["Mul"]) if cast else None
     others = [name for name in scaled.inputs if name not in cast.outputs] if cast and scaled else []
-    both = steps.graph.producers.get(others[0]) if others else None
-    scales = [part for name in (both.inputs if both else ()) if (part := steps.constants.get(name))]
-    made = steps.graph.producers.get(node.input(0))
-    given = {name for name in (both.inputs if both else ()) if steps.constants.get(name) is None}
-    plain = made is not None and given == set(made.outputs[1:2]) and node.input(2) in (*made.outputs[2:3], "")
-    if table is None or scaled is None or len(scales) != 1 or not plain or (both and both.kind != "Mul"):
+    product = steps.graph.producers.get(others[0]) if others else None
+    scales = [part for name in (product.inputs if product else ()) if (part := steps.constants.get(name))]
+    producer = steps.graph.producers.get(node.input(0))
+    computed = {name for name in (product.inputs if product else ()) if steps.constants.get(name) is None}
+    plain = (
+        producer is not None
+        and computed == set(producer.outputs[1:2])
+        and node.input(2) in (*producer.outputs[2:3], "")
+    )
+    if table is None or scaled is None or len(scales) != 1 or not plain or (product and product.op_type != "Mul"):
         raise steps.not_understood_error(
             f"{node} multiplies whole numbers, and the scale of its table does not follow it"
         )

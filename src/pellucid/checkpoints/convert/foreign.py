@@ -54,10 +54,10 @@ def find_foreign_model(name: str) -> ForeignModel:
         if path.suffix.lower() == ".gguf":
             raise InputError(f"{name} {_IS_CHECKPOINT}")
         if path.suffix != ".onnx":
-            whole = path.name in WEIGHT_FILES
+            is_weights = path.name in WEIGHT_FILES
             known = "expected an .onnx file, or a folder with one or with CTranslate2's files"
-            advice = f"give its folder, {path.parent}" if whole else known
-            raise InputError(f"{name} is {'one file of a model' if whole else 'not understood'}: {advice}")
+            advice = f"give its folder, {path.parent}" if is_weights else known
+            raise InputError(f"{name} is {'one file of a model' if is_weights else 'not understood'}: {advice}")
         return _onnx(path)
     if path.is_dir():
         return _folder(path)
@@ -70,10 +70,10 @@ def _folder(folder: Path) -> ForeignModel:
         return _onnx(check_link(folder, _only_model(folder, files)))
     if any((folder / name).is_file() for name in VOCABULARY_FILES):
         refuse_links_of_folder(folder)
-        numbers = next((one for name in WEIGHT_FILES if (one := folder / name).is_file()), None)
-        if numbers is None:
+        weights = next((one for name in WEIGHT_FILES if (one := folder / name).is_file()), None)
+        if weights is None:
             raise NotFoundError(f"{folder} has a vocabulary of CTranslate2 and no {' or '.join(WEIGHT_FILES)}")
-        return ForeignModel("ctranslate2", numbers, folder, _licence_files(folder))
+        return ForeignModel("ctranslate2", weights, folder, _licence_files(folder))
     if model_files.form_of_folder(folder).adapter:
         whole = f'pellucid.load("{folder}").save("FOLDER")'
         raise InputError(f"{folder} holds an adapter, and nothing foreign: in Python, {whole} writes the whole model")

@@ -60,19 +60,20 @@ class _InlinedSizes:
         branches = [self.size_of(graph.node, depth + 1) for graph in _subgraphs(node)]
         count, size = (sum(branch[i] for branch in branches) for i in (0, 1))
         own = 1 + len(node.attribute) + count, node.ByteSize() + size
-        if (called := _function_key(node, node.op_type)) not in self.bodies:
+        if (key := _function_key(node, node.op_type)) not in self.bodies:
             return own
-        inside = self._function_size(called, depth)
-        given = size + sum(setting.ByteSize() for setting in node.attribute)  # may be asked for in each place inside
-        return own[0] + inside[0] * (1 + count), own[1] + inside[1] + inside[0] * given
+        inside = self._function_size(key, depth)
+        # What is passed may be asked for in each place inside.
+        passed = size + sum(attribute.ByteSize() for attribute in node.attribute)
+        return own[0] + inside[0] * (1 + count), own[1] + inside[1] + inside[0] * passed
 
-    def _function_size(self, called: Key, depth: int) -> Size:
-        if called not in self.function_sizes:
-            self.function_sizes[called] = None  # not known yet: whoever asks now stands within it
-            self.function_sizes[called] = self.size_of(self.bodies[called], depth + 1)
-        found = self.function_sizes[called]
+    def _function_size(self, key: Key, depth: int) -> Size:
+        if key not in self.function_sizes:
+            self.function_sizes[key] = None  # not known yet: whoever asks now stands within it
+            self.function_sizes[key] = self.size_of(self.bodies[key], depth + 1)
+        found = self.function_sizes[key]
         if found is None:
-            raise CorruptFileError(f"{self.path} is damaged: its function {called[1][:80]!r} calls itself")
+            raise CorruptFileError(f"{self.path} is damaged: its function {key[1][:80]!r} calls itself")
         return found
 
 
@@ -82,7 +83,7 @@ def _function_key(one: Any, name: str) -> Key:
 
 
 def _subgraphs(node: Any) -> Iterator[Any]:
-    for setting in node.attribute:
-        if setting.HasField("g"):
-            yield setting.g
-        yield from setting.graphs
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

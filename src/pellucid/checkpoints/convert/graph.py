@@ -52,7 +52,7 @@ def printable(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One operation: what it is called, what it reads and makes, and its settings."""
+    """One operation: what it is called, what it reads and makes, and its attributes."""
 
     op_type: str
     name: str
@@ -83,8 +83,9 @@ class Initializer:
 
 @dataclass(frozen=True)
 class Graph:
-    """nodes: in the order of the file.  initializers: numbers by name.  inputs, outputs: names of the whole graph's own.
+    """nodes: in the order of the file.  initializers: numbers by name.
 
+    inputs, outputs: names of the whole graph's own.
     input_shapes: of the inputs, where the file says how many axes they have; 0 for an axis of any size.
     opset: the version of ONNX's own operations.
     """
@@ -105,23 +106,23 @@ class Graph:
     @cached_property
     def consumers(self) -> dict[str, list[Node]]:
         """By each value, the operations that read it."""
-        readers: dict[str, list[Node]] = {}
+        found: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.inputs:
-                readers.setdefault(name, []).append(node)
-        return readers
+                found.setdefault(name, []).append(node)
+        return found
 
     def only_consumer(self, name: str, op_types: Iterable[str]) -> Node | None:
         """The one node that reads a value, where it is of one of these kinds."""
         found = self.consumers.get(name, [])
-        return found[0] if len(found) == 1 and found[0].kind in op_types and name not in self.outputs else None
+        return found[0] if len(found) == 1 and found[0].op_type in op_types and name not in self.outputs else None
 
     def may_be_weights(self, name: str) -> bool:
         """Whether numbers of the file may be learned: more than one, and neither a shape nor indices."""
-        held = self.initializers[name]
-        if prod(held.shape) <= 1 or held.type_name in UNLEARNED_TYPES:
+        initializer = self.initializers[name]
+        if prod(initializer.shape) <= 1 or initializer.type_name in UNLEARNED_TYPES:
             return False
-        return held.type_name not in INDEX_TYPES or self._enters_arithmetic(name)
+        return initializer.type_name not in INDEX_TYPES or self._enters_arithmetic(name)
 
     def _enters_arithmetic(self, name: str) -> bool:
         """Whether whole numbers become real ones, or a product is made with them."""
@@ -129,9 +130,11 @@ class Graph:
         while waiting:
             value = waiting.pop()
             for node in self.consumers.get(value, []):
-                if node.kind in INTEGER_ARITHMETIC or (node.kind == "Cast" and node.settings.get("to") in FLOAT_TYPES):
+                if node.op_type in INTEGER_ARITHMETIC or (
+                    node.op_type == "Cast" and node.attributes.get("to") in FLOAT_TYPES
+                ):
                     return True
-                if node.kind in PASSING_ON and (node.input(0) == value or node.kind == "Concat"):
+                if node.op_type in PASSING_ON and (node.input(0) == value or node.op_type == "Concat"):
                     new = [output for output in node.outputs if output and output not in seen]
                     seen.update(new)
                     waiting += new

@@ -61,9 +61,9 @@ def _to_graph(onnx: ModuleType, path: Path, model: Any) -> Graph:
 
 def _operation(onnx: ModuleType, path: Path, node: Any) -> tuple[Node, Initializer | None]:
     """An operation, and the numbers that it holds where it is a constant."""
-    settings = dict(_attributes(onnx, path, node))
+    attributes = dict(_attributes(onnx, path, node))
     constant = _constant(onnx, path, node) if node.op_type == "Constant" else None
-    return Node(node.op_type, node.name, tuple(node.input), tuple(node.output), settings), constant
+    return Node(node.op_type, node.name, tuple(node.input), tuple(node.output), attributes), constant
 
 
 def _import_onnx() -> ModuleType | None:
@@ -96,23 +96,24 @@ def _load_model(onnx: ModuleType, path: Path) -> Any:
 
 
 def _attributes(onnx: ModuleType, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
-    for setting in node.attribute:
-        if setting.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+    for attribute in node.attribute:
+        if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             raise records.nested_graph_error(path, node.op_type, node.name)
-        tensor = setting.type == onnx.AttributeProto.TENSOR
-        if tensor and node.op_type == "ConstantOfShape" and prod(setting.t.dims) == 1:
-            yield setting.name, _initializer(onnx, path, setting.t).read().item()
+        tensor = attribute.type == onnx.AttributeProto.TENSOR
+        if tensor and node.op_type == "ConstantOfShape" and prod(attribute.t.dims) == 1:
+            yield attribute.name, _initializer(onnx, path, attribute.t).read().item()
         elif not tensor:
-            value = onnx.helper.get_attribute_value(setting)
-            yield setting.name, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            value = onnx.helper.get_attribute_value(attribute)
+            yield attribute.name, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _constant(onnx: ModuleType, path: Path, node: Any) -> Initializer | None:
-    for setting in node.attribute:
-        if setting.type == onnx.AttributeProto.TENSOR:
-            setting.t.name = " ".join(node.output)
-            return _initializer(onnx, path, setting.t)
-        if (found := records.constant_value(path, setting.name, onnx.helper.get_attribute_value(setting))) is not None:
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            attribute.t.name = " ".join(node.output)
+            return _initializer(onnx, path, attribute.t)
+        value = onnx.helper.get_attribute_value(attribute)
+        if (found := records.constant_value(path, attribute.name, value)) is not None:
             return found
     return None
 
@@ -148,18 +149,17 @@ def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int
 def _with_external_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
     """The tensor with the numbers that it keeps in another file of the same folder."""
     external_data = _external_data(tensor)
-    place = external_file(path, external_data.get("location", ""))
+    file = external_file(path, external_data.get("location", ""))
     start, length = _parsed_size(external_data.get("offset", "0")), _parsed_size(external_data.get("length", str(size)))
     if length != size:
-        raise CorruptFileError(f"{path}: {tensor.name[:80]!r} takes {size:,} bytes, {place.name} gives it {length:,}")
-    if start + length > place.stat().st_size:
-        raise CorruptFileError(
-            f"{place} is cut short: {tensor.name[:80]!r} ends at {start + length:,} of {place.stat().st_size:,} bytes"
-        )
+        raise CorruptFileError(f"{path}: {tensor.name[:80]!r} takes {size:,} bytes, {file.name} gives it {length:,}")
+    end, present = start + length, file.stat().st_size
+    if end > present:
+        raise CorruptFileError(f"{file} is cut short: {tensor.name[:80]!r} ends at {end:,} of {present:,} bytes")
     whole = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    with place.open("rb") as file:
-        file.seek(start)
-        whole.raw_data = file.read(length)
+    with file.open("rb") as stream:
+        stream.seek(start)
+        whole.raw_data = stream.read(length)
     return whole
 
 

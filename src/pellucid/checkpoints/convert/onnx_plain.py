@@ -20,8 +20,18 @@ from pellucid.text.protobuf import BrokenMessage, fields, signed, varint
 
 MODEL_GRAPH, MODEL_OPSETS, MODEL_FUNCTIONS = 7, 8, 25
 GRAPH = {"nodes": 1, "tensors": 5, "inputs": 11, "outputs": 12, "sparse": 15}
-NODE = {"inputs": 1, "outputs": 2, "name": 3, "kind": 4, "settings": 5}
-SETTING = {"name": 1, "real": 2, "whole": 3, "text": 4, "tensor": 5, "graph": 6, "reals": 7, "wholes": 8, "graphs": 11}
+NODE = {"inputs": 1, "outputs": 2, "name": 3, "op_type": 4, "attributes": 5}
+ATTRIBUTE = {
+    "name": 1,
+    "real": 2,
+    "whole": 3,
+    "text": 4,
+    "tensor": 5,
+    "graph": 6,
+    "reals": 7,
+    "wholes": 8,
+    "graphs": 11,
+}
 TENSOR = {"shape": 1, "kind": 2, "reals": 4, "wholes": 5, "longs": 7, "name": 8, "raw": 9, "outside": 13}
 VALUE = (2, 1, 2)
 """The numbers of the fields that are read, by our names; and those that lead from an input to its shape."""
@@ -42,7 +52,7 @@ def open_plain(path: Path, data: bytes) -> Graph:
             raise _needs_onnx_error(path, "functions or sparse tables")
         tensors = (_initializer(path, raw) for raw in _bytes_fields(parts, GRAPH["tensors"]))
         operations = (_operation(path, raw) for raw in _bytes_fields(parts, GRAPH["nodes"]))
-        inputs, outputs = ((_name(raw) for raw in _bytes_fields(parts, GRAPH[way])) for way in ("inputs", "outputs"))
+        inputs, outputs = ((_name(raw) for raw in _bytes_fields(parts, GRAPH[side])) for side in ("inputs", "outputs"))
         opset = max((found for raw in _bytes_fields(model, MODEL_OPSETS) if (found := _opset(raw))), default=13)
         sizes = {_name(raw): found for raw in _bytes_fields(parts, GRAPH["inputs"]) if (found := _axis_sizes(raw))}
         return records.build_graph(path, tensors, operations, inputs, outputs, sizes, opset)
@@ -53,38 +63,38 @@ def open_plain(path: Path, data: bytes) -> Graph:
 def _operation(path: Path, raw: bytes) -> tuple[Node, Initializer | None]:
     """An operation, and the numbers that it holds where it is a constant."""
     node = _parsed_message(raw)
-    ways = [tuple(_text(one) for one in _bytes_fields(node, NODE[way])) for way in ("inputs", "outputs")]
-    kind, name = _text(_last_field(node, NODE["kind"])), _text(_last_field(node, NODE["name"]))
-    settings: dict[str, Any] = {}
-    for one in _bytes_fields(node, NODE["settings"]):
-        setting = _parsed_message(one)
-        if setting.get(SETTING["graph"]) or setting.get(SETTING["graphs"]):
-            raise records.nested_graph_error(path, kind, name)
-        settings[_text(_last_field(setting, SETTING["name"]))] = _attribute_value(path, setting)
-    constant = _constant(path, settings) if kind == "Constant" else None
-    for key, value in settings.items():
-        if kind == "ConstantOfShape" and isinstance(value, Initializer) and prod(value.shape) == 1:
-            settings[key] = value.read().item()
-    plain = {key: value for key, value in settings.items() if not isinstance(value, Initializer)}
-    return Node(kind, name, ways[0], ways[1], plain), constant
+    names = [tuple(_text(one) for one in _bytes_fields(node, NODE[side])) for side in ("inputs", "outputs")]
+    op_type, name = _text(_last_field(node, NODE["op_type"])), _text(_last_field(node, NODE["name"]))
+    attributes: dict[str, Any] = {}
+    for one in _bytes_fields(node, NODE["attributes"]):
+        attribute = _parsed_message(one)
+        if attribute.get(ATTRIBUTE["graph"]) or attribute.get(ATTRIBUTE["graphs"]):
+            raise records.nested_graph_error(path, op_type, name)
+        attributes[_text(_last_field(attribute, ATTRIBUTE["name"]))] = _attribute_value(path, attribute)
+    constant = _constant(path, attributes) if op_type == "Constant" else None
+    for key, value in attributes.items():
+        if op_type == "ConstantOfShape" and isinstance(value, Initializer) and prod(value.shape) == 1:
+            attributes[key] = value.read().item()
+    plain = {key: value for key, value in attributes.items() if not isinstance(value, Initializer)}
+    return Node(op_type, name, names[0], names[1], plain), constant
 
 
-def _attribute_value(path: Path, setting: Message) -> Any:
-    """The value of a setting, of whatever type is there; a whole number where it is 0 and not written at all."""
+def _attribute_value(path: Path, attribute: Message) -> Any:
+    """The value of an attribute, of whatever type is there; a whole number where it is 0 and not written at all."""
     for name, read in (("wholes", _integers), ("reals", _floats)):
-        if SETTING[name] in setting:
-            return list(read(setting[SETTING[name]]))
-    if SETTING["tensor"] in setting:
-        return _initializer(path, _last_field(setting, SETTING["tensor"]))[1]
-    if SETTING["text"] in setting:
-        return _last_field(setting, SETTING["text"]).decode("utf-8", "replace")
-    if SETTING["real"] in setting:
-        return next(_floats(setting[SETTING["real"]]))
-    return next(_integers(setting.get(SETTING["whole"], [0])))
+        if ATTRIBUTE[name] in attribute:
+            return list(read(attribute[ATTRIBUTE[name]]))
+    if ATTRIBUTE["tensor"] in attribute:
+        return _initializer(path, _last_field(attribute, ATTRIBUTE["tensor"]))[1]
+    if ATTRIBUTE["text"] in attribute:
+        return _last_field(attribute, ATTRIBUTE["text"]).decode("utf-8", "replace")
+    if ATTRIBUTE["real"] in attribute:
+        return next(_floats(attribute[ATTRIBUTE["real"]]))
+    return next(_integers(attribute.get(ATTRIBUTE["whole"], [0])))
 
 
-def _constant(path: Path, settings: dict[str, Any]) -> Initializer | None:
-    for name, value in settings.items():
+def _constant(path: Path, attributes: dict[str, Any]) -> Initializer | None:
+    for name, value in attributes.items():
         found = value if isinstance(value, Initializer) else records.constant_value(path, name, value)
         if found is not None:
             return found

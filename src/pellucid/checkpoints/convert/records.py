@@ -25,18 +25,18 @@ def build_graph(
     operations: each with the numbers that it holds where it is a constant.  inputs: those that are tensors among them.
     Raises: CorruptFileError where there is no operation, or one makes nothing.
     """
-    held, nodes = dict(tensors), []
+    initializers, nodes = dict(tensors), []
     for node, constant in operations:
         if not node.outputs:
             raise CorruptFileError(f"{path} is damaged: an operation in it makes nothing; fetch it again")
         if constant is None:
             nodes.append(node)
         else:
-            held[node.outputs[0]] = constant
+            initializers[node.outputs[0]] = constant
     if not nodes:
         raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
-    given = tuple(name for name in inputs if name not in held)
-    return Graph(path, tuple(nodes), held, given, tuple(outputs), sizes, opset)
+    own_inputs = tuple(name for name in inputs if name not in initializers)
+    return Graph(path, tuple(nodes), initializers, own_inputs, tuple(outputs), sizes, opset)
 
 
 def constant_value(path: Path, name: str, value: Any) -> Initializer | None:

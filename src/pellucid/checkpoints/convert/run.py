@@ -62,32 +62,32 @@ class GraphRun:
         """Refuses a step that reads anything but these numbers, `[texts, tokens, width]` or `[texts, width]`; others
         stand for what it makes from then on.
 
-        where: what the step is.  what: what the numbers are.  is_attention, tolerance: see `alike`.
+        where: what the step is.  what: what the numbers are.  is_attention, tolerance: see `matches`.
         """
-        made = self.summed_inputs(step, where)
-        if not self.matches(made, expected, is_attention=is_attention, tolerance=tolerance):
-            raise self.mismatch_error(made, expected, where, what, *step.inputs)
+        actual = self.summed_inputs(step, where)
+        if not self.matches(actual, expected, is_attention=is_attention, tolerance=tolerance):
+            raise self.mismatch_error(actual, expected, where, what, *step.inputs)
         if isinstance(step, Norm):
-            self._check_norm(step, made, where)
-        self._substitute_random(step, made.shape[:-1])
+            self._check_norm(step, actual, where)
+        self._substitute_random(step, actual.shape[:-1])
 
     def check_lookup(self, lookup: Lookup, indices: Tensor, role: str) -> None:
         """Refuses a table that is looked up with anything but these indices, `[texts, tokens]`; random numbers stand
         for what is found."""
-        made = self.check_indices(lookup, indices, role)
-        self._substitute_random(lookup, made.shape)
+        actual = self.check_indices(lookup, indices, role)
+        self._substitute_random(lookup, actual.shape)
 
     def check_indices(self, lookup: Lookup, indices: Tensor, role: str) -> Tensor:
         """The same refusal alone. ->  the indices, in the graph's own shape"""
         if not any(lookup.inputs):  # counted within the operation
             return indices
-        made = self.summed_inputs(lookup, f"the indices of {role}")
-        if not self.matches(made, indices):
+        actual = self.summed_inputs(lookup, f"the indices of {role}")
+        if not self.matches(actual, indices):
             what = self.describe_source(*lookup.inputs)
             raise self.steps.not_bert_error(
                 f"{lookup.node} looks up {role} with {what}, which are not the indices that BERT takes"
             )
-        return made
+        return actual
 
     def substitute(self, step: LearnedStep, numbers: Tensor) -> None:
         """Gives other numbers for what a step makes, `[texts, tokens, width]`."""
@@ -132,23 +132,26 @@ class GraphRun:
         return found.reshape(*self.batch.attention_mask.shape, -1) if whole else found.reshape(-1, step.width)
 
     def matches(
-        self, made: Tensor, wanted: Tensor, *, is_attention: bool = False, tolerance: float = _TOLERANCE
+        self, actual: Tensor, expected: Tensor, *, is_attention: bool = False, tolerance: float = _TOLERANCE
     ) -> bool:
         """Whether numbers are the same, however a table of several axes is cut into rows.
 
-        is_attention: they are those of an attention, in which any weight may be a little off, and those of padding anything.
+        is_attention: they are those of an attention, in which any weight may be a little off, and those of padding
+            anything.
         tolerance: by how much they may differ.
         """
         try:
-            made = made.reshape(wanted.shape) if made.numel() == wanted.numel() else made.expand_as(wanted)
+            actual = (
+                actual.reshape(expected.shape) if actual.numel() == expected.numel() else actual.expand_as(expected)
+            )
         except RuntimeError:
             return False
-        if not wanted.is_floating_point():
-            return bool((made == wanted).all())
+        if not expected.is_floating_point():
+            return bool((actual == expected).all())
         if is_attention:
-            made, wanted = made[self.batch.attention_mask], wanted[self.batch.attention_mask]
-            return bool(((made - wanted).abs() <= ATTENTION_TOLERANCE * wanted.abs().amax(0)).all())
-        return all_close(made, wanted, tolerance)
+            actual, expected = actual[self.batch.attention_mask], expected[self.batch.attention_mask]
+            return bool(((actual - expected).abs() <= ATTENTION_TOLERANCE * expected.abs().amax(0)).all())
+        return all_close(actual, expected, tolerance)
 
     def value_of(self, name: str, where: str, depth: int = 0) -> Tensor:
         """A value of the graph.
@@ -183,8 +186,8 @@ class GraphRun:
     def _execute(self, node: Node, where: str, depth: int) -> None:
         """Computes what one operation makes, as far as it is understood."""
         work = OPERATIONS.get(node.op_type)
-        if (whole := self._fused_operation(node)) is not None:
-            read, work = whole
+        if (fused := self._fused_operation(node)) is not None:
+            read, work = fused
         elif node.op_type in _QUANTISING:
             read, work = node.inputs[:1], OPERATIONS["Identity"]
         else:
@@ -210,30 +213,30 @@ class GraphRun:
             raise self.steps.not_bert_error(f"{node}, on the way to {where}, makes more numbers than BERT does")
 
     def _attributes_with_defaults(self, node: Node) -> dict[str, Any]:
-        """The settings of an operation, with what is meant where the file says nothing."""
-        usual: dict[str, dict[str, Any]] = {
+        """The attributes of an operation, with what is meant where the file says nothing."""
+        defaults: dict[str, dict[str, Any]] = {
             "Split": {"num_outputs": len(node.outputs)},
             "Slice": {"longest": self.batch.max_length},
             "Softmax": {"axis": -1 if self.steps.graph.opset >= 13 else 1},
         }
-        return usual.get(node.op_type, {}) | node.attributes
+        return defaults.get(node.op_type, {}) | node.attributes
 
     def _fused_operation(self, node: Node) -> tuple[tuple[str, ...], Callable[..., Any]] | None:
         """What an operation that does the work of several reads, and what it makes of that."""
         match node.op_type:
             case "Attention" if node.outputs[0] in self.steps.fused_steps:
-                made, masks = self.steps.fused_steps[node.outputs[0]], (node.input(3), node.input(5))
+                parts, masks = self.steps.fused_steps[node.outputs[0]], (node.input(3), node.input(5))
             case "Attention":
-                made, masks = node.inputs[:3], ("", node.input(3))
+                parts, masks = node.inputs[:3], ("", node.input(3))
             case "MultiHeadAttention":  # whose biases are those of the products before
-                made, masks = node.inputs[:3], (node.input(4), node.input(5))
+                parts, masks = node.inputs[:3], (node.input(4), node.input(5))
             case "SkipLayerNormalization":  # its norm is a step; the sum goes further on, too
-                return node.inputs[:2], lambda said, one, other: (None, None, None, one + other)
+                return node.inputs[:2], lambda attributes, one, other: (None, None, None, one + other)
             case "EmbedLayerNormalization":
-                return node.inputs[7:8], lambda said, mask: (None, mask.sum(-1))
+                return node.inputs[7:8], lambda attributes, mask: (None, mask.sum(-1))
             case _:
                 return None
-        return (*made, *masks), lambda said, q, k, v, *masks: fused_attention(said, [q, k, v], *masks)
+        return (*parts, *masks), lambda attributes, q, k, v, *masks: fused_attention(attributes, [q, k, v], *masks)
 
     def describe_source(self, *values: str) -> str:
         """What these values are, for a message: by the nearest operations on the way back."""
@@ -242,13 +245,13 @@ class GraphRun:
         return f"the result of {nodes[0]}{behind}" if nodes else "another step"
 
     def mismatch_error(
-        self, made: Tensor, expected: Tensor, where: str, what: str, *values: str
+        self, actual: Tensor, expected: Tensor, where: str, what: str, *values: str
     ) -> CheckpointMismatchError:
         """The error for numbers that BERT does not read there.  what: those that it reads."""
-        if made.numel() == expected.numel():
-            one, other = made.reshape(-1).double(), expected.reshape(-1).double()
+        if actual.numel() == expected.numel():
+            one, other = actual.reshape(-1).double(), expected.reshape(-1).double()
             times = float(one @ other / (other @ other))
-            if self.matches(made, expected * times):
+            if self.matches(actual, expected * times):
                 return self.steps.not_bert_error(
                     f"{where} reads {times:.4g} times {what}: {self.describe_source(*values)}"
                 )
@@ -265,10 +268,10 @@ class GraphRun:
         if norm.node.op_type != "Div":
             return
         self._execute(self.steps.graph.producers[norm.output], where, 0)
-        made, shape = self.computed[norm.output], (norm.width,)
+        actual, shape = self.computed[norm.output], (norm.width,)
         weight, bias = norm.weight.numbers.double(), norm.bias.numbers.double()
-        wanted = functional.layer_norm(summed, shape, weight, bias, norm.epsilon)
-        if made.shape != wanted.shape or not bool(
-            ((made - wanted).abs() <= ROUNDING_TOLERANCE * (weight.abs() + wanted.abs())).all()
+        expected = functional.layer_norm(summed, shape, weight, bias, norm.epsilon)
+        if actual.shape != expected.shape or not bool(
+            ((actual - expected).abs() <= ROUNDING_TOLERANCE * (weight.abs() + expected.abs())).all()
         ):
             raise self.steps.not_bert_error(f"{norm.node} in {where} is no layer norm")

@@ -14,9 +14,9 @@ def read_steps(graph: Graph, progress: bool | None) -> Steps:
     """Every step of a graph, with its numbers; a bar shows it where that takes more than a second."""
     found = Steps(graph, Constants(graph))
     for node in progress_bar("reading", graph.nodes, unit=" operations", shown=progress):
-        if node.kind in _SPELLINGS:
+        if node.op_type in _SPELLINGS:
             try:
-                found.by_output |= {step.output: step for step in _SPELLINGS[node.kind](found, node)}
+                found.by_output |= {step.output: step for step in _SPELLINGS[node.op_type](found, node)}
             except PellucidError:
                 raise
             except (TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
@@ -86,9 +86,9 @@ def _skip_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
 
 def _embed_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's three lookups and their norm in one; positions are counted inside of it."""
-    asked = (node.input(0), node.input(8), node.input(1))
+    inputs = (node.input(0), node.input(8), node.input(1))
     names = [f"{node.outputs[0]}/{part}" for part in ("words", "positions", "types")]
-    for indices, table, name in zip(asked, node.inputs[2:5], names):
+    for indices, table, name in zip(inputs, node.inputs[2:5], names):
         if table and (found := steps.constants.table(table)):
             yield Lookup((indices,), name, node, found)
     yield from _norm(steps, node, tuple(names), node.outputs[0], node.input(5), node.input(6), epsilon=1e-12)
@@ -111,13 +111,13 @@ def _bias_gelu(steps: Steps, node: Node) -> Iterator[Step]:
     yield from ()
 
 
-def _bias(steps: Steps, node: Node, place: int) -> ConstantTensor | None:
+def _bias(steps: Steps, node: Node, index: int) -> ConstantTensor | None:
     """The vector that an operation adds; None where it was left out. One that is computed is refused."""
-    if not node.input(place):
+    if not node.input(index):
         return None
-    found = steps.constants.vector(node.input(place))
+    found = steps.constants.vector(node.input(index))
     if found is None:
-        raise steps.not_understood_error(f"{node} adds what is no vector of the file ({printable(node.input(place))})")
+        raise steps.not_understood_error(f"{node} adds what is no vector of the file ({printable(node.input(index))})")
     return found
 
 
@@ -166,13 +166,13 @@ def _div(steps: Steps, node: Node) -> Iterator[Step]:
 def _producer(graph: Graph, name: str) -> Node | None:
     """What made a value, before its type was changed: half precision is normalised in single precision."""
     node = graph.producers.get(name)
-    return graph.producers.get(node.input(0)) if node is not None and node.kind == "Cast" else node
+    return graph.producers.get(node.input(0)) if node is not None and node.op_type == "Cast" else node
 
 
-def _next_consumer(graph: Graph, name: str, kind: str) -> Node | None:
+def _next_consumer(graph: Graph, name: str, op_type: str) -> Node | None:
     while (cast := graph.only_consumer(name, ["Cast"])) is not None:
         name = cast.outputs[0]
-    return graph.only_consumer(name, [kind])
+    return graph.only_consumer(name, [op_type])
 
 
 def _norm(

@@ -112,9 +112,9 @@ class Steps:
             elif node is None:
                 if name in self.graph.inputs:
                     yield name
-            elif node.kind not in ("Shape", "Size"):
+            elif node.op_type not in ("Shape", "Size"):
                 yield node
-                read = node.inputs[:1] if node.kind == "CastLike" else node.inputs  # of the other it reads the type
+                read = node.inputs[:1] if node.op_type == "CastLike" else node.inputs  # of the other it reads the type
                 waiting += reversed(self.fused_steps.get(name, read))
 
     def source_step(self, name: str) -> Step | None:
@@ -145,14 +145,14 @@ class Steps:
 
     def is_dequantised(self, node: Node) -> bool:
         """Whether whole numbers become real ones again by the scale with which they were rounded."""
-        maker = self.graph.producers.get(node.input(0))
+        producer = self.graph.producers.get(node.input(0))
         for _ in range(len(self.graph.nodes)):
-            if maker is None or maker.kind not in (*SHAPE_OR_TYPE_ONLY, "Transpose", "Expand"):
+            if producer is None or producer.op_type not in (*SHAPE_OR_TYPE_ONLY, "Transpose", "Expand"):
                 break
-            maker = self.graph.producers.get(maker.input(0))
-        if maker is None or maker.kind != "QuantizeLinear":
+            producer = self.graph.producers.get(producer.input(0))
+        if producer is None or producer.op_type != "QuantizeLinear":
             return False
-        return all(self._are_equal(node.input(place), maker.input(place)) for place in (1, 2))
+        return all(self._are_equal(node.input(i), producer.input(i)) for i in (1, 2))
 
     def _are_equal(self, one: str, other: str) -> bool:
         """Whether two values of the file are the same numbers; a zero that is left out is 0."""
