@@ -237,12 +237,12 @@ def test_a_file_that_breaks_while_the_library_reads_it(tmp_path: Path, monkeypat
     path.write_text("fine\n" * 100, encoding="utf-8")
     count = Corpus.character_counts
 
-    def then_it_goes(self: Corpus, cleaning: object = None) -> object:
-        found = count(self, cleaning)
+    def then_it_goes(self: Corpus, normalizer: object = None) -> object:
+        found = count(self, normalizer)
         path.unlink()
         return found
 
-    monkeypatch.setattr(Corpus, "characters", then_it_goes)
+    monkeypatch.setattr(Corpus, "character_counts", then_it_goes)
     with pytest.raises(NotFoundError, match="there is no file"):
         train_tokenizer(path)
 

@@ -1,4 +1,4 @@
-"""A model that is built has the special tokens of its words, and not those of its family's."""
+"""A model that is built has the special tokens of its tokenizer, and not those of its family's."""
 
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,17 @@ MARKS = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
 IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
-def facts_of(family: str, words: Any) -> dict[str, Any]:
-    """A few numbers, as many rows as the words have, and no word of special tokens."""
+def facts_of(family: str, tokenizer: Any) -> dict[str, Any]:
+    """A few numbers, as many rows as the tokenizer needs, and no word of special tokens."""
     sizes = {name: fact for name, fact in TINY[family].items() if not name.endswith("_token_id")}
-    return sizes | {"vocab_size": len(words)}
+    return sizes | {"vocab_size": len(tokenizer)}
 
 
-def built(family: str, words: Any, **facts: Any) -> "pellucid.Config":
-    """The config of a model that was built with these words."""
-    return pellucid.build(pellucid.Config.of(family, **(facts_of(family, words) | facts)), tokenizer=words).config
+def built(family: str, tokenizer: Any, **facts: Any) -> "pellucid.Config":
+    """The config of a model that was built with this tokenizer."""
+    return pellucid.build(
+        pellucid.Config.of(family, **(facts_of(family, tokenizer) | facts)), tokenizer=tokenizer
+    ).config
 
 
 CASES = [
@@ -36,26 +38,26 @@ CASES = [
     ("bart", "unigram", "eos"),
     ("t5", "bpe", "bos"),
 ]
-"""Family, words, and the role of the token that a decoder beside an encoder begins with."""
+"""Family, kind of tokenizer, and the role of the token that a decoder beside an encoder begins with."""
 
 
 @pytest.mark.parametrize(("family", "kind", "start"), CASES)
 def test_the_ids_are_those_of_the_tokenizer(family: str, kind: str, start: str | None, tmp_path: Path) -> None:
     """Else training teaches one token to end a text, and writing waits for another."""
     sizes = {"bpe": 270, "wordpiece": 40, "unigram": 20}
-    words = train_tokenizer(texts=TEXTS, kind=kind, vocab_size=sizes.get(kind))
-    config = built(family, words)
+    tokenizer = train_tokenizer(texts=TEXTS, kind=kind, vocab_size=sizes.get(kind))
+    config = built(family, tokenizer)
     named = [name for name in IDS if family != "bert" or name == "pad_token_id"]
-    assert [getattr(config, name) for name in named if getattr(words, name) is not None] == [
-        getattr(words, name) for name in named if getattr(words, name) is not None
+    assert [getattr(config, name) for name in named if getattr(tokenizer, name) is not None] == [
+        getattr(tokenizer, name) for name in named if getattr(tokenizer, name) is not None
     ]
-    assert start is None or config.decoder_start_token_id == getattr(words, f"{start}_token_id") is not None
-    said = special_token_ids(words, pellucid.Config.of(family), {})
+    assert start is None or config.decoder_start_token_id == getattr(tokenizer, f"{start}_token_id") is not None
+    said = special_token_ids(tokenizer, pellucid.Config.of(family), {})
     found = {name: getattr(config, name) for name in said}
     assert {name: found[name] for name, one in said.items() if one is not None} == {
         name: one for name, one in said.items() if one is not None
     }, "those of a recipe"
-    model = pellucid.build(pellucid.Config.of(family, **facts_of(family, words)), tokenizer=words)
+    model = pellucid.build(pellucid.Config.of(family, **facts_of(family, tokenizer)), tokenizer=tokenizer)
     again = pellucid.load(model.save(tmp_path / "model")).config
     assert {name: getattr(again, name) for name in found} == found
 
@@ -89,42 +91,45 @@ def test_an_id_that_says_otherwise_gives_way_and_is_told(caplog: pytest.LogCaptu
 
 
 def test_a_table_that_ends_before_the_words_is_refused() -> None:
-    words = train_tokenizer(texts=TEXTS, kind="characters")
-    least = f"expected at least {len(words)}, the tokens of the tokenizer"
+    tokenizer = train_tokenizer(texts=TEXTS, kind="characters")
+    least = f"expected at least {len(tokenizer)}, the tokens of the tokenizer"
     with pytest.raises(InputError, match=f"^vocab_size is 5, {least}"):
-        built("llama", words, vocab_size=5)
+        built("llama", tokenizer, vocab_size=5)
     with pytest.raises(InputError, match=f"^source_vocab_size is 5, {least}"):
-        built("transformer", words, source_vocab_size=5, share_embeddings=False)
-    assert built("llama", words, vocab_size=60).vocab_size == 60
+        built("transformer", tokenizer, source_vocab_size=5, share_embeddings=False)
+    assert built("llama", tokenizer, vocab_size=60).vocab_size == 60
 
 
 def test_what_was_learned_elsewhere_keeps_its_ids_from_scratch() -> None:
     """Its own config counts, as its own tokenizer is no other's."""
-    words = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
-    held = pellucid.build(pellucid.Config.of("llama", **facts_of("llama", words), eos_token_id=7)).reading(words)
+    tokenizer = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
+    held = pellucid.build(pellucid.Config.of("llama", **facts_of("llama", tokenizer), eos_token_id=7)).reading(
+        tokenizer
+    )
     rows = [{"text": text} for text in TEXTS]
     model = pellucid.train(held, rows, "text-generation", from_scratch=True, max_steps=1, validation=0)
-    assert model.config.eos_token_id == 7 and model.tokenizer is words
+    assert model.config.eos_token_id == 7 and model.tokenizer is tokenizer
 
 
 def test_files_that_know_one_padding_alone_keep_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    words = train_tokenizer(texts=TEXTS, kind="wordpiece", vocab_size=40)
-    model = pellucid.build(pellucid.Config.of("mpnet", **facts_of("mpnet", words)), tokenizer=words)
-    assert pellucid.load(model.save(tmp_path / "model")).config.pad_token_id == 1 != words.pad_token_id
+    tokenizer = train_tokenizer(texts=TEXTS, kind="wordpiece", vocab_size=40)
+    model = pellucid.build(pellucid.Config.of("mpnet", **facts_of("mpnet", tokenizer)), tokenizer=tokenizer)
+    assert pellucid.load(model.save(tmp_path / "model")).config.pad_token_id == 1 != tokenizer.pad_token_id
     assert (
-        f"pad_token_id is 1 in the config, and {words.pad_token_id} by the tokenizer: that of the config" in caplog.text
+        f"pad_token_id is 1 in the config, and {tokenizer.pad_token_id} by the tokenizer: that of the config"
+        in caplog.text
     )
 
 
 def test_padding_that_ends_a_text_as_well_is_none() -> None:
     """Its row would begin at nothing and never learn."""
-    words = train_tokenizer(texts=TEXTS, kind="characters", special_tokens={"pad": "</s>", "eos": "</s>"})
-    config = built("llama", words)
-    assert (config.pad_token_id, config.eos_token_id) == (None, words.eos_token_id)
+    tokenizer = train_tokenizer(texts=TEXTS, kind="characters", special_tokens={"pad": "</s>", "eos": "</s>"})
+    config = built("llama", tokenizer)
+    assert (config.pad_token_id, config.eos_token_id) == (None, tokenizer.eos_token_id)
 
 
 def test_of_two_vocabularies_the_ids_are_those_of_what_is_written() -> None:
-    words = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
-    facts = facts_of("transformer", words) | {"vocab_size": 20, "source_vocab_size": len(words)}
+    tokenizer = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
+    facts = facts_of("transformer", tokenizer) | {"vocab_size": 20, "source_vocab_size": len(tokenizer)}
     config = pellucid.Config.of("transformer", **facts, share_embeddings=False)
-    assert pellucid.build(config, tokenizer=words).config == config
+    assert pellucid.build(config, tokenizer=tokenizer).config == config

@@ -40,8 +40,8 @@ def squeezed(text: str) -> str:
     prefix=st.sampled_from(["", "sum: "]),
 )
 def test_everything_is_read_once_and_fits(kind: str, words: list[str], limit: int, prefix: str) -> None:
-    text, reading = " ".join(words), PrefixedEncoder(made[kind], prefix)
-    found = sentence_chunks(reading, text, 0, rule="windows", limit=limit)
+    text, encoder = " ".join(words), PrefixedEncoder(made[kind], prefix)
+    found = sentence_chunks(encoder, text, 0, rule="windows", limit=limit)
     assert squeezed("".join(stretches(text, found))) == squeezed(text)
     assert all(len(one.ids) <= limit for one in found)
     if len(found) > 1:
@@ -51,19 +51,19 @@ def test_everything_is_read_once_and_fits(kind: str, words: list[str], limit: in
 
 @pytest.mark.parametrize("kind", made)
 def test_a_stretch_ends_with_a_sentence_else_with_a_word(kind: str) -> None:
-    reading = PrefixedEncoder(made[kind])
+    encoder = PrefixedEncoder(made[kind])
     text = "One part ends. " * 6 + "and then a sentence has no end for a long time " * 3 + "at all. Last."
     found = stretches(
-        text, sentence_chunks(reading, text, 0, rule="windows", limit=len(ids(made[kind], "One part ends. " * 3)))
+        text, sentence_chunks(encoder, text, 0, rule="windows", limit=len(ids(made[kind], "One part ends. " * 3)))
     )
     assert found[0].endswith("ends.") and found[-1].endswith("Last.")
     assert all(re.fullmatch(r"[\w.]+", word) and word in text.split() for one in found for word in one.split())
 
 
 def test_a_word_that_fits_nowhere_is_parted() -> None:
-    reading = PrefixedEncoder(made["byte_level"])
+    encoder = PrefixedEncoder(made["byte_level"])
     text = "x" * 50 + "qz" * 200 + " end."
-    found = sentence_chunks(reading, text, 0, rule="windows", limit=20)
+    found = sentence_chunks(encoder, text, 0, rule="windows", limit=20)
     assert "".join(stretches(text, found)).replace(" ", "") == text.replace(" ", "")
     assert all(len(one.ids) <= 20 for one in found)
 
@@ -101,13 +101,13 @@ def test_a_long_run_of_signs_is_looked_through_once(text: str, end: int) -> None
 
 
 def test_what_fits_is_read_as_it_stands() -> None:
-    reading = PrefixedEncoder(made["byte_level"], "sum: ")
+    encoder = PrefixedEncoder(made["byte_level"], "sum: ")
     for rule in ("error", "truncate", "windows"):
-        assert sentence_chunks(reading, " a b ", 0, rule=rule, limit=50) == [
+        assert sentence_chunks(encoder, " a b ", 0, rule=rule, limit=50) == [
             TextChunk(ids(made["byte_level"], "sum:  a b "), (0, 5))
         ]
-        assert sentence_chunks(reading, "a " * 500, 0, rule=rule, limit=None)[0].span == (0, 1_000)
-    assert sentence_chunks(reading, "", 0, rule="windows", limit=50)[0].ids == ids(made["byte_level"], "sum: ")
+        assert sentence_chunks(encoder, "a " * 500, 0, rule=rule, limit=None)[0].span == (0, 1_000)
+    assert sentence_chunks(encoder, "", 0, rule="windows", limit=50)[0].ids == ids(made["byte_level"], "sum: ")
     assert sentence_chunks(PrefixedEncoder(made["byte_level"]), " \n" * 300, 0, rule="windows", limit=50)[0].span == (
         0,
         0,
@@ -115,51 +115,51 @@ def test_what_fits_is_read_as_it_stands() -> None:
 
 
 def test_cut_at_the_left_the_prefix_stays() -> None:
-    words = copy.copy(made["byte_level"])
-    words.settings = words.settings | {"truncation_side": "left"}
+    tokenizer = copy.copy(made["byte_level"])
+    tokenizer.settings = tokenizer.settings | {"truncation_side": "left"}
     text = "the license of the software " * 20 + "ends here"
-    (kept,) = sentence_chunks(PrefixedEncoder(words, "sum: "), text, 0, rule="truncate", limit=30)
-    begin, whole = ids(words, "sum: "), ids(words, text)
+    (kept,) = sentence_chunks(PrefixedEncoder(tokenizer, "sum: "), text, 0, rule="truncate", limit=30)
+    begin, whole = ids(tokenizer, "sum: "), ids(tokenizer, text)
     assert kept.ids == begin + whole[-(30 - len(begin)) :] and kept.cut == len(whole) + len(begin) - 30
     assert text[slice(*kept.span)].endswith("ends here") and kept.span[0] > 0
-    (bare,) = sentence_chunks(PrefixedEncoder(words), text, 0, rule="truncate", limit=30)
+    (bare,) = sentence_chunks(PrefixedEncoder(tokenizer), text, 0, rule="truncate", limit=30)
     assert bare.ids == whole[-30:]
 
 
 def test_rules() -> None:
-    reading, text = PrefixedEncoder(made["byte_level"], "sum: "), "the license of the software " * 20
+    encoder, text = PrefixedEncoder(made["byte_level"], "sum: "), "the license of the software " * 20
     whole = len(ids(made["byte_level"], "sum: " + text))
     with pytest.raises(
         InputError, match=rf"item 4 has {whole - 30} tokens more than the 30 that are read at once: pass long="
     ):
-        sentence_chunks(reading, text, 4, rule="error", limit=30)
-    (kept,) = sentence_chunks(reading, text, 4, rule="truncate", limit=30)
+        sentence_chunks(encoder, text, 4, rule="error", limit=30)
+    (kept,) = sentence_chunks(encoder, text, 4, rule="truncate", limit=30)
     assert (len(kept.ids), kept.cut, kept.span[0]) == (30, whole - 30, 0)
     assert ids(made["byte_level"], "sum: " + text[: kept.span[1]]) == kept.ids
     for rule in ("truncate", "windows"):
         with pytest.raises(InputError, match="item 4: what stands before the text leaves no room in 2 tokens"):
-            sentence_chunks(reading, text, 4, rule=rule, limit=2)
+            sentence_chunks(encoder, text, 4, rule=rule, limit=2)
         with pytest.raises(InputError, match="item 4: what stands before the text leaves no room for it"):
-            ending_chunks(reading, text, 4, room=2, rule=rule)
+            ending_chunks(encoder, text, 4, room=2, rule=rule)
     with pytest.raises(InputError, match="stride is 90, expected a whole number below"):
-        ending_chunks(reading, text, 4, room=20, rule="windows", stride=90)
+        ending_chunks(encoder, text, 4, room=20, rule="windows", stride=90)
     with pytest.raises(InputError, match="item 4 is int, expected a string"):
-        sentence_chunks(reading, 5, 4, rule="windows", limit=3)
+        sentence_chunks(encoder, 5, 4, rule="windows", limit=3)
 
 
 @pytest.mark.parametrize("kind", made)
 @pytest.mark.parametrize("stride", [0, 5, None])
 def test_endings_share_tokens_and_the_last_is_full(kind: str, stride: int | None) -> None:
     tokenizer, text = made[kind], ("the license of the software and of its parts " * 12).strip()
-    whole, reading = ids(tokenizer, text), PrefixedEncoder(tokenizer)
-    found = ending_chunks(reading, text, 0, room=24, rule="windows", stride=stride)
+    whole, encoder = ids(tokenizer, text), PrefixedEncoder(tokenizer)
+    found = ending_chunks(encoder, text, 0, room=24, rule="windows", stride=stride)
     assert len(found[-1].ids) == 24 and found[-1].ids == whole[-24:]
     shared, ids_, at = 6 if stride is None else stride, [one.ids for one in found], len(whole)
     for row in reversed(ids_):
         assert row == whole[max(at - 24, 0) : at]
         at -= 24 - shared
     assert found[0].span[0] == 0 and found[-1].span[1] == len(text)
-    (end,), (start,) = (ending_chunks(reading, text, 0, room=24, rule="truncate", left=left) for left in (True, False))
+    (end,), (start,) = (ending_chunks(encoder, text, 0, room=24, rule="truncate", left=left) for left in (True, False))
     assert (end.ids, start.ids) == (whole[-24:], whole[:24])
     assert end.cut == start.cut == len(whole) - 24
     assert start.span[0] == 0 and end.span[1] == len(text)

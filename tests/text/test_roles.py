@@ -76,27 +76,27 @@ def test_special_tokens_are_split_where_the_settings_say_so(tmp_path: Path, name
 
 
 def test_a_class_of_another_family_is_refused_where_the_file_does_not_tell_how_it_reads(tmp_path: Path) -> None:
-    words = tmp_path / "vocab.txt"
-    words.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
-    made = folder_of(tmp_path / "japanese", "bert", {"vocab.txt": words}, tokenizer_class="BertJapaneseTokenizer")
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    made = folder_of(tmp_path / "japanese", "bert", {"vocab.txt": vocabulary}, tokenizer_class="BertJapaneseTokenizer")
     with pytest.raises(InputError, match=r"'BertJapaneseTokenizer', and .* vocab.txt: add its tokenizer.json"):
         read_tokenizer(made)
 
 
 @pytest.mark.parametrize("kind", ["T5Tokenizer", "GPT2Tokenizer", "RobertaTokenizerFast", "XLMRobertaTokenizer"])
 def test_so_is_a_class_whose_files_have_another_form(tmp_path: Path, kind: str) -> None:
-    words = tmp_path / "vocab.txt"
-    words.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
-    made = folder_of(tmp_path / "other", "bert", {"vocab.txt": words}, tokenizer_class=kind)
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    made = folder_of(tmp_path / "other", "bert", {"vocab.txt": vocabulary}, tokenizer_class=kind)
     with pytest.raises(InputError, match=rf"'{kind}', and .* vocab.txt: add its tokenizer.json"):
         read_tokenizer(made)
 
 
 def test_the_unknown_token_that_is_stated_stands_for_unknown_words(tmp_path: Path) -> None:
-    words = tmp_path / "vocab.txt"
-    words.write_text("[PAD]\n[OTHER]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("[PAD]\n[OTHER]\n[CLS]\n[SEP]\n[MASK]\na\n")
     made = folder_of(
-        tmp_path / "other", "bert", {"vocab.txt": words}, tokenizer_class="BertTokenizer", unk_token="[OTHER]"
+        tmp_path / "other", "bert", {"vocab.txt": vocabulary}, tokenizer_class="BertTokenizer", unk_token="[OTHER]"
     )
     theirs, ours = both(made)
     assert ours("a b")["input_ids"] == theirs("a b")["input_ids"] == [2, 5, 1, 3]

@@ -225,8 +225,8 @@ def test_a_letter_of_maltese_is_no_space() -> None:
         backend = tokenizers.Tokenizer(model)
         if decoder is not None:
             backend.decoder = decoder
-        words = pellucid.text.Tokenizer(backend)
-        assert (words.by_bytes, words.space_marker) == (by_bytes, space)
+        tokenizer = pellucid.text.Tokenizer(backend)
+        assert (tokenizer.by_bytes, tokenizer.space_marker) == (by_bytes, space)
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------

@@ -86,8 +86,8 @@ def _add_user_pieces(backend: tokenizers.Tokenizer, model: SentencePieceModel, p
         backend.add_tokens([AddedToken(piece, normalized=True) for piece in user_pieces])
         return
     # Added tokens are looked for as normalisation leaves them, behind a space, say: so they are cut out afterwards.
-    words = [] if backend.pre_tokenizer is None else [backend.pre_tokenizer]
-    splits: list[Any] = [piece_splitter(user_pieces), *words, *unmerged_piece_splitters(backend.model, model)]
+    word_split = [] if backend.pre_tokenizer is None else [backend.pre_tokenizer]
+    splits: list[Any] = [piece_splitter(user_pieces), *word_split, *unmerged_piece_splitters(backend.model, model)]
     backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
     backend.model.ignore_merges = True
 

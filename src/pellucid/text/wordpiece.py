@@ -52,5 +52,5 @@ def wordpiece(vocabulary: dict[str, int], unknown: str, normalizer: Any) -> toke
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    words = read_text(path).removesuffix("\n").split("\n")  # splitlines would split at U+2028 too
-    return {word: i for i, word in enumerate(words)}
+    tokens = read_text(path).removesuffix("\n").split("\n")  # splitlines would split at U+2028 too
+    return {token: i for i, token in enumerate(tokens)}

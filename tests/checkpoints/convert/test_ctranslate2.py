@@ -29,8 +29,8 @@ def ours(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], Tokenizer, Tokenizer]:
-    words = [Tokenizer.from_file(str(folder / name)) for name in ("tokenizer.json", "target_tokenizer.json")]
-    return load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text()), *words
+    tokenizers = [Tokenizer.from_file(str(folder / name)) for name in ("tokenizer.json", "target_tokenizer.json")]
+    return load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text()), *tokenizers
 
 
 def test_real_names(ours: Path) -> None:
@@ -219,10 +219,10 @@ def test_what_does_not_fit_is_one_sentence(foreign: Path, tmp_path: Path, name: 
 
 def test_vocabularies_that_do_not_fit(foreign: Path, tmp_path: Path) -> None:
     folder = copied(foreign, tmp_path / "foreign", load_file(foreign / "model.safetensors"))
-    words = (folder / "target_vocabulary.txt").read_text(encoding="utf-8")
+    vocabulary = (folder / "target_vocabulary.txt").read_text(encoding="utf-8")
     cases = (
-        (words + "new\n", "44 tokens"),
-        (words + "a\n", "twice"),
+        (vocabulary + "new\n", "44 tokens"),
+        (vocabulary + "a\n", "twice"),
         ("\xff", "utf-8"),
         ("a" * 20_000_001, "at most 20,"),
     )

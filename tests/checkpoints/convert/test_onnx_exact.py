@@ -45,7 +45,7 @@ def test_the_least_that_is_added_is_seen(tmp_path: Path) -> None:
 def test_a_mask_by_the_last_word_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", vocab_size=3000, attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Seeing(model, lambda words, places: (words != 2999).long()[:, None, None]), folder / "model.onnx", 17)
+    traced(Seeing(model, lambda ids, positions: (ids != 2999).long()[:, None, None]), folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
         convert(folder, tmp_path / "ours")
 
@@ -57,8 +57,8 @@ class Padded(torch.nn.Module):
         super().__init__()
         self.inner = model
 
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        return self.inner(words[:, :37], attention_mask=(words != 0).long(), return_dict=False)[0]
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.inner(ids[:, :37], attention_mask=(ids != 0).long(), return_dict=False)[0]
 
 
 def test_padding_that_is_known_by_its_id(tmp_path: Path) -> None:

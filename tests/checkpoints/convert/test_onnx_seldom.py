@@ -110,7 +110,7 @@ class Seeing(torch.nn.Module):
 def test_a_window_is_refused(tmp_path: Path, width: int) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    near = Seeing(model, lambda words, places: ((places - places[:, None]).abs() <= width).long()[None, None])
+    near = Seeing(model, lambda ids, positions: ((positions - positions[:, None]).abs() <= width).long()[None, None])
     traced(near, folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
         convert(folder, tmp_path / "ours")
@@ -119,7 +119,7 @@ def test_a_window_is_refused(tmp_path: Path, width: int) -> None:
 def test_a_window_that_only_long_texts_reach_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager", max_position_embeddings=300)
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    near = Seeing(model, lambda words, places: ((places - places[:, None]).abs() <= 200).long()[None, None])
+    near = Seeing(model, lambda ids, positions: ((positions - positions[:, None]).abs() <= 200).long()[None, None])
     traced(near, folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match=r"layer\.0\.attention\.output\.dense reads the result of"):
         convert(folder, tmp_path / "ours")
@@ -137,7 +137,7 @@ def test_padding_may_see_nothing_at_all(tmp_path: Path) -> None:
 
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Blind(model, lambda words, places: words), folder / "model.onnx", 17)
+    traced(Blind(model, lambda ids, positions: ids), folder / "model.onnx", 17)
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     assert torch.equal(found["classifier.weight"], model.classifier.weight)
 
@@ -145,7 +145,7 @@ def test_padding_may_see_nothing_at_all(tmp_path: Path) -> None:
 def test_a_mask_by_a_special_word_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Seeing(model, lambda words, places: (words != 3).long()[:, None, None]), folder / "model.onnx", 17)
+    traced(Seeing(model, lambda ids, positions: (ids != 3).long()[:, None, None]), folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
         convert(folder, tmp_path / "ours")
 

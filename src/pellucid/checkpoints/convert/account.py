@@ -24,12 +24,12 @@ def check_heads(heads: int, width: int) -> None:
 
 def _expected_shapes(facts: dict[str, Any], labels: int) -> dict[str, tuple[int, ...]]:
     """Every tensor of BERT with its shape, heads and all; `{i}` stands for a layer."""
-    hidden, inner, words = facts["hidden_size"], facts["intermediate_size"], facts["vocab_size"]
+    hidden, inner, vocab_size = facts["hidden_size"], facts["intermediate_size"], facts["vocab_size"]
     sizes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (words, hidden),
+        "embeddings.word_embeddings.weight": (vocab_size, hidden),
         "embeddings.position_embeddings.weight": (facts["max_position_embeddings"], hidden),
         "embeddings.token_type_embeddings.weight": (facts["type_vocab_size"], hidden),
-        "cls.predictions.bias": (words,),
+        "cls.predictions.bias": (vocab_size,),
     }
     layer = "encoder.layer.{i}"
     norms = (
@@ -45,7 +45,7 @@ def _expected_shapes(facts: dict[str, Any], labels: int) -> dict[str, tuple[int,
         f"{layer}.output.dense": (hidden, inner),
         "pooler.dense": (hidden, hidden),
         "cls.predictions.transform.dense": (hidden, hidden),
-        "cls.predictions.decoder": (words, hidden),
+        "cls.predictions.decoder": (vocab_size, hidden),
         "cls.seq_relationship": (2, hidden),
         "classifier": (labels, hidden),
         "qa_outputs": (2, hidden),
