@@ -39,15 +39,15 @@ def test_the_text_is_the_reference_s(name: str) -> None:
 
     compared = 0
     for letters, prompt, tools in itertools.product(CONVERSATIONS, (True, False), (None, [TOOL])):
-        given = {"add_generation_prompt": prompt, "tools": tools}
+        variables = {"add_generation_prompt": prompt, "tools": tools}
         messages = conversation(letters)
         try:
-            (wanted,), _ = render_jinja_template([messages], chat_template=TEMPLATES[name], **given, **TOKENS)
+            (expected,), _ = render_jinja_template([messages], chat_template=TEMPLATES[name], **variables, **TOKENS)
         except Exception as error:  # noqa: BLE001  # jinja's own, whatever it is
             with pytest.raises(InputError, match="it says" if "alternate" in str(error) else "template"):
-                render_chat(TEMPLATES[name], messages, {"documents": None, **given, **TOKENS})
+                render_chat(TEMPLATES[name], messages, {"documents": None, **variables, **TOKENS})
         else:
-            assert render_chat(TEMPLATES[name], messages, {"documents": None, **given, **TOKENS}) == wanted
+            assert render_chat(TEMPLATES[name], messages, {"documents": None, **variables, **TOKENS}) == expected
             compared += 1
     assert compared >= 8
 
@@ -71,9 +71,9 @@ def test_a_macro_may_stand_in_a_list(documents: list[dict[str, str]], knobs: dic
     """As in Jamba's template, which gathers the macros that write its documents and modes, and calls them in turn."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    given = {"documents": documents, "knobs": knobs}
-    (wanted,), _ = render_jinja_template([[USER]], chat_template=MACROS, **given)
-    assert render_chat(MACROS, [USER], given) == wanted
+    variables = {"documents": documents, "knobs": knobs}
+    (expected,), _ = render_jinja_template([[USER]], chat_template=MACROS, **variables)
+    assert render_chat(MACROS, [USER], variables) == expected
 
 
 _KEPT = "{% set ns.x = ns.x + [f] %}"
@@ -204,8 +204,8 @@ def test_harmless_words_of_the_same_kind_go_through() -> None:
         "{{ 3 is odd }}{{ 'a</t>b</t>c'.rsplit('</t>', 1)[-1] }}{{ 5 - 2 }}{{ 'H' in messages[0].content }}"
         "{{ dict(a=1).values() | list }}{{ [1, 2, 3][1:] }}{{ [[1]] | tojson(indent=1, separators=(',', ': ')) }}"
     )
-    wanted = "a\n  \n  b2.353aTruec3True[1][2, 3][\n [\n  1\n ]\n]"
-    assert render_chat(template, [USER], {}) == wanted
+    expected = "a\n  \n  b2.353aTruec3True[1][2, 3][\n [\n  1\n ]\n]"
+    assert render_chat(template, [USER], {}) == expected
 
 
 INERT = {
@@ -253,25 +253,25 @@ def test_reasoning_has_the_names_that_templates_ask_for(name: str) -> None:
 
     messages = [USER, ANSWER | {name: "hm"}, ANSWER | {"thinking": None}]
     template = "{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }}|{{ m | tojson }}{% endfor %}"
-    (wanted,), _ = render_jinja_template([[USER, ANSWER | {name: "hm"}, ANSWER]], chat_template=template)
-    assert render_chat(template, messages, {}) == wanted and "hm|hm|" in wanted
+    (expected,), _ = render_jinja_template([[USER, ANSWER | {name: "hm"}, ANSWER]], chat_template=template)
+    assert render_chat(template, messages, {}) == expected and "hm|hm|" in expected
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("content", "text"),
     [
         ([{"type": "text", "text": "Yes, "}], "A: Yes, "),
         ([{"type": "text", "text": "No"}, {"type": "image"}, {"text": "Yes"}, {"type": "image"}], "A: NoYes"),
     ],
 )
-def test_a_last_message_in_parts_is_gone_on_with(said: list[dict[str, str]], text: str) -> None:
+def test_a_last_message_in_parts_is_gone_on_with(content: list[dict[str, str]], text: str) -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
 
     template = "{% for m in messages %}A: {% for part in m.content %}{{ part.text }}{% endfor %}!{% endfor %}"
-    messages = [{"role": "assistant", "content": said}]
+    messages = [{"role": "assistant", "content": content}]
     assert render_chat(template, messages, {}, continue_final_message=True) == text
-    (wanted,), _ = render_jinja_template([messages], chat_template=template, continue_final_message=True)
-    assert wanted == text
+    (expected,), _ = render_jinja_template([messages], chat_template=template, continue_final_message=True)
+    assert expected == text
     with pytest.raises(InputError, match="message 0 has no text to go on with"):
         render_chat(template, [{"role": "assistant", "content": [{"type": "image"}]}], {}, continue_final_message=True)
 
@@ -304,8 +304,8 @@ def test_what_is_set_in_a_generation_ends_with_it() -> None:
         "{% set x = 'a' %}{% generation %}{% set x = 'b' %}{{ x }}{{ messages[0].content }}{% endgeneration %}{{ x }}"
     )
     messages = [{"role": "user", "content": "m"}]
-    (wanted,), _ = render_jinja_template([messages], chat_template=template)
-    assert render_chat(template, messages, {}) == wanted == "bma"
+    (expected,), _ = render_jinja_template([messages], chat_template=template)
+    assert render_chat(template, messages, {}) == expected == "bma"
 
 
 @pytest.mark.parametrize("form", ["settings", "jinja", "named", "json"])
@@ -345,8 +345,8 @@ def test_ids_are_the_reference_s(shared: Any, tmp_path: Path, model: str, form: 
     if form != "json":  # the reference reads that file for processors only
         theirs = AutoTokenizer.from_pretrained(folder)
         assert theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == text
-        wanted = theirs.apply_chat_template(messages, tokenize=True, add_generation_prompt=True)
-        assert list(wanted["input_ids"]) == ids
+        expected = theirs.apply_chat_template(messages, tokenize=True, add_generation_prompt=True)
+        assert list(expected["input_ids"]) == ids
     if form == "named":
         tools = [{"name": "sum", "parameters": {}}]
         text = ours.apply_chat_template(messages, tools=tools)
@@ -370,9 +370,9 @@ def test_special_tokens_in_what_a_tool_was_told_stay_plain(checkpoint: Callable[
     for arguments in ({end: "x"}, {"x": {end: 1}}, {"x": [{end: 1}, end]}, {"role": end}, {"x": {"role": end}}):
         calls = [{"function": {"name": "f", "arguments": arguments}}]
         messages = [{"role": "assistant", "content": "", "tool_calls": calls}]
-        said = {"chat_template": template, "tokenize": True}
-        assert ours.eos_token_id in ours.apply_chat_template(messages, **said)
-        ids = ours.apply_chat_template(messages, **said, parse_special_tokens=False)
+        options = {"chat_template": template, "tokenize": True}
+        assert ours.eos_token_id in ours.apply_chat_template(messages, **options)
+        ids = ours.apply_chat_template(messages, **options, parse_special_tokens=False)
         assert ours.eos_token_id not in ids
         assert json.loads(ours.decode(ids, skip_special_tokens=False)) == arguments
 

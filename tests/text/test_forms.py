@@ -122,8 +122,8 @@ def test_a_space_before_a_text_is_read_as_the_reference_does(
 ) -> None:
     from transformers import AutoTokenizer
 
-    said = {name: value for name, value in (("tokenizer_class", kind), ("legacy", legacy)) if value is not None}
-    folder = folder_of(tmp_path / "folder", family, made["llama"], **said)
+    settings = {name: value for name, value in (("tokenizer_class", kind), ("legacy", legacy)) if value is not None}
+    folder = folder_of(tmp_path / "folder", family, made["llama"], **settings)
     ours = open_tokenizer(folder, max_length=None, token_types=False, model_type=family)
     texts = [*TEXTS, " a", "  a b", "▁a", "a </s> b", " </s>x <s>", "\n a", " "]
     theirs = AutoTokenizer.from_pretrained(folder)._tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -148,8 +148,12 @@ def test_what_is_saved_opens_in_the_reference(made: dict[str, dict[str, Path]], 
         theirs.eos_token,
         theirs.unk_token,
     ]
-    asked = [{"role": "user", "content": "a"}]
-    assert theirs.apply_chat_template(asked, tokenize=False) == again.apply_chat_template(asked) == f"a{ours.eos_token}"
+    messages = [{"role": "user", "content": "a"}]
+    assert (
+        theirs.apply_chat_template(messages, tokenize=False)
+        == again.apply_chat_template(messages)
+        == f"a{ours.eos_token}"
+    )
 
 
 @pytest.mark.parametrize("name", ["t5", "xlm-roberta", "llama", "roberta"])
@@ -173,9 +177,9 @@ def test_gpt2_gives_the_gold_ids(shared: Shared, tmp_path: Path) -> None:
     ours = open_tokenizer(folder, max_length=1024, token_types=False, model_type="gpt2")
     gold = shared("data/tokenizers_gguf/ggml-vocab-gpt-2.gguf.inp")
     texts = gold.read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
-    wanted = [[int(i) for i in line.split()] for line in gold.with_suffix(".out").read_text().splitlines()]
-    assert len(wanted) == 46
-    assert [row.ids for row in ours.encode(texts[:46])] == wanted
+    expected = [[int(i) for i in line.split()] for line in gold.with_suffix(".out").read_text().splitlines()]
+    assert len(expected) == 46
+    assert [row.ids for row in ours.encode(texts[:46])] == expected
     assert (ours.eos_token_id, ours.eos_token, len(ours)) == (50256, "<|endoftext|>", 50257)
     assert open_tokenizer(folder, max_length=1, token_types=False).encode(["a"])[0] == ours.encode(["a"])[0]
 

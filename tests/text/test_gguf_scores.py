@@ -122,8 +122,8 @@ def test_pieces_are_cut_as_llamacpp_and_sentencepiece_cut_them() -> None:
         alphabet = [one for one, _, _ in pieces[3:] if len(one) == 1]
         for _ in range(20):
             text = "".join(chance.choices(alphabet, k=chance.randint(1, 30)))
-            wanted = llamacpp(scores, text)
-            assert tokens_of(tokenizer, text) == wanted == library.encode(text, out_type=str), (seed, text)
+            expected = llamacpp(scores, text)
+            assert tokens_of(tokenizer, text) == expected == library.encode(text, out_type=str), (seed, text)
 
 
 # -- kinds -------------------------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def test_a_user_s_blanks_are_cut_as_llamacpp_cuts_them(first: float, caplog: pyt
         scores = {one: score for one, score, _ in [*merged, *blanks]}
         for _ in range(20):
             text = "".join(chance.choices("  ab", k=chance.randint(1, 30)))
-            wanted = llamacpp(scores, f"▁{text}".replace(" ", "▁"))
-            assert tokens_of(tokenizer, text) == wanted, (blanks, text)
+            expected = llamacpp(scores, f"▁{text}".replace(" ", "▁"))
+            assert tokens_of(tokenizer, text) == expected, (blanks, text)
     assert not caplog.records
 
 

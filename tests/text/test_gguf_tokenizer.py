@@ -172,7 +172,7 @@ def test_sentencepiece_of_random_letters_agrees_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "wanted"),
+    ("flags", "expected"),
     [
         ({}, ["<s>", "▁a"]),
         ({"add_bos_token": False}, ["▁a"]),
@@ -180,9 +180,9 @@ def test_sentencepiece_of_random_letters_agrees_too() -> None:
         ({"add_space_prefix": False}, ["<s>", "a"]),
     ],
 )
-def test_flags(flags: dict[str, bool], wanted: list[str]) -> None:
+def test_flags(flags: dict[str, bool], expected: list[str]) -> None:
     tokenizer = build_tokenizer(replace(pieces(["a"]), flags=flags), max_length=None)
-    assert tokenizer.encode(["a"])[0].tokens == wanted
+    assert tokenizer.encode(["a"])[0].tokens == expected
     assert tokenizer.decode(tokenizer("a").input_ids, skip_special_tokens=True) == "a"
 
 
@@ -200,7 +200,7 @@ def letters(split: str | None = "gpt-2", **changes: object) -> Vocabulary:
 
 
 @pytest.mark.parametrize(
-    ("split", "wanted"),
+    ("split", "expected"),
     [
         ("gpt-2", ["ab", "12"]),
         ("smollm", ["ab", "1", "2"]),
@@ -209,8 +209,8 @@ def letters(split: str | None = "gpt-2", **changes: object) -> Vocabulary:
         ("llama-bpe", ["<|begin|>", "ab", "12"]),
     ],
 )
-def test_digits_are_split_as_the_file_says(split: str, wanted: list[str]) -> None:
-    assert build_tokenizer(letters(split), max_length=None).encode(["ab12"])[0].tokens == wanted
+def test_digits_are_split_as_the_file_says(split: str, expected: list[str]) -> None:
+    assert build_tokenizer(letters(split), max_length=None).encode(["ab12"])[0].tokens == expected
 
 
 def test_every_way_of_splitting_can_be_built() -> None:
@@ -235,9 +235,9 @@ def test_bos_and_eos_where_the_file_asks(tmp_path: Path) -> None:
 
 def test_llama_3_looks_words_up_before_it_merges() -> None:
     tokens = [*"abc", "abc", "ab"]
-    for split, wanted in (("llama-bpe", ["abc"]), ("gpt-2", ["ab", "c"])):
+    for split, expected in (("llama-bpe", ["abc"]), ("gpt-2", ["ab", "c"])):
         vocabulary = letters(split, tokens=tokens, kinds=[1] * 5, merges=["a b"], special={})
-        assert build_tokenizer(vocabulary, max_length=None).encode(["abc"])[0].tokens == wanted
+        assert build_tokenizer(vocabulary, max_length=None).encode(["abc"])[0].tokens == expected
 
 
 def test_of_a_merge_that_stands_there_twice_the_first_counts() -> None:

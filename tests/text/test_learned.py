@@ -85,9 +85,10 @@ def test_a_list_and_a_file_of_the_same_text_agree() -> None:
     assert (
         train_tokenizer(LICENSE, "wordpiece", 300).vocab == train_tokenizer(None, "wordpiece", 300, texts=[text]).vocab
     )
-    given = (line for line in text.splitlines())
+    generator = (line for line in text.splitlines())
     assert (
-        train_tokenizer(None, "wordpiece", 300, texts=given).vocab == train_tokenizer(LICENSE, "wordpiece", 300).vocab
+        train_tokenizer(None, "wordpiece", 300, texts=generator).vocab
+        == train_tokenizer(LICENSE, "wordpiece", 300).vocab
     )
 
 
@@ -113,9 +114,9 @@ def test_the_reference_opens_it_with_the_same_ids(learned: tuple[str, Tokenizer]
     assert again(texts).input_ids == tokenizer(texts).input_ids
 
 
-@pytest.mark.parametrize("held", [list, tuple, iter, np.array, lambda tokens: (token for token in tokens)])
-def test_further_tokens_are_kept_in_whatever_holds_them(held: Callable[[list[str]], Any]) -> None:
-    tokenizer = train_tokenizer(texts=["a b c"] * 3, vocab_size=270, extra_tokens=held(["__de__", "__en__"]))
+@pytest.mark.parametrize("container", [list, tuple, iter, np.array, lambda tokens: (token for token in tokens)])
+def test_further_tokens_are_kept_in_whatever_holds_them(container: Callable[[list[str]], Any]) -> None:
+    tokenizer = train_tokenizer(texts=["a b c"] * 3, vocab_size=270, extra_tokens=container(["__de__", "__en__"]))
     assert tokenizer.additional_special_tokens == ["__de__", "__en__"]
 
 
@@ -214,10 +215,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_cannot_be_learned_from_is_said_in_one_sentence(name: str) -> None:
-    asked, said = FAULTS[name]
+    arguments, message = FAULTS[name]
     with pytest.raises(InputError) as caught:
-        train_tokenizer(**asked)
-    assert said in str(caught.value)
+        train_tokenizer(**arguments)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -256,10 +257,10 @@ def test_a_pipe_is_no_file_of_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("texts", "message"),
     [("3a", "text 0 holds 'a'"), (["12", "3é"], r"text 1 holds '\\xe9'"), ("[x]", r"text 0 holds '\['")],
 )
-def test_a_character_for_which_there_is_no_token_is_named(given: str | list[str], said: str) -> None:
+def test_a_character_for_which_there_is_no_token_is_named(texts: str | list[str], message: str) -> None:
     digits = train_tokenizer(texts=["0123456789"], kind="characters", special_tokens={"pad": "<pad>"})
-    with pytest.raises(InputError, match=f"{said}, and its tokenizer has no unk token: leave it out, or train a"):
-        digits(given)
+    with pytest.raises(InputError, match=f"{message}, and its tokenizer has no unk token: leave it out, or train a"):
+        digits(texts)

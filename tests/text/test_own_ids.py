@@ -52,10 +52,10 @@ def test_the_ids_are_those_of_the_tokenizer(family: str, kind: str, start: str |
         getattr(tokenizer, name) for name in named if getattr(tokenizer, name) is not None
     ]
     assert start is None or config.decoder_start_token_id == getattr(tokenizer, f"{start}_token_id") is not None
-    said = special_token_ids(tokenizer, pellucid.Config.of(family), {})
-    found = {name: getattr(config, name) for name in said}
-    assert {name: found[name] for name, one in said.items() if one is not None} == {
-        name: one for name, one in said.items() if one is not None
+    named_ids = special_token_ids(tokenizer, pellucid.Config.of(family), {})
+    found = {name: getattr(config, name) for name in named_ids}
+    assert {name: found[name] for name, one in named_ids.items() if one is not None} == {
+        name: one for name, one in named_ids.items() if one is not None
     }, "those of a recipe"
     model = pellucid.build(pellucid.Config.of(family, **facts_of(family, tokenizer)), tokenizer=tokenizer)
     again = pellucid.load(model.save(tmp_path / "model")).config
@@ -103,11 +103,11 @@ def test_a_table_that_ends_before_the_words_is_refused() -> None:
 def test_what_was_learned_elsewhere_keeps_its_ids_from_scratch() -> None:
     """Its own config counts, as its own tokenizer is no other's."""
     tokenizer = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
-    held = pellucid.build(pellucid.Config.of("llama", **facts_of("llama", tokenizer), eos_token_id=7)).reading(
+    initial = pellucid.build(pellucid.Config.of("llama", **facts_of("llama", tokenizer), eos_token_id=7)).reading(
         tokenizer
     )
     rows = [{"text": text} for text in TEXTS]
-    model = pellucid.train(held, rows, "text-generation", from_scratch=True, max_steps=1, validation=0)
+    model = pellucid.train(initial, rows, "text-generation", from_scratch=True, max_steps=1, validation=0)
     assert model.config.eos_token_id == 7 and model.tokenizer is tokenizer
 
 

@@ -70,9 +70,9 @@ def test_the_class_in_config_json_counts_where_no_other_is_stated(tmp_path: Path
 def test_special_tokens_are_split_where_the_settings_say_so(tmp_path: Path, name: str) -> None:
     theirs, ours = both(folder(tmp_path, name, split_special_tokens=True))
     text = "a [MASK] <mask> </s> <|endoftext|> b"
-    wanted = theirs(text)["input_ids"]
-    assert ours(text)["input_ids"] == pickle.loads(pickle.dumps(ours))(text)["input_ids"] == wanted
-    assert opened(folder(tmp_path / "b", name))(text)["input_ids"] != wanted
+    expected = theirs(text)["input_ids"]
+    assert ours(text)["input_ids"] == pickle.loads(pickle.dumps(ours))(text)["input_ids"] == expected
+    assert opened(folder(tmp_path / "b", name))(text)["input_ids"] != expected
 
 
 def test_a_class_of_another_family_is_refused_where_the_file_does_not_tell_how_it_reads(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_the_unknown_token_that_is_stated_stands_for_unknown_words(tmp_path: Pat
 @pytest.mark.parametrize("numbered", [False, True], ids=["no ids", "ids"])
 def test_the_map_of_special_tokens_goes_over_older_settings_alone(tmp_path: Path, numbered: bool) -> None:
     more: dict[str, Any] = {"added_tokens_decoder": {"0": {"content": "[PAD]", "special": True}}} if numbered else {}
-    said = {"tokenizer_class": "BertTokenizer", "pad_token": "[PAD]", "extra_special_tokens": ["[ONE]"]}
+    settings = {"tokenizer_class": "BertTokenizer", "pad_token": "[PAD]", "extra_special_tokens": ["[ONE]"]}
     over = {"special_tokens_map.json": {"pad_token": "[SEP]", "extra_special_tokens": ["[TWO]"]}}
-    theirs, ours = both(bare(tmp_path / "map", "bert", over, **said, **more))
+    theirs, ours = both(bare(tmp_path / "map", "bert", over, **settings, **more))
     assert ours.pad_token == theirs.pad_token == ("[PAD]" if numbered else "[SEP]")
     assert ours("[ONE] [TWO]")["input_ids"] == theirs("[ONE] [TWO]")["input_ids"]
 
@@ -119,8 +119,8 @@ def test_a_map_of_objects_is_saved_so_that_the_reference_opens_it(tmp_path: Path
         return {"content": text, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False} | flags
 
     over = {"special_tokens_map.json": {"mask_token": token("<mask>", lstrip=True), "pad_token": "<pad>"}}
-    said = {"tokenizer_class": "RobertaTokenizer", "mask_token": {"__type": "AddedToken"} | token("<mask>")}
-    theirs, ours = both(bare(tmp_path / "map", "roberta", over, **said))
+    settings = {"tokenizer_class": "RobertaTokenizer", "mask_token": {"__type": "AddedToken"} | token("<mask>")}
+    theirs, ours = both(bare(tmp_path / "map", "roberta", over, **settings))
     ours.settings["additional_special_tokens"] = [token("<one>", rstrip=True)]  # which the reference refuses in a map
     saved = bare(tmp_path / "saved", "roberta")
     write_tokenizer(ours, saved)
@@ -132,17 +132,17 @@ def test_a_map_of_objects_is_saved_so_that_the_reference_opens_it(tmp_path: Path
 
 
 def test_tokens_of_one_model_are_special_and_known_to_templates(tmp_path: Path) -> None:
-    said = {
+    settings = {
         "tokenizer_class": AS_IT_STANDS,
         "image_token": "<img>",
         "extra_special_tokens": {"box_token": "<box>"},
         "chat_template": "{{ image_token }}{{ box_token }}",
     }
-    theirs, ours = both(bare(tmp_path / "own", "gpt2", **said))
+    theirs, ours = both(bare(tmp_path / "own", "gpt2", **settings))
     assert ours("a<img>b<box>")["input_ids"] == theirs("a<img>b<box>")["input_ids"]
     messages = [{"role": "user", "content": "x"}]
-    wanted = theirs.apply_chat_template(messages, tokenize=False)
-    assert ours.apply_chat_template(messages) == wanted == "<img><box>"
+    expected = theirs.apply_chat_template(messages, tokenize=False)
+    assert ours.apply_chat_template(messages) == expected == "<img><box>"
 
 
 def test_the_padding_that_a_file_was_saved_with_names_the_token(tmp_path: Path) -> None:

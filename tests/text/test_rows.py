@@ -52,8 +52,8 @@ GOOD = {
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_column_is_read_as_it_stands(tmp_path: Path, name: str) -> None:
-    content, wanted = GOOD[name]
-    assert list(read_texts(written(tmp_path, name, content), "text")) == wanted
+    content, expected = GOOD[name]
+    assert list(read_texts(written(tmp_path, name, content), "text")) == expected
 
 
 def test_lines_of_a_text(tmp_path: Path) -> None:
@@ -138,18 +138,18 @@ def test_a_column_is_found_in_another_form_of_its_letters(tmp_path: Path, name: 
     assert list(read_texts(path, "prénom")) == list(read_texts(path, apart)) == ["Zoë"]
 
 
-@pytest.mark.parametrize(("name", "said"), [*SPOKEN.items(), ("shift_jis", "ｺﾝﾆﾁﾊ ｾｶｲ")])
-def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name: str, said: str) -> None:
-    path = written(tmp_path, "a.txt", f"ok\n{said}\n".encode(name))
+@pytest.mark.parametrize(("name", "text"), [*SPOKEN.items(), ("shift_jis", "ｺﾝﾆﾁﾊ ｾｶｲ")])
+def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name: str, text: str) -> None:
+    path = written(tmp_path, "a.txt", f"ok\n{text}\n".encode(name))
     with pytest.raises(InputError, match="not UTF-8 text") as caught:
         list(read_texts(path, None))
     guesses = re.findall("encoding='(.*?)'", str(caught.value))
     assert name == guesses[0] and (name in ("cp1252", "latin-1") or not {"cp1252", "latin-1"} & set(guesses))
-    assert list(read_texts(path, None, encoding=name)) == ["ok", said]
+    assert list(read_texts(path, None, encoding=name)) == ["ok", text]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [
         *(("latin-1", text) for text in ("Tänään on sää", "créée agréée", "Grüße aus Köln, ÄÖÜ", "più è già", "það")),
         *(("cp1250", text) for text in ("Zażółć gęślą jaźń", "Všichni lidé rodí se", "születik és egyenlő")),
@@ -158,8 +158,8 @@ def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name:
         *((name, "ВСЕОБЩАЯ ДЕКЛАРАЦИЯ ПРАВ") for name in ("cp1251", "koi8_r")),
     ],
 )
-def test_an_encoding_that_reads_well_is_not_left_out_for_one_that_does_as_well(name: str, said: str) -> None:
-    assert name in encodings_of(f"id,text\n1,{said}\n".encode(name))
+def test_an_encoding_that_reads_well_is_not_left_out_for_one_that_does_as_well(name: str, text: str) -> None:
+    assert name in encodings_of(f"id,text\n1,{text}\n".encode(name))
 
 
 @pytest.mark.parametrize("before", ["Zürich, größer\n".encode(), b"a\0bc\n"])
@@ -207,8 +207,8 @@ def test_a_byte_order_mark_is_no_text_in_any_encoding(tmp_path: Path, name: str)
 def test_whole_rows_with_their_lines(tmp_path: Path) -> None:
     table = read_rows(written(tmp_path, "a.csv", 'id;text\n1;"two\nlines"\n\n2;b\n'))
     assert (table.columns, table.delimiter) == (("id", "text"), ";")
-    wanted = [Row(2, {"id": "1", "text": "two\nlines"}), Row(5, {"id": "2", "text": "b"})]
-    assert list(table) == wanted and list(table) == wanted, "it may be read again"
+    expected = [Row(2, {"id": "1", "text": "two\nlines"}), Row(5, {"id": "2", "text": "b"})]
+    assert list(table) == expected and list(table) == expected, "it may be read again"
     assert list(table.texts("text", "id")) == [("two\nlines", "1"), ("b", "2")]
     objects = read_rows(written(tmp_path, "a.jsonl", '{"id": 1, "text": "a"}\n\n{"text": "b", "tags": ["x"]}\n'))
     assert list(objects) == [Row(1, {"id": 1, "text": "a"}), Row(3, {"text": "b", "tags": ["x"]})]

@@ -131,20 +131,20 @@ SETTINGS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "given", "options"), SETTINGS)
+@pytest.mark.parametrize(("kind", "symbols", "options"), SETTINGS)
 def test_pieces_of_the_model_s_user_stand_where_the_library_finds_them(
-    shared: Shared, tmp_path: Path, kind: str, given: str, options: dict[str, Any]
+    shared: Shared, tmp_path: Path, kind: str, symbols: str, options: dict[str, Any]
 ) -> None:
     lines = wiki(shared("data/wikitext2/valid.txt"), 230)
-    said = {"model_type": kind, "user_defined_symbols": GIVEN[given], "vocab_size": 600} | options
-    path = train_pieces(lines[:200], tmp_path / "one.model", **said)
+    training = {"model_type": kind, "user_defined_symbols": GIVEN[symbols], "vocab_size": 600} | options
+    path = train_pieces(lines[:200], tmp_path / "one.model", **training)
     folder = folder_of(tmp_path / "folder", "", {"spiece.model": path})
     ours = open_tokenizer(folder, max_length=None, token_types=False)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     chance = random.Random(3)
     parts = PARTS + (["wor<0x4", "1>"] if kind == "bpe" else [])
     drawn = ["".join(chance.choices(parts, k=chance.randint(1, 9))) for _ in range(300)]
-    texts = [*ODD, *GIVEN[given], *parts, *drawn, *lines[200:]]
+    texts = [*ODD, *GIVEN[symbols], *parts, *drawn, *lines[200:]]
     for text, row in zip(texts, ours.encode(texts, add_special_tokens=False)):
         ids = processor.encode(text)
         assert row.ids == ids, text
@@ -202,8 +202,8 @@ def test_albert_is_the_reference_s_from_the_same_vocabulary(albert: Any, shared:
     theirs = AlbertTokenizer(list(zip(model.pieces, scores)), _spm_precompiled_charsmap=model.charsmap)
     texts = [text.lower() for text in paragraphs(shared("data/xquad"))] + ["a [MASK] b", "", " x "]
     for pairs in (None, texts[::-1]):
-        wanted = theirs._tokenizer.encode_batch(texts if pairs is None else list(zip(texts, pairs)))
-        for row, right in zip(albert.encode(texts, pairs), wanted):
+        expected = theirs._tokenizer.encode_batch(texts if pairs is None else list(zip(texts, pairs)))
+        for row, right in zip(albert.encode(texts, pairs), expected):
             assert (row.ids, row.type_ids, row.offsets) == (right.ids, right.type_ids, right.offsets)
     assert (albert.cls_token_id, albert.sep_token_id, albert.mask_token_id, albert.pad_token_id) == (2, 3, 4, 0)
 

@@ -35,8 +35,8 @@ def reference(minilm_folder: object) -> object:
 @pytest.mark.parametrize("padding", [True, False, "max_length"])
 def test_ids_are_the_reference_s(minilm: "pellucid.Model", reference: object, special: bool, padding: object) -> None:
     arguments = {"padding": padding, "add_special_tokens": special, "max_length": 40, "truncation": True}
-    wanted, found = reference(TEXTS, **arguments), minilm.tokenizer(TEXTS, **arguments)
-    assert dict(wanted) == dict(found)
+    expected, found = reference(TEXTS, **arguments), minilm.tokenizer(TEXTS, **arguments)
+    assert dict(expected) == dict(found)
 
 
 @pytest.mark.parametrize("strategy", [True, "only_first", "only_second"])
@@ -145,14 +145,14 @@ def test_no_letters_that_somebody_typed_become_a_special_token(model: object, no
     backend.add_special_tokens([tokenizers.AddedToken("</s>", normalized=normalized)])
     tokenizer = pellucid.text.Tokenizer(backend, settings={"chat_template": "a{{ messages[0].content }}a</s>"})
     assert 1 not in tokenizer.encode([typed], add_special_tokens=False)[0].ids
-    for said, ends in ((typed, 1), ("a a", 1)):
-        asked = [{"role": "user", "content": said}], {"tokenize": True, "parse_special_tokens": False}
-        assert (ids := tokenizer.apply_chat_template(asked[0], **asked[1])).count(1) == ends and ids[-1] == 1
-    assert ids == tokenizer.apply_chat_template(asked[0], tokenize=True)
+    for content, ends in ((typed, 1), ("a a", 1)):
+        call = [{"role": "user", "content": content}], {"tokenize": True, "parse_special_tokens": False}
+        assert (ids := tokenizer.apply_chat_template(call[0], **call[1])).count(1) == ends and ids[-1] == 1
+    assert ids == tokenizer.apply_chat_template(call[0], tokenize=True)
 
 
 @pytest.mark.parametrize(
-    ("said", "special"),
+    ("text", "special"),
     [
         ("  a", []),
         ("a  ", []),
@@ -163,15 +163,15 @@ def test_no_letters_that_somebody_typed_become_a_special_token(model: object, no
         ("oﬃce ½", ["ﬃ", "½"]),
     ],
 )
-def test_a_message_keeps_what_normalising_takes_away(said: str, special: list[str]) -> None:
+def test_a_message_keeps_what_normalising_takes_away(text: str, special: list[str]) -> None:
     """Spaces at its ends, an accent behind a special token that somebody typed, and a letter that becomes several."""
     backend = tokenizers.Tokenizer(PIECES)
     backend.normalizer = tokenizers.normalizers.Sequence(
         [tokenizers.normalizers.NFKC(), tokenizers.normalizers.Strip()]
     )
     backend.add_special_tokens([tokenizers.AddedToken("</s>", normalized=False)])
-    parts = list(split_marked(mark_special_tokens(said, ["</s>", "ff", "2"], backend.normalizer)))
-    assert "".join(part for part, _ in parts) == said
+    parts = list(split_marked(mark_special_tokens(text, ["</s>", "ff", "2"], backend.normalizer)))
+    assert "".join(part for part, _ in parts) == text
     assert [part for part, marked in parts if marked] == special
 
 

@@ -94,16 +94,16 @@ def test_the_side_of_cutting_is_followed_and_kept(tmp_path: Path, by_file: bool)
         page["truncation"] = {"direction": "Left", "max_length": 8, "strategy": "LongestFirst", "stride": 0}
         (place / "tokenizer.json").write_text(json.dumps(page))
     whole = " ".join(TEXTS)
-    wanted = AutoTokenizer.from_pretrained(place)(whole, truncation=True, max_length=8)["input_ids"]
+    expected = AutoTokenizer.from_pretrained(place)(whole, truncation=True, max_length=8)["input_ids"]
     again = tmp_path / "again"
     again.mkdir()
     write_tokenizer(opened(place), again)
     (again / "config.json").write_text((place / "config.json").read_text())
     for found in (opened(place), opened(again)):
         assert found.truncation_side == "left"
-        assert found(whole, truncation=True, max_length=8).input_ids == wanted
-        assert found.encode([whole], max_length=8, parse_special_tokens=True)[0].ids == wanted
-        assert opened(folder(tmp_path, "bert"))(whole, truncation=True, max_length=8).input_ids != wanted
+        assert found(whole, truncation=True, max_length=8).input_ids == expected
+        assert found.encode([whole], max_length=8, parse_special_tokens=True)[0].ids == expected
+        assert opened(folder(tmp_path, "bert"))(whole, truncation=True, max_length=8).input_ids != expected
 
 
 def test_a_file_that_was_written_after_a_cut_states_no_side(tmp_path: Path) -> None:
@@ -148,12 +148,12 @@ def test_added_tokens_are_normalised_as_the_settings_say(tmp_path: Path, name: s
 def test_tokens_that_the_settings_alone_name_are_added(tmp_path: Path, name: str, legacy: bool) -> None:
     from transformers import PreTrainedTokenizerFast
 
-    said: dict[str, Any] = {"additional_special_tokens": ["<b>", "<a>"], "pad_token": "<p>", "bos_token": "<q>"}
+    settings: dict[str, Any] = {"additional_special_tokens": ["<b>", "<a>"], "pad_token": "<p>", "bos_token": "<q>"}
     page = json.loads((GOLDEN / name / "tokenizer.json").read_text())
     listed = {str(token.pop("id")): token for token in page["added_tokens"]}
     if not legacy:
-        said["added_tokens_decoder"] = listed | {"900": ADDED | {"content": "<x>", "rstrip": True}}
-    place = folder(tmp_path, name, tokenizer_class=AS_IT_STANDS, **said)
+        settings["added_tokens_decoder"] = listed | {"900": ADDED | {"content": "<x>", "rstrip": True}}
+    place = folder(tmp_path, name, tokenizer_class=AS_IT_STANDS, **settings)
     if legacy:
         (place / "added_tokens.json").write_text(json.dumps({"<x>": 900, "<a>": 901}))
     ours, theirs = opened(place), PreTrainedTokenizerFast.from_pretrained(place)
@@ -196,27 +196,27 @@ def test_tokens_of_older_files_are_written_as_the_reference_reads_them(whole: bo
     write_tokenizer(opened(place), again)
     (again / "config.json").write_bytes((place / "config.json").read_bytes())
     texts = ["the New dog <x>", "the new[MASK]<x>", ""]
-    wanted = [row.ids for row in opened(place).encode(texts, parse_special_tokens=True)]
-    assert [row.ids for row in opened(again).encode(texts, parse_special_tokens=True)] == wanted
-    assert AutoTokenizer.from_pretrained(again)(texts)["input_ids"] == wanted
-    assert wanted == AutoTokenizer.from_pretrained(place)(texts)["input_ids"]
+    expected = [row.ids for row in opened(place).encode(texts, parse_special_tokens=True)]
+    assert [row.ids for row in opened(again).encode(texts, parse_special_tokens=True)] == expected
+    assert AutoTokenizer.from_pretrained(again)(texts)["input_ids"] == expected
+    assert expected == AutoTokenizer.from_pretrained(place)(texts)["input_ids"]
 
 
 @pytest.mark.parametrize("kind", ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", AS_IT_STANDS])
-@pytest.mark.parametrize("said", [{}, {"padding_side": "right"}, {"padding_side": "left"}], ids=str)
-def test_a_class_fills_rows_up_on_its_own_side(kind: str, said: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("side", [{}, {"padding_side": "right"}, {"padding_side": "left"}], ids=str)
+def test_a_class_fills_rows_up_on_its_own_side(kind: str, side: dict[str, str], tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     files = {"tokenizer.json": GOLDEN / "mistral" / "tokenizer.json"}
-    place = folder_of(tmp_path / "folder", "llama", files, tokenizer_class=kind, pad_token="<unk>", **said)
+    place = folder_of(tmp_path / "folder", "llama", files, tokenizer_class=kind, pad_token="<unk>", **side)
     ours, theirs = opened(place), AutoTokenizer.from_pretrained(place)
     (again := tmp_path / "again").mkdir()
     write_tokenizer(ours, again)
     (again / "config.json").write_bytes((place / "config.json").read_bytes())
     texts = ["hello you", "hello"]
-    wanted = theirs(texts, padding=True)
+    expected = theirs(texts, padding=True)
     for one in (ours, opened(again), AutoTokenizer.from_pretrained(again)):
-        assert dict(one(texts, padding=True)) == dict(wanted)
+        assert dict(one(texts, padding=True)) == dict(expected)
 
 
 def test_small_letters_come_first_once_and_leave_accents(tmp_path: Path) -> None:

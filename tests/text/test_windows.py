@@ -51,10 +51,10 @@ def test_scripts_without_spaces_have_a_word_in_each_token(kind: str) -> None:
     tokenizer, text = opened(kind), "Ada在北京 見到 東京のBobby ร้านที่ ﾊﾟready"
     (whole,) = windows(tokenizer, QUESTION, text, side=1, max_length=500)
     here = of_text(whole, 1)
-    held: dict[int | None, set[int]] = {}
+    characters: dict[int | None, set[int]] = {}
     for i in here:
-        held.setdefault(whole.words[i], set()).update(range(*whole.offsets[i]))
-    found = [text[min(one) : max(one) + 1].strip() for one in held.values()]
+        characters.setdefault(whole.words[i], set()).update(range(*whole.offsets[i]))
+    found = [text[min(one) : max(one) + 1].strip() for one in characters.values()]
     if kind in ("chat", "gpt2", "llama3", "mistral", "roberta"):  # the others know none of these letters
         assert found == "Ada 在 北 京 見 到 東 京 の Bobby ร้ า น ที่ ﾊﾟ ready".split()
     for stride in (0, 5):
@@ -71,10 +71,10 @@ def test_stretches_are_the_references(both: tuple[Tokenizer, object], size: int,
     ours, theirs = both
     found = windows(ours, TEXT, rule="windows", max_length=size, stride=stride)
     settings = {"max_length": size, "stride": stride, "truncation": True, "return_overflowing_tokens": True}
-    wanted = theirs([TEXT], return_offsets_mapping=True, **settings)
-    assert [one.ids for one in found] == wanted["input_ids"]
-    assert [one.offsets for one in found] == [list(map(tuple, row)) for row in wanted["offset_mapping"]]
-    assert [one.word_ids for one in found] == [wanted.word_ids(i) for i in range(len(found))]
+    expected = theirs([TEXT], return_offsets_mapping=True, **settings)
+    assert [one.ids for one in found] == expected["input_ids"]
+    assert [one.offsets for one in found] == [list(map(tuple, row)) for row in expected["offset_mapping"]]
+    assert [one.word_ids for one in found] == [expected.word_ids(i) for i in range(len(found))]
     assert [one.words for one in found] == [one.word_ids for one in found]
     assert [(one.index, one.count) for one in found] == [(i, len(found)) for i in range(len(found))]
 
@@ -85,7 +85,7 @@ def test_stretches_of_one_of_a_pair_are_the_references(both: tuple[Tokenizer, ob
     pair = (TEXT, QUESTION) if side == 0 else (QUESTION, TEXT)
     found = windows(ours, *pair, rule="windows", max_length=40, stride=9, side=side)
     rule = "only_first" if side == 0 else "only_second"
-    wanted = theirs(
+    expected = theirs(
         [pair[0]],
         [pair[1]],
         max_length=40,
@@ -95,9 +95,9 @@ def test_stretches_of_one_of_a_pair_are_the_references(both: tuple[Tokenizer, ob
         return_token_type_ids=True,
     )
     assert len(found) > 5
-    assert [one.ids for one in found] == wanted["input_ids"]
-    assert [one.sequence_ids for one in found] == [wanted.sequence_ids(i) for i in range(len(found))]
-    assert found[0].type_ids == wanted["token_type_ids"][0]
+    assert [one.ids for one in found] == expected["input_ids"]
+    assert [one.sequence_ids for one in found] == [expected.sequence_ids(i) for i in range(len(found))]
+    assert found[0].type_ids == expected["token_type_ids"][0]
     for one in found:  # the library tells some kinds another type from the second stretch on; the whole pair has none
         assert set(zip(one.sequence_ids, one.type_ids)) == set(zip(found[0].sequence_ids, found[0].type_ids))
     for one in found:
@@ -154,10 +154,10 @@ def test_of_a_pair_the_longer_is_cut_and_then_both(both: tuple[Tokenizer, object
     for pair in ((TEXT, QUESTION), (QUESTION, TEXT), (TEXT, TEXT)):
         for size in (15, 40):
             (one,) = windows(ours, *pair, rule="truncate", max_length=size, side=None)
-            wanted = theirs(
+            expected = theirs(
                 [pair[0]], [pair[1]], max_length=size, truncation="longest_first", return_token_type_ids=True
             )
-            assert [one.ids] == wanted["input_ids"] and [one.type_ids] == wanted["token_type_ids"]
+            assert [one.ids] == expected["input_ids"] and [one.type_ids] == expected["token_type_ids"]
             assert one.cut == len(ours.encode([pair[0]], [pair[1]])[0].ids) - size
 
 
@@ -207,13 +207,13 @@ def test_exactly_the_limit_fits_and_one_more_does_not(bert: Tokenizer) -> None:
         windows(bert, QUESTION, index=7, max_length=size - 1)
 
 
-@pytest.mark.parametrize(("asked", "read"), [(None, 96), (40, 40), (110, 110)])
+@pytest.mark.parametrize(("max_length", "read"), [(None, 96), (40, 40), (110, 110)])
 def test_the_tokenizer_s_own_limit_holds_where_no_other_is_asked_for(
-    bert: Tokenizer, asked: int | None, read: int
+    bert: Tokenizer, max_length: int | None, read: int
 ) -> None:
     assert bert.model_max_length == 96
-    assert max(len(one.ids) for one in windows(bert, TEXT * 3, rule="windows", max_length=asked)) == read
-    assert len(windows(bert, TEXT * 3, rule="truncate", max_length=asked)[0].ids) == read
+    assert max(len(one.ids) for one in windows(bert, TEXT * 3, rule="windows", max_length=max_length)) == read
+    assert len(windows(bert, TEXT * 3, rule="truncate", max_length=max_length)[0].ids) == read
 
 
 def test_ten_thousand_words_are_all_read(bert: Tokenizer) -> None:

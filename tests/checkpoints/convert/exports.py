@@ -35,8 +35,8 @@ class Named(torch.nn.Module):
         super().__init__()
         self.inner = model
 
-    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self.inner(**dict(zip(INPUTS, given)), return_dict=False)
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.inner(**dict(zip(INPUTS, inputs)), return_dict=False)
 
 
 def tiny_bert(head: str, **changes: Any) -> PreTrainedModel:

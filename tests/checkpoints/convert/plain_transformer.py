@@ -27,47 +27,51 @@ def waves(length: int, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-def product(held: Tensors, name: str, x: Tensor) -> Tensor:
-    return linear(x, held[f"{name}.weight"], held[f"{name}.bias"])
+def product(tensors: Tensors, name: str, x: Tensor) -> Tensor:
+    return linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
 
 
-def norm(held: Tensors, name: str, x: Tensor) -> Tensor:
-    return layer_norm(x, x.shape[-1:], held[f"{name}.weight"], held[f"{name}.bias"], 1e-5)
+def norm(tensors: Tensors, name: str, x: Tensor) -> Tensor:
+    return layer_norm(x, x.shape[-1:], tensors[f"{name}.weight"], tensors[f"{name}.bias"], 1e-5)
 
 
-def attend(held: Tensors, name: str, x: Tensor, memory: Tensor, heads: int, causal: bool) -> Tensor:
+def attend(tensors: Tensors, name: str, x: Tensor, memory: Tensor, heads: int, causal: bool) -> Tensor:
     """Attention of `x` `[target, width]` to `memory` `[source, width]`."""
     parts = [(x, "query"), (memory, "key"), (memory, "value")]
-    query, key, value = (product(held, f"{name}.{n}", y).unflatten(-1, (heads, -1)).transpose(0, 1) for y, n in parts)
+    query, key, value = (
+        product(tensors, f"{name}.{n}", y).unflatten(-1, (heads, -1)).transpose(0, 1) for y, n in parts
+    )
     scores = query @ key.transpose(1, 2) / math.sqrt(query.shape[-1])
     if causal:
         scores = scores.masked_fill(torch.ones(scores.shape[1:]).triu(1).bool(), -math.inf)
-    return product(held, f"{name}.output", (scores.softmax(-1) @ value).transpose(0, 1).flatten(1))
+    return product(tensors, f"{name}.output", (scores.softmax(-1) @ value).transpose(0, 1).flatten(1))
 
 
-def stack(held: Tensors, side: str, ids: list[int], memory: Tensor | None, config: dict[str, Any]) -> Tensor:
+def stack(tensors: Tensors, side: str, ids: list[int], memory: Tensor | None, config: dict[str, Any]) -> Tensor:
     """The hidden states after the last norm, `[len(ids), width]`."""
     heads, width = config["num_attention_heads"], config["hidden_size"]
-    x = held[f"{side}.embeddings.token.weight"][ids] * math.sqrt(width) + waves(len(ids), width)
+    x = tensors[f"{side}.embeddings.token.weight"][ids] * math.sqrt(width) + waves(len(ids), width)
     for i in range(config["num_hidden_layers" if side == "encoder" else "num_decoder_layers"]):
         layer = f"{side}.layers.{i}"
-        y = norm(held, f"{layer}.attention_norm", x)
-        x = x + attend(held, f"{layer}.attention", y, y, heads, causal=side == "decoder")
+        y = norm(tensors, f"{layer}.attention_norm", x)
+        x = x + attend(tensors, f"{layer}.attention", y, y, heads, causal=side == "decoder")
         if memory is not None:
-            y = norm(held, f"{layer}.cross_attention_norm", x)
-            x = x + attend(held, f"{layer}.cross_attention", y, memory, heads, causal=False)
-        y = product(held, f"{layer}.feed_forward.up", norm(held, f"{layer}.feed_forward_norm", x)).relu()
-        x = x + product(held, f"{layer}.feed_forward.down", y)
-    return norm(held, f"{side}.norm", x)
+            y = norm(tensors, f"{layer}.cross_attention_norm", x)
+            x = x + attend(tensors, f"{layer}.cross_attention", y, memory, heads, causal=False)
+        y = product(tensors, f"{layer}.feed_forward.up", norm(tensors, f"{layer}.feed_forward_norm", x)).relu()
+        x = x + product(tensors, f"{layer}.feed_forward.down", y)
+    return norm(tensors, f"{side}.norm", x)
 
 
-def greedy(held: Tensors, config: dict[str, Any], source: list[int], most: int = 40) -> tuple[list[int], list[float]]:
+def greedy(
+    tensors: Tensors, config: dict[str, Any], source: list[int], most: int = 40
+) -> tuple[list[int], list[float]]:
     """The likeliest token again and again until the end, and the log-probability of each, the end's too."""
-    memory, target, scores = stack(held, "encoder", source, None, config), [config["decoder_start_token_id"]], []
+    memory, target, scores = stack(tensors, "encoder", source, None, config), [config["decoder_start_token_id"]], []
     while len(target) <= most:
-        hidden = stack(held, "decoder", target, memory, config)[-1]
-        table = held.get("head.decoder.weight", held["decoder.embeddings.token.weight"])
-        chances = linear(hidden, table, held["head.bias"]).log_softmax(-1)
+        hidden = stack(tensors, "decoder", target, memory, config)[-1]
+        table = tensors.get("head.decoder.weight", tensors["decoder.embeddings.token.weight"])
+        chances = linear(hidden, table, tensors["head.bias"]).log_softmax(-1)
         target.append(int(chances.argmax()))
         scores.append(float(chances.max()))
         if target[-1] == config["eos_token_id"]:

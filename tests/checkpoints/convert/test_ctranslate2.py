@@ -34,20 +34,20 @@ def opened(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], Token
 
 
 def test_real_names(ours: Path) -> None:
-    held, config, source, target = opened(ours)
-    for name, wanted in NAMES.items():
-        ids, _ = greedy(held, config, source.encode(name).ids)
-        assert target.decode(ids) == wanted
+    tensors, config, source, target = opened(ours)
+    for name, expected in NAMES.items():
+        ids, _ = greedy(tensors, config, source.encode(name).ids)
+        assert target.decode(ids) == expected
 
 
 def test_its_own_library_says_the_same(ours: Path, shared: Callable[[str], Path]) -> None:
     library = pytest.importorskip("ctranslate2")
     theirs = library.Translator(str(shared("models/ct2-aren-v2/aren-transliteration")), intra_threads=1)
-    held, config, source, target = opened(ours)
+    tensors, config, source, target = opened(ours)
     names = [*NAMES, "Qتمون", "بور", "ااااااااااا"]  # a letter that it does not know, and longer ones
     answers = theirs.translate_batch([list(name) for name in names], beam_size=1)
     for name, answer in zip(names, answers):
-        ids, scores = greedy(held, config, source.encode(name).ids)
+        ids, scores = greedy(tensors, config, source.encode(name).ids)
         assert target.decode(ids) == "".join(answer.hypotheses[0])
         judged = theirs.score_batch([list(name)], [answer.hypotheses[0]])[0]  # rounds less than its greedy search does
         assert scores == pytest.approx(judged.log_probs, abs=2e-6)
@@ -79,17 +79,17 @@ def test_its_own_file_holds_the_same(
     shared: Callable[[str], Path], ours: Path, tmp_path: Path, kind: str, apart: float
 ) -> None:
     made = convert(shared(f"models/ct2-aren-v2/aren-transliteration{kind}"), tmp_path / "made").folder
-    found, wanted = load_file(made / "model.safetensors"), load_file(ours / "model.safetensors")
-    assert found.keys() == wanted.keys()
-    for name, numbers in wanted.items():
+    found, expected = load_file(made / "model.safetensors"), load_file(ours / "model.safetensors")
+    assert found.keys() == expected.keys()
+    for name, numbers in expected.items():
         torch.testing.assert_close(found[name], numbers, atol=apart, rtol=0)
 
 
 def newest(variables: dict[str, torch.Tensor], other: dict[str, str]) -> bytes:
     """A file as CTranslate2 4.8 writes it."""
 
-    def text(said: str) -> bytes:
-        return struct.pack("<H", len(said) + 1) + said.encode() + b"\0"
+    def text(value: str) -> bytes:
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
 
     made = struct.pack("<I", 6) + text("TransformerSpec") + struct.pack("<II", 7, len(variables))
     for name, numbers in variables.items():
@@ -101,39 +101,39 @@ def newest(variables: dict[str, torch.Tensor], other: dict[str, str]) -> bytes:
 
 
 def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
-    held = {"a/weight": torch.randn(3, 4).bfloat16(), "b": torch.arange(5, dtype=torch.int8)}
-    (tmp_path / "model.bin").write_bytes(whole := newest(held, {"c/weight": "a/weight"}))
+    tensors = {"a/weight": torch.randn(3, 4).bfloat16(), "b": torch.arange(5, dtype=torch.int8)}
+    (tmp_path / "model.bin").write_bytes(whole := newest(tensors, {"c/weight": "a/weight"}))
     found = {name: span.read() for name, span in read_variables(tmp_path / "model.bin")[1].items()}
     assert found.keys() == {"a/weight", "b", "c/weight"}
-    assert torch.equal(found["c/weight"], held["a/weight"]) and torch.equal(found["b"], held["b"])
+    assert torch.equal(found["c/weight"], tensors["a/weight"]) and torch.equal(found["b"], tensors["b"])
     for size in range(len(whole)):
         (tmp_path / "model.bin").write_bytes(whole[:size])
         with pytest.raises(CorruptFileError, match="ends in the middle"):
             read_variables(tmp_path / "model.bin")
-    for damaged, said in (
+    for damaged, message in (
         (whole + b"x", "1 bytes behind its last"), (b"\x07" + whole[1:], "version 7 .* expected 2 to 6"),
         (b"PK" + whole[2:], "no model of CTranslate2"),
         (whole.replace(b"b\0\x01\5", b"b\0\x01\6"), "not what its shape"),
         (whole.replace(b"b\0\x01\5", b"b\0\x63\5"), "99 dimensions"),
-        (newest(held, {"b": "a/weight"}), "b stands for"), (newest(held, {"x": "y"}), "y, which is not there"),
-        (newest({"../a": held["b"]}, {}), "no name for a tensor"),
+        (newest(tensors, {"b": "a/weight"}), "b stands for"), (newest(tensors, {"x": "y"}), "y, which is not there"),
+        (newest({"../a": tensors["b"]}, {}), "no name for a tensor"),
     ):  # fmt: skip
         (tmp_path / "model.bin").write_bytes(damaged)
-        with pytest.raises(PellucidError, match=said):
+        with pytest.raises(PellucidError, match=message):
             read_variables(tmp_path / "model.bin")
 
 
 def test_facts_and_words(ours: Path) -> None:
     _, config, source, target = opened(ours)
-    wanted = {
+    expected = {
         "share_embeddings": False,
         "vocab_size": 43,
         "source_vocab_size": 51,
         "hidden_size": 32,
         "num_decoder_layers": 6,
     }
-    wanted |= {"num_attention_heads": 8, "intermediate_size": 128, "decoder_start_token_id": 1, "eos_token_id": 2}
-    assert {key: config[key] for key in wanted} == wanted
+    expected |= {"num_attention_heads": 8, "intermediate_size": 128, "decoder_start_token_id": 1, "eos_token_id": 2}
+    assert {key: config[key] for key in expected} == expected
     assert source.encode("آ ت ز").ids == source.encode("آتز").ids == [source.token_to_id(c) for c in "آتز"]
     assert source.encode("Q").tokens == ["<unk>"] and source.token_to_id("<unk>") == 50  # after the last line
     assert target.token_to_id("<s>") == 1 and target.decode([1, 3, 4, 2]) == "ae"
@@ -142,60 +142,65 @@ def test_facts_and_words(ours: Path) -> None:
 def test_eight_and_sixteen_bits(foreign: Path, ours: Path, tmp_path: Path) -> None:
     whole = load_file(foreign / "model.safetensors")
     for dtype, most in ((torch.int8, 127), (torch.int16, 32767)):
-        held = dict(whole)
+        tensors = dict(whole)
         for name in [name for name, value in whole.items() if value.dim() == 2]:
             scale = most / (whole[name].abs().amax(1) if dtype is torch.int8 else whole[name].abs().max())
-            held[f"{name}_scale"] = scale.reshape(-1) if dtype is torch.int8 else scale
-            held[name] = (whole[name] * scale.reshape(-1, 1)).round().to(dtype)
-        folder = copied(foreign, tmp_path / str(most), held)
+            tensors[f"{name}_scale"] = scale.reshape(-1) if dtype is torch.int8 else scale
+            tensors[name] = (whole[name] * scale.reshape(-1, 1)).round().to(dtype)
+        folder = copied(foreign, tmp_path / str(most), tensors)
         after = load_file(convert(folder, tmp_path / f"ours{most}", heads=8).folder / "model.safetensors")
         step = max(float(value.abs().max()) for value in whole.values()) / most
         for name, value in load_file(ours / "model.safetensors").items():
             torch.testing.assert_close(after[name], value, rtol=0, atol=step)
 
 
-def copied(foreign: Path, folder: Path, held: dict[str, torch.Tensor]) -> Path:
+def copied(foreign: Path, folder: Path, tensors: dict[str, torch.Tensor]) -> Path:
     """The same vocabularies with other tensors."""
     folder.mkdir()
     for name in ("source_vocabulary.txt", "target_vocabulary.txt"):
         (folder / name).write_bytes((foreign / name).read_bytes())
-    save_file(held, folder / "model.safetensors")
+    save_file(tensors, folder / "model.safetensors")
     return folder
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
-Held = dict[str, torch.Tensor]
+Tensors = dict[str, torch.Tensor]
 LAYER = "decoder/layer_2/ffn/linear_0/weight"
 
 
-def gone(held: Held) -> None:
-    del held[LAYER]
+def gone(tensors: Tensors) -> None:
+    del tensors[LAYER]
 
 
-def beyond(held: Held) -> None:
-    held["decoder/layer_2/ffn/linear_9/weight"] = torch.zeros(2)
+def beyond(tensors: Tensors) -> None:
+    tensors["decoder/layer_2/ffn/linear_9/weight"] = torch.zeros(2)
 
 
-def narrow(held: Held) -> None:
-    held[LAYER] = held[LAYER][:, :9].contiguous()
+def narrow(tensors: Tensors) -> None:
+    tensors[LAYER] = tensors[LAYER][:, :9].contiguous()
 
 
-def whole_numbers(held: Held) -> None:
-    held[LAYER] = held[LAYER].to(torch.int8)
+def whole_numbers(tensors: Tensors) -> None:
+    tensors[LAYER] = tensors[LAYER].to(torch.int8)
 
 
-def broken(held: Held) -> None:
-    held[LAYER][0, 0] = float("nan")
+def broken(tensors: Tensors) -> None:
+    tensors[LAYER][0, 0] = float("nan")
 
 
-def other_kind(held: Held) -> None:
-    held["encoder/activation"] = torch.tensor([2], dtype=torch.int8)
+def other_kind(tensors: Tensors) -> None:
+    tensors["encoder/activation"] = torch.tensor([2], dtype=torch.int8)
 
 
-CASES: dict[str, tuple[Callable[[Held], None], int | None, type[PellucidError], str]] = {
-    "no heads": (lambda held: None, None, InputError, "pass heads=N"),
-    "odd heads": (lambda held: None, 5, InputError, "5 heads do not divide a width of 32; one of 1, 2, 4, 8, 16, 32"),
+CASES: dict[str, tuple[Callable[[Tensors], None], int | None, type[PellucidError], str]] = {
+    "no heads": (lambda tensors: None, None, InputError, "pass heads=N"),
+    "odd heads": (
+        lambda tensors: None,
+        5,
+        InputError,
+        "5 heads do not divide a width of 32; one of 1, 2, 4, 8, 16, 32",
+    ),
     "missing": (gone, 8, CheckpointMismatchError, "/foreign is no whole Transformer: 1 missing (decoder.layers.2.feed"),
     "too many": (beyond, 8, CheckpointMismatchError, "linear_9/weight"),
     "narrow": (narrow, 8, CheckpointMismatchError, "[128, 9], expected [128, 32]"),
@@ -208,9 +213,9 @@ CASES: dict[str, tuple[Callable[[Held], None], int | None, type[PellucidError], 
 @pytest.mark.parametrize("name", CASES)
 def test_what_does_not_fit_is_one_sentence(foreign: Path, tmp_path: Path, name: str) -> None:
     change, heads, error, says = CASES[name]
-    held = load_file(foreign / "model.safetensors")
-    change(held)
-    folder = copied(foreign, tmp_path / "foreign", held)
+    tensors = load_file(foreign / "model.safetensors")
+    change(tensors)
+    folder = copied(foreign, tmp_path / "foreign", tensors)
     with pytest.raises(error) as caught:
         convert(folder, tmp_path / "ours", heads=heads)
     assert says in str(caught.value) and "\n" not in str(caught.value)

@@ -61,11 +61,11 @@ def written(folder: Path, *, one_table: bool = False, kind: str | None = None, e
     folder.mkdir()
     spec.save(str(folder))
     values = dict(spec.variables(ordered=True))
-    held = {name: value for name, value in values.items() if not isinstance(value, str)}
+    tensors = {name: value for name, value in values.items() if not isinstance(value, str)}
     for name, alias in values.items():
         if isinstance(alias, str):
-            held |= {name + end: values[alias + end] for end in ("", "_scale") if alias + end in values}
-    save_file({n: torch.from_numpy(np.array(v.numpy())) for n, v in held.items()}, folder / "model.safetensors")
+            tensors |= {name + end: values[alias + end] for end in ("", "_scale") if alias + end in values}
+    save_file({n: torch.from_numpy(np.array(v.numpy())) for n, v in tensors.items()}, folder / "model.safetensors")
     return folder
 
 
@@ -77,13 +77,13 @@ def test_scores_are_the_library_s(tmp_path: Path, one_table: bool, kind: str | N
     model = load(convert(folder, tmp_path / "ours").folder)
     theirs = library.Translator(str(folder), compute_type="float32", intra_threads=1)
     for source, target in ((["w1", "w7", "w7"], ["w2", "w3"]), (["w9"], ["w1", "w1", "w15", "w4"])):
-        wanted = theirs.score_batch([source], [target])[0].log_probs
+        expected = theirs.score_batch([source], [target])[0].log_probs
         ids = [WORDS.index(word) for word in ("<s>", *target, "</s>")]
-        given = {"input_ids": torch.tensor([[WORDS.index(word) for word in source]])}
+        inputs = {"input_ids": torch.tensor([[WORDS.index(word) for word in source]])}
         with torch.no_grad():
-            logits = model.module(**given, decoder_input_ids=torch.tensor([ids[:-1]]))["logits"][0]
+            logits = model.module(**inputs, decoder_input_ids=torch.tensor([ids[:-1]]))["logits"][0]
         found = logits.log_softmax(-1)[range(len(ids) - 1), ids[1:]]
-        assert found.tolist() == pytest.approx(wanted, abs=1e-4)
+        assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_what_config_says_otherwise_is_refused(tmp_path: Path, changes: dict[str
 )
 def test_settings_that_change_numbers_are_refused(tmp_path: Path, name: str) -> None:
     folder = written(tmp_path / "theirs")
-    held = load_file(folder / "model.safetensors")
-    held[name] = torch.ones_like(held[name])
-    save_file(held, folder / "model.safetensors")
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = torch.ones_like(tensors[name])
+    save_file(tensors, folder / "model.safetensors")
     with pytest.raises(CheckpointMismatchError, match=f"{name} is 1, which is not understood"):
         convert(folder, tmp_path / "ours")

@@ -19,12 +19,12 @@ def test_every_head_comes_back_bit_for_bit(tmp_path: Path, head: str, exporter: 
     model = tiny_bert(head)
     done = convert(export(model, tmp_path / "foreign", exporter), tmp_path / "ours")
     found = load_file(done.folder / "model.safetensors")
-    wanted = dict(model.named_parameters())  # a tied table is one parameter
+    expected = dict(model.named_parameters())  # a tied table is one parameter
     if head == "answers":
-        wanted = {name: value for name, value in wanted.items() if "pooler" not in name}
-    assert found.keys() == wanted.keys()
+        expected = {name: value for name, value in expected.items() if "pooler" not in name}
+    assert found.keys() == expected.keys()
     for name, value in found.items():
-        assert torch.equal(value, wanted[name]), name
+        assert torch.equal(value, expected[name]), name
 
 
 def test_the_reference_opens_what_was_written_and_answers_the_same(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def nodes_of(change: str, read: str, number: int) -> list[onnx.NodeProto]:
 def changed(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelProto]:
     """The graph with a change on each way in its first layer, one after the other."""
     numbers = {"zero": 0, "one": 1, "last": -1, "last but one": -2, "endless": 2**62, "endless below": -(2**62)}
-    held = [numpy_helper.from_array(np.array([number], "int64"), name) for name, number in numbers.items()]
-    held.append(numpy_helper.from_array(np.array(0.01, "float32"), "small"))
+    initializers = [numpy_helper.from_array(np.array([number], "int64"), name) for name, number in numbers.items()]
+    initializers.append(numpy_helper.from_array(np.array(0.01, "float32"), "small"))
     shapes = {value.name for value in onnx.shape_inference.infer_shapes(plain).graph.value_info}
     tables = {tensor.name for tensor in plain.graph.initializer}
     for at, node in list(enumerate(plain.graph.node))[5:75]:
@@ -47,7 +47,7 @@ def changed(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelProto]:
             if read not in shapes - tables or node.op_type in ("Shape", "Concat", "Unsqueeze", "Squeeze"):
                 continue
             model = copy.deepcopy(plain)
-            model.graph.initializer.extend(held)
+            model.graph.initializer.extend(initializers)
             model.graph.node[at].input[place] = "changed"
             for one in reversed(nodes_of(change, read, at)):
                 model.graph.node.insert(at, one)
@@ -59,7 +59,7 @@ def test_whatever_is_turned_on_the_way_is_refused(tmp_path: Path, change: str) -
     """ONNX Runtime says which changes make other answers for what is no padding; none of these is read as BERT."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "captured")
     path, kept = folder / "model.onnx", ids()[1].numpy().astype(bool)
-    plain, wanted = onnx.load(path), logits(path)[kept]
+    plain, expected = onnx.load(path), logits(path)[kept]
     refused = 0
     for model in changed(plain, change):
         onnx.save(model, path)
@@ -67,7 +67,7 @@ def test_whatever_is_turned_on_the_way_is_refused(tmp_path: Path, change: str) -
             other = logits(path)[kept]
         except Exception:  # noqa: BLE001 (a value without so many axes, or of another type)
             continue
-        if not np.allclose(other, wanted, atol=1e-4):
+        if not np.allclose(other, expected, atol=1e-4):
             with pytest.raises(CheckpointMismatchError):
                 convert(folder, tmp_path / "ours")
             refused += 1
@@ -93,11 +93,11 @@ class Interleaved(torch.nn.Module):
         self.inner = Named(model)
         for layer in model.bert.encoder.layer:
             layer.attention.self.query.register_forward_hook(
-                lambda part, given, made: made.unflatten(-1, (8, 4)).transpose(-1, -2).flatten(-2)
+                lambda part, inputs, made: made.unflatten(-1, (8, 4)).transpose(-1, -2).flatten(-2)
             )
 
-    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self.inner(*given)
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.inner(*inputs)
 
 
 def test_heads_that_lie_interleaved_are_refused(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ class Masked(torch.nn.Module):
         super().__init__()
         self.inner, self.mask = model, MASKS[mask]
 
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        added = (1.0 - self.mask(given[1]).float()) * -10000.0
-        return self.inner(given[0], attention_mask=added, token_type_ids=given[2], return_dict=False)[0]
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        added = (1.0 - self.mask(inputs[1]).float()) * -10000.0
+        return self.inner(inputs[0], attention_mask=added, token_type_ids=inputs[2], return_dict=False)[0]
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -177,8 +177,8 @@ def test_what_the_runtime_writes_when_it_has_optimised(tmp_path: Path, head: str
     onnxruntime.InferenceSession(folder / "model.onnx", settings, providers=["CPUExecutionProvider"])
     (folder / "optimised").replace(folder / "model.onnx")
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
-    wanted = dict(model.named_parameters())
-    assert all(torch.equal(value, wanted[name]) for name, value in found.items())
+    expected = dict(model.named_parameters())
+    assert all(torch.equal(value, expected[name]) for name, value in found.items())
 
 
 def test_sizes_that_are_fixed(tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ class First(torch.nn.Module):
         super().__init__()
         self.inner = Named(model)
 
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        return self.inner(*given)[0][:, 0]
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.inner(*inputs)[0][:, 0]
 
 
 def test_a_graph_that_gives_the_first_token_alone(tmp_path: Path) -> None:
@@ -205,5 +205,5 @@ def test_a_graph_that_gives_the_first_token_alone(tmp_path: Path) -> None:
     folder = export(model, tmp_path / "foreign", "traced", 17)
     traced(First(model), folder / "model.onnx", 17)
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
-    wanted = {name: value for name, value in model.named_parameters() if "pooler" not in name}
-    assert found.keys() == wanted.keys() and all(torch.equal(found[name], value) for name, value in wanted.items())
+    expected = {name: value for name, value in model.named_parameters() if "pooler" not in name}
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], value) for name, value in expected.items())

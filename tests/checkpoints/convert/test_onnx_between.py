@@ -29,9 +29,9 @@ class Headed(torch.nn.Module):
         self.bert, self.work = model, work
         self.classifier, self.dense = torch.nn.Linear(32, 3), torch.nn.Linear(32, 32)
 
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        states, pooled = self.bert(**dict(zip(INPUTS, given)), return_dict=False)
-        return self.work(self, states, pooled, given[1])
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        states, pooled = self.bert(**dict(zip(INPUTS, inputs)), return_dict=False)
+        return self.work(self, states, pooled, inputs[1])
 
 
 def headed(folder: Path, work: Work) -> Path:
@@ -138,7 +138,7 @@ def test_a_vector_of_a_text_beside_the_states_is_left_out_and_named(
 def test_whatever_is_put_between_two_steps_is_refused(tmp_path: Path) -> None:
     """A scale, and a relu, on the ways of the first layer one after the other: none changes the answer unseen."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "captured")
-    plain, wanted = onnx.load(folder / "model.onnx"), logits(folder / "model.onnx")
+    plain, expected = onnx.load(folder / "model.onnx"), logits(folder / "model.onnx")
     reals = {value.name for value in onnx.shape_inference.infer_shapes(plain).graph.value_info}
     reals -= {tensor.name for tensor in plain.graph.initializer}  # a table that is multiplied is read as such
     refused = 0
@@ -152,7 +152,7 @@ def test_whatever_is_put_between_two_steps_is_refused(tmp_path: Path) -> None:
             model.graph.node.insert(at, helper.make_node("Mul", [read, "one_and_a_half"], ["changed"]))
             onnx.save(model, folder / "model.onnx")
             try:
-                changed = not np.allclose(logits(folder / "model.onnx"), wanted, atol=1e-5)
+                changed = not np.allclose(logits(folder / "model.onnx"), expected, atol=1e-5)
             except Exception:  # noqa: BLE001 (whole numbers are not multiplied by 1.5)
                 continue
             if changed:
@@ -168,10 +168,10 @@ def test_a_bias_of_whole_numbers_that_is_added_later_is_not_lost(tmp_path: Path,
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 21)
     model = onnx.load(folder / "model.onnx")
     name = "inner.bert.encoder.layer.0.attention.output.dense.bias"
-    held = next(tensor for tensor in model.graph.initializer if tensor.name == name)
-    bias = numpy_helper.to_array(held)
+    initializer = next(tensor for tensor in model.graph.initializer if tensor.name == name)
+    bias = numpy_helper.to_array(initializer)
     scale, zero = np.float32(np.abs(bias).max() / 2**14), 2**15 if kind == "uint16" else 0
-    model.graph.initializer.remove(held)
+    model.graph.initializer.remove(initializer)
     model.graph.initializer.extend([
         numpy_helper.from_array((np.round(bias / scale) + zero).astype(kind), "whole"),
         numpy_helper.from_array(np.array(zero, kind), "zero"),

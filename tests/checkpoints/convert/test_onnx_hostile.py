@@ -115,8 +115,8 @@ def blocks(**settings: object) -> Callable[[onnx.GraphProto], None]:
         g.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in parts.items())
         node.op_type, node.domain = "MatMulNBits", "com.microsoft"
         node.input[1:] = list(parts)
-        said = {"K": 32, "N": 32, "bits": 4, "block_size": 32} | settings
-        node.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in said.items())
+        attributes = {"K": 32, "N": 32, "bits": 4, "block_size": 32} | settings
+        node.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in attributes.items())
 
     return change
 

@@ -28,7 +28,7 @@ def test_fused_operations(tmp_path: Path, head: str) -> None:
     kinds = {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
     assert {"Attention", "SkipLayerNormalization", "BiasGelu", "EmbedLayerNormalization"} <= kinds, kinds
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
-    wanted = dict(model.named_parameters())
-    assert found.keys() == wanted.keys()
+    expected = dict(model.named_parameters())
+    assert found.keys() == expected.keys()
     for name, value in found.items():
-        assert torch.equal(value, wanted[name]), name
+        assert torch.equal(value, expected[name]), name

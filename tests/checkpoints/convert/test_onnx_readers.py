@@ -55,12 +55,12 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_either_reader_says_the_same(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     folder = Path(shutil.copytree(good, tmp_path / "foreign"))
     case.damage(folder)
-    said = []
+    messages = []
     for library in (onnx, None):
         monkeypatch.setitem(sys.modules, "onnx", library)
         with pytest.raises(PellucidError) as caught:
             convert(folder, tmp_path / "ours")
         assert type(caught.value) is case.error, caught.value
-        said.append(str(caught.value))
-    assert said[0] == said[1]
-    assert case.says in said[0]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert case.says in messages[0]

@@ -100,10 +100,10 @@ class Seeing(torch.nn.Module):
         super().__init__()
         self.inner, self.sees = model, sees
 
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        mask = given[1][:, None, None] * self.sees(given[0], torch.arange(given[0].shape[1]))
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        mask = inputs[1][:, None, None] * self.sees(inputs[0], torch.arange(inputs[0].shape[1]))
         added = (1.0 - mask.float()) * -10000.0
-        return self.inner(given[0], attention_mask=added, token_type_ids=given[2], return_dict=False)[0]
+        return self.inner(inputs[0], attention_mask=added, token_type_ids=inputs[2], return_dict=False)[0]
 
 
 @pytest.mark.parametrize("width", [10, 30])
@@ -129,11 +129,11 @@ def test_padding_may_see_nothing_at_all(tmp_path: Path) -> None:
     """Its weights are no numbers, and no other token sees it."""
 
     class Blind(Seeing):
-        def forward(self, *given: torch.Tensor) -> torch.Tensor:
-            kept = given[1].bool()
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            kept = inputs[1].bool()
             seen = kept[:, None, :, None] & kept[:, None, None]
             added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
-            return self.inner(given[0], attention_mask=added, token_type_ids=given[2], return_dict=False)[0]
+            return self.inner(inputs[0], attention_mask=added, token_type_ids=inputs[2], return_dict=False)[0]
 
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
@@ -184,8 +184,8 @@ class Given(torch.nn.Module):
         super().__init__()
         self.inner, self.names = model, names
 
-    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self.inner(**dict(zip(self.names, given)), return_dict=False)
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.inner(**dict(zip(self.names, inputs)), return_dict=False)
 
 
 @pytest.mark.parametrize("names", [["input_ids"], ["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]])

@@ -18,7 +18,7 @@ from pellucid.errors import CheckpointMismatchError
 from tests.checkpoints.convert.exports import HEADS, export, ids, logits, tiny_bert
 
 
-def said(folder: Path, **values: object) -> None:
+def set_config(folder: Path, **values: object) -> None:
     """Other words in config.json."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
@@ -44,7 +44,7 @@ def test_gelu_by_tanh_is_told_from_gelu(tmp_path: Path) -> None:
     assert "Gelu" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
     done = convert(folder, tmp_path / "ours").folder
     np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
-    said(folder, hidden_act="gelu")
+    set_config(folder, hidden_act="gelu")
     with pytest.raises(CheckpointMismatchError, match=r"uses gelu_new where config.json says hidden_act gelu"):
         convert(folder, tmp_path / "other")
 
@@ -68,9 +68,9 @@ def test_places_that_are_an_input(tmp_path: Path) -> None:
     foreign.graph.input.append(onnx.helper.make_tensor_value_info("position_ids", 7, ["batch", "seq"]))
     onnx.save(foreign, folder / "model.onnx")
     done = convert(folder, tmp_path / "ours").folder
-    wanted = dict(model.named_parameters())
+    expected = dict(model.named_parameters())
     found = dict(HEADS["tokens"].from_pretrained(done).named_parameters())
-    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def fused(folder: Path) -> onnx.ModelProto:
@@ -110,7 +110,7 @@ def test_a_product_and_its_activation_in_one(tmp_path: Path) -> None:
     """ONNX Runtime's FusedGemm: the pooled token goes through a tanh within its product."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
-    wanted = logits(folder / "model.onnx")
+    expected = logits(folder / "model.onnx")
     product = next(node for node in model.graph.node if node.op_type == "Gemm" and "pooler" in node.input[1])
     tanh = next(node for node in model.graph.node if node.op_type == "Tanh")
     product.op_type, product.domain = "FusedGemm", "com.microsoft"
@@ -119,9 +119,9 @@ def test_a_product_and_its_activation_in_one(tmp_path: Path) -> None:
     model.graph.node.remove(tanh)
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     onnx.save(model, folder / "model.onnx")
-    np.testing.assert_allclose(wanted, logits(folder / "model.onnx"), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(expected, logits(folder / "model.onnx"), rtol=0, atol=1e-6)
     done = convert(folder, tmp_path / "ours").folder
-    np.testing.assert_allclose(answer(done, "sequence"), wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(answer(done, "sequence"), expected, rtol=0, atol=1e-5)
     last = [node for node in model.graph.node if node.op_type == "Gemm"][-1]
     last.op_type, last.domain = "FusedGemm", "com.microsoft"
     last.attribute.append(make_attribute("activation", "Relu"))
@@ -147,10 +147,10 @@ def test_what_is_asked_for_its_type_alone_is_no_way_of_numbers(tmp_path: Path) -
     np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("stated", "held"), [(1e-12, 1e-7), (1e-5, 1e-5)])
-def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, held: float) -> None:
+@pytest.mark.parametrize(("stated", "stored"), [(1e-12, 1e-7), (1e-5, 1e-5)])
+def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, stored: float) -> None:
     """Older opsets write norms out, and optimisers round their epsilon to what half precision can hold."""
-    folder = export(tiny_bert("tokens", layer_norm_eps=held).half(), tmp_path / "foreign", "traced", 14)
+    folder = export(tiny_bert("tokens", layer_norm_eps=stored).half(), tmp_path / "foreign", "traced", 14)
     assert "Sqrt" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
     model = onnx.load(folder / "model.onnx")
     for tensor in [node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"]:
@@ -158,10 +158,10 @@ def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, 
         if numbers.size == 1 and numbers.dtype == np.float32 and 0 < numbers < 1e-4:
             tensor.CopyFrom(onnx.numpy_helper.from_array(numbers.astype("float16").astype("float32")))
     onnx.save(model, folder / "model.onnx")
-    said(folder, layer_norm_eps=stated)
+    set_config(folder, layer_norm_eps=stated)
     done = convert(folder, tmp_path / "ours").folder
     assert json.loads((done / "config.json").read_text())["layer_norm_eps"] == stated
-    said(folder, layer_norm_eps=1e-3)
+    set_config(folder, layer_norm_eps=1e-3)
     with pytest.raises(CheckpointMismatchError, match=r"says layer_norm_eps 0\.001"):
         convert(folder, tmp_path / "other")
 
@@ -169,7 +169,7 @@ def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, 
 def test_silu_as_the_runtime_writes_it(tmp_path: Path) -> None:
     """Optimised, x * sigmoid(x) becomes QuickGelu with an alpha of 1."""
     folder = export(tiny_bert("tokens", hidden_act="silu"), tmp_path / "foreign", "traced", 17)
-    wanted = logits(folder / "model.onnx")
+    expected = logits(folder / "model.onnx")
     settings = onnxruntime.SessionOptions()
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     settings.optimized_model_filepath = str(folder / "optimised")
@@ -179,7 +179,7 @@ def test_silu_as_the_runtime_writes_it(tmp_path: Path) -> None:
     gates = [node for node in model.graph.node if node.op_type == "QuickGelu"]
     assert len(gates) == 2
     done = convert(folder, tmp_path / "ours").folder
-    np.testing.assert_allclose(answer(done, "tokens"), wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(answer(done, "tokens"), expected, rtol=0, atol=1e-5)
     gates[0].attribute[0].f = 1.702
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(CheckpointMismatchError, match="no activation that is known"):

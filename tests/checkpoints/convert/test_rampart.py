@@ -46,10 +46,10 @@ def foreign() -> Path:
 
 def test_labels(ours: Path) -> None:
     model, words = BertForTokenClassification.from_pretrained(ours), AutoTokenizer.from_pretrained(ours)
-    given = words(TEXT, return_tensors="pt")
+    inputs = words(TEXT, return_tensors="pt")
     with torch.no_grad():
-        best = model(**given).logits[0].argmax(-1).tolist()
-    tokens = words.convert_ids_to_tokens(given["input_ids"][0])[1:-1]
+        best = model(**inputs).logits[0].argmax(-1).tolist()
+    tokens = words.convert_ids_to_tokens(inputs["input_ids"][0])[1:-1]
     assert [(token, model.config.id2label[i]) for token, i in zip(tokens, best[1:]) if i] == WANTED
 
 
@@ -64,10 +64,10 @@ def test_sixty_sentences_as_onnx_runtime_reads_them(ours: Path) -> None:
     texts = [form.format(*filled) for form, *filled in product(FORMS, NAMES, PLACES)]
     assert len(texts) == 60
     for text in texts:
-        given = words(text, return_tensors="pt")
-        theirs = session.run(None, {name: value.numpy() for name, value in given.items()})[0]
+        inputs = words(text, return_tensors="pt")
+        theirs = session.run(None, {name: value.numpy() for name, value in inputs.items()})[0]
         with torch.no_grad():
-            found = model(**given).logits.numpy()
+            found = model(**inputs).logits.numpy()
         np.testing.assert_allclose(found, theirs, rtol=0, atol=1e-4)
         assert (found.argmax(-1) == theirs.argmax(-1)).all()
 
