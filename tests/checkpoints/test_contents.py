@@ -103,7 +103,7 @@ def test_no_number_is_read_for_a_tokenizer(folder: Path, monkeypatch: pytest.Mon
     def read(folder: Path) -> None:
         raise AssertionError("the weights were looked at")
 
-    monkeypatch.setattr(contents, "stored", read)
+    monkeypatch.setattr(contents, "stored_tensors", read)
     assert read_tokenizer(folder) is not None and read_config(folder).kind == "encoder"
     with pytest.raises(AssertionError, match="the weights were looked at"):
         _ = read_contents(locate(folder)).tensors

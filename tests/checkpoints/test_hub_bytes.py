@@ -200,7 +200,7 @@ def test_whoever_asked_last_says_what_a_name_stands_for(tmp_path: Path) -> None:
 def test_who_waits_for_another_download_says_so(by: str, hub: Hub, home: Path, tmp_path: Path) -> None:
     """Another pull holds the commit, and the hub's own client each file; that one may be a process that was stopped."""
     hub.add(NAME, good(tmp_path / "repository"))
-    program = "from pellucid.checkpoints import downloaded; downloaded._SOON = 0.5; " + LOCATE.format(NAME, "")
+    program = "from pellucid.checkpoints import downloaded; downloaded._SILENT_WAIT = 0.5; " + LOCATE.format(NAME, "")
     command, environment = asking(hub.url, home, "-c", program)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     locks = home / "hub" / ".locks" / "models--o--tiny"

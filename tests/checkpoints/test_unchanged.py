@@ -19,7 +19,11 @@ from tests.usual import closed
 
 pytestmark = pytest.mark.timeout(60)
 
-READ = {"the numbers": (load, "fill"), "the tokenizer": (contents, "open_tokenizer"), "the names": (contents, "stored")}
+READ = {
+    "the numbers": (load, "fill"),
+    "the tokenizer": (contents, "open_tokenizer"),
+    "the names": (contents, "stored_tensors"),
+}
 
 
 def before(patch: pytest.MonkeyPatch, place: Any, name: str, done: Callable[[], object]) -> None:

@@ -92,13 +92,8 @@ class _AdaptedContents(Contents):
     """An adapter over the contents of its base."""
 
     def __init__(self, adapter: Adapter, min_dtype: torch.dtype) -> None:
-        self.adapter, self.base, self.mismatch_error, self.facts_path = (
-            adapter,
-            adapter.base,
-            adapter.mismatch_error,
-            adapter.base.facts_path,
-        )
-        self.min_dtype = min_dtype
+        self.adapter, self.base, self.facts_path = adapter, adapter.base, adapter.base.facts_path
+        self.mismatch_error, self.min_dtype = adapter.mismatch_error, min_dtype
 
     @cached_property
     def base_tensors(self) -> "_BaseTensors":
@@ -111,9 +106,9 @@ class _AdaptedContents(Contents):
 
     @cached_property
     def tensors(self) -> dict[str, StoredTensor]:
-        pairs, whole = self._pairs_and_replacements
+        pairs, replacements = self._pairs_and_replacements
         tensors = dict(self.base.tensors)
-        for name, numbers in whole.items():  # first: beside what is added to a table may stand that table itself
+        for name, numbers in replacements.items():  # first: beside what is added to a table may stand that table itself
             tensors[self._replaced_name(name)] = numbers
         self._check_vocabulary(tensors)
         for module, pair in pairs.items():
@@ -143,7 +138,9 @@ class _AdaptedContents(Contents):
     @property
     def untrained(self) -> tuple[str, ...]:
         """The base's, but for what the adapter holds."""
-        own = {f"{ours}." for theirs in self._pairs_and_replacements[1] for ours in self.base_tensors.places(theirs)}
+        own = {
+            f"{ours}." for theirs in self._pairs_and_replacements[1] for ours in self.base_tensors.locations_in(theirs)
+        }
         return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in own))
 
     # -- what the file holds ------------------------------------------------------------------------------------------
@@ -152,11 +149,11 @@ class _AdaptedContents(Contents):
     def _pairs_and_replacements(self) -> tuple[dict[str, dict[str, StoredTensor]], dict[str, StoredTensor]]:
         """Pairs of tables by the path of their module, and whole tensors by name."""
         pairs: dict[str, dict[str, StoredTensor]] = {}
-        whole: dict[str, StoredTensor] = {}
-        held = tensors_in_file(self.adapter.path)
-        for name, numbers in held.items():
+        replacements: dict[str, StoredTensor] = {}
+        stored = tensors_in_file(self.adapter.path)
+        for name, numbers in stored.items():
             bare = name.removeprefix(PREFIX)
-            if (own := _COPY.sub(".", name)) != name and own in held:
+            if (own := _COPY.sub(".", name)) != name and own in stored:
                 continue  # where the words were resized, the library writes the wrapping of a table beside the table
             if bare == name:
                 raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
@@ -169,8 +166,8 @@ class _AdaptedContents(Contents):
             elif "lora_" in bare:
                 raise self.mismatch_error(f"{name} is of a kind of adapter that is not read")
             else:
-                whole[bare.replace(".base_layer.", ".")] = numbers
-        return pairs, whole
+                replacements[bare.replace(".base_layer.", ".")] = numbers
+        return pairs, replacements
 
     def _check_vocabulary(self, tensors: dict[str, StoredTensor]) -> None:
         """Refuses more tokens, or fewer, where the table of the head has as many rows as before."""
@@ -178,7 +175,7 @@ class _AdaptedContents(Contents):
         if rows == self.base.facts.get("vocab_size", rows):
             return
         for name, numbers in tensors.items():
-            if _HEAD in self.base_tensors.places(name) and numbers.shape[:1] != (rows,):
+            if _HEAD in self.base_tensors.locations_in(name) and numbers.shape[:1] != (rows,):
                 raise self.mismatch_error(
                     f"it has a table of {rows} tokens, and no {name}, which has {[*numbers.shape]} numbers in "
                     f"{self.adapter.base_name}: save it with both (save_embedding_layers=True)"
@@ -189,13 +186,13 @@ class _AdaptedContents(Contents):
     ) -> tuple[str, _StoredUpdate]:
         """Which of the tensors a pair changes, and how."""
         known = self.base_tensors
-        theirs, place = known.table(module)
+        theirs, place = known.table_location(module)
         if place is None:
             hint = did_you_mean(module, (name.rpartition(".")[0] for name in known.tensors), most=1)
             raise self.mismatch_error(f"{module} is nothing in a {known.page.architecture}{hint}")
-        if theirs is None and not known.tied_head(place):
+        if theirs is None and not known.is_tied_head(place):
             raise self.mismatch_error(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
-        if theirs is None or known.shared(place):
+        if theirs is None or known.is_shared(place):
             raise self._tied_error(module, self._tied_advice(place))
         embedding = "embedding_A" in pair or "embedding_B" in pair
         sides = ("embedding_A", "embedding_B") if embedding else ("A", "B")
@@ -204,15 +201,15 @@ class _AdaptedContents(Contents):
             raise self.mismatch_error(f"{module} has {there} alone, expected a pair")
         low = _StoredUpdate(
             pair[sides[0]],
-            _pad_joined_rows(pair[sides[1]], known.own(f"{module}.weight")),
+            _pad_joined_rows(pair[sides[1]], known.own_location(f"{module}.weight")),
             self.adapter.facts.scale_of(module),
-            embedding or place.move.flipped,
+            embedding or place.layout.transposed,
         )
         self._check_update(module, low, tensors[theirs].shape)
         return theirs, low
 
     def _check_update(self, module: str, low: _StoredUpdate, shape: tuple[int, ...]) -> None:
-        if key := self.adapter.facts.targets.leaving_out(module):
+        if key := self.adapter.facts.targets.excluding_key(module):
             raise self.mismatch_error(
                 f"it adds to {module}, which {key} in {FILE} leaves out: change that key, or take the tensors out"
             )
@@ -227,34 +224,36 @@ class _AdaptedContents(Contents):
     def _replaced_name(self, name: str) -> str:
         """The name under which a whole tensor goes: that of the base's, where there is one."""
         known = self.base_tensors
-        places = known.places(name)
+        places = known.locations_in(name)
         if not places:
             raise self.mismatch_error(
                 f"{name} is nothing in a {known.page.architecture}; task_type in {FILE} says which head there is"
             )
-        place, own = next(iter(places.values())), known.own(name)
-        if own is not None and (own.parts > 1 or own.move is not UNCHANGED):
+        place, own = next(iter(places.values())), known.own_location(name)
+        if own is not None and (own.parts > 1 or own.layout is not UNCHANGED):
             raise self.mismatch_error(
                 f"{name} is no tensor of {self.adapter.base_name} as it stands: take merge_and_unload() of the model "
                 "that was learned, and save_pretrained(folder) of that"
             )
-        if (known.shared(place) or known.tied_head(place)) and self._is_saved_module(name):
+        if (known.is_shared(place) or known.is_tied_head(place)) and self._is_saved_module(name):
             raise self._tied_error(
-                name, _LEARN_OTHER if known.one_for_both else "merge it with the library that made it"
+                name, _LEARN_OTHER if known.shares_embeddings else "merge it with the library that made it"
             )
-        return known.theirs.get(frozenset(places), place.theirs)
+        return known.names_by_parameters.get(frozenset(places), place.tensor_name)
 
     def _is_saved_module(self, name: str) -> bool:
         """Whether the library puts a module of its own in place of this one, or of one around it, and leaves the base's
         table as it is; else it writes into that table."""
         words = name.split(".")[:-1]
         paths = [".".join(words[: i + 1]) for i in range(len(words))]
-        return any(path.endswith(one) for path in paths for one in self.adapter.facts.whole)
+        return any(path.endswith(one) for path in paths for one in self.adapter.facts.modules_to_save)
 
     def _tied_advice(self, place: TensorLocation) -> str:
         """What to do about a pair in one place of a table that serves twice. The library adds it there alone, and where
         it merges, in both: other numbers, and no word."""
-        if self.adapter.facts.tied or (self.base_tensors.one_for_both and not self.base_tensors.tied_head(place)):
+        if self.adapter.facts.ensure_weight_tying or (
+            self.base_tensors.shares_embeddings and not self.base_tensors.is_tied_head(place)
+        ):
             return _LEARN_OTHER
         return (
             "merging would change both places; save that model with a copy of the table as its head and "

@@ -60,7 +60,7 @@ class AdapterFacts:
 
     base: the checkpoint, by a name that pellucid finds.  revision: of it on the hub.
     task: what it is for, in the format's word; None where it does not say.
-    rank, alpha: of a module; ranks, alphas: of those that differ, by their path or the end of it.
+    rank, alpha: of a module; rank_pattern, alpha_pattern: of those that differ, by their path or the end of it.
     use_rslora: the scale is alpha / sqrt(rank) (Kalajdzievski, 2023, arXiv:2312.03732), else alpha / rank.
     modules_to_save: modules that are replaced, not added to.  targets: those that may be added to.
     ensure_weight_tying: of a table that serves twice, both places are changed together.
@@ -71,8 +71,8 @@ class AdapterFacts:
     task: str | None = None
     rank: int = 8
     alpha: float = 8
-    ranks: dict[str, int] = field(default_factory=dict)
-    alphas: dict[str, float] = field(default_factory=dict)
+    rank_pattern: dict[str, int] = field(default_factory=dict)
+    alpha_pattern: dict[str, float] = field(default_factory=dict)
     use_rslora: bool = False
     modules_to_save: tuple[str, ...] = ()
     ensure_weight_tying: bool = False
@@ -80,12 +80,12 @@ class AdapterFacts:
 
     def rank_of(self, module: str) -> int:
         """The rank of a module by its path."""
-        return _pattern_value(module, self.ranks, self.rank)
+        return _pattern_value(module, self.rank_pattern, self.rank)
 
     def scale_of(self, module: str) -> float:
         """What the product of a module's two tables is multiplied with."""
         rank = self.rank_of(module)
-        return _pattern_value(module, self.alphas, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
+        return _pattern_value(module, self.alpha_pattern, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
 
 
 def read_adapter_facts(folder: Path) -> AdapterFacts:
@@ -134,22 +134,34 @@ def _parse_facts(raw: dict[str, Any]) -> AdapterFacts:
     task = raw.get("task_type")
     if task is not None:
         check_choice("task_type", task, tuple(TASKS))
-    rank, alpha, rooted = raw.get("r", 8), raw.get("lora_alpha", 8), raw.get("use_rslora", False)
+    rank, alpha, use_rslora = raw.get("r", 8), raw.get("lora_alpha", 8), raw.get("use_rslora", False)
     check_count("r", rank, most=MOST_RANK)
     check_range("lora_alpha", alpha, most=1e9, least=-1e9)
-    check_bool("use_rslora", rooted)
-    tied = raw.get("ensure_weight_tying", False)
-    check_bool("ensure_weight_tying", tied)
-    ranks, alphas = _read_pattern(raw, "rank_pattern"), _read_pattern(raw, "alpha_pattern")
-    for module, one in ranks.items():
+    check_bool("use_rslora", use_rslora)
+    ensure_weight_tying = raw.get("ensure_weight_tying", False)
+    check_bool("ensure_weight_tying", ensure_weight_tying)
+    rank_pattern, alpha_pattern = _read_pattern(raw, "rank_pattern"), _read_pattern(raw, "alpha_pattern")
+    for module, one in rank_pattern.items():
         check_count(f"the rank of {shorten(module)}", one, most=MOST_RANK)
-    for module, one in alphas.items():
+    for module, one in alpha_pattern.items():
         check_range(f"the alpha of {shorten(module)}", one, most=1e9, least=-1e9)
-    whole = raw.get("modules_to_save") or []
-    if not isinstance(whole, list) or not all(isinstance(name, str) for name in whole):
-        raise InputError(f"modules_to_save is {shorten(ascii(whole))}, expected a list of names")
+    modules_to_save = raw.get("modules_to_save") or []
+    if not isinstance(modules_to_save, list) or not all(isinstance(name, str) for name in modules_to_save):
+        raise InputError(f"modules_to_save is {shorten(ascii(modules_to_save))}, expected a list of names")
     targets = read_targets(raw)
-    return AdapterFacts(base, revision, task, rank, alpha, ranks, alphas, rooted, tuple(whole), tied, targets)
+    return AdapterFacts(
+        base,
+        revision,
+        task,
+        rank,
+        alpha,
+        rank_pattern,
+        alpha_pattern,
+        use_rslora,
+        tuple(modules_to_save),
+        ensure_weight_tying,
+        targets,
+    )
 
 
 def _read_pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
@@ -180,7 +192,7 @@ def adapter_config_keys(facts: AdapterFacts, targets: list[str], *, transposed: 
     targets: the paths of the modules that are added to.  transposed: their tables lie as [in, out].
     """
     return {
-        "alpha_pattern": facts.alphas,
+        "alpha_pattern": facts.alpha_pattern,
         "auto_mapping": None,
         "base_model_name_or_path": facts.base,
         "bias": "none",
@@ -194,7 +206,7 @@ def adapter_config_keys(facts: AdapterFacts, targets: list[str], *, transposed: 
         "modules_to_save": list(facts.modules_to_save) or None,
         "peft_type": PEFT_TYPE,
         "r": facts.rank,
-        "rank_pattern": facts.ranks,
+        "rank_pattern": facts.rank_pattern,
         "revision": facts.revision,
         "target_modules": sorted(targets),
         "task_type": facts.task,

@@ -67,11 +67,11 @@ class Adapter:
         """That of the base."""
         return family_of_config(self.base.facts, str(self.base.facts_path))
 
-    def head_page(self, said: dict[str, Any]) -> tuple[HeadPage, TensorNames]:
+    def head_page(self, facts: dict[str, Any]) -> tuple[HeadPage, TensorNames]:
         """The page of the head that these facts name, and how the tensors of its file are called."""
-        architecture = next(iter(said.get("architectures") or []), None)
+        architecture = next(iter(facts.get("architectures") or []), None)
         page = next((one for one in self.family.heads if one.architecture == architecture), self.family.heads[0])
-        return page, self.family.names_with(page, lambda: self.family.read(said, self.base.facts_path))
+        return page, self.family.names_with(page, lambda: self.family.read(facts, self.base.facts_path))
 
     def mismatch_error(self, *what: MessagePart) -> CheckpointMismatchError:
         """The error that says what does not fit."""
@@ -100,12 +100,12 @@ def adapted_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -> di
         page = adapter.family.page(head)
     except InputError as error:
         raise adapter.mismatch_error(f"task_type is {task}, and ", error) from error
-    said = base | {"architectures": [page.architecture]}
-    _, names = adapter.head_page(said)
+    facts = base | {"architectures": [page.architecture]}
+    _, names = adapter.head_page(facts)
     for name, numbers in replacements.items():
         if "head.classifier.weight" in locations_in(names, name) and head.answers == "labels":
-            return _with_labels(said, numbers.shape[0] if numbers.shape else 0)
-    return said
+            return _with_labels(facts, numbers.shape[0] if numbers.shape else 0)
+    return facts
 
 
 def _vocabulary_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _noted_facts(path: Path) -> dict[str, Any] | None:
 def _check_same_base(adapter: Adapter, own: dict[str, Any]) -> None:
     """The facts by which the adapter was learned must be those of the base."""
     keys, standard = adapter.family.keys, adapter.family.defaults.facts()
-    defaults = {"model_type": None} | {key: standard[ours] for key, ours in keys.plain.items()}
+    defaults = {"model_type": None} | {key: standard[ours] for key, ours in keys.our_names.items()}
     for key, default in defaults.items():
         was, here = own.get(key), adapter.base.facts.get(key, default)
         if was != here and None not in (was, here) and not _may_differ(key):
@@ -142,9 +142,9 @@ def _may_differ(key: str) -> bool:
     return key in HEAD_KEYS or "drop" in key or key.endswith("token_id") or key == "initializer_range"
 
 
-def _with_labels(said: dict[str, Any], number: int) -> dict[str, Any]:
+def _with_labels(facts: dict[str, Any], number: int) -> dict[str, Any]:
     """The facts with so many labels, and their names where these are as many."""
-    named = said.get("id2label")
+    named = facts.get("id2label")
     if isinstance(named, dict) and len(named) == number:
-        return said
-    return without_labels(said) | {"num_labels": number}
+        return facts
+    return without_labels(facts) | {"num_labels": number}

@@ -230,8 +230,8 @@ def _rank_facts(lows: dict[str, LowRankUpdate]) -> dict[str, Any]:
     return {
         "rank": rank,
         "alpha": alpha,
-        "ranks": {path: one for path, (one, _) in said.items() if one != rank},
-        "alphas": {path: one for path, (_, one) in said.items() if one != alpha},
+        "rank_pattern": {path: one for path, (one, _) in said.items() if one != rank},
+        "alpha_pattern": {path: one for path, (_, one) in said.items() if one != alpha},
     }
 
 

@@ -22,7 +22,8 @@ def as_batch(
 ) -> dict[str, Tensor]:
     """What the module takes for these rows in one pass, padded to the longest: Int[Tensor, "batch seq"] each.
 
-    token_types: the text of a pair that each token is of; by default the first.  pad_left: padding stands before a text.
+    token_types: the text of a pair that each token is of; by default the first.
+    pad_left: padding stands before a text.
     decoder_rows: what the decoder of an encoder-decoder has read.
     A mask is among it only where something is padding.
     """
@@ -46,7 +47,7 @@ def _collate_unpadded_mask(rows: Rows, token_types: Rows, pad: int, pad_left: bo
 
 
 def _target_padding_id(loaded: Loaded) -> int:
-    """As `Loaded.padding`, on the side of the decoder, which may have words of its own."""
+    """As `Loaded.padding_id`, on the side of the decoder, which may have a tokenizer of its own."""
     tokenizer = loaded.target_tokenizer
     if tokenizer is None or loaded.config.pad_token_id is not None:
         return loaded.padding_id

@@ -179,8 +179,8 @@ def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = 
     """Lets a branch or a tag stand for a snapshot from now on, as the hub's client notes it. Only when all of it is
     there: until then the name leads to what was there before. Where it cannot be noted, that is said.
 
-    requested_at: when the hub was asked what it stands for, in nanoseconds, which becomes the time of the note. It stays where
-        another process has asked later, and was done before.
+    requested_at: when the hub was asked what it stands for, in nanoseconds, which becomes the time of the note. It
+        stays where another process has asked later, and was done before.
     first: only where it stands for nothing yet.
     """
     ref = _repository_of_snapshot(folder) / "refs" / revision

@@ -124,12 +124,8 @@ class _FolderContents(Contents):
 class _GgufContents(Contents):
     def __init__(self, file: Path) -> None:
         opened = open_gguf(file)
-        self.facts_path, self.facts, self.tensors, self._vocabulary = (
-            file,
-            opened.raw,
-            opened.tensors,
-            opened.vocabulary,
-        )
+        self.facts_path, self.facts = file, opened.raw
+        self.tensors, self._vocabulary = opened.tensors, opened.vocabulary
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
         return None if self._vocabulary is None else build_tokenizer(self._vocabulary, max_length=config.longest)

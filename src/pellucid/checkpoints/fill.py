@@ -95,14 +95,16 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
     shapes.update((name, one.shape) for name, one in module.named_parameters() if name in plan.zeros)
-    allocate(module, torch.device("meta"), torch.float32)  # which the twin goes by, whatever kind is the usual one here
+    allocate(
+        module, torch.device("meta"), torch.float32
+    )  # which the packed copy goes by, whatever kind is the usual one here
     require_memory(count(module), bits, torch.device("cpu"))
-    twin = packed_copy(
+    packed = packed_copy(
         module, LowBitPacking(bits, pieces, grids, plan.tied, is_autoregressive=module.is_autoregressive)
     )
-    twin.bits, twin.laid_out = bits, True
+    packed.bits, packed.is_packed = bits, True
     release_memory()
-    return twin
+    return packed
 
 
 def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of: Callable[[str], Tensor]) -> None:
@@ -113,8 +115,8 @@ def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of
         if torch.equal(parameter_of(one.parameter), other.to(parameter_of(one.parameter))):
             continue
         if not one.may_differ:
-            way = f"; where both are meant, set {one.tying_fact} to false in config.json" if one.tying_fact else ""
-            raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ{way}")
+            advice = f"; where both are meant, set {one.tying_fact} to false in config.json" if one.tying_fact else ""
+            raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ{advice}")
         log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
 
 

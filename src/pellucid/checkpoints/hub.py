@@ -20,7 +20,7 @@ from pellucid.checkpoints.downloaded import (
     remove_stale_downloads,
     set_aside,
 )
-from pellucid.checkpoints.hub_answers import PATIENCE, Answers, StrangeAnswerError, check_told
+from pellucid.checkpoints.hub_answers import PATIENCE, Answers, StrangeAnswerError, check_model_info
 from pellucid.checkpoints.installed import find_package, packaged_checkpoints
 from pellucid.checkpoints.location import HubOptions, hub_client
 from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_matches, form_of, wanted_files
@@ -47,9 +47,10 @@ def is_hub_id(text: str) -> bool:
 
 def download(name: str, where: HubOptions, *, require_weights: bool = False, snapshot: Path | None = None) -> Path:
     """Fetches what is wanted of one commit of a repository, and not yet in the cache: all of it, or an error. What the
-    revision stands for is the caller's to say (`cache.stands_for`).
+    revision stands for is the caller's to say (`cache.update_ref`).
 
-    require_weights: refuse one without weights, of which a tokenizer alone may be wanted.  snapshot: what the cache holds of it.
+    require_weights: refuse one without weights, of which a tokenizer alone may be wanted.
+    snapshot: what the cache holds of it.
     """
     hub = hub_client()
     where.resolve_token()  # what is none is refused by its sentence, not by the client's
@@ -57,7 +58,7 @@ def download(name: str, where: HubOptions, *, require_weights: bool = False, sna
         answers = Answers()
         api = hub.HfApi(token=where.token, headers=answers.headers)
         about = answers.of(lambda: api.model_info(name, revision=where.revision, timeout=PATIENCE, files_metadata=True))
-        check_told(about)
+        check_model_info(about)
     every = {file.rfilename: file for file in about.siblings or []}
     files = list(every)
     form = form_of(files)
@@ -107,11 +108,11 @@ def _fetch_missing(name: str, commit: HubOptions, folder: Path, listed: Mapping[
         ]:
             raise _unreachable_error(name, f"the hub did not give {join_names(lacking, 3)}")
         cache.share_listing(folder)
-        told = {file: why for file in new if (why := listing_mismatch(folder / file, listed[file]))}
-        for file in told:
+        wrong = {file: why for file in new if (why := listing_mismatch(folder / file, listed[file]))}
+        for file in wrong:
             remove_from_snapshot(folder / file)
-        if told:
-            odd = (f"{file} came with {why}, and was taken away" for file, why in list(told.items())[:3])
+        if wrong:
+            odd = (f"{file} came with {why}, and was taken away" for file, why in list(wrong.items())[:3])
             raise _unreachable_error(name, "; ".join(odd))
 
 

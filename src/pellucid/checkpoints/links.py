@@ -37,7 +37,7 @@ def refuse_links_of_folder(folder: Path) -> None:
 
 
 def check_link(folder: Path, path: Path) -> Path:
-    """The path of a file of a checkpoint; refused where it is a link out of the folder, as `inside` says."""
+    """The path of a file of a checkpoint; refused where it is a link out of the folder, as `path_inside` says."""
     real, root = Path(os.path.realpath(path)), folder.resolve()  # resolve() fails at links in a circle
     blobs = _blobs_folder(root)
     if real.is_relative_to(root) or (blobs is not None and real.is_relative_to(blobs)):

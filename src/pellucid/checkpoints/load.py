@@ -67,26 +67,30 @@ def open_checkpoint(
         tensors = contents.tensors
         plan = make_plan(family, config, tensors, contents.facts_path, new_head=not own and head is not None)
         if own and plan.other_heads and not contents.facts.get("architectures"):
-            told = "%s names no architecture: its body is read without head, and %s left out; name the head to have it"
-            log.warning(told, contents.facts_path, join_names(plan.other_heads, 3))
+            message = (
+                "%s names no architecture: its body is read without head, and %s left out; name the head to have it"
+            )
+            log.warning(message, contents.facts_path, join_names(plan.other_heads, 3))
         if own:
             _warn_of_unread(plan, family, contents)
         if contents.pooling is not None:
             warn_of_encoder_states(plan.config, family.encoder_states_only, contents.facts_path.parent)
         reads, writes = _vocabulary_sizes(plan.config)
         _check_width(contents, plan.config.hidden_size)
-        words = contents.tokenizer(plan.config)
-        if words is not None and contents.pooling is not None and contents.pooling.do_lower_case:
-            words = lower_cased(words)
+        tokenizer = contents.tokenizer(plan.config)
+        if tokenizer is not None and contents.pooling is not None and contents.pooling.do_lower_case:
+            tokenizer = lower_cased(tokenizer)
         parts = {
-            "tokenizer": _fit_tokenizer(words, reads, contents, "tokenizer"),
+            "tokenizer": _fit_tokenizer(tokenizer, reads, contents, "tokenizer"),
             "target_tokenizer": _fit_tokenizer(contents.target_tokenizer, writes, contents, "tokenizer of the decoder"),
             "pooling": contents.pooling,
             "generation": contents.generation,
         }
         if source.base is not None and is_one_of(dtype, "int4"):
             log.warning("%s: 4 bits round away much of what an adapter adds; 8 bits (int8) keep it", source.name)
-        random = {name.partition(".")[0] for name in plan.newly_initialized} | _parts_present(contents.untrained, plan)
+        untrained = {name.partition(".")[0] for name in plan.newly_initialized} | _parts_present(
+            contents.untrained, plan
+        )
         del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
         module = _build_network(plan, tensors, device, dtype, attention, seed, narrower)
         return Loaded(
@@ -94,7 +98,7 @@ def open_checkpoint(
             config=plan.config,
             family=family,
             source=source,
-            untrained=tuple(sorted(random)),
+            untrained=tuple(sorted(untrained)),
             **parts,
         )
 
@@ -111,8 +115,8 @@ def _warn_of_unread(plan: Plan, family: Family, contents: Contents) -> None:
     known = any(one.architecture == named and one.head == plan.config.head for one in family.heads)
     lost = [name for name in plan.dropped if name.endswith((".weight", ".bias"))]
     if lost and known and named != read:
-        told = "%s names %s, which is read as %s: %s are not read, nor kept where it is saved"
-        log.warning(told, contents.facts_path, named, read, join_names(sorted(lost), 4))
+        message = "%s names %s, which is read as %s: %s are not read, nor kept where it is saved"
+        log.warning(message, contents.facts_path, named, read, join_names(sorted(lost), 4))
 
 
 def _build_network(
@@ -124,15 +128,15 @@ def _build_network(
     seed: int,
     narrower: Mapping[str, int],
 ) -> Network:
-    place = choose_device(device)
-    check_not_meta(place)
+    device = choose_device(device)
+    check_not_meta(device)
     if isinstance(dtype, str) and dtype in BITS:
-        if place.type != "cpu":
+        if device.type != "cpu":
             alone = f"dtype is {dtype!r}, which runs on the processor alone: load with "
             raise InputError(alone, Argument("device", "cpu"))
         return fill_packed(plan, tensors, BITS[dtype], attention)
-    kind = choose_dtype(dtype, plan.dtype(tensors), place, more=BITS)
-    return fill(plan, tensors, place, kind, attention, seed, narrower)
+    kind = choose_dtype(dtype, plan.dtype(tensors), device, more=BITS)
+    return fill(plan, tensors, device, kind, attention, seed, narrower)
 
 
 def read_plan(name: str | os.PathLike[str]) -> Plan:

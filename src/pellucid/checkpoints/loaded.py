@@ -29,8 +29,9 @@ class Loaded:
     source: where it came from; None for a model that was built, not loaded.
     untrained: names of parts whose numbers are random.
     generation: what the checkpoint says about how it writes, by the reference's keys.
-    written: where the numbers stood when they were read or drawn, and how often each was written by then; see `stands`.
-    drawn: of an untrained model the kind and one number of each parameter.
+    initial_versions: where the numbers stood when they were read or drawn, and how often each was written by then; see
+        `storage_versions`.
+    initial_samples: of an untrained model the kind and one number of each parameter.
     """
 
     module: Network
@@ -42,13 +43,13 @@ class Loaded:
     source: Source | None = None
     untrained: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
-    written: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
-    drawn: tuple[tuple[torch.dtype, float], ...] = field(default=(), compare=False, repr=False)
+    initial_versions: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+    initial_samples: tuple[tuple[torch.dtype, float], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.written:
-            object.__setattr__(self, "written", storage_versions(self.module))
-            object.__setattr__(self, "drawn", _parameter_samples(self.module) if self.untrained else ())
+        if not self.initial_versions:
+            object.__setattr__(self, "initial_versions", storage_versions(self.module))
+            object.__setattr__(self, "initial_samples", _parameter_samples(self.module) if self.untrained else ())
 
     def set_training(self, mode: object) -> None:
         """Training or evaluation, as somebody says. Raises InputError for what is neither true nor false."""
@@ -58,9 +59,9 @@ class Loaded:
     def config_bytes(self, **changes: Any) -> bytes:
         """What `config.json` would say of it, always in the same order, for digests; but for the kind of its numbers,
         which only a saved one tells. changes: of its config."""
-        said = self.family.write(self.config.replace(**changes))
-        said = {key: value for key, value in said.items() if key not in ("dtype", "torch_dtype")}
-        return json.dumps(said, sort_keys=True, default=str).encode()
+        keys = self.family.write(self.config.replace(**changes))
+        keys = {key: value for key, value in keys.items() if key not in ("dtype", "torch_dtype")}
+        return json.dumps(keys, sort_keys=True, default=str).encode()
 
     @property
     def name(self) -> str:
@@ -77,7 +78,8 @@ class Loaded:
         """The untrained parts of which no number was written since: a loop of one's own does not say what it learns. Of
         what was moved or copied each number is as it was. "all" ends with the first that is written."""
         names = [name for name, _ in self.module.named_parameters()]
-        before, now = zip(self.written, self.drawn), zip(storage_versions(self.module), _parameter_samples(self.module))
+        before = zip(self.initial_versions, self.initial_samples)
+        now = zip(storage_versions(self.module), _parameter_samples(self.module))
         changed = [f"{name}." for name, one, other in zip(names, before, now) if _was_changed(one, other)]
         kept = (part for part in self.untrained if not (changed and part == "all"))
         return tuple(part for part in kept if not any(name.startswith(f"{part}.") for name in changed))
@@ -96,7 +98,8 @@ class Loaded:
 
     @property
     def required_target_tokenizer(self) -> Tokenizer:
-        """The tokenizer of what is written: `target_tokenizer`, where there is one. Raises InputError as `words`."""
+        """The tokenizer of what is written: `target_tokenizer`, where there is one. Raises InputError where
+        there is none."""
         return self.target_tokenizer or self.required_tokenizer
 
     @property
@@ -127,8 +130,8 @@ class Loaded:
     @property
     def padding_id(self) -> int:
         """The token that stands where a row has ended: by which the model knows it, else the tokenizer's, else 0."""
-        own, words = self.config.pad_token_id, self.tokenizer
-        return own if own is not None else (words.pad_token_id if words else None) or 0
+        own, tokenizer = self.config.pad_token_id, self.tokenizer
+        return own if own is not None else (tokenizer.pad_token_id if tokenizer else None) or 0
 
 
 def _was_changed(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:

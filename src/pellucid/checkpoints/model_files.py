@@ -106,8 +106,10 @@ def any_matches(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
 
 
 def wanted_files(files: Iterable[str], snapshot: Path | None = None) -> list[str]:
-    """Those files of a repository that make its model. snapshot: a snapshot; weights that it has are not wanted in another
-    form."""
+    """Those files of a repository that make its model.
+
+    snapshot: what is there of it; weights that it has are not wanted in another form.
+    """
     files = list(files)
     patterns = [*FILES_WITHOUT_WEIGHTS, ADAPTER_CONFIG]
     if snapshot is None or lacks_weights(snapshot):

@@ -14,11 +14,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """A way there and the way back.
+    """How a tensor of a file is laid out where ours is not: the way there and the way back.
 
     from_file: (the file's tensor, which part, of how many) -> ours; to_file: all our parts -> the file's tensor.
-    file_shape: (the shape of one of ours, how many parts) -> the file's shape. (PyTorch could tell it from tensors without
-    memory, and loads three seconds of symbolic algebra to join them.)
+    file_shape: (the shape of one of ours, how many parts) -> the file's shape. (PyTorch could tell it from tensors
+        without memory, and loads three seconds of symbolic algebra to join them.)
     transposed: the file's table is [in, out].
     """
 

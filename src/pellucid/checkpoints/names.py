@@ -1,7 +1,7 @@
 """The notation of weights: the reference's name on the left, ours on the right, `{i}` for the number of a layer.
 
 One row per module: its weight and bias travel together. The table runs both ways, so that saving comes for free.
-A third column says how the numbers move where they are not laid out alike; several of our names may share one tensor:
+A third column says how the numbers lie where they are not laid out alike; several of our names may share one tensor:
 
     ("block.{i}.wide", "layers.{i}.feed_forward.up", TRANSPOSED),
     ("block.{i}.qkv", ("layers.{i}.attention.query", ..., "layers.{i}.attention.value"), JOINED),
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a page of facts is read without torch
     from torch import Tensor
 
 Row = tuple[Any, ...]
-"""(theirs, ours), (theirs, ours, move) or (theirs, (ours, ours, ...), move)"""
+"""(theirs, ours), (theirs, ours, layout) or (theirs, (ours, ours, ...), layout)"""
 Rows = tuple[Row, ...]
 
 
@@ -45,7 +45,7 @@ class TensorLocation:
 class TensorNames:
     """How a family calls its tensors.
 
-    body: (reference, ours[, move]), module by module.  head: the same of one head, whose names have no prefix.
+    body: (reference, ours[, layout]), module by module.  head: the same of one head, whose names have no prefix.
     prefix: stands before the body's names in files saved from a model with a head, and is absent from the others.
     renamed: older spellings of the last word, as {older: newer}.
     dropped: patterns of tensors that are known and not needed, each with the reason.
@@ -109,8 +109,8 @@ class _NameTable:
 def _name_table(rows: Rows) -> _NameTable:
     table = _NameTable({}, {})
     for left, right, *rest in rows:
-        names, move = (right,) if isinstance(right, str) else right, rest[0] if rest else UNCHANGED
-        places = {name: TensorLocation(left, move, part, len(names)) for part, name in enumerate(names)}
+        names, layout = (right,) if isinstance(right, str) else right, rest[0] if rest else UNCHANGED
+        places = {name: TensorLocation(left, layout, part, len(names)) for part, name in enumerate(names)}
         table.forward.setdefault(left, places)
         for name, place in places.items():
             table.back.setdefault(name, place)
@@ -120,11 +120,11 @@ def _name_table(rows: Rows) -> _NameTable:
 def gather_tensors(parameters: Iterable[tuple[TensorLocation, Tensor]]) -> dict[str, Tensor]:
     """The tensors of a file by their names there, out of numbers of ours and the places where they stand."""
     groups: dict[str, dict[int, Tensor]] = {}
-    moves: dict[str, Layout] = {}
+    layouts: dict[str, Layout] = {}
     for place, numbers in parameters:
         groups.setdefault(place.tensor_name, {})[place.part] = numbers
-        moves[place.tensor_name] = place.layout
-    return {theirs: moves[theirs].to_file([parts[i] for i in sorted(parts)]) for theirs, parts in groups.items()}
+        layouts[place.tensor_name] = place.layout
+    return {theirs: layouts[theirs].to_file([parts[i] for i in sorted(parts)]) for theirs, parts in groups.items()}
 
 
 def _parameters_in(theirs: str, table: _NameTable) -> dict[str, TensorLocation]:

@@ -77,7 +77,7 @@ def files_mismatch(loaded: Loaded, is_relevant: Callable[[Path], bool], opened: 
     if not loaded.module.bits and (other := _changed_computation(loaded.module, expected)):
         return f"{other[0]}, and {opened} is opened with what its files say: {other[1]}"
     source, module = loaded.source, loaded.module
-    if source is None or storage_versions(module) == loaded.written or _matches_files(module, source):
+    if source is None or storage_versions(module) == loaded.initial_versions or _matches_files(module, source):
         return None
     advice = "load it again" if module.bits else "save the model, and use what is loaded from there"
     return (

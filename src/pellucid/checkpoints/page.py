@@ -22,8 +22,8 @@ class HeadPage:
         are not tied it writes both, and misses either.
     zeros: our names of tensors that are zeros where a file does not hold them.
     tied_if_absent: whether the table of this head is that of the tokens where a file holds none, whatever it says.
-    untied_if_present: whether a file of such facts that holds the table of this head beside that of the tokens has two, though it
-        says that they are one.
+    untied_if_present: whether a file of such facts that holds the table of this head beside that of the tokens has
+        two, though it says that they are one.
     """
 
     architecture: str
@@ -44,8 +44,8 @@ class Family:
     defaults: the reference's default facts.
     keys, names: the two-way tables; the names may depend on the facts.
     heads: the model without a head first.
-    prompts_with_languages: of a translation it is told both languages in words before the text (T5), or the one to write by a
-        token there.
+    prompts_with_languages: of a translation it is told both languages in words before the text (T5); else the one to
+        write, by a token there.
     encoder_states_only: of its encoder-decoders sentence-transformers reads the encoder alone, as everything does here.
     is_native: `transformers` has no such architecture, and does not open its files.
     """
@@ -73,17 +73,17 @@ class Family:
 
     def check_expressible(self, config: Config) -> None:
         """Raises InputError where `config.json` has no words for a fact, so that it would be read as another one."""
-        said = self.write(config.replace(inert={}))
+        written = self.write(config.replace(inert={}))
         try:
-            told = self.read(said, Path("config.json")).facts()
+            read = self.read(written, Path("config.json")).facts()
         except PellucidError as error:
             raise InputError("this model cannot be saved: ", error) from error
-        told["pooler"] = told["pooler"] and config.pooler  # that there is none is seen by the tensors
+        read["pooler"] = read["pooler"] and config.pooler  # that there is none is seen by the tensors
         for name, value in config.facts().items():
-            if name not in _TRAINING_FACTS and (name not in told or told[name] != value):
+            if name not in _TRAINING_FACTS and (name not in read or read[name] != value):
                 raise InputError(
                     f"this model cannot be saved: its {name} is {value!r}, and a config.json of {self.model_type} "
-                    f"would be read as {told.get(name)!r}"
+                    f"would be read as {read.get(name)!r}"
                 )
 
     def head_named(self, name: str) -> Head:

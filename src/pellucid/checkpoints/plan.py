@@ -23,9 +23,10 @@ log = logging.getLogger("pellucid")
 class Duplicate:
     """Numbers that a file holds a second time.
 
-    location: where they stand.  parameter: our name, whose numbers stand in another place.  may_differ: whether it is known that
-    these are not computed with, so that they may be others; else both must be the same.  tying_fact: the fact that makes one
-    table of two, where it is one that a file may also deny.
+    location: where they stand.  parameter: our name, whose numbers stand in another place.
+    may_differ: whether it is known that these are not computed with, so that they may be others; else both must be the
+        same.
+    tying_fact: the fact that makes one table of two, where it is one that a file may also deny.
     """
 
     location: TensorLocation
@@ -41,8 +42,8 @@ class Plan:
     locations: our name -> where its numbers stand.  duplicates: told twice, to be compared.
     tied: our names that share another's numbers.  zeros: our names that are zero for want of others.
     newly_initialized: our names that get random numbers.
-    dropped: the reference's names that nothing is read of, each with the reason.  other_heads: those of them that are of a
-        head which was not asked for.
+    dropped: the reference's names that nothing is read of, each with the reason.
+    other_heads: those of them that are of a head which was not asked for.
     """
 
     config: Config
@@ -63,14 +64,19 @@ class Plan:
 
 
 def make_plan(
-    family: Family, config: Config, tensors: dict[str, StoredTensor], facts_path: Path, new_head: bool, misfit: str = ""
+    family: Family,
+    config: Config,
+    tensors: dict[str, StoredTensor],
+    facts_path: Path,
+    new_head: bool,
+    error_start: str = "",
 ) -> Plan:
     """The account of a checkpoint as the model of `config`, whose last guesses it may put right (pooler, head).
 
     tensors: by the reference's names.  facts_path: the file that says what it is, for errors.
     new_head: a head was asked for by name; where the files hold none, it gets random numbers, and so does the pooler
         that it reads.
-    misfit: how the sentence begins that names what does not fit; by default the folder does not fit its `facts_path`.
+    error_start: of the sentence that names what does not fit; by default the folder does not fit its `facts_path`.
     Raises CheckpointMismatchError, one sentence with all that does not fit.
     """
     page = family.page(config.head)
@@ -81,9 +87,9 @@ def make_plan(
     for prefix, wrapper in _WRAPPER_PREFIXES.items():
         if tensors and all(theirs.startswith(prefix) for theirs in tensors):
             why = f"every name begins with {prefix!r}, as of a model within {wrapper}: save its .{prefix.rstrip('.')}"
-            raise CheckpointMismatchError(f"{misfit or facts_path.parent}: {why}")
-    placed: dict[str, TensorLocation] = {}
-    doubled: list[Duplicate] = []
+            raise CheckpointMismatchError(f"{error_start or facts_path.parent}: {why}")
+    locations: dict[str, TensorLocation] = {}
+    duplicates: list[Duplicate] = []
     dropped: dict[str, str] = {}
     of_other_heads: dict[str, str] = {}
     unexpected: list[str] = []
@@ -92,53 +98,54 @@ def make_plan(
         if any(ours.startswith("pooler.") for ours in found) and not config.pools:
             dropped[theirs] = "the pooled first token is not read by this head"
         elif found:
-            overruled = page.twins.get(theirs) in tensors
-            again = {ours: place for ours, place in found.items() if overruled or ours in placed}
-            doubled += [Duplicate(place, ours, overruled) for ours, place in again.items()]
-            placed |= {ours: place for ours, place in found.items() if ours not in again}
+            may_differ = page.twins.get(theirs) in tensors
+            again = {ours: place for ours, place in found.items() if may_differ or ours in locations}
+            duplicates += [Duplicate(place, ours, may_differ) for ours, place in again.items()]
+            locations |= {ours: place for ours, place in found.items() if ours not in again}
         elif (reason := names.drop_reason(theirs)) is not None:
             dropped[theirs] = reason
         elif (other := next((one for one in others if others[one].parameters_of(theirs)), None)) is not None:
             of_other_heads[theirs] = f"belongs to {other}, which was not asked for"
         else:
             unexpected.append(theirs)
-    if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in placed):
+    if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in locations):
         config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
-    if page.tied_if_absent and "head.decoder.weight" not in placed:
+    if page.tied_if_absent and "head.decoder.weight" not in locations:
         config = config.replace(tie_word_embeddings=True)
-    same = tied_parameters(config)
+    tied_names = tied_parameters(config)
     if page.untied_if_present(config) and all(
-        name in placed for name in ("head.decoder.weight", same["head.decoder.weight"])
+        name in locations for name in ("head.decoder.weight", tied_names["head.decoder.weight"])
     ):
         config = config.replace(tie_word_embeddings=False)
-        same = tied_parameters(config)
-    for name, first in same.items():  # one table under two names: the second copy must equal the first
-        if name in placed and first in placed:
+        tied_names = tied_parameters(config)
+    for name, first in tied_names.items():  # one table under two names: the second copy must equal the first
+        if name in locations and first in locations:
             fact = "tie_word_embeddings" if name == "head.decoder.weight" else ""
-            doubled.append(Duplicate(placed.pop(name), first, tying_fact=fact))
-        elif name in placed:
-            placed[first] = placed.pop(name)
-    doubled = [replace(one, parameter=same.get(one.parameter, one.parameter)) for one in doubled]
+            duplicates.append(Duplicate(locations.pop(name), first, tying_fact=fact))
+        elif name in locations:
+            locations[first] = locations.pop(name)
+    duplicates = [replace(one, parameter=tied_names.get(one.parameter, one.parameter)) for one in duplicates]
     expected_shapes = _expected_shapes(config)
-    missing = [name for name in expected_shapes if name not in placed]
-    tied = {name: first for name, first in same.items() if name in missing}
+    missing = [name for name in expected_shapes if name not in locations]
+    tied = {name: first for name, first in tied_names.items() if name in missing}
     zeros = tuple(name for name in missing if name in page.zeros)
     lost = [name for name in missing if name not in tied and name not in zeros]
-    bare = any(name.startswith("head.") for name in lost) and not any(name.startswith("head.") for name in placed)
+    bare = any(name.startswith("head.") for name in lost) and not any(name.startswith("head.") for name in locations)
     if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
         log.warning("%s names %s, but the weights hold no head: opened without", facts_path, page.architecture)
-        return make_plan(family, config.replace(head=None), tensors, facts_path, new_head, misfit)
-    begins_anew = ("head.",) if any(name.startswith("pooler.") for name in placed) else ("head.", "pooler.")
-    fresh = tuple(name for name in lost if name.startswith(begins_anew)) if bare else ()
-    told = [*placed.items(), *((one.parameter, one.location) for one in doubled)]
-    problems = _problems(names, expected_shapes, told, tensors, unexpected, [n for n in lost if n not in fresh])
+        return make_plan(family, config.replace(head=None), tensors, facts_path, new_head, error_start)
+    begins_anew = ("head.",) if any(name.startswith("pooler.") for name in locations) else ("head.", "pooler.")
+    newly_initialized = tuple(name for name in lost if name.startswith(begins_anew)) if bare else ()
+    located = [*locations.items(), *((one.parameter, one.location) for one in duplicates)]
+    lost = [name for name in lost if name not in newly_initialized]
+    problems = _problems(names, expected_shapes, located, tensors, unexpected, lost)
     if problems:
-        whole, facts = (
-            (facts_path, "own facts") if facts_path.suffix.lower() == ".gguf" else (facts_path.parent, facts_path.name)
-        )
-        misfit = misfit or f"{whole} does not fit its {facts}"
-        raise CheckpointMismatchError(f"{misfit}: {'; '.join(problems)}")
-    return Plan(config, placed, tuple(doubled), tied, zeros, fresh, dropped | of_other_heads, tuple(of_other_heads))
+        alone = facts_path.suffix.lower() == ".gguf"
+        whole, facts = (facts_path, "own facts") if alone else (facts_path.parent, facts_path.name)
+        error_start = error_start or f"{whole} does not fit its {facts}"
+        raise CheckpointMismatchError(f"{error_start}: {'; '.join(problems)}")
+    left, others_left = dropped | of_other_heads, tuple(of_other_heads)
+    return Plan(config, locations, tuple(duplicates), tied, zeros, newly_initialized, left, others_left)
 
 
 _WRAPPER_PREFIXES = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
@@ -198,7 +205,8 @@ def _problems(
         held = tensors[place.tensor_name]
         if _extracted_shape(place, held) != shape:
             problems.append(
-                f"{place.tensor_name} has shape {list(held.shape)}, expected {list(place.layout.file_shape(shape, place.parts))}"
+                f"{place.tensor_name} has shape {list(held.shape)}, "
+                f"expected {list(place.layout.file_shape(shape, place.parts))}"
             )
         elif not held.dtype.is_floating_point:
             problems.append(

@@ -154,7 +154,7 @@ def pull(name: str, where: HubOptions = DEFAULT_OPTIONS) -> Source:
 
 
 def refuse_links(source: Source) -> None:
-    """Refuses a checkpoint in which a file that may be opened is a link out of its folder, as `inside` does."""
+    """Refuses a checkpoint in which a file that may be opened is a link out of its folder, as `path_inside` does."""
     if source.kind != "file":  # of which one file alone is opened, and its path was given
         refuse_links_of_folder(source.folder)
 

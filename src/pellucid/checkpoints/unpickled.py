@@ -160,8 +160,8 @@ def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) ->
         case "BINPERSID":
             stack[-1] = _storage(path, stack[-1])
         case "REDUCE":
-            given = stack.pop()
-            stack[-1] = _reduce(path, stack[-1], given)
+            arguments = stack.pop()
+            stack[-1] = _reduce(path, stack[-1], arguments)
         case "GLOBAL" if argument in _UNSUPPORTED:
             raise CheckpointMismatchError(
                 f"{path} holds {_UNSUPPORTED[argument]}, expected real numbers of 16, 32 or 64 bits: save it anew as such"
@@ -202,15 +202,15 @@ def _reduce(path: Path, what: Any, arguments: Any) -> Any:
     match what, arguments:
         case _Global(text), () if text == _ORDERED:
             return {}
-        case _Global(text), (Storage() as storage, int(offset), tuple(shape), tuple(steps), *more) if text == _TENSOR:
+        case _Global(text), (Storage() as storage, int(offset), tuple(shape), tuple(strides), *more) if text == _TENSOR:
             if more[2:] not in ([], [None], [{}]):  # what says that the stored numbers are still to be negated
                 raise _unsafe(path, "numbers that are computed from those that are stored")
             if len(shape) > MOST_DIMENSIONS:  # asked here: a long one that is kept costs a file five bytes each time
                 raise CorruptFileError(
                     f"{path}: a tensor has {len(shape):,} dimensions, expected at most {MOST_DIMENSIONS}"
                 )
-            if len(shape) == len(steps) and all(type(n) is int and n >= 0 for n in (offset, *shape, *steps)):
-                return StridedTensor(storage, offset, shape, steps)
+            if len(shape) == len(strides) and all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
+                return StridedTensor(storage, offset, shape, strides)
         case _Global(text), (StridedTensor() as tensor, *_) if text == _PARAMETER:
             return tensor
     raise _unsafe(path, "a call in an unknown form")

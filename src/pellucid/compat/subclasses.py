@@ -84,8 +84,8 @@ def build_subclass(
             config=own.replace(tie_word_embeddings=loaded.config.tie_word_embeddings),
             source=None if random or left else loaded.source,
             untrained=tuple(sorted({*loaded.untrained, *random})),
-            written=(),
-            drawn=(),
+            initial_versions=(),
+            initial_samples=(),
         )
     )
     found.generation_config = GenerationConfig.of(loaded)

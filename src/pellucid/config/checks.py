@@ -131,7 +131,7 @@ def as_list(values: Any) -> list[Any] | None:
 
 
 def require_list(name: str, value: Any, expected: str) -> list[Any]:
-    """The same; InputError for what holds nothing."""
+    """`as_list`; InputError for what holds nothing."""
     if (found := as_list(value)) is None:
         raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
     return found
@@ -147,7 +147,7 @@ def require_integers(name: str, value: Any, expected: str) -> list[int]:
 
 
 def require_integer(name: str, value: Any, expected: str) -> int:
-    """One of them."""
+    """One whole number, those of NumPy and PyTorch too."""
     if (number := _index(value)) is None:
         raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
     return number

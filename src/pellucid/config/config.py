@@ -201,8 +201,8 @@ class Config:
     @property
     def end_tokens(self) -> tuple[int, ...]:
         """The ids that end a text; none where the model has no such token."""
-        given = self.eos_token_id
-        return () if given is None else given if isinstance(given, tuple) else (given,)
+        ends = self.eos_token_id
+        return () if ends is None else ends if isinstance(ends, tuple) else (ends,)
 
     @property
     def pools(self) -> bool:

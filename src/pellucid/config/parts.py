@@ -149,15 +149,13 @@ class Dropout:
                 check_range(name, value, least=0.0, below=1.0)
 
     def probability(self, field_name: str) -> float:
-        """The share of a place, by the name of its field."""
+        """The share of numbers that is set to zero, by the name of a field."""
         own = getattr(self, field_name)
         if own is not None:
             return own
-        return (
-            self.probability("classifier_dropout")
-            if field_name in ("dense_dropout", "text_dropout")
-            else self.hidden_dropout_prob
-        )
+        if field_name in ("dense_dropout", "text_dropout"):
+            return self.probability("classifier_dropout")
+        return self.hidden_dropout_prob
 
 
 Norm = LayerNorm | RMSNorm

@@ -91,7 +91,7 @@ class PackableNetwork(Observable):
             self._drop_stale_copies()
             layout = packing.float_packing(dtype, first.device, is_autoregressive=self.is_autoregressive)
             moment, copy = Snapshot(self), _without_packed_copies(packed_copy(self, layout))
-            copy.laid_out = True
+            copy.is_packed = True
             found = kept[dtype] = (moment, copy)
         return found[1]
 

@@ -213,7 +213,7 @@ class _TrainingRun:
         found = loop.finish()
         unchanged = loop.progress.bad == loop.progress.step  # no step at all could be applied
         untrained = found.untrained if unchanged else mark_trained(found).untrained
-        plain = replace(low_rank.merge_adapters(found), untrained=untrained, written=())  # as it is written
+        plain = replace(low_rank.merge_adapters(found), untrained=untrained, initial_versions=())  # as it is written
         now, out = loop.progress, self.folder.parent if self.folder else None
         base = plan.base.source if plan.settings.adapter_only else None
         held_out = plan.held_out_examples

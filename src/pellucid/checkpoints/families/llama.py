@@ -44,9 +44,9 @@ defaults = Config(
 
 
 def _read_bias(raw: dict[str, Any]) -> dict[str, Any]:
-    given = raw.get("attention_bias", False)
-    check_bool("attention_bias", given)
-    return {"qkv_bias": given, "output_bias": given}
+    value = raw.get("attention_bias", False)
+    check_bool("attention_bias", value)
+    return {"qkv_bias": value, "output_bias": value}
 
 
 same = tuple(

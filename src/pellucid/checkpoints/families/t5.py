@@ -103,9 +103,8 @@ heads = (
         SequenceToSequenceLM(),
         (("lm_head", "head.decoder"),),
         tied_if_absent=True,  # the reference reads "not tied" of such files as "not scaled" alone
-        untied_if_present=lambda config: (
-            config.tie_word_embeddings and not config.scale_logits
-        ),  # 1.1, saved by transformers 5
+        # 1.1, saved by transformers 5
+        untied_if_present=lambda config: config.tie_word_embeddings and not config.scale_logits,
     ),
     HeadPage(
         "T5ForSequenceClassification",

@@ -39,9 +39,9 @@ defaults = Config(
 
 
 def _read_logits_bias(raw: dict[str, Any]) -> dict[str, Any]:
-    given = raw.get("logits_bias", False)
-    check_bool("logits_bias", given)
-    return {"logits_bias": True} if given else {}
+    value = raw.get("logits_bias", False)
+    check_bool("logits_bias", value)
+    return {"logits_bias": True} if value else {}
 
 
 keys = Keys(
