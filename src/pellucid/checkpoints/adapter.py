@@ -158,9 +158,8 @@ class _AdaptedContents(Contents):
             if bare == name:
                 raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
             if not numbers.dtype.is_floating_point:
-                raise self.mismatch_error(
-                    f"{name} holds {str(numbers.dtype).removeprefix('torch.')}, expected real numbers"
-                )
+                kind = str(numbers.dtype).removeprefix("torch.")
+                raise self.mismatch_error(f"{name} holds {kind}, expected real numbers")
             if found := _LORA_NAME.fullmatch(bare):
                 pairs.setdefault(found["module"], {})[found["kind"] + found["side"]] = numbers
             elif "lora_" in bare:
@@ -236,9 +235,8 @@ class _AdaptedContents(Contents):
                 "that was learned, and save_pretrained(folder) of that"
             )
         if (known.is_shared(place) or known.is_tied_head(place)) and self._is_saved_module(name):
-            raise self._tied_error(
-                name, _LEARN_OTHER if known.shares_embeddings else "merge it with the library that made it"
-            )
+            advice = _LEARN_OTHER if known.shares_embeddings else "merge it with the library that made it"
+            raise self._tied_error(name, advice)
         return known.names_by_parameters.get(frozenset(places), place.tensor_name)
 
     def _is_saved_module(self, name: str) -> bool:

@@ -94,8 +94,8 @@ def read_adapter_facts(folder: Path) -> AdapterFacts:
     raw = read_json(path)
     if (kind := raw.get("peft_type")) != PEFT_TYPE:
         raise CheckpointMismatchError(
-            f"{path}: peft_type is {shorten(ascii(kind))}, and adapters of kind {PEFT_TYPE} alone are read; merge it into its "
-            "base with the library that made it"
+            f"{path}: peft_type is {shorten(ascii(kind))}, and adapters of kind {PEFT_TYPE} alone are read; merge it "
+            "into its base with the library that made it"
         )
     with blaming(path, CheckpointMismatchError):
         _refuse_unsupported(raw)

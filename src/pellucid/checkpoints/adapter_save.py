@@ -127,8 +127,8 @@ def _updates_and_replacements(
     lows = {theirs: low for theirs, low in tables.join_updates(changes).items() if theirs not in replaced}
     if changes and not lows:
         raise InputError(
-            f"a module of which a part learns is written whole in the format of adapters, and of {join_names(changes, 2)} "
-            "nothing else is left: name less in ",
+            f"a module of which a part learns is written whole in the format of adapters, and of "
+            f"{join_names(changes, 2)} nothing else is left: name less in ",
             Argument("lora_beside"),
             *_OR_ALL,
         )

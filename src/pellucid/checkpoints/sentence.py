@@ -42,7 +42,8 @@ TRANSFORMER_CONFIGS = [
 """How texts are read: the first of these files that is there, whatever the model, as in the reference."""
 
 SETTINGS = "config_args config_kwargs model_args model_kwargs tokenizer_args processor_kwargs processing_kwargs".split()
-"""Under these keys a file of `TRANSFORMER_CONFIGS` changes what the other files of the checkpoint say, in older and newer words."""
+"""Under these keys a file of `TRANSFORMER_CONFIGS` changes what the other files of the checkpoint say, in older and newer
+words."""
 
 INERT_SETTINGS = ("trust_remote_code", "attn_implementation", "use_safetensors", "low_cpu_mem_usage", "use_cache")
 """Settings among them that change no vector; the first is not followed by the reference either."""
@@ -68,8 +69,8 @@ def read_pooling(folder: Path) -> Pooling | None:
         )
     if place := _module_path(modules[0]):
         raise CheckpointMismatchError(
-            f"{path} says that the Transformer lies in {shorten(repr(place))}, and it is read beside modules.json alone: "
-            "move the files of that folder there, and set that path to the empty text"
+            f"{path} says that the Transformer lies in {shorten(repr(place))}, and it is read beside modules.json "
+            "alone: move the files of that folder there, and set that path to the empty text"
         )
     if crosses:
         return None
@@ -219,8 +220,8 @@ def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
             raise CorruptFileError(f"{path}: {key} is {shorten(repr(said))}, expected an object")
         if changing := sorted(said.keys() - {*INERT_SETTINGS, "dtype", "torch_dtype"}):
             raise CheckpointMismatchError(
-                f"{path}: {key} sets {join_names(map(ascii, changing), 3)}, which is not followed here and may change the "
-                "vectors: write it into the file that it is about, and take it out here"
+                f"{path}: {key} sets {join_names(map(ascii, changing), 3)}, which is not followed here and may change "
+                "the vectors: write it into the file that it is about, and take it out here"
             )
         warn_of_unknown_keys(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in said))
 

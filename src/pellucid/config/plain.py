@@ -14,8 +14,8 @@ def to_json_value(value: Any) -> Any:
 
 
 def from_json_value(value: Any, kind: Any) -> Any:
-    """What `to_json_value`, or `dataclasses.asdict`, made of a value of this type, as it was; a fact that is not said has its
-    default.
+    """What `to_json_value`, or `dataclasses.asdict`, made of a value of this type, as it was; a fact that is not said
+    has its default.
 
     Raises ValueError, in a sentence, where a value is of another type or a fact is strange.
     """

@@ -107,4 +107,4 @@ def check_tensors(folder: Path, tensors: dict[str, Tensor], config: dict[str, An
         for name, value in tensors.items()
     }
     misfit = f"{folder} is no whole Transformer"  # of which no file says what it is but the one that is judged
-    make_plan(family, family.read(config, path), stored, path, new_head=False, misfit=misfit)
+    make_plan(family, family.read(config, path), stored, path, new_head=False, error_start=misfit)
