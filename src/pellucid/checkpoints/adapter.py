@@ -34,9 +34,7 @@ PREFIX = "base_model.model."
 """Stands before every name of the format."""
 
 _HEAD = "head.decoder.weight"
-
 _COPY = re.compile(r"\.(modules_to_save|original_module)\.")
-
 _LORA_NAME = re.compile(r"(?P<module>[\w.]+)\.lora_(?P<kind>embedding_|)(?P<side>[AB])(?:\.weight)?")
 
 

@@ -56,7 +56,7 @@ def is_available(package: Packaged) -> bool:
 
 
 def convert_once(package: Packaged, package_folder: Path) -> Path:
-    """The folder with the checkpoint, made from the package's files in `package_folder` where it is not there, or broken.
+    """The folder with the checkpoint, made from the files in `package_folder` where it is not there, or broken.
 
     Two processes at once make it once. Raises what `convert` raises, InputError where the cache cannot be written
     or others may write there, and ResourceError where it is full.

@@ -42,8 +42,8 @@ TRANSFORMER_CONFIGS = [
 """How texts are read: the first of these files that is there, whatever the model, as in the reference."""
 
 SETTINGS = "config_args config_kwargs model_args model_kwargs tokenizer_args processor_kwargs processing_kwargs".split()
-"""Under these keys a file of `TRANSFORMER_CONFIGS` changes what the other files of the checkpoint say, in older and newer
-words."""
+"""Under these keys a file of `TRANSFORMER_CONFIGS` changes what the other files of the checkpoint say, in older and
+newer words."""
 
 INERT_SETTINGS = ("trust_remote_code", "attn_implementation", "use_safetensors", "low_cpu_mem_usage", "use_cache")
 """Settings among them that change no vector; the first is not followed by the reference either."""
