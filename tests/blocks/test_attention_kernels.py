@@ -286,7 +286,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         found.append(tuple(query.shape))
         return mix(self, query, *rest, **said)
 
-    monkeypatch.setattr(Kernels, "mix", counting)
+    monkeypatch.setattr(Kernels, "attend_many", counting)
     return found
 
 

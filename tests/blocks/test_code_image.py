@@ -87,7 +87,7 @@ def test_kernels_run_linked_once_or_in_each_process(
     """A processor of another kind has LLVM link them: here it is played by this one."""
     pytest.importorskip("numba")
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path))
-    monkeypatch.setattr(machine_code, "LINKED", links)
+    monkeypatch.setattr(machine_code, "LINKS_AHEAD", links)
     x, table = torch.randn(2, 96), torch.randn(40, 96)
     for _ in range(2):  # made, and found
         forget_kernels()

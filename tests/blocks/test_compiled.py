@@ -174,7 +174,7 @@ def test_a_position_and_what_it_sees(
         if turned != "not":
             places = torch.full((1, 1), step) if turned == "alike" else torch.arange(rows)[:, None] + step
             rotation = RotaryPositions(width)(places, torch.zeros(1))
-            angle = rotation.of_pairs().to(torch.complex128)
+            angle = rotation.complex_angles().to(torch.complex128)
             query, key = (torch.view_as_real(torch.view_as_complex(one.unflatten(2, (-1, 2))) * angle).flatten(2)
                           for one in (query, key))  # fmt: skip
         keys.append(key)
@@ -531,7 +531,7 @@ def test_while_it_is_written_nobody_else_may_write_it(tmp_path: Path) -> None:
 def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
     alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    monkeypatch.setattr(machine_code, "_words", lambda: b"")
+    monkeypatch.setattr(machine_code, "_kernel_sources", lambda: b"")
     monkeypatch.setitem(sys.modules, "pellucid.blocks.kernels", None)  # nothing is compiled that cannot be kept
     match where:
         case "a file":
@@ -539,7 +539,7 @@ def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
         case "no room":
             monkeypatch.setattr(machine_code, "bytes", full, raising=False)
         case _:
-            monkeypatch.setattr(machine_code, "_own", lambda about: False)
+            monkeypatch.setattr(machine_code, "_is_own_file", lambda about: False)
     with caplog.at_level(logging.WARNING):
         model = pellucid.load(save("llama", tmp_path / "model"))
         assert len(steps(model, [[5, 6, 7]])) == 9
@@ -595,7 +595,7 @@ def test_a_numba_that_is_broken_is_one_warning(
     def broken(*given: object) -> object:
         raise error
 
-    monkeypatch.setattr(machine_code, "_made", broken)
+    monkeypatch.setattr(machine_code, "_compile_to", broken)
     assert usable_kernels() is None
     assert [record.getMessage() for record in caplog.records] == [
         f"numba is installed, and its kernels cannot be used: {error}"

@@ -11,11 +11,11 @@ SHAPE = (64, 1024)
 def mask_of(
     seed: int = 0, step: int = 0, piece: int = 0, skipped: int = 0, dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    chance = DropoutMasks(seed, dtype)
-    chance.begin(step, piece)
+    masks = DropoutMasks(seed, dtype)
+    masks.begin(step, piece)
     for _ in range(skipped):
-        chance.mask((1,), 0.1)
-    return chance.mask(SHAPE, 0.1)
+        masks.mask((1,), 0.1)
+    return masks.mask(SHAPE, 0.1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -53,21 +53,21 @@ def test_neighbouring_masks_do_not_repeat() -> None:
 
 
 def test_no_two_masks_of_a_piece_begin_at_one_place() -> None:
-    chance = DropoutMasks(0, torch.float32)
+    masks = DropoutMasks(0, torch.float32)
     for piece in range(50):
-        chance.begin(0, piece)
-        places = [chance.mask((1,), 0.1).storage_offset() for _ in range(200)]
+        masks.begin(0, piece)
+        places = [masks.mask((1,), 0.1).storage_offset() for _ in range(200)]
         assert len(set(places)) == len(places)
 
 
 def test_the_same_words_give_the_same_masks() -> None:
     assert torch.equal(mask_of(5, 700, 2, 3), mask_of(5, 700, 2, 3))
-    chance = DropoutMasks(5, torch.float32)
+    masks = DropoutMasks(5, torch.float32)
     for step in (0, 700, 64, 1, 700):
-        chance.begin(step, 2)
+        masks.begin(step, 2)
     for _ in range(3):
-        chance.mask((7, 7), 0.5)
-    assert torch.equal(chance.mask(SHAPE, 0.1), mask_of(5, 700, 2, 3)), "other shares and shapes are no matter"
+        masks.mask((7, 7), 0.5)
+    assert torch.equal(masks.mask(SHAPE, 0.1), mask_of(5, 700, 2, 3)), "other shares and shapes are no matter"
 
 
 def test_a_mask_larger_than_the_pool_is_made_of_several() -> None:

@@ -241,7 +241,7 @@ for lay in (grouped.to_4_bits, grouped.to_6_bits):
     table = lay(48, 64, [torch.randn(48, 64)])
     for many in (1, 5, 100):
         x = torch.randn(many, 64)
-        wanted = x.double() @ grouped.real_numbers(table).double().T
+        wanted = x.double() @ grouped.dequantised(table).double().T
         found = grouped.GroupedLinear(*table)(x)
         real = many >= grouped.MANY and grouped.fastest_dtype(x.device) == torch.bfloat16
         near = 0.02 if real else 1e-4 if low_bit_kernels.VNNI else 1e-5

@@ -94,7 +94,7 @@ def test_an_activation_behind_the_product_or_within(
     monkeypatch.setattr("pellucid.blocks.packed.features", lambda: known)
     plain = blocks.FeedForward(32, 64, activation=activation).eval()
     swift = packed_copy(plain, layout)
-    assert (swift.up.behind is None) == (activation not in INPLACE_ACTIVATIONS or "avx512" in known)
+    assert (swift.up.inplace_activation is None) == (activation not in INPLACE_ACTIVATIONS or "avx512" in known)
     for rows in (1, 40, 100):
         x = torch.randn(rows, 32)
         torch.testing.assert_close(swift(x).float(), plain(x), rtol=0, atol=1e-6 if type(layout) is Packing else 2e-3)

@@ -123,7 +123,7 @@ def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatc
     """Few numbers, and processors that multiply real numbers faster, go on as before."""
     linear = Int8Linear(*rounding.to_8_bits(96, 64, rounding.in_blocks([numbers(96, 64)])))
     asked: list[int] = []
-    monkeypatch.setattr(quantized, "_whole_product", lambda x, *_: asked.append(len(x)) or x.new_zeros(len(x), 96))
+    monkeypatch.setattr(quantized, "_int8_product", lambda x, *_: asked.append(len(x)) or x.new_zeros(len(x), 96))
     for enough, able, fastest in itertools.product((1, 10**9), (True, False), (torch.float32, torch.bfloat16)):
         monkeypatch.setattr(quantized, "ENOUGH", enough)
         monkeypatch.setattr(quantized, "has_int8_products", lambda device, able=able: able)

@@ -105,10 +105,10 @@ import pellucid
 config = pellucid.Config.of("bert", vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
                             intermediate_size=64)
 module, ids = pellucid.build(config, seed=1).module, torch.arange(40)[None]
-exact = module.swift().states(ids)
+exact = module.packed_copy().states(ids)
 assert not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 for dtype in (torch.bfloat16, torch.float16):
     for length in (40, 2):
-        found, wanted = module.swift(dtype).states(ids[:, :length]), module.swift().states(ids[:, :length])
+        found, wanted = module.packed_copy(dtype).states(ids[:, :length]), module.packed_copy().states(ids[:, :length])
         assert torch.cosine_similarity(found.float(), wanted, dim=-1).min() > 0.999
 """)

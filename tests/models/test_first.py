@@ -149,9 +149,9 @@ def slopes(module: nn.Module, said: Tensor) -> dict[str, Tensor]:
     return {name: one.grad for name, one in module.named_parameters() if one.grad is not None}
 
 
-def learns_alike(module: Any, given: dict[str, Tensor], lesson: TrainingContext) -> None:
+def learns_alike(module: Any, given: dict[str, Tensor], context: TrainingContext) -> None:
     """What is said, and every gradient, to 1e-12 of the largest; the last layer computes one position."""
-    twin = module.learning(lesson)
+    twin = module.training_copy(context)
     wanted, seen = module(**given)["logits"], positions(twin)
     found = twin.logits(**given)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
@@ -170,7 +170,7 @@ def module_of(family: str, head: Head | None = None, **facts: Any) -> Any:
 @pytest.mark.parametrize("again", [False, True], ids=["remembered", "again"])
 @pytest.mark.parametrize(("family", "head"), READERS)
 def test_a_text_is_learned_from_as_by_the_plain_module(family: str, head: Head, again: bool) -> None:
-    learns_alike(module_of(family, head), batch(), TrainingContext(torch.float64, again=again))
+    learns_alike(module_of(family, head), batch(), TrainingContext(torch.float64, activation_checkpointing=again))
 
 
 def test_whatever_scores_are_made_of() -> None:
@@ -187,9 +187,9 @@ def test_one_position_drops_out_and_the_same_where_layers_are_computed_again() -
     module: Any = pellucid.build(config_of("bert", dict(READERS)["bert"], **drops), seed=3).module
     found = []
     for again, step in ((False, 3), (True, 3), (False, 4)):
-        lesson = TrainingContext(torch.float32, seed=5, again=again)
-        lesson.begin(step, 0)
-        said = module.learning(lesson).logits(**batch())
+        context = TrainingContext(torch.float32, seed=5, activation_checkpointing=again)
+        context.begin(step, 0)
+        said = module.training_copy(context).logits(**batch())
         found.append((said, slopes(module, said)))
     (one, wanted), (same, gradients), (other, _) = found
     torch.testing.assert_close(same, one, rtol=0, atol=1e-6)

@@ -323,10 +323,10 @@ def test_a_model_of_few_bits_goes_through_functional_calls_and_answers_after_the
 
 def test_a_narrow_table_is_made_anew_where_other_numbers_came_to_lie_in_its_place() -> None:
     for width in (8, 64, 512):
-        lesson, linear = TrainingContext(torch.bfloat16), nn.Linear(width, width, bias=False)
+        context, linear = TrainingContext(torch.bfloat16), nn.Linear(width, width, bias=False)
         linear.weight.data.fill_(1.0)
         for times in range(8):
-            assert (lesson.joint_linear(torch.eye(width), linear) == 4.0**times).all()
+            assert (context.joint_linear(torch.eye(width), linear) == 4.0**times).all()
             linear.weight.data = linear.weight.data * 2
             linear.weight.data = linear.weight.data * 2
 

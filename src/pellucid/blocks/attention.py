@@ -148,9 +148,8 @@ class Attention(nn.Module):
         What an onlooker wants to know of the fused path is computed beside it, so that looking changes no bit; where
         he answers with other numbers, this layer goes the explicit way with them.
         """
-        has_minus_infinity = (
-            bias is not None and run.watch is not None and bool(bias.isneginf().any())
-        )  # as an edit says it
+        # as an edit may set it
+        has_minus_infinity = bias is not None and run.watch is not None and bool(bias.isneginf().any())
         fused = not self.explicit and not has_minus_infinity
         if fused and not run.wants("scores", "weights"):
             return self._fused(query, key, value, bias, run)

@@ -104,17 +104,9 @@ def mix_all(call: Any) -> None:
     """softmax(query . key x scale) . value, head by head, which the threads share."""
     arguments = carray(call, (1,))[0]
     heads, source, width, narrow = arguments.heads, arguments.source, arguments.width, arguments.narrow
-    size, wide, heads_of_one, one = (
-        int64(2 if narrow else 4),
-        _padded(arguments.width),
-        heads // arguments.shared,
-        float32(1.0),
-    )
-    all_seen, mask, apart = (
-        arguments.mask == 0,
-        carray(bytes_at(arguments.mask), (arguments.rows, source)),
-        arguments.mask_differs,
-    )
+    size, wide, heads_of_one, one = int64(2 if narrow else 4), _padded(width), heads // arguments.shared, float32(1.0)
+    all_seen, apart = arguments.mask == 0, arguments.mask_differs
+    mask = carray(bytes_at(arguments.mask), (arguments.rows, source))
     me, threads = int64(thread_number()), int64(thread_count())
     for unit in range(arguments.rows * heads * me // threads, arguments.rows * heads * (me + 1) // threads):
         row, head = unit // heads, unit % heads
@@ -126,8 +118,8 @@ def mix_all(call: Any) -> None:
         count = _padded(seen)
         keys = arguments.room + 4 * me * arguments.room_each  # [width, count]
         values = keys + 4 * width * count  # [seen, wide]
-        asking = values + 4 * count * wide  # [ROWS, width]
-        weights = asking + 4 * ROWS * width  # [ROWS, count]
+        queries = values + 4 * count * wide  # [ROWS, width]
+        weights = queries + 4 * ROWS * width  # [ROWS, count]
         sums = weights + 4 * ROWS * count  # [ROWS, wide]
         totals = carray(floats_at(sums + 4 * ROWS * wide), (ROWS,))
         i, last = int64(0), int64(0)
@@ -147,15 +139,10 @@ def mix_all(call: Any) -> None:
             if arguments.before >= 0:
                 end = seen_there + _count(mask, all_seen, row * apart, read, arguments.before + first + some)
             for i in range(some):
-                _read(
-                    query + size * (first + i) * arguments.query_step,
-                    narrow,
-                    arguments.scale,
-                    width,
-                    asking + 4 * i * width,
-                )
-            _fill(asking, some * width, ROWS * width, float32(0.0))
-            multiply_tile(asking, width, keys, width, count, _padded(end), weights)
+                place = query + size * (first + i) * arguments.query_step
+                _read(place, narrow, arguments.scale, width, queries + 4 * i * width)
+            _fill(queries, some * width, ROWS * width, float32(0.0))
+            multiply_tile(queries, width, keys, width, count, _padded(end), weights)
             for i in range(some):
                 mine, scores = end, weights + 4 * i * count
                 if arguments.before >= 0:

@@ -63,11 +63,11 @@ class JointLinear(torch.autograd.Function):
             parts[: ctx.count] = linear_weight_gradient(slopes, rows.to(ctx.product)).to(ctx.kinds).split(ctx.lengths)
         if any(needed[4 + ctx.count :]):
             parts[ctx.count :] = slopes.sum(dim=0).to(ctx.kinds).split(ctx.lengths)
-        return by_x, None, None, None, *(part if wanted else None for part, wanted in zip(parts, needed[4:]))
+        return by_x, None, None, None, *(part if one else None for part, one in zip(parts, needed[4:]))
 
 
 def _joint_weight(weights: Sequence[Tensor], dtype: torch.dtype, cache: LowPrecisionTables) -> Tensor:
-    """Tables one below the other, of the asked kind; made once as long as the numbers stay."""
+    """Tables one below the other, of the kind `dtype`; made once as long as the numbers stay."""
     if weights[0].dtype == dtype or not all(isinstance(part, torch.nn.Parameter) for part in weights):
         return concatenated(weights).to(dtype)
     name, state = tuple(map(id, weights)), [storage_version(part) for part in weights]
@@ -92,9 +92,8 @@ def _uses_onednn(x: Tensor, *kinds: torch.dtype) -> bool:
 
 def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Float[Tensor, "rows in"], Float[Tensor, "out in"], Float[Tensor, "out"]  ->  Float[Tensor, "rows out"]"""
-    return (
-        _onednn_linear(x, weight, bias) if _uses_onednn(x, torch.float32, torch.bfloat16) else F.linear(x, weight, bias)
-    )
+    multiply = _onednn_linear if _uses_onednn(x, torch.float32, torch.bfloat16) else F.linear
+    return multiply(x, weight, bias)
 
 
 def linear_input_gradient(by_y: Tensor, weight: Tensor) -> Tensor:
@@ -149,7 +148,7 @@ class HeadLayout:
         return x.transpose(1, 2).reshape(batch * self.shared, heads // self.shared * seq, width)
 
     def restore_heads(self, numbers: Tensor, into: Tensor) -> None:
-        """The way back from `beside`, written into a view [batch, seq, heads, width]."""
+        """The way back from `flatten_heads`, written into a view [batch, seq, heads, width]."""
         batch, seq, heads, width = into.shape
         into.copy_(numbers.view(batch, heads, seq, width).transpose(1, 2))
 
@@ -162,7 +161,7 @@ class AttentionProduct(torch.autograd.Function):
 
     own: Float[Tensor, "batch seq widths"], query, key and value side by side, or query alone; other: key and value.
     bias, summand: added to the scores [batch, heads, seq, source]; the first may learn.
-    kept: what weights are multiplied with, Float[Tensor, "batch heads seq source"] of 0 and 1 / (1 - share).
+    dropout_mask: what weights are multiplied with, Float[Tensor, "batch heads seq source"] of 0 and 1 / (1 - share).
     """
 
     @staticmethod
@@ -191,7 +190,7 @@ class AttentionProduct(torch.autograd.Function):
         weights = scores.softmax(dim=-1)
         mixed = (_with_dropout(weights, dropout_mask) @ value).to(own.dtype)
         ctx.save_for_backward(*(x.to(own.dtype) for x in (query, key, value, weights)))
-        ctx.product, ctx.kept, ctx.form, ctx.rotation = kind, dropout_mask, form, rotation
+        ctx.product, ctx.dropout_mask, ctx.form, ctx.rotation = kind, dropout_mask, form, rotation
         ctx.shapes = (
             own.shape,
             None if other is None else other.shape,
@@ -203,9 +202,9 @@ class AttentionProduct(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_mixed: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
-        form, dropout_mask = ctx.form, ctx.kept
+        form, dropout_mask = ctx.form, ctx.dropout_mask
         query, key, value, weights = (x.to(ctx.product) for x in ctx.saved_tensors)
-        slopes = form.beside(by_mixed.unflatten(-1, (form.heads, form.value_width))).to(ctx.product)
+        slopes = form.flatten_heads(by_mixed.unflatten(-1, (form.heads, form.value_width))).to(ctx.product)
         by_value = _with_dropout(weights, dropout_mask).transpose(1, 2) @ slopes
         by_weights = slopes @ value.transpose(1, 2)
         if dropout_mask is not None:
@@ -219,17 +218,17 @@ class AttentionProduct(torch.autograd.Function):
         own, other, bias = ctx.shapes
         by_own = by_mixed.new_empty(own)
         by_other = None if other is None else by_mixed.new_empty(other)
-        for numbers, into in zip((by_query, by_key, by_value), form.parts(by_own, by_other)):
-            form.put(numbers, into)
+        for numbers, into in zip((by_query, by_key, by_value), form.split(by_own, by_other)):
+            form.restore_heads(numbers, into)
         by_bias = None
         if bias is not None and ctx.needs_input_grad[2]:
             by_bias = by_scores.view(-1, form.heads, own[1], weights.shape[-1]).sum_to_size(bias[0]).to(bias[1])
         return by_own, by_other, by_bias, None, None, None, None
 
 
-def _rotated(x: Tensor, turn: Callable[[Tensor], Tensor], batch: int, seq: int) -> Tensor:
-    """Queries or keys, which lie as `Heads.beside` says, by the angles of their places."""
-    return turn(x.view(batch, -1, seq, x.shape[-1])).to(x.dtype).view(x.shape)
+def _rotated(x: Tensor, rotate: Callable[[Tensor], Tensor], batch: int, seq: int) -> Tensor:
+    """Queries or keys, which lie as `HeadLayout.flatten_heads` says, by the angles of their places."""
+    return rotate(x.view(batch, -1, seq, x.shape[-1])).to(x.dtype).view(x.shape)
 
 
 def _with_dropout(weights: Tensor, dropout_mask: Tensor | None) -> Tensor:
@@ -240,31 +239,31 @@ def _with_dropout(weights: Tensor, dropout_mask: Tensor | None) -> Tensor:
 
 
 class DropoutAdd(torch.autograd.Function):
-    """x + part * kept, where some of a part is dropped; x may be wider."""
+    """x + part * dropout_mask, where some of a part is dropped; x may be wider."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, part: Tensor, dropout_mask: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
-        ctx.kept, ctx.narrow = dropout_mask, part.dtype
+        ctx.dropout_mask, ctx.narrow = dropout_mask, part.dtype
         return torch.addcmul(x, part, dropout_mask) if x.dtype == part.dtype else x + part * dropout_mask
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_sum: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
-        return by_sum, by_sum.to(ctx.narrow) * ctx.kept, None
+        return by_sum, by_sum.to(ctx.narrow) * ctx.dropout_mask, None
 
 
 class DropoutMultiply(torch.autograd.Function):
-    """x * kept"""
+    """x * dropout_mask"""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropout_mask: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
-        ctx.kept = dropout_mask
+        ctx.dropout_mask = dropout_mask
         return x * dropout_mask
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
-        return by_y * ctx.kept, None
+        return by_y * ctx.dropout_mask, None
 
 
 class RMSNormalise(torch.autograd.Function):

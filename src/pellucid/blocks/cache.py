@@ -27,8 +27,8 @@ class KeyValues:
     capacity: slots to set aside at the first writing; None for exactly what is written then.
     memory: heads of keys, then as many of values, in one table: Float[Tensor, "rows 2*heads capacity width"]; `width`
         is the wider of the two.
-    interleaved: whether the two columns of a key that a rotation turns together stand side by side, as packed blocks write
-        them; what reads on has its own in the same order.
+    interleaved: whether the two columns of a key that a rotation turns together stand side by side, as packed
+        blocks write them; what reads on has its own in the same order.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -40,9 +40,9 @@ class KeyValues:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KeyValues":
         """A memory of its own, from which a gradient goes back to what was read as well."""
-        whole = copy.copy(self)
-        whole.memory = self.memory.clone()
-        return whole
+        copied = copy.copy(self)
+        copied.memory = self.memory.clone()
+        return copied
 
     def extend(self, key: Tensor, value: Tensor, *, interleaved: bool = False) -> tuple[Tensor, Tensor]:
         """Writes the keys and values of new positions; gives those of all positions so far.
@@ -59,14 +59,14 @@ class KeyValues:
         return self.stored()
 
     def extend_both(self, both: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for heads of keys, paired, values behind: Float[Tensor, "rows 2*heads new head_dim"]"""
+        """The same for heads of keys, interleaved, values behind: Float[Tensor, "rows 2*heads new head_dim"]"""
         self._take_slots(both, both.shape, interleaved=True)
         self.memory.narrow(2, self.filled - both.shape[2], both.shape[2]).copy_(both)
         self.widths = both.shape[3], both.shape[3]
         return self.stored()
 
     def reserve(self, heads: int, width: int, like: Tensor) -> Tensor:
-        """The next free slot of each row, for one new position: the memory, which is to be written there, paired.
+        """The next free slot of each row, for one new position: the memory, which is to be written there, interleaved.
 
         heads: of key and value together.  like: Float[Tensor, "rows ..."], a tensor of the kind that is remembered
         Raises InputError where something else was remembered: who writes there by its address would write beside it.
@@ -94,13 +94,13 @@ class KeyValues:
         if old.requires_grad:  # nothing is written into what a gradient goes back through
             with torch.enable_grad():
                 free = old.new_empty(count, old.shape[1], old.shape[2] - self.filled, old.shape[3])
-                whole = [old[:count, :, :since]] if since else []
-                self.memory = torch.cat((*whole, old[rows, :, since : self.filled], free), dim=2)
+                unmoved = [old[:count, :, :since]] if since else []
+                self.memory = torch.cat((*unmoved, old[rows, :, since : self.filled], free), dim=2)
             return
-        kept = old[rows, :, since : self.filled]
+        chosen = old[rows, :, since : self.filled]
         old = old.clone() if _is_read_only(old) else old
         self.memory = old[:count] if count <= len(old) else old.new_empty(count, *old.shape[1:])
-        self.memory[:, :, since : self.filled] = kept
+        self.memory[:, :, since : self.filled] = chosen
 
     @classmethod
     def merge(cls, parts: Sequence["KeyValues"], *, flush_right: bool) -> "KeyValues":
@@ -144,12 +144,13 @@ class KeyValues:
         self.filled += length
 
     def _mismatch_error(self, like: Tensor, fits: Sequence[int], interleaved: bool) -> InputError:
-        held, new = self.memory, like.new_empty(*fits, device="meta")
-        orders = [f", columns {'in pairs' if own else 'in halves'}" for own in (self.interleaved, interleaved)]
+        stored, new = self.memory, like.new_empty(*fits, device="meta")
+        orders = [f", columns {'in pairs' if one else 'in halves'}" for one in (self.interleaved, interleaved)]
         before, after = orders if self.interleaved != interleaved else ("", "")
         return InputError(
-            f"this cache remembers {kind_of(held)} on {held.device}{before}, and {kind_of(new)} on {like.device}{after}"
-            " is to be remembered: what one model has read no other reads on, nor its packed copy; make a new cache"
+            f"this cache remembers {kind_of(stored)} on {stored.device}{before}, and {kind_of(new)} on "
+            f"{like.device}{after} is to be remembered: what one model has read no other reads on, nor its packed "
+            "copy; make a new cache"
         )
 
 
@@ -184,7 +185,7 @@ class Cache:
         self.filled = 0
         self.positions = torch.empty(0, 0, dtype=torch.long, device="cpu")
         """Int[Tensor, "rows filled"]: where the token of each slot stands in its text; -1 for padding, and -2 - n for
-        padding that takes place n of it."""
+        padding that takes position n of it."""
         self.padded = False
         """Whether any slot holds padding."""
         self.is_complete = True
@@ -222,26 +223,26 @@ class Cache:
 
     def split_texts(self, lengths: Sequence[int], capacity: int) -> "Cache":
         """Texts that were read end to end in one row, from now on side by side: all end at the same slot."""
-        whole = Cache(len(self.layers), capacity)
-        whole.filled, whole.padded = max(lengths), len(set(lengths)) > 1
-        whole.is_complete, whole.reader = self.is_complete, self.reader
-        places = self.positions[0].split(list(lengths))
-        whole.positions = torch.stack([pad(one, (whole.filled - len(one), 0), value=-1) for one in places])
-        for layer, old in zip(whole.layers, self.layers):
+        split = Cache(len(self.layers), capacity)
+        split.filled, split.padded = max(lengths), len(set(lengths)) > 1
+        split.is_complete, split.reader = self.is_complete, self.reader
+        positions = self.positions[0].split(list(lengths))
+        split.positions = torch.stack([pad(one, (split.filled - len(one), 0), value=-1) for one in positions])
+        for layer, old in zip(split.layers, self.layers):
             layer.self_attention = old.self_attention.split_texts(lengths, capacity)
-        return whole
+        return split
 
     def check(self, reader: object, depth: int, rows: int, new: int) -> None:
         """Refuses a pass of `new` positions in `rows` texts that does not fit, or by another reader than before.
 
         depth: layers that will remember something
         """
-        wanted = self.filled + new
+        needed = self.filled + new
         if depth != len(self.layers):
-            told = f"{counted(depth, 'layer')} were given a cache of {len(self.layers)}"
-            raise InputError(f"{told}: model.module.new_cache(capacity) makes one that fits")
-        if wanted > self.capacity:
-            raise InputError(f"{wanted} positions do not fit into a cache of {self.capacity}: make a larger one")
+            mismatch = f"{counted(depth, 'layer')} were given a cache of {len(self.layers)}"
+            raise InputError(f"{mismatch}: model.module.new_cache(capacity) makes one that fits")
+        if needed > self.capacity:
+            raise InputError(f"{needed} positions do not fit into a cache of {self.capacity}: make a larger one")
         if self.filled and rows != len(self.positions):
             raise InputError(f"{rows} rows were given to a cache of {len(self.positions)}")
         if not self.is_complete:

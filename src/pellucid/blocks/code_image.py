@@ -34,7 +34,7 @@ address."""
 class Image:
     """Kernels in memory, as long as this object lives.
 
-    image: what `linked` made.
+    image: what `link` made.
     Raises ResourceError where a process may run nothing that it has written itself.
     """
 
@@ -104,8 +104,8 @@ def link(code: bytes) -> bytes:
 def _append_jump(image: bytearray) -> int:
     """Adds a jump, with the address where it leads to behind it; where the jump stands."""
     _align(image, ROOM_OF_A_JUMP)
-    here, told = len(image), JUMP + struct.pack("<i", ROOM_OF_A_JUMP - len(JUMP) - 4)
-    image += told.ljust(ROOM_OF_A_JUMP, b"\0") + bytes(8)
+    here, jump = len(image), JUMP + struct.pack("<i", ROOM_OF_A_JUMP - len(JUMP) - 4)
+    image += jump.ljust(ROOM_OF_A_JUMP, b"\0") + bytes(8)
     return here
 
 

@@ -180,10 +180,8 @@ def _add_norm(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
     bfloat16."""
     if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or is_hooked(norm):
         return norm(x + y)
-    alike, steps = (
-        x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype,
-        _kernels_for(x, y, norm.weight, norm.bias),
-    )
+    steps = _kernels_for(x, y, norm.weight, norm.bias)
+    alike = x.dtype == y.dtype == norm.weight.dtype == norm.bias.dtype
     return steps.add_norm(x, y, norm) if alike and steps else norm(x + y)
 
 

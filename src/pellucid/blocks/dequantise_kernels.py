@@ -73,12 +73,8 @@ _spell = _group()
 def spelled(call: Any) -> None:
     """The numbers that a table of 4 bits stands for, whose rows the threads share."""
     arguments = carray(call, (1,))[0]
-    width, blocks, groups, each = (
-        arguments.width,
-        arguments.rows // LANES,
-        arguments.width // GROUP,
-        2 if arguments.narrow else 4,
-    )
+    width, blocks = arguments.width, arguments.rows // LANES
+    groups, each = width // GROUP, 2 if arguments.narrow else 4
     me, threads = int64(thread_number()), int64(thread_count())
     scales = carray(bytes_at(arguments.scales), (blocks, groups, 2, LANES))
     factors = carray(halves_at(arguments.factors), (2, arguments.of))

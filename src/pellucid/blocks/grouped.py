@@ -172,9 +172,8 @@ def to_6_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
         least, most = groups.min(-1), groups.max(-1)
         scale = (most - least) / 63
         scales, factors = _quantised_scales(scale, least + 32 * scale)
-        halves = _nearest_codes(block, scales, factors, 6).reshape(
-            *scale.shape, 2, 4, 4
-        )  # [rows, groups, half, word, byte]
+        # [rows, groups, half, word, byte]
+        halves = _nearest_codes(block, scales, factors, 6).reshape(*scale.shape, 2, 4, 4)
         lower = halves[:, :, 0] & 15 | halves[:, :, 1] << 4
         places = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
         upper = np.bitwise_or.reduce(halves >> 4 << places, axis=3)
@@ -212,9 +211,11 @@ def _dequantised_scales(scales: Tensor, factors: Tensor) -> tuple[Tensor, Tensor
 
 
 def _nearest_codes(block: Tensor, scales: np.ndarray, factors: np.ndarray, bits: int) -> np.ndarray:
-    """The nearest ones: Float[Tensor, "rows in"], and as `_told` gives them  ->  UInt8[ndarray, "rows groups 32"]"""
-    told = _dequantised_scales(torch.from_numpy(scales), torch.from_numpy(factors))
-    scale, zero = (one.numpy()[..., None] for one in told)
+    """The nearest ones: Float[Tensor, "rows in"], and as `_quantised_scales` gives them
+    ->  UInt8[ndarray, "rows groups 32"]
+    """
+    found = _dequantised_scales(torch.from_numpy(scales), torch.from_numpy(factors))
+    scale, zero = (one.numpy()[..., None] for one in found)
     groups = block.float().numpy().reshape(len(block), -1, GROUP)
     steps = (groups - zero) / np.maximum(scale, TINY) + (1 << bits - 1)
     return np.rint(steps, out=steps).clip(0, (1 << bits) - 1).astype(np.uint8)
@@ -223,7 +224,7 @@ def _nearest_codes(block: Tensor, scales: np.ndarray, factors: np.ndarray, bits:
 def _write_rows(table: Grouped, start: int, words: np.ndarray, scales: np.ndarray, factors: np.ndarray) -> int:
     """Some rows to their place, which begins at `start`; where the next ones begin.
 
-    words: Int32[ndarray, "rows groups bits"]; scales, factors: as `_told` gives them
+    words: Int32[ndarray, "rows groups bits"]; scales, factors: as `_quantised_scales` gives them
     """
     end = start + len(words)
     for to, numbers in ((table.codes, words), (table.scales, scales)):

@@ -64,7 +64,7 @@ class Hookless(nn.Module):
     """A part that is called without asking for hooks, which takes as long as a small step of arithmetic: it refuses
     them, so that none is passed over."""
 
-    def _refuse(self, *given: Any, **said: Any) -> NoReturn:
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         what = "a part of a model of 8 or 4 bits, or of a copy laid out for speed, would not hear a hook: load it with "
         raise InputError(what, Argument("dtype", "float32"))
 

@@ -81,16 +81,14 @@ def gated(call: Any) -> None:
     """silu(gate) x input."""
     arguments = carray(call, (1,))[0]
     rows, width, narrow = arguments.rows, arguments.width, arguments.narrow
-    both, halves = (
-        carray(floats_at(arguments.both), (rows, 2 * width)),
-        carray(halves_at(arguments.both), (rows, 2 * width)),
-    )
+    both = carray(floats_at(arguments.both), (rows, 2 * width))
+    halves = carray(halves_at(arguments.both), (rows, 2 * width))
     out = carray(floats_at(arguments.out), (rows, width))
     for row in range(rows):
         for c in range(width):
             gate = from_bfloat16(halves[row, c]) if narrow else both[row, c]
-            given = from_bfloat16(halves[row, width + c]) if narrow else both[row, width + c]
-            out[row, c] = gate / (float32(1.0) + exponential(-gate)) * given
+            number = from_bfloat16(halves[row, width + c]) if narrow else both[row, width + c]
+            out[row, c] = gate / (float32(1.0) + exponential(-gate)) * number
 
 
 @kernel(StoreKeyValue)
@@ -100,65 +98,49 @@ def remember(call: Any) -> None:
     What each row had in `together` stands in `wide` afterwards, turned and scaled.
     """
     arguments = carray(call, (1,))[0]
-    rows, asking, shared, width, slot, narrow = (
-        arguments.rows,
-        arguments.heads,
-        arguments.shared,
-        arguments.width,
-        arguments.slot,
-        arguments.narrow,
-    )
-    across, turned, apart = (asking + 2 * shared) * width, arguments.angles != 0, arguments.angles_differ
-    given, halves = (
-        carray(floats_at(arguments.together), (rows, across)),
-        carray(halves_at(arguments.together), (rows, across)),
-    )
+    rows, slot, narrow = arguments.rows, arguments.slot, arguments.narrow
+    query_heads, shared, width = arguments.heads, arguments.shared, arguments.width
+    across, turned, apart = (query_heads + 2 * shared) * width, arguments.angles != 0, arguments.angles_differ
+    together = carray(floats_at(arguments.together), (rows, across))
+    halves = carray(halves_at(arguments.together), (rows, across))
     flat = carray(floats_at(arguments.wide), (rows, across))
     heads = carray(floats_at(arguments.wide), (rows, across // width, width))
     memory = carray(floats_at(arguments.memory), (rows, 2 * shared, arguments.slots, width))
     angles, scale = carray(floats_at(arguments.angles), (rows, width)), arguments.scale
     for row in range(rows):
         for c in range(across):
-            flat[row, c] = from_bfloat16(halves[row, c]) if narrow else given[row, c]
+            flat[row, c] = from_bfloat16(halves[row, c]) if narrow else together[row, c]
         if turned:
-            for head in range(asking + shared):
+            for head in range(query_heads + shared):
                 for c in range(0, width, 2):
                     left, right = heads[row, head, c], heads[row, head, c + 1]
                     cosine, sine = angles[row * apart, c], angles[row * apart, c + 1]
                     heads[row, head, c] = left * cosine - right * sine
                     heads[row, head, c + 1] = left * sine + right * cosine
-        for c in range(asking * width):
+        for c in range(query_heads * width):
             flat[row, c] *= scale
         for head in range(2 * shared):
             for c in range(width):
-                memory[row, head, slot, c] = heads[row, asking + head, c]
+                memory[row, head, slot, c] = heads[row, query_heads + head, c]
 
 
 @kernel(AttendOne)
 def mix(call: Any) -> None:
     """softmax(query . key) . value of one position of each row, head by head, which the threads share."""
     arguments = carray(call, (1,))[0]
-    rows, asking, shared, width, filled = (
-        arguments.rows,
-        arguments.heads,
-        arguments.shared,
-        arguments.width,
-        arguments.filled,
-    )
+    rows, filled = arguments.rows, arguments.filled
+    query_heads, shared, width = arguments.heads, arguments.shared, arguments.width
     me, threads = int64(thread_number()), int64(thread_count())
-    heads = carray(floats_at(arguments.wide), (rows, asking + 2 * shared, width))
+    heads = carray(floats_at(arguments.wide), (rows, query_heads + 2 * shared, width))
     room = carray(floats_at(arguments.room), (threads, filled + width))[me]
     memory = carray(floats_at(arguments.memory), (rows, 2 * shared, arguments.slots, width))
-    mask, all_seen, apart = (
-        carray(bytes_at(arguments.mask), (rows, filled)),
-        arguments.mask == 0,
-        arguments.mask_differs,
-    )
-    out = carray(floats_at(arguments.out), (rows, asking, width))
+    all_seen, apart = arguments.mask == 0, arguments.mask_differs
+    mask = carray(bytes_at(arguments.mask), (rows, filled))
+    out = carray(floats_at(arguments.out), (rows, query_heads, width))
     scores, sums = room[:filled], room[filled:]
-    for one in range(rows * asking * me // threads, rows * asking * (me + 1) // threads):
-        row, head = one // asking, one % asking
-        query, near = heads[row, head], head // (asking // shared)
+    for one in range(rows * query_heads * me // threads, rows * query_heads * (me + 1) // threads):
+        row, head = one // query_heads, one % query_heads
+        query, near = heads[row, head], head // (query_heads // shared)
         top = float32(-3.0e38)
         for slot in range(filled):
             score, key = float32(0.0), memory[row, near, slot]

@@ -1,4 +1,5 @@
-"""The twin of a module that learns: it shares every parameter, drops out by a `Chance`, and goes back by written steps.
+"""The twin of a module that learns: it shares every parameter, drops out by `DropoutMasks`, and its way back is written
+out.
 
 The plain module stays what it is, and evaluates; its parameters get the gradients. Results agree with the plain blocks
 up to rounding. Nobody can look on at a twin.
@@ -105,7 +106,7 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
 
     def copy(kind: type[nn.Module]) -> Any:
         twin = copy_with_parts(module, kind, lambda name, part: training_copy(part, context))
-        twin.lesson = context
+        twin.context = context
         return twin
 
     match module:
@@ -151,11 +152,11 @@ class TrainingLinear(nn.Module):
     since they may be computed from others."""
 
     plain: Any
-    lesson: Any
+    context: Any
 
-    def __init__(self, plain: nn.Linear, lesson: TrainingContext) -> None:
+    def __init__(self, plain: nn.Linear, context: TrainingContext) -> None:
         super().__init__()
-        self.__dict__ |= {"plain": plain, "lesson": lesson}  # no part of the twin: its parameters have names already
+        self.__dict__ |= {"plain": plain, "context": context}  # no part of the twin: its parameters have names already
 
     @property
     def weight(self) -> Tensor:
@@ -170,19 +171,19 @@ class TrainingLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
         few = self.plain.out_features < FEW
-        return self.lesson.product(x, self, dtype=self.plain.weight.dtype if few else None)
+        return self.context.joint_linear(x, self, dtype=self.plain.weight.dtype if few else None)
 
 
 class TrainingDropout(nn.Module):
     """Sets a share `p` of numbers to zero and the others up; always, since only a learner asks."""
 
-    def __init__(self, p: float, lesson: TrainingContext) -> None:
+    def __init__(self, p: float, context: TrainingContext) -> None:
         super().__init__()
-        self.p, self.lesson = p, lesson
+        self.p, self.context = p, context
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape  ->  the same"""
-        return x if self.p == 0.0 else backward.DropoutMultiply.apply(x, self.lesson.dropout_mask(x, self.p))  # pyrefly: ignore
+        return x if self.p == 0.0 else backward.DropoutMultiply.apply(x, self.context.dropout_mask(x, self.p))  # pyrefly: ignore
 
 
 class TrainingRMSNorm(RMSNorm):
@@ -205,35 +206,36 @@ class TrainingAttention(Attention):
     """One product for query, key and value, or two where the first position alone asks; and between the maps plain
     products and softmax, as one step with its way back."""
 
-    lesson: TrainingContext
+    context: TrainingContext
     share: float
 
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape, or "batch 1 hidden" for `run.first`"""
-        run, lesson = run or Pass(), self.lesson
+        run, context = run or Pass(), self.context
         source = (x if memory is None else memory).shape[1]
         if self.share == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > LONGEST**2):
             return super().forward(x, run, memory=memory, bias=bias)
         if memory is None and (not run.first or run.rotation is not None):
             own, other = self._project_inputs(x), None
         else:
-            own = lesson.joint_linear(run.output_positions(x), self.query)
-            other = lesson.joint_linear(x if memory is None else memory, self.key, self.value)
+            own = context.joint_linear(run.output_positions(x), self.query)
+            other = context.joint_linear(x if memory is None else memory, self.key, self.value)
             bias = bias if bias is None else run.output_positions(bias, 2)
-        kept, seq = None, own.shape[1]
+        dropout_mask, seq = None, own.shape[1]
         if self.share:
-            kept = lesson.dropout_masks.mask((len(x), self.num_heads, seq, source), self.share).to(own.dtype)
-        summand, turn = lesson.additive_mask(run, seq, source, own), None if memory is not None else run.rotation
+            shape = len(x), self.num_heads, seq, source
+            dropout_mask = context.dropout_masks.mask(shape, self.share).to(own.dtype)
+        mask, rotation = context.additive_mask(run, seq, source, own), None if memory is not None else run.rotation
         form = backward.HeadLayout(
             self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale
         )
-        mixed = backward.AttentionProduct.apply(own, other, bias, summand, turn, kept, form)
+        mixed = backward.AttentionProduct.apply(own, other, bias, mask, rotation, dropout_mask, form)
         return self.output(run.output_positions(mixed))
 
     def _project_inputs(self, x: Tensor) -> Tensor:
-        return self.lesson.joint_linear(x, self.query, self.key, self.value)
+        return self.context.joint_linear(x, self.query, self.key, self.value)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """What was turned is of the kind of the value again."""
@@ -244,25 +246,25 @@ class TrainingLayer(nn.Module):
     """What both kinds of layers have: what is dropped and the sum are one step, and the stream stays float32 where
     products are narrower."""
 
-    lesson: TrainingContext
+    context: TrainingContext
     attention: Any
     cross_attention: Any
     feed_forward: Any
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        return self.lesson.run_layer(self._forward_layer, x, run or Pass())
+        return self.context.run_layer(self._forward_layer, x, run or Pass())
 
     @abstractmethod
     def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        """The layer itself, once or, for `Lesson.again`, twice."""
+        """The layer itself, once or, for `activation_checkpointing`, twice."""
 
 
 class TrainingPostNormLayer(TrainingLayer, PostNormLayer):
     """Norms after the sums."""
 
     def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        added, own, across = self.lesson.add_with_dropout, self.attention, self.cross_attention
+        added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
         x = self.attention_norm(added(run.output_positions(x), own(x, run, bias=run.bias), own.output_share))
         if across is not None and self.cross_attention_norm is not None:
             found = across(x, run.for_cross_attention(), memory=run.memory)
@@ -274,7 +276,7 @@ class TrainingPreNormLayer(TrainingLayer, PreNormLayer):
     """Norms inside the branches."""
 
     def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        added, own, across = self.lesson.add_with_dropout, self.attention, self.cross_attention
+        added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
         x = added(run.output_positions(x), own(self.attention_norm(x), run, bias=run.bias), own.output_share)
         if across is not None and self.cross_attention_norm is not None:
             found = across(self.cross_attention_norm(x), run.for_cross_attention(), memory=run.memory)

@@ -150,10 +150,10 @@ def _tile(bits: int, rows: int) -> Any:
     def typed(context: Any, codes: Any, scales: Any, x: Any, step: Any, groups: Any, out: Any) -> Any:
         return types.void(*[int64] * 6), generate
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, told: Any) -> Any:
-        codes, scales, x, step, groups, out = told
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+        codes, scales, x, step, groups, out = given
         write = VectorBuilder(builder)
-        given = _InputRows(write, x, step, groups)
+        inputs = _InputRows(write, x, step, groups)
         scaled = [[cgutils.alloca_once(builder, NUMBERS) for _ in range(2)] for _ in range(rows)]
         for one in [one for row in scaled for one in row]:
             builder.store(splat(0.0), one)
@@ -168,9 +168,9 @@ def _tile(bits: int, rows: int) -> Any:
             places = [builder.add(first, _WORD(word * LANES)) for word in range(bits)]
             words = [builder.load(write.pointer(codes, place, WHOLES), align=4) for place in places]
             scale, zero = wide("uitofp", loop.index, 0), wide("sitofp", loop.index, 1)
-            said = write.product(scale, scale), write.product(zero, write.absolute(zero))
-            for sums, found in zip(scaled, totals(given, rows, words, loop.index), strict=True):
-                for one, number, by in zip(sums, found, said, strict=True):
+            scale_and_zero = write.product(scale, scale), write.product(zero, write.absolute(zero))
+            for sums, found in zip(scaled, totals(inputs, rows, words, loop.index), strict=True):
+                for one, number, by in zip(sums, found, scale_and_zero, strict=True):
                     builder.store(write.sum(builder.load(one), write.product(number, by)), one)
         for i, one in enumerate([one for row in scaled for one in row]):
             write.write(builder.load(one), out, _WORD(i * VECTOR))
@@ -226,16 +226,15 @@ _inputs = _int8_inputs if VNNI else _float_inputs
 
 
 @kernel_helper
-def _store_tile(held: Any, some: Any, units: Any, factors: Any, rows: Any, row: Any, out: Any) -> None:
+def _store_tile(tile: Any, some: Any, units: Any, factors: Any, rows: Any, row: Any, out: Any) -> None:
     """What a tile holds of `some` rows of x, x the factors of its rows of the table and their units, to its place."""
-    sums, to = carray(floats_at(held), (some, 2, VECTOR)), carray(floats_at(out), (some, rows))
-    said, unit = carray(halves_at(factors), (2, rows)), carray(floats_at(units), (some,))
+    sums, to = carray(floats_at(tile), (some, 2, VECTOR)), carray(floats_at(out), (some, rows))
+    factor, unit = carray(halves_at(factors), (2, rows)), carray(floats_at(units), (some,))
     for i in range(some):
         for lane in range(VECTOR):
-            number = sums[i, 0, lane] * from_bfloat16(said[0, row + lane]) + sums[i, 1, lane] * from_bfloat16(
-                said[1, row + lane]
-            )
-            to[i, row + lane] = number * unit[i]
+            scaled = sums[i, 0, lane] * from_bfloat16(factor[0, row + lane])
+            zeros = sums[i, 1, lane] * from_bfloat16(factor[1, row + lane])
+            to[i, row + lane] = (scaled + zeros) * unit[i]
 
 
 @kernel(LowBitProduct)
@@ -244,11 +243,11 @@ def coded(call: Any) -> None:
     arguments = carray(call, (1,))[0]
     count, width, rows, bits = arguments.count, arguments.width, arguments.rows, arguments.bits
     me, threads, groups, step = int64(thread_number()), int64(thread_count()), width // GROUP, width + width // GROUP
-    given = arguments.room + 4 * me * arguments.room_each
-    units = given + 4 * count * step
-    held, unit = units + 4 * count, carray(floats_at(units), (count,))
+    inputs = arguments.room + 4 * me * arguments.room_each
+    units = inputs + 4 * count * step
+    tile, unit = units + 4 * count, carray(floats_at(units), (count,))
     for i in range(count):
-        unit[i] = _inputs(arguments.x + 4 * i * width, width, given + 4 * i * step)
+        unit[i] = _inputs(arguments.x + 4 * i * width, width, inputs + 4 * i * step)
     blocks = rows // LANES
     for block in range(blocks * me // threads, blocks * (me + 1) // threads):
         for lane in range(0, LANES, VECTOR):
@@ -256,22 +255,15 @@ def coded(call: Any) -> None:
             scales = arguments.scales + 2 * block * groups * LANES + lane
             i = int64(0)
             while i < count:
-                some, x = int64(SEVERAL) if i + SEVERAL <= count else int64(1), given + 4 * i * step
+                some, x = int64(SEVERAL) if i + SEVERAL <= count else int64(1), inputs + 4 * i * step
                 if some == 1 and bits == 4:
-                    _one_of_4(codes, scales, x, step, groups, held)
+                    _one_of_4(codes, scales, x, step, groups, tile)
                 elif some == 1:
-                    _one_of_6(codes, scales, x, step, groups, held)
+                    _one_of_6(codes, scales, x, step, groups, tile)
                 elif bits == 4:
-                    _several_of_4(codes, scales, x, step, groups, held)
+                    _several_of_4(codes, scales, x, step, groups, tile)
                 else:
-                    _several_of_6(codes, scales, x, step, groups, held)
-                _store_tile(
-                    held,
-                    some,
-                    units + 4 * i,
-                    arguments.factors,
-                    rows,
-                    block * LANES + lane,
-                    arguments.out + 4 * i * rows,
-                )
+                    _several_of_6(codes, scales, x, step, groups, tile)
+                row, out = block * LANES + lane, arguments.out + 4 * i * rows
+                _store_tile(tile, some, units + 4 * i, arguments.factors, rows, row, out)
                 i += some

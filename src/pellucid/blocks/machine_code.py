@@ -50,8 +50,8 @@ def kernels_in_memory() -> "Image | Relinked":
     be neither read nor made and kept, and whatever these libraries raise where they are broken.
     """
     _check_executable_memory()
-    place = _cache_path()
-    code = _cached_code(place) or _compile_to(place)
+    path = _cache_path()
+    code = _cached_code(path) or _compile_to(path)
     return Image(code) if LINKS_AHEAD else Relinked(code)
 
 
@@ -77,9 +77,9 @@ def _target_machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
-    told = {"reloc": "pic", "codemodel": "small"} if LINKS_AHEAD else {"jit": True}
+    options = {"reloc": "pic", "codemodel": "small"} if LINKS_AHEAD else {"jit": True}
     host = llvm.Target.from_default_triple()
-    return host.create_target_machine(llvm.get_host_cpu_name(), features, opt=3, **told)
+    return host.create_target_machine(llvm.get_host_cpu_name(), features, opt=3, **options)
 
 
 def _check_executable_memory() -> None:
@@ -96,26 +96,26 @@ def _cache_path() -> Path:
     """A file for each user, each processor, each wording of the kernels, and each version and setting of what compiles
     them."""
     makers = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
-    makers += sorted(f"{name}={said}" for name, said in os.environ.items() if name.startswith("NUMBA_"))
+    makers += sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_"))
     about = f"{os.getuid()} {makers} {sorted(processor_info().items())}"
     return cache_folder() / f"kernels-{hashlib.sha256(_kernel_sources() + about.encode()).hexdigest()[:16]}.bin"
 
 
 def _kernel_sources() -> bytes:
-    """The kernels and what they are told, as installed: files, parts of an archive, or without their source."""
+    """The kernels and what they are given, as installed: files, parts of an archive, or without their source."""
     found: list[Any] = [find_spec(f"pellucid.blocks.{name}") for name in KERNEL_MODULES]
     return b"".join(one.loader.get_data(one.origin) for one in found)
 
 
-def _cached_code(place: Path) -> bytes | None:
+def _cached_code(path: Path) -> bytes | None:
     """What the file holds; None where there is none, it is not whole, or somebody else could have written it: code is
     run. All is asked of the one file that is open, since another may take its place meanwhile."""
     with contextlib.suppress(OSError):
-        opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # neither by a link nor waiting at a pipe
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # neither by a link nor waiting at a pipe
         with os.fdopen(opened, "rb") as file:
             if _is_own_file(os.fstat(opened)):
                 digest, code = file.read(DIGEST), file.read()
-                return code if digest == _digest(place, code) else None
+                return code if digest == _digest(path, code) else None
     return None
 
 
@@ -124,20 +124,20 @@ def _is_own_file(about: os.stat_result) -> bool:
     return stat.S_ISREG(about.st_mode) and is_own(about)
 
 
-def _digest(place: Path, code: bytes) -> bytes:
-    return hashlib.sha256(place.name.encode() + code).digest()
+def _digest(path: Path, code: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + code).digest()
 
 
-def _compile_to(place: Path) -> bytes:
-    _check_writable(place.parent)
+def _compile_to(path: Path) -> bytes:
+    _check_writable(path.parent)
     from pellucid.blocks.numba_language import object_code
 
     for name in KERNEL_MODULES:
         importlib.import_module(f"pellucid.blocks.{name}")
-    log.info("compiling for this processor, once: %s", place)
+    log.info("compiling for this processor, once: %s", path)
     code = object_code(_target_machine())
     code = link(code) if LINKS_AHEAD else code
-    write_atomically(place, lambda file: file.write(_digest(place, code) + code), rights=stat.S_IRUSR | stat.S_IWUSR)
+    write_atomically(path, lambda file: file.write(_digest(path, code) + code), rights=stat.S_IRUSR | stat.S_IWUSR)
     return code
 
 
@@ -148,9 +148,8 @@ def _check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder) as room:
             room.write(bytes(ROOM))
             room.flush()
-            reason = (
-                "" if _is_own_file(os.fstat(room.fileno())) else "a file there belongs to others, or they may write it"
-            )
+            own = _is_own_file(os.fstat(room.fileno()))
+            reason = "" if own else "a file there belongs to others, or they may write it"
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:

@@ -40,15 +40,16 @@ def windowed_mask(seq: int, window: int, device: torch.device | None = None) -> 
 
 
 def position_mask(query_positions: Tensor, key_positions: Tensor, window: int | None = None) -> Tensor:
-    """Who may look at whom where both say where they stand; nobody looks at place -1, which is padding.
+    """Who may look at whom where both say where they stand; nobody looks at position -1, padding.
 
-    query_positions: Int[Tensor, "rows seq"]; key_positions: Int[Tensor, "rows source"]  ->  Bool[Tensor, "rows 1 seq source"]
+    query_positions: Int[Tensor, "rows seq"]; key_positions: Int[Tensor, "rows source"]
+    ->  Bool[Tensor, "rows 1 seq source"]
     """
-    asks, answers = query_positions[:, None, :, None], key_positions[:, None, None, :]
-    allowed = answers <= asks
-    allowed &= answers >= 0
+    queries, keys = query_positions[:, None, :, None], key_positions[:, None, None, :]
+    allowed = keys <= queries
+    allowed &= keys >= 0
     if window is not None:
-        allowed &= answers > asks - window
+        allowed &= keys > queries - window
     return allowed
 
 

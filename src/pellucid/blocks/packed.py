@@ -76,7 +76,7 @@ class PackedAttention(Hookless, Attention):
     """Attention whose query, key and value are one packed product.
 
     What is remembered, and what is asked of it, is float32: PyTorch's kernel takes four times as long for one
-    position in half precision. Columns of query and key may stand `in_pairs`: scores are sums over columns, and their
+    position in half precision. Columns of query and key may stand interleaved: scores are sums over columns, and their
     order concerns an onlooker alone.
     """
 
@@ -94,8 +94,8 @@ class PackedAttention(Hookless, Attention):
         if not is_interleaved(self):
             return together
         heads = together.unflatten(-1, (-1, self.head_dim))
-        asking, value = heads.split((self.num_heads + self.num_key_value_heads, self.num_key_value_heads), dim=-2)
-        return torch.cat((deinterleaved(asking), value), dim=-2).flatten(-2)
+        rotated, value = heads.split((self.num_heads + self.num_key_value_heads, self.num_key_value_heads), dim=-2)
+        return torch.cat((deinterleaved(rotated), value), dim=-2).flatten(-2)
 
     def _join_weights(self) -> None:
         """They are one table already."""
@@ -141,8 +141,8 @@ class PackedAttention(Hookless, Attention):
             together = run.rotation.rotate_interleaved(together, self.num_heads + shared, shared)
         query, both = together.view(rows, -1, 1, width).split_with_sizes((self.num_heads, 2 * shared), dim=1)
         key, value = remembered.extend_both(both)
-        asking = query.view(rows, shared, -1, width)
-        mixed = F.scaled_dot_product_attention(asking, key, value, attn_mask=run.mask, scale=self.scale)
+        query = query.view(rows, shared, -1, width)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=run.mask, scale=self.scale)
         return mixed.view(rows, -1)
 
     def _self_attention_inputs(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
@@ -167,10 +167,10 @@ def _causal_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     ->  BFloat16[Tensor, "batch seq heads*width"]
     """
     query, key, value = (x.to(torch.bfloat16) for x in (query, key, value))
-    asking, across, seq = query.unflatten(1, (key.shape[1], -1)), key.transpose(-2, -1), query.shape[2]
+    queries, across, seq = query.unflatten(1, (key.shape[1], -1)), key.transpose(-2, -1), query.shape[2]
     strips = []
     for start in range(0, seq, STRIP):
-        some = asking[:, :, :, start : start + STRIP]  # [batch, shared, heads of each, some, width]
+        some = queries[:, :, :, start : start + STRIP]  # [batch, shared, heads of each, some, width]
         end = start + some.shape[3]
         scores = (some.flatten(2, 3) @ across[..., :end]).unflatten(2, some.shape[2:4])
         later = torch.ones(some.shape[3], end, dtype=torch.bool, device=key.device).triu(start + 1)
@@ -253,10 +253,10 @@ class PackedRMSNorm(Hookless, RMSNorm):
         """Lays out what does not depend on x."""
         weight, width = self.weight, len(self.weight)
         # as a part it would be one more parameter; and its memory is kept, so that no other comes to lie there
-        of, stood = (weight, weight.untyped_storage()), storage_version(weight)
+        of, version = (weight, weight.untyped_storage()), storage_version(weight)
         self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=weight.device)
         self.gain = weight.detach().float() * width**0.5
-        self.of, self.weight_version = of, stood  # last, for another thread
+        self.of, self.weight_version = of, version  # last, for another thread
 
     def current_gain(self) -> Tensor:
         """The gain as the weight is now, which is a parameter like any other in a model of few bits."""

@@ -161,8 +161,8 @@ def _unpacked_codes(packed: Tensor, width: int) -> Tensor:
 
 @functools.cache
 def _packed_width() -> int:
-    """How many rows PyTorch packs side by side here, in the way that `_codes` reads, which depends on the processor:
-    64 with AVX-512, 32 with AVX2; 0 where it packs them otherwise."""
+    """How many rows PyTorch packs side by side here, in the way that `_unpacked_codes` reads: 64 with AVX-512, 32 with
+    AVX2; 0 where it packs them otherwise."""
     chance = torch.Generator().manual_seed(0)
     plain = torch.randint(16, (BLOCK, GROUP), dtype=torch.int32, generator=chance, device="cpu")
     packed = torch._convert_weight_to_int4pack_for_cpu(plain, 1)

@@ -14,7 +14,7 @@ class RotaryPositions(nn.Module):
     """Angles that grow with the place, so that a score depends on how far two tokens stand apart (Su et al., 2021,
     arXiv:2104.09864). Pair c is made of columns c and c + head_dim/2 and turns by place x theta^(-2c/head_dim).
 
-    scaling: changes the speeds, for texts longer than the model was first made for.
+    scaling: changes the frequencies, for texts longer than the model was first made for.
     """
 
     def __init__(
@@ -26,13 +26,13 @@ class RotaryPositions(nn.Module):
     def forward(self, positions: Tensor, like: Tensor) -> "Rotation":
         """Int[Tensor, "batch|1 seq"]  ->  the rotation of each place, in the kind of `like`
 
-        Speeds are float32 numbers, as the reference has them.
+        Frequencies are float32 numbers, as the reference has them.
         """
         pairs = torch.arange(0, self.head_dim, 2, device=positions.device).float()
-        speeds = 1.0 / self.theta ** (pairs / self.head_dim)
-        speeds = speeds if self.scaling is None else self.scaling(speeds)
+        frequencies = 1.0 / self.theta ** (pairs / self.head_dim)
+        frequencies = frequencies if self.scaling is None else self.scaling(frequencies)
         wide = torch.promote_types(like.dtype, torch.float32)
-        angle = positions[:, None, :, None].to(wide) * speeds.to(wide)
+        angle = positions[:, None, :, None].to(wide) * frequencies.to(wide)
         cosine, sine = angle.cos().to(like.dtype), angle.sin().to(like.dtype)
         return Rotation(torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1))
 
@@ -53,17 +53,17 @@ class Rotation:
         left, right = x.chunk(2, dim=-1)
         return x * self.cosine + torch.cat((right, left), dim=-1) * self.sine
 
-    def rotate_back(self, by_turned: Tensor) -> Tensor:
-        """The way back of `turn`, for a gradient: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
-        left, right = (by_turned * self.sine).chunk(2, dim=-1)
-        return by_turned * self.cosine + torch.cat((right, left), dim=-1)
+    def rotate_back(self, by_rotated: Tensor) -> Tensor:
+        """The way back of `rotate`, for a gradient: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
+        left, right = (by_rotated * self.sine).chunk(2, dim=-1)
+        return by_rotated * self.cosine + torch.cat((right, left), dim=-1)
 
     def rotate_interleaved(self, x: Tensor, rotated_heads: int, other_heads: int) -> Tensor:
         """Turns whole heads side by side, in one step, where the two columns of a pair are neighbours: each pair is a
         complex number then, and its turn a product.
 
-        x: Float32[Tensor, "batch seq (turned+still)*head_dim"], heads to be turned and then those that are left as they
-            are  ->  the same shape
+        x: Float32[Tensor, "batch seq (rotated_heads+other_heads)*head_dim"], heads to be turned and then those that are
+            left as they are  ->  the same shape
         """
         if (rotated_heads, other_heads) not in self._heads:
             self._heads[rotated_heads, other_heads] = self._angles_by_head(rotated_heads, other_heads)
@@ -79,11 +79,13 @@ class Rotation:
             self._pairs = torch.complex(self.cosine[:, 0, :, :half].float(), self.sine[:, 0, :, half:].float())
         return self._pairs
 
-    def _angles_by_head(self, turned: int, still: int) -> Tensor:
-        """Complex64[Tensor, "batch|1 seq (turned+still)*head_dim/2"]"""
+    def _angles_by_head(self, rotated_heads: int, other_heads: int) -> Tensor:
+        """Complex64[Tensor, "batch|1 seq (rotated_heads+other_heads)*head_dim/2"]"""
         angle = self.complex_angles()[:, :, None]
         one = torch.ones_like(angle)
-        return torch.cat((angle.expand(-1, -1, turned, -1), one.expand(-1, -1, still, -1)), dim=2).flatten(2)
+        return torch.cat((angle.expand(-1, -1, rotated_heads, -1), one.expand(-1, -1, other_heads, -1)), dim=2).flatten(
+            2
+        )
 
 
 def interleaved(x: Tensor, head_dim: int) -> Tensor:
@@ -97,7 +99,7 @@ def deinterleaved(x: Tensor) -> Tensor:
 
 
 def linear_scaling(frequencies: Tensor, *, factor: float) -> Tensor:
-    """All speeds divided by `factor` (position interpolation: Chen et al., 2023, arXiv:2306.15595)."""
+    """All frequencies divided by `factor` (position interpolation: Chen et al., 2023, arXiv:2306.15595)."""
     return frequencies / factor
 
 

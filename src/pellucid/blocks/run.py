@@ -30,8 +30,8 @@ class Pass(NamedTuple):
     memory: Float[Tensor, "batch source hidden"], what cross-attention looks at.
     memory_mask: Bool[Tensor, "batch 1 1 source"], True where the memory may be looked at.
     cache: what the layer remembers of earlier passes.
-    text_lengths: of texts that stand end to end in the one row of a causal pass, where each is to be mixed by itself, which
-        gives the very numbers that it has alone; `mask` says the same.
+    text_lengths: of texts that stand end to end in the one row of a causal pass; each is mixed by itself, which gives
+        the very numbers that it has alone; `mask` says the same.
     watch: records and edits the numbers on the way; None on the fast path.
     first: whether the first position alone goes on: in the last layer of a stack that looks both ways, where nobody
         reads another.

@@ -59,7 +59,7 @@ class VectorBuilder:
         return self.builder.fmul(x, y, flags=_FREELY)
 
     def multiply_add(self, total: Any, x: Any, y: Any) -> Any:
-        """total + x y, in this order whatever `FREE` allows: what was written as several sums stays several."""
+        """total + x y, in this order whatever `FAST_MATH` allows: what was written as several sums stays several."""
         kind = ir.FunctionType(NUMBERS, [NUMBERS] * 3)
         multiply = self.builder.module.declare_intrinsic(f"llvm.fmuladd.v{VECTOR}f32", (), kind)
         return self.builder.call(multiply, [x, y, total])

@@ -50,8 +50,8 @@ class Kernels(ManyPositionKernels):
         tables: of one kind and one width; at least one
         """
         # addresses are asked for at each call: a tensor's memory may have moved, as share_memory() moves it
-        told, across = (calls.ProductTable * len(tables))(), 0
-        for one, (numbers, scale, bias, head) in zip(told, tables):
+        parts, across = (calls.ProductTable * len(tables))(), 0
+        for one, (numbers, scale, bias, head) in zip(parts, tables):
             one.numbers, one.scale, one.bias = numbers.data_ptr(), address_of(scale), address_of(bias)
             one.first, one.rows, one.head = across, numbers.shape[0], head
             across += numbers.shape[0]
@@ -64,7 +64,7 @@ class Kernels(ManyPositionKernels):
             across=across,
             x=x.data_ptr(),
             out=out.data_ptr(),
-            tables=ctypes.addressof(told),
+            tables=ctypes.addressof(parts),
             parts=len(tables),
         )
         self.run_threaded("product", product, rows * across * width)
@@ -77,13 +77,15 @@ class Kernels(ManyPositionKernels):
         """
         (count, width), (blocks, groups, bits, _) = x.shape, codes.shape
         if width != groups * calls.GROUP or x.device != codes.device:
-            told = f"{kind_of(x)} on {x.device}"
-            raise InputError(f"x is {told}, and its table has rows of {groups * calls.GROUP} numbers on {codes.device}")
+            given = f"{kind_of(x)} on {x.device}"
+            raise InputError(
+                f"x is {given}, and its table has rows of {groups * calls.GROUP} numbers on {codes.device}"
+            )
         rows = blocks * calls.LANES
         out = x.new_empty(count, rows)
         each = calls.LowBitProduct.scratch_size(count, width)
         room = x.new_empty(torch.get_num_threads() * each)
-        told = calls.LowBitProduct(
+        call = calls.LowBitProduct(
             bits=bits,
             count=count,
             width=width,
@@ -96,7 +98,7 @@ class Kernels(ManyPositionKernels):
             room=room.data_ptr(),
             room_each=each,
         )
-        self.run_threaded("coded", told, count * rows * width)
+        self.run_threaded("coded", call, count * rows * width)
         return out
 
     def dequantised(self, codes: Tensor, scales: Tensor, factors: Tensor, dtype: torch.dtype) -> Tensor:
@@ -107,7 +109,7 @@ class Kernels(ManyPositionKernels):
         blocks, groups = codes.shape[:2]
         rows, width = blocks * calls.LANES, groups * calls.GROUP
         out = factors.new_empty(rows, width, dtype=dtype)
-        told = calls.Dequantise(
+        call = calls.Dequantise(
             width=width,
             rows=rows,
             of=factors.stride(0),
@@ -117,7 +119,7 @@ class Kernels(ManyPositionKernels):
             factors=factors.data_ptr(),
             out=out.data_ptr(),
         )
-        self.run_threaded("spelled", told, rows * width)
+        self.run_threaded("spelled", call, rows * width)
         return out
 
     def norm(self, x: Tensor, gain: Tensor, floor: float) -> Tensor:

@@ -55,8 +55,8 @@ class _PackedCopy:
             case Attention() if self.path.endswith("cross_attention") and fits(module.query.weight):
                 return self.copy(fast.PackedCrossAttention)
             case Attention() if fits(module.query.weight):
-                turned = ("query", "key") if fast.is_interleaved(module) else ()
-                product = self.linear("query", "key", "value", paired=dict.fromkeys(turned, module.head_dim))
+                rotated = ("query", "key") if fast.is_interleaved(module) else ()
+                product = self.linear("query", "key", "value", rotary_widths=dict.fromkeys(rotated, module.head_dim))
                 return self.copy(fast.PackedAttention, product=product)
             case GatedFeedForward() if fits(module.up.weight):
                 return self.copy(fast.PackedGatedFeedForward, product=self.linear("gate", "up"))
@@ -78,13 +78,18 @@ class _PackedCopy:
                 return norm
         return self.copy(type(module))
 
-    def linear(self, *inner: str, activation: str | None = None, paired: dict[str, int] | None = None) -> nn.Module:
-        """These linear maps of one input as one packed map; "" is the module itself. paired: see `Part`."""
+    def linear(
+        self, *inner: str, activation: str | None = None, rotary_widths: dict[str, int] | None = None
+    ) -> nn.Module:
+        """These linear maps of one input as one packed map; "" is the module itself.
+
+        rotary_widths: of those of them that have one; see `NamedTable`.
+        """
         maps = {name: cast(nn.Linear, self.module.get_submodule(name)) for name in inner}
 
         def part(name: str, kind: str, numbers: Tensor) -> NamedTable:
             return NamedTable(
-                self.path_of(f"{name}.{kind}".removeprefix(".")), numbers.detach(), (paired or {}).get(name)
+                self.path_of(f"{name}.{kind}".removeprefix(".")), numbers.detach(), (rotary_widths or {}).get(name)
             )
 
         biased = any(one.bias is not None for one in maps.values())  # somebody may have taken one of several away

@@ -95,9 +95,8 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
     shapes.update((name, one.shape) for name, one in module.named_parameters() if name in plan.zeros)
-    allocate(
-        module, torch.device("meta"), torch.float32
-    )  # which the packed copy goes by, whatever kind is the usual one here
+    # the packed copy goes by this kind, whatever is the usual one here
+    allocate(module, torch.device("meta"), torch.float32)
     require_memory(count(module), bits, torch.device("cpu"))
     packed = packed_copy(
         module, LowBitPacking(bits, pieces, grids, plan.tied, is_autoregressive=module.is_autoregressive)

@@ -70,12 +70,12 @@ class Encoder(Stack, PackableNetwork):
     ) -> Tensor:
         """Those of the first positions: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch 1 hidden"]
 
-        Where this is `frugal`, its last layer computes no others.
+        Where this `skips_unread_positions`, its last layer computes no others.
         """
         return self.states(input_ids, attention_mask, token_type_ids, first=self.skips_unread_positions)[:, :1]
 
     def logits(self, **batch: Tensor) -> Tensor:
-        """Where this is `frugal`, its last layer makes no state that a head does not read."""
+        """Where this `skips_unread_positions`, its last layer makes no state that a head does not read."""
         head, pooler = self.head, self.pooler
         plain = isinstance(pooler, Pooler | None) and "segments" not in batch  # another pooler may read every position
         if not (self.skips_unread_positions and plain and isinstance(head, TextLabels) and head.reads_first_position):

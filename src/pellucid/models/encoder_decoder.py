@@ -141,12 +141,8 @@ def _check_rows(ids: Tensor | None, name: str, encoder_input: Tensor | None) -> 
 
     name, encoder_input: what the encoder reads, or has read.
     """
-    if (
-        ids is not None
-        and encoder_input is not None
-        and ids.dim() == 2 <= encoder_input.dim()
-        and len(ids) != len(encoder_input)
-    ):
-        raise InputError(
-            f"decoder_input_ids are {kind_of(ids)} and {name} {kind_of(encoder_input)}: give one row of each for every text"
-        )
+    if ids is None or encoder_input is None or ids.dim() != 2 or encoder_input.dim() < 2:
+        return
+    if len(ids) != len(encoder_input):
+        kinds = f"{kind_of(ids)} and {name} {kind_of(encoder_input)}"
+        raise InputError(f"decoder_input_ids are {kinds}: give one row of each for every text")

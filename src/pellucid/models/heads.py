@@ -44,12 +44,12 @@ class PositionPooling(nn.Module):
             others = counted(stream.shape[1], "other token")
             why = f"a text is judged by its own end, and the decoder read {others}: leave "
             raise InputError(why, Argument("decoder_input_ids"), " out")
-        wanted = self._candidates(input_ids, mask)
-        if self.place == "eos" and not (there := wanted.any(dim=1)).all():
+        candidates = self._candidates(input_ids, mask)
+        if self.place == "eos" and not (there := candidates.any(dim=1)).all():
             ends = " or ".join(map(str, self.end_tokens)) or "eos_token_id, which is not set"
             row = there.long().argmin().item()
             raise InputError(f"row {row} of input_ids has no token {ends}, by whose state a text is judged: add it")
-        last = (wanted * torch.arange(wanted.shape[1], device=wanted.device)).argmax(dim=1)
+        last = (candidates * torch.arange(candidates.shape[1], device=candidates.device)).argmax(dim=1)
         return stream[torch.arange(len(stream), device=stream.device), last]
 
     def _candidates(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:

@@ -47,7 +47,7 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
     (PyTorch's own walk, which names all parts, takes as long as a layer of a small model.)
     """
     found: list[tuple[int, ...]] = [(has_global_hooks(),)]
-    said: list[Any] = []
+    values: list[Any] = []
     parts = [module]
     while parts:
         part = parts.pop()
@@ -55,12 +55,12 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
         found.append(
             (0 if part is module else id(part), len(part._forward_hooks), len(part._forward_pre_hooks), len(own))
         )
-        said += islice(own.values(), _STANDARD_ATTRIBUTES, None)
+        values += islice(own.values(), _STANDARD_ATTRIBUTES, None)
         for one in _numbers(part):
             if one is not None:
                 found.append((id(one), one.untyped_storage()._cdata, *storage_version(one)))
         parts += [inner for inner in part._modules.values() if inner is not None]
-    return found, said
+    return found, values
 
 
 def _numbers(part: nn.Module) -> list[torch.Tensor | None]:

@@ -94,9 +94,10 @@ class Stack(Observable):
             raise InputError("first positions alone are computed where all look both ways, without segments or a cache")
         if cache is not None:
             cache.check(self.layers, self.depth, *input_ids.shape)
-        positions = (
-            self._positions(input_ids, attention_mask, cache) if segments is None else segment_positions(segments)
-        )
+        if segments is None:
+            positions = self._positions(input_ids, attention_mask, cache)
+        else:
+            positions = segment_positions(segments)
         self._check_length(positions)
         run = self._shared_pass(run or self.observed_pass(), positions, attention_mask, cache, segments, len(input_ids))
         stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=positions.clamp(min=0))
@@ -114,13 +115,13 @@ class Stack(Observable):
 
     def _positions(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
         """Where each token stands: Int[Tensor, "batch|1 seq"]"""
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         if self.skips_padding and attention_mask is not None:
             count = attention_mask.long().cumsum(dim=1)
-            places = (count - 1).where(attention_mask.bool(), places - count.eq(0).sum(dim=1, keepdim=True))
+            positions = (count - 1).where(attention_mask.bool(), positions - count.eq(0).sum(dim=1, keepdim=True))
         if cache is not None and cache.filled:
-            places = places + cache.next_positions()
-        return places if cache is None else places.expand(len(input_ids), -1)
+            positions = positions + cache.next_positions()
+        return positions if cache is None else positions.expand(len(input_ids), -1)
 
     def _check_segments(self, attention_mask: Tensor | None, cache: Cache | None) -> None:
         if attention_mask is not None:
@@ -151,24 +152,23 @@ class Stack(Observable):
         rows: int,
     ) -> Pass:
         """The pass with everything that all layers share."""
-        sources = positions
+        key_positions = positions
         if cache is not None:
             padding = -1 if self.skips_padding else -2 - positions
             real = None if attention_mask is None else attention_mask.bool()
             cache.advance(self.layers, positions if real is None else positions.where(real, padding))
-            sources = cache.positions
+            key_positions = cache.positions
         report_positions(run, positions, attention_mask, cache, rows)
         if segments is None:
             mask, causal = self._mask(positions, attention_mask, cache)
         else:
             mask, causal = segmented_mask(segments, causal=self.causal, window=self.window), False
+        bias = None if self.relative_bias is None else self.relative_bias(positions, key_positions)
         like = self.embeddings.token.like
         return Pass(
             mask=mask,
             causal=causal,
-            bias=None
-            if self.relative_bias is None
-            else run.observe("position_bias", self.relative_bias(positions, sources)),
+            bias=None if bias is None else run.observe("position_bias", bias),
             rotation=None if self.rotary is None else self.rotary(positions, like),
             memory=run.memory,
             memory_mask=run.memory_mask,
@@ -218,9 +218,13 @@ def check_ids(
         raise InputError(f"input_ids are {kind_of(input_ids)}, expected int64 or int32 numbers of shape [batch, seq]")
     if not input_ids.shape[1]:
         raise InputError(f"input_ids are {kind_of(input_ids)}, expected one token at least in each text")
-    for name, given in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids), ("segments", segments)):
-        if given is not None and given.shape != input_ids.shape:
-            raise InputError(f"{name} is {kind_of(given)}, expected the shape of input_ids, {list(input_ids.shape)}")
+    for name, tensor in (
+        ("attention_mask", attention_mask),
+        ("token_type_ids", token_type_ids),
+        ("segments", segments),
+    ):
+        if tensor is not None and tensor.shape != input_ids.shape:
+            raise InputError(f"{name} is {kind_of(tensor)}, expected the shape of input_ids, {list(input_ids.shape)}")
     if token_type_ids is not None and token_type_ids.dtype not in _ID_DTYPES:
         raise InputError(f"token_type_ids are {kind_of(token_type_ids)}, expected int64 or int32 numbers")
     if input_ids.device.type == "cpu":  # elsewhere it would wait for the device

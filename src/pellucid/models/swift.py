@@ -90,9 +90,9 @@ class PackableNetwork(Observable):
                 return self._plain_copy(dtype, own)
             self._drop_stale_copies()
             layout = packing.float_packing(dtype, first.device, is_autoregressive=self.is_autoregressive)
-            moment, copy = Snapshot(self), _without_packed_copies(packed_copy(self, layout))
+            snapshot, copy = Snapshot(self), _without_packed_copies(packed_copy(self, layout))
             copy.is_packed = True
-            found = kept[dtype] = (moment, copy)
+            found = kept[dtype] = (snapshot, copy)
         return found[1]
 
     def logits(self, **batch: Tensor) -> Tensor:
@@ -122,18 +122,18 @@ class PackableNetwork(Observable):
         return self.head(stream)
 
     def training_copy(self, context: TrainingContext) -> Self:
-        """The same model for learning at speed: it shares every parameter, and drops out by the chance of its lesson.
+        """The same model for learning at speed: it shares every parameter, and drops out by the masks of its context.
 
         Raises InputError for one of 8 or 4 bits, for one that somebody looks on at, and for one with parts of others.
         """
         self.check_trainable()
         copy = _without_packed_copies(training_copy(self, context))
-        copy.learns = True
+        copy.is_training_copy = True
         return copy
 
     def check_trainable(self) -> None:
-        """Raises InputError as `learning` does: asked of the model that was given, since a training that takes over its
-        numbers alone would lose the rest without a word."""
+        """Raises InputError as `training_copy` does: asked of the model that was given, since a training that takes
+        over its numbers alone would lose the rest without a word."""
         self.require_float("training")
         if self.onlooker is not None:
             raise InputError("an edited model does not learn: take the model that it was made from")
@@ -149,8 +149,8 @@ class PackableNetwork(Observable):
     def _drop_stale_copies(self) -> None:
         """Lets go of copies of what this model was: they hold their own tables, and numbers that it has no more."""
         kept = self.__dict__.get("_swift", {})
-        for dtype, (moment, _) in list(kept.items()):
-            if not moment.matches(self):
+        for dtype, (snapshot, _) in list(kept.items()):
+            if not snapshot.matches(self):
                 kept.pop(dtype, None)
 
     def _plain_copy(self, dtype: torch.dtype, own: torch.dtype) -> Self:

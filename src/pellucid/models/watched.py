@@ -63,14 +63,13 @@ class CombinedObserver:
         further = self.pass_observer is not None and self.pass_observer.wants(name)
         return self.network_observer.wants(name) or further
 
-    def set_positions(self, run: Pass, reads: Tensor, sources: Tensor, rows: int) -> None:
+    def set_positions(self, run: Pass, queries: Tensor, keys: Tensor, rows: int) -> None:
         """Takes note of where the tokens stand, before the layers of a stack run."""
-        self.positions.queries, self.positions.keys, self.positions.rows = reads, sources, rows
+        self.positions.queries, self.positions.keys, self.positions.rows = queries, keys, rows
         if run.memory is not None:
-            places = torch.arange(run.memory.shape[1], device=run.memory.device)[None]
-            self.positions.memory = _without_padding(
-                places, None if run.memory_mask is None else run.memory_mask[:, 0, 0]
-            )
+            memory = torch.arange(run.memory.shape[1], device=run.memory.device)[None]
+            mask = None if run.memory_mask is None else run.memory_mask[:, 0, 0]
+            self.positions.memory = _without_padding(memory, mask)
 
 
 class Observable(nn.Module):
@@ -110,16 +109,19 @@ class Observable(nn.Module):
 def report_positions(
     run: Pass, positions: Tensor, attention_mask: Tensor | None, cache: Cache | None, rows: int
 ) -> None:
-    """Tells an onlooker who stays where the tokens of a pass stand. positions: Int[Tensor, "batch|1 seq"]  rows: texts"""
+    """Tells an onlooker who stays where the tokens of a pass stand.
+
+    positions: Int[Tensor, "batch|1 seq"].  rows: how many texts are read.
+    """
     if isinstance(run.watch, CombinedObserver):
         if cache is None:
-            reads = sources = _without_padding(positions, attention_mask)
+            queries = keys = _without_padding(positions, attention_mask)
         else:
-            sources = cache.positions.clamp(min=-1)
-            reads = sources[:, -positions.shape[1] :]
-        run.watch.set_positions(run, reads, sources, rows)
+            keys = cache.positions.clamp(min=-1)
+            queries = keys[:, -positions.shape[1] :]
+        run.watch.set_positions(run, queries, keys, rows)
 
 
 def _without_padding(positions: Tensor, mask: Tensor | None) -> Tensor:
-    """Places counted over real tokens alone, on whichever side the padding stands."""
+    """Positions counted over real tokens alone, on whichever side the padding stands."""
     return positions if mask is None else (mask.long().cumsum(dim=1) - 1).where(mask.bool(), -1)

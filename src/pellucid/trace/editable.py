@@ -33,11 +33,11 @@ class Editable:
             except AttributeError as error:
                 if name.startswith("_") or hasattr(type(self), name):
                     raise
-                from pellucid.models.other_libraries import HERE
+                from pellucid.models.other_libraries import EQUIVALENTS
 
-                if name not in HERE:
+                if name not in EQUIVALENTS:
                     raise
-                message = f"a pellucid.Model has no {name!r}: {HERE[name]}"
+                message = f"a pellucid.Model has no {name!r}: {EQUIVALENTS[name]}"
                 raise AttributeError(message, name=error.name, obj=error.obj) from None
 
     @property
