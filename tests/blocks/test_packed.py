@@ -91,7 +91,7 @@ def test_an_activation_behind_the_product_or_within(
     activation: str, layout: Packing, known: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(5)
-    monkeypatch.setattr("pellucid.blocks.packed.features", lambda: known)
+    monkeypatch.setattr("pellucid.blocks.packed.processor_features", lambda: known)
     plain = blocks.FeedForward(32, 64, activation=activation).eval()
     swift = packed_copy(plain, layout)
     assert (swift.up.inplace_activation is None) == (activation not in INPLACE_ACTIVATIONS or "avx512" in known)
