@@ -122,9 +122,9 @@ def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelin
         pass
 
     from pellucid.training.arguments import objective_and_settings
-    from pellucid.training.course import run_training
     from pellucid.training.inputs import DataArguments
     from pellucid.training.names import objective_named
+    from pellucid.training.training_run import run_training
 
     def stop(one: Any) -> None:
         if one.step == 4:

@@ -20,7 +20,6 @@ from pellucid.text.cut import replace_surrogates
 from pellucid.text.own_ids import check_vocabulary_rows, special_token_ids
 from pellucid.training.arguments import convert_options, objective_and_settings, options_of
 from pellucid.training.card import model_card
-from pellucid.training.course import RECIPE, run_training
 from pellucid.training.data import normalise_columns, read
 from pellucid.training.inputs import DataArguments
 from pellucid.training.log import replace_non_finite
@@ -32,6 +31,7 @@ from pellucid.training.report import Outcome, Result, RunStart
 from pellucid.training.settings import Settings
 from pellucid.training.start import check_finite
 from pellucid.training.summary import recipe_of, summary_lines
+from pellucid.training.training_run import RECIPE, run_training
 from pellucid.view.curves import Curves, curves
 
 log = logging.getLogger("pellucid")

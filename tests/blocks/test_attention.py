@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid import blocks
-from pellucid.blocks.joined import _are_contiguous
+from pellucid.blocks.joint_weights import _are_contiguous
 
 
 class Onlooker(dict[str, Tensor]):

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from pellucid import blocks
+from pellucid.blocks.copies import evaluation_copy, packed_copy
 from pellucid.blocks.packed import PackedLinear
 from pellucid.blocks.packing import Packing, float_packing
-from pellucid.blocks.twin import evaluation_copy, packed_copy
 
 
 def test_sinusoids_are_the_paper_s() -> None:

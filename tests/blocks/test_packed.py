@@ -6,10 +6,10 @@ from torch import Tensor
 
 from pellucid import blocks
 from pellucid.blocks.cache import KeyValues, LayerCache
+from pellucid.blocks.copies import packed_copy
 from pellucid.blocks.packed import FUSED, INPLACE_ACTIVATIONS
 from pellucid.blocks.packing import Packing, Widening
 from pellucid.blocks.relative import RotaryPositions
-from pellucid.blocks.twin import packed_copy
 
 
 class Onlooker:

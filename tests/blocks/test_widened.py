@@ -7,9 +7,9 @@ from pellucid import blocks
 from pellucid.blocks import widened
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.cache import LayerCache
+from pellucid.blocks.copies import packed_copy
 from pellucid.blocks.packing import Packing, Widening, float_packing
 from pellucid.blocks.relative import RotaryPositions
-from pellucid.blocks.twin import packed_copy
 from pellucid.blocks.widened import MANY, SEVERAL, WidenedLinear, WidenedTable
 from tests.products import in_an_older_processor, of_that_kind
 

@@ -50,7 +50,7 @@ from tests.checkpoints.builders import (
 )
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
-from tests.models.test_swift import twice
+from tests.models.test_packable import twice
 from tests.nobody import as_nobody, open_folder
 from tests.parity.reference import tiny as reference
 from tests.search.children import KILLED, ended, start

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import pellucid
 from pellucid import edits
-from pellucid.blocks.learning_twin import LONGEST, TrainingContext
+from pellucid.blocks.training_copy import LONGEST, TrainingContext
 from pellucid.config import Dropout, Head, Rotary, SequenceClassification
 from pellucid.config.pooling import Pooling
 from pellucid.errors import InputError

@@ -28,7 +28,7 @@ from pellucid.search.encoder import check_encoder, encoder_of, passage_span_func
 from pellucid.search.manifest import read_manifest, write_manifest
 from pellucid.text.cut import start_without_marks
 from pellucid.training.manifest import digest_of_model
-from tests.models.test_swift import twice
+from tests.models.test_packable import twice
 
 
 def ids(hits: list) -> list[str]:

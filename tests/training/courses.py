@@ -17,13 +17,13 @@ import torch
 
 import pellucid
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.training import course
+from pellucid.training import training_run
 from pellucid.training.classification import TextClassification
-from pellucid.training.course import Result, RunStart, run_training
 from pellucid.training.inputs import DataArguments
 from pellucid.training.loop import Event
 from pellucid.training.settings import Settings
 from pellucid.training.state import State
+from pellucid.training.training_run import Result, RunStart, run_training
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,7 +128,7 @@ class Asked:
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
         """Takes note of every state, as soon as whoever asked for it has been told that it is kept."""
-        patch.setattr(course, "PAUSE", 0.0)
+        patch.setattr(training_run, "PAUSE", 0.0)
         real = State.save
 
         def save(state: State, loop: Any, *given: Any, **named: Any) -> None:

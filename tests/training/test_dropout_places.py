@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.blocks.learning_twin import TrainingContext
+from pellucid.blocks.training_copy import TrainingContext
 from pellucid.config import Dropout
 from pellucid.training.causal import TextGeneration
 from pellucid.training.classification import TextClassification

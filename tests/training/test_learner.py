@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 import pellucid
 from pellucid.blocks import backward
-from pellucid.blocks.learning_twin import LONGEST, TrainingContext
+from pellucid.blocks.training_copy import LONGEST, TrainingContext
 from pellucid.config import Dropout, Head
 from pellucid.errors import InputError
 from pellucid.models import freeze

@@ -12,7 +12,7 @@ import torch
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.training import course, state
+from pellucid.training import state, training_run
 from pellucid.training.classification import TextClassification
 from pellucid.training.inputs import DataArguments
 from pellucid.training.learner import Learner
@@ -252,9 +252,9 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         kept.clear()
         clock[0] = 0.0
         objective, out = TextClassification(), tmp_path / str(said)
-        monkeypatch.setattr(course, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        monkeypatch.setattr(training_run, "time", SimpleNamespace(monotonic=lambda: clock[0]))
         settings = Settings.of(QUICK | {"max_steps": 12} | said, {})
-        course.run_training(
+        training_run.run_training(
             body.loaded,
             DataArguments(feelings(18), 0.0),
             objective,
@@ -265,10 +265,10 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         )
         return kept.copy()
 
-    monkeypatch.setattr(course, "PAUSE", 30.0)
+    monkeypatch.setattr(training_run, "PAUSE", 30.0)
     assert learned() == [6, 12]  # epochs end at 3, 6, 9 and 12, 24 seconds apart
     assert learned(save_every=5) == [5, 10, 12]
-    monkeypatch.setattr(course, "PAUSE", 1000.0)
+    monkeypatch.setattr(training_run, "PAUSE", 1000.0)
     assert learned(seed=1) == []
 
 

@@ -20,12 +20,12 @@ from pellucid.errors import InputError
 from pellucid.tasks.embed import embed
 from pellucid.trace import record
 from pellucid.training.classification import TextClassification
-from pellucid.training.course import run_training
 from pellucid.training.inputs import DataArguments
 from pellucid.training.learner import Learner
 from pellucid.training.low_rank import LowRank, adapter_changes, attach_adapters, merge_adapters, save, target_paths
 from pellucid.training.settings import Settings
 from pellucid.training.start import model_for_training
+from pellucid.training.training_run import run_training
 from tests.checkpoints import peft_files
 
 Rows = list[dict[str, Any]]

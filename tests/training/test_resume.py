@@ -15,9 +15,8 @@ import torch
 import pellucid
 from pellucid.checkpoints.unchanged import changed_files
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.training import course
+from pellucid.training import training_run
 from pellucid.training.classification import TextClassification
-from pellucid.training.course import Result, RunStart, run_training
 from pellucid.training.inputs import DataArguments
 from pellucid.training.log import read_log
 from pellucid.training.loop import Event
@@ -25,6 +24,7 @@ from pellucid.training.manifest import read_manifest
 from pellucid.training.masked import FillMask
 from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
+from pellucid.training.training_run import Result, RunStart, run_training
 from tests.quick import few
 from tests.training.courses import QUICK, Rows, lines, listing, same
 
@@ -46,7 +46,7 @@ def study(
     objective = objective or TextClassification()
     settings = Settings.of(QUICK | options, objective.default_settings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(course, "PAUSE", pause)
+        patch.setattr(training_run, "PAUSE", pause)
         return run_training(model.loaded, given, objective, settings, out=out, **{"progress": False} | asked)
 
 
@@ -427,8 +427,8 @@ def test_moments_and_steps_of_the_optimizer_come_back(
         assert sum(name.startswith("moments/exp_avg_sq/") for name in found) == len(loop.parameters)
         kept.append({})
 
-    monkeypatch.setattr(course.State, "save", save)
-    monkeypatch.setattr(course.State, "restore", back)
+    monkeypatch.setattr(training_run.State, "save", save)
+    monkeypatch.setattr(training_run.State, "restore", back)
     broken(body, feelings(30), tmp_path / "a", step=8)
     study(body, feelings(30), tmp_path / "a", resume=True)
     assert {} in kept

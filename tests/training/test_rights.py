@@ -63,7 +63,7 @@ def test_where_the_model_cannot_be_written_what_was_learned_is_kept(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, held = tmp_path / "a", feelings(10, seed=9)
-    monkeypatch.setattr("pellucid.training.course.save_checkpoint", closed)
+    monkeypatch.setattr("pellucid.training.training_run.save_checkpoint", closed)
     with pytest.raises(
         ResourceError, match=r"cannot write it; what was learned is kept in .*: resume=True only writes it"
     ):
@@ -90,7 +90,7 @@ def test_a_base_that_may_not_be_looked_at_any_more_is_named(body: "pellucid.Mode
 def test_where_nothing_can_be_kept_that_is_said(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.training.course.save_checkpoint", closed)
+    monkeypatch.setattr("pellucid.training.training_run.save_checkpoint", closed)
     monkeypatch.setattr("pellucid.training.state.write_bundle", closed)
     with pytest.raises(
         ResourceError, match=rf"cannot write it; nor could what was learned be kept in {tmp_path}/a/train"

@@ -16,7 +16,7 @@ import torch
 
 import pellucid
 from pellucid.errors import InputError, PellucidError, ResourceError
-from pellucid.training import course, state
+from pellucid.training import state, training_run
 from pellucid.training.classification import TextClassification
 from pellucid.training.loop import DivergedError, Event
 from pellucid.training.manifest import read_manifest
@@ -82,11 +82,11 @@ def test_a_step_without_numbers_is_left_out(
         numbers.append(loops[0].parameters["layers.0.attention.query.weight"].detach().clone())
 
     loops: list[Any] = []
-    from pellucid.training import course
+    from pellucid.training import training_run
 
-    real = course.Loop
+    real = training_run.Loop
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(course, "Loop", lambda *given, **named: loops.append(real(*given, **named)) or loops[0])
+        patch.setattr(training_run, "Loop", lambda *given, **named: loops.append(real(*given, **named)) or loops[0])
         result = troubled(body, feelings(30), None, 4, 8, 9, wrong=wrong, gradient=gradient, on_event=hear)
     assert [one.step for one in told if one.skipped] == [4, 8, 9] and result.steps == 15
     assert torch.equal(numbers[3], numbers[2]) and torch.equal(numbers[8], numbers[6])
@@ -330,14 +330,14 @@ def test_a_model_that_came_to_stand_there_meanwhile_is_not_written_over(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process ends in the folder while this one reads its data."""
-    honest, there = course.make_plan, tmp_path / "a"
+    honest, there = training_run.make_plan, tmp_path / "a"
 
     def planned(*given: Any) -> Any:
         monkeypatch.undo()
         study(body, feelings(12), there)
         return honest(*given)
 
-    monkeypatch.setattr(course, "make_plan", planned)
+    monkeypatch.setattr(training_run, "make_plan", planned)
     with pytest.raises(InputError, match="holds"):
         study(body, feelings(12, seed=4), there)
     found = pellucid.load(there).loaded

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.checks import check_heads, check_stream
-from pellucid.blocks.joined import are_plain, join_in_memory, joint_weight_and_bias
+from pellucid.blocks.joint_weights import are_plain, join_in_memory, joint_weight_and_bias
 from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.run import Pass
 

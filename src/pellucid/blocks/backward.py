@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pellucid.blocks.hooks import storage_version
-from pellucid.blocks.joined import concatenated
+from pellucid.blocks.joint_weights import concatenated
 from pellucid.blocks.relative import Rotation
 from pellucid.machine import mkl_keeps_pace, product_dtype, served_by_mkl
 

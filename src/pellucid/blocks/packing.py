@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pellucid.blocks import grouped, quantized, rounding
 from pellucid.blocks.availability import usable_kernels
-from pellucid.blocks.joined import concatenated
+from pellucid.blocks.joint_weights import concatenated
 from pellucid.blocks.packed import PackedLinear
 from pellucid.blocks.relative import interleaved
 from pellucid.blocks.widened import WidenedLinear, WidenedTable

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from pellucid.blocks.copies import packed_copy
 from pellucid.blocks.packing import LowBitPacking
 from pellucid.blocks.rounding import scales_of
-from pellucid.blocks.twin import packed_copy
-from pellucid.checkpoints.moves import UNCHANGED
 from pellucid.checkpoints.plan import Plan
+from pellucid.checkpoints.tensor_layouts import UNCHANGED
 from pellucid.checkpoints.weights import StoredTensor
 from pellucid.errors import Argument, CheckpointMismatchError, CorruptFileError, InputError
 from pellucid.machine import NARROWER_FLOATS, inference_mode, memory_errors, no_grad, release_memory, require_memory

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pellucid.checkpoints.moves import UNCHANGED, Layout
+from pellucid.checkpoints.tensor_layouts import UNCHANGED, Layout
 from pellucid.lazy import cached_property
 
 if TYPE_CHECKING:  # a page of facts is read without torch

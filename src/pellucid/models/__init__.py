@@ -1,6 +1,6 @@
 """Blocks stacked from a config: ids to hidden states and logits. Knows no file and no word."""
 
-from pellucid.blocks.twin import evaluation_copy as evaluation_copy
+from pellucid.blocks.copies import evaluation_copy as evaluation_copy
 from pellucid.models.assemble import ATTENTION as ATTENTION
 from pellucid.models.assemble import Network as Network
 from pellucid.models.assemble import assemble as assemble
@@ -13,10 +13,10 @@ from pellucid.models.decoder import Decoder as Decoder
 from pellucid.models.encoder import Encoder as Encoder
 from pellucid.models.encoder_decoder import EncoderDecoder as EncoderDecoder
 from pellucid.models.finite import check_finite as check_finite
+from pellucid.models.observable import TokenPositions as TokenPositions
 from pellucid.models.output import Output as Output
 from pellucid.models.parameters import count as count
 from pellucid.models.parameters import freeze as freeze
 from pellucid.models.parameters import resize_vocabulary as resize_vocabulary
 from pellucid.models.parameters import save_tied_once as save_tied_once
 from pellucid.models.stack import check_ids as check_ids
-from pellucid.models.watched import TokenPositions as TokenPositions

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from pellucid.blocks import Cache, Embeddings, Observer
 from pellucid.models.output import Output
+from pellucid.models.packable import PackableNetwork
 from pellucid.models.stack import Stack
-from pellucid.models.swift import PackableNetwork
 
 
 class Decoder(Stack, PackableNetwork):

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from pellucid.blocks import Embeddings, Observer
 from pellucid.models.heads import Pooler, TextLabels
 from pellucid.models.output import Output
+from pellucid.models.packable import PackableNetwork
 from pellucid.models.stack import Stack
-from pellucid.models.swift import PackableNetwork
 
 
 class Encoder(Stack, PackableNetwork):

@@ -9,8 +9,8 @@ from pellucid.blocks import Cache, Embeddings, Observer, padding_mask
 from pellucid.blocks.checks import kind_of
 from pellucid.errors import InputError
 from pellucid.models.output import Output
+from pellucid.models.packable import PackableNetwork
 from pellucid.models.stack import Stack
-from pellucid.models.swift import PackableNetwork
 
 
 class EncoderDecoder(PackableNetwork):

@@ -19,7 +19,7 @@ from pellucid.blocks import (
 )
 from pellucid.blocks.checks import kind_of
 from pellucid.errors import InputError
-from pellucid.models.watched import Observable, report_positions
+from pellucid.models.observable import Observable, report_positions
 
 
 class Stack(Observable):

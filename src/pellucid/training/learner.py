@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks.learning_twin import TrainingContext
+from pellucid.blocks.training_copy import TrainingContext
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.machine import choose_dtype, keep_memory
 from pellucid.training.settings import Settings
@@ -14,7 +14,7 @@ from pellucid.training.settings import Settings
 class Learner:
     """A network in training.
 
-    Passes run on a training copy that shares every parameter of the plain module (`pellucid.blocks.learning_twin`). The
+    Passes run on a training copy that shares every parameter of the plain module (`pellucid.blocks.training_copy`). The
     plain module itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a
     learner is made. Of a batch a pass takes what the network reads, and leaves what a loss needs beside it.
 

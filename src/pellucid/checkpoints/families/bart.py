@@ -1,9 +1,9 @@
 """BART: BERT's layers, and the same with a look across as a decoder (Lewis et al., 2019, arXiv:1910.13461)."""
 
 from pellucid.checkpoints.facts import Keys
-from pellucid.checkpoints.moves import ONE_ROW
 from pellucid.checkpoints.names import TensorNames, with_prefixes
 from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.checkpoints.tensor_layouts import ONE_ROW
 from pellucid.config import (
     Config,
     DecoderSide,

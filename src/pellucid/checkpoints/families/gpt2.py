@@ -3,9 +3,9 @@
 from typing import Any
 
 from pellucid.checkpoints.facts import Computed, Keys
-from pellucid.checkpoints.moves import JOINED_TRANSPOSED, TRANSPOSED
 from pellucid.checkpoints.names import TensorNames
 from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.checkpoints.tensor_layouts import JOINED_TRANSPOSED, TRANSPOSED
 from pellucid.config import (
     CausalLM,
     Config,

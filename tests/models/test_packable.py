@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils import parameters_to_vector, parametrize, vector_to_parameters
 
 import pellucid
-from pellucid.blocks.learning_twin import TrainingContext
+from pellucid.blocks.training_copy import TrainingContext
 from pellucid.config import Dropout
 from pellucid.errors import InputError
 from tests.checkpoints.families import TINY

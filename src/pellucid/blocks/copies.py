@@ -13,7 +13,7 @@ from pellucid.blocks import compiled
 from pellucid.blocks import packed as fast
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import FeedForward, GatedFeedForward
-from pellucid.blocks.joined import bias_or_zeros
+from pellucid.blocks.joint_weights import bias_or_zeros
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.packing import NamedTable, Packing

@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from pellucid.blocks import backward
 from pellucid.blocks.activation import gelu_new
 from pellucid.blocks.attention import Attention
+from pellucid.blocks.copies import copy_with_parts
 from pellucid.blocks.dropout import DropoutMasks
 from pellucid.blocks.feed_forward import FeedForward
-from pellucid.blocks.joined import bias_or_zeros
+from pellucid.blocks.joint_weights import bias_or_zeros
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.run import Pass
-from pellucid.blocks.twin import copy_with_parts
 
 LONGEST = 256
 """Positions up to which attention is a chain of plain products; PyTorch's one kernel takes less memory beyond."""

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import packing
+from pellucid.blocks.copies import evaluation_copy, packed_copy
 from pellucid.blocks.hooks import is_hooked
-from pellucid.blocks.learning_twin import TrainingContext, training_copy
-from pellucid.blocks.twin import evaluation_copy, packed_copy
+from pellucid.blocks.training_copy import TrainingContext, training_copy
 from pellucid.errors import Argument, InputError
 from pellucid.models.heads import TextLabels
+from pellucid.models.observable import NetworkObserver, Observable
 from pellucid.models.snapshot import Snapshot, foreign_module
-from pellucid.models.watched import NetworkObserver, Observable
 
 
 class PackableNetwork(Observable):
