@@ -288,7 +288,7 @@ def asking(url: str, home: Path, *arguments: str, **environment: str) -> tuple[l
 
 
 LOAD = "import pellucid; print(pellucid.load({0!r}, {1}).loaded.source.folder)"
-LOCATE = "from pellucid.checkpoints.source import Where, locate; print(locate({0!r}, Where({1})).folder)"
+LOCATE = "from pellucid.checkpoints.source import HubOptions, locate; print(locate({0!r}, HubOptions({1})).folder)"
 """The first half of loading, which needs no PyTorch and is quick."""
 
 

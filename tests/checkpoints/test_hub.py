@@ -258,8 +258,8 @@ def test_another_token_and_the_network_are_tried_at_once(hub: Hub, home: Path, t
     snapshot = found(hub, home)
     (snapshot / "modules.json").unlink()
     repository.token = "hf_right"
-    program = "from pellucid.checkpoints.source import Where, locate\n"
-    program += "for token in (None, 'hf_right'): locate('o/tiny', Where(token=token))"
+    program = "from pellucid.checkpoints.source import HubOptions, locate\n"
+    program += "for token in (None, 'hf_right'): locate('o/tiny', HubOptions(token=token))"
     done = ask(hub.url, home, "-c", program)
     assert "the hub does not know 'o/tiny'" in done.stderr and done.returncode == 0
     assert (snapshot / "modules.json").exists()
@@ -469,8 +469,8 @@ def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, sentence(tmp_path / "repository"), token="hf_right")
     snapshot = found(hub, home, HF_TOKEN="hf_right")
     (snapshot / "modules.json").unlink()
-    program = "from pellucid.checkpoints.source import Where, locate\n"
-    program += "for token in (False, None): locate('o/tiny', Where(token=token))"
+    program = "from pellucid.checkpoints.source import HubOptions, locate\n"
+    program += "for token in (False, None): locate('o/tiny', HubOptions(token=token))"
     assert "the hub does not know 'o/tiny'" in ask(hub.url, home, "-c", program, HF_TOKEN="hf_right").stderr
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()
