@@ -100,6 +100,13 @@ def around(times: int, single: str = "[CLS]", pair: str = "", number: int = 1) -
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
 
 
+def typed(number: int, second: int = 1) -> dict[str, Any]:
+    """A template that gives the tokens of a text this type.  second: that of the second text of a pair."""
+    pair = [{"Sequence": {"id": name, "type_id": kind}} for name, kind in (("A", 0), ("B", second))]
+    single = [{"Sequence": {"id": "A", "type_id": number}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}
+
+
 def added(number: int) -> list[dict[str, Any]]:
     return [{"id": number, "content": "x", "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}]  # fmt: skip # noqa: E501
 
@@ -128,6 +135,10 @@ CASES = [
     Case("A46 no such token", changed(post_processor=around(1, "[NO]")), CORRUPT, "its post_processor fails"),
     Case("A46 none in pairs", changed(post_processor=around(1, pair="[NO]")), CORRUPT, "post_processor fails"),
     Case("A46 id beyond any", changed(post_processor=around(1, number=2**31)), CORRUPT, "gives the id 2147483648"),
+    Case("A46 type beyond any", changed(post_processor=typed(4_000_000_000)), CORRUPT, "gives the type_id 4000000000"),
+    Case("A46 type without row", changed(post_processor=typed(7)), CORRUPT, "tokenizer.json: its post_processor gives the type_id 7"),
+    Case("A46 id without row", changed(post_processor=around(1, number=99_999_999)), CORRUPT, "tokenizer.json: its post_processor gives the id 99999999"),
+    Case("A46 no row in pairs", changed(post_processor=typed(0, 2)), CORRUPT, "gives the type_id 2"),
     Case("A46 table", grown("normalizer", [TABLE]), CORRUPT, "its normalisation table says 4,278,190,080 bytes of 5"),
     Case("A46 id -1", changed(model__vocab=numbered(-1)), CORRUPT, "tokenizer.json is not a tokenizer"),
     Case("A46 id 2^31", changed(model__vocab=numbered(2**31)), MISMATCH, "gives ids up to 2147483648"),

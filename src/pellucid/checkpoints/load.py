@@ -26,7 +26,8 @@ from pellucid.machine import NARROWER, choose_device, choose_dtype
 from pellucid.models import ATTENTION, Network
 from pellucid.streams import use_threads
 from pellucid.text import Tokenizer
-from pellucid.text.files import lower_cased, open_tokenizer, without_tokens_beyond
+from pellucid.text.files import TARGET_TOKENIZER_FILE, lower_cased, open_tokenizer, without_tokens_beyond
+from pellucid.text.growth import check_template
 
 log = logging.getLogger("pellucid")
 
@@ -75,14 +76,13 @@ def open_checkpoint(
             _warn_of_unread(plan, family, contents)
         if contents.pooling is not None:
             warn_of_encoder_states(plan.config, family.encoder_states_only, contents.facts_path.parent)
-        reads, writes = _vocabulary_sizes(plan.config)
         _check_width(contents, plan.config.hidden_size)
         tokenizer = contents.tokenizer(plan.config)
         if tokenizer is not None and contents.pooling is not None and contents.pooling.do_lower_case:
             tokenizer = lower_cased(tokenizer)
         parts = {
-            "tokenizer": _fit_tokenizer(tokenizer, reads, contents, "tokenizer"),
-            "target_tokenizer": _fit_tokenizer(contents.target_tokenizer, writes, contents, "tokenizer of the decoder"),
+            "tokenizer": _fit_tokenizer(tokenizer, plan.config, contents),
+            "target_tokenizer": _fit_tokenizer(contents.target_tokenizer, plan.config, contents, decoder=True),
             "pooling": contents.pooling,
             "generation": contents.generation,
         }
@@ -178,7 +178,7 @@ def read_tokenizer(
             return open_tokenizer(source.folder, max_length=None)
         contents = read_source(source)
         config = config or _family(contents).read(contents.facts, contents.facts_path)
-        return _fit_tokenizer(contents.tokenizer(config), _vocabulary_sizes(config)[0], contents, "tokenizer")
+        return _fit_tokenizer(contents.tokenizer(config), config, contents)
 
 
 def _family(contents: Contents) -> Family:
@@ -211,15 +211,25 @@ def _check_width(contents: Contents, hidden: int) -> None:
         )
 
 
-def _fit_tokenizer(tokenizer: Tokenizer | None, rows: int, contents: Contents, what: str) -> Tokenizer | None:
-    if tokenizer is None or tokenizer.largest_id < rows:
-        return tokenizer
-    tokenizer, beyond = without_tokens_beyond(tokenizer, rows)
+def _fit_tokenizer(
+    tokenizer: Tokenizer | None, config: Config, contents: Contents, *, decoder: bool = False
+) -> Tokenizer | None:
+    """The tokenizer without added tokens for which the model has no row, once all else that it gives has one.
+
+    decoder: whether it is that of what the decoder writes.
+    """
+    if tokenizer is None:
+        return None
+    folder, rows = contents.facts_path.parent, _vocabulary_sizes(config)[decoder]
+    what, file = ("tokenizer of the decoder", TARGET_TOKENIZER_FILE) if decoder else ("tokenizer", "tokenizer.json")
     if tokenizer.largest_id >= rows:
-        raise CheckpointMismatchError(
-            f"{contents.facts_path.parent}: the {what} gives ids up to {tokenizer.largest_id}, the model's table of "
-            f"tokens has {rows} rows; they do not belong together"
-        )
-    plain = "%s: the model's table of tokens ends before %s, which the %s added: they are read as plain text"
-    log.warning(plain, contents.facts_path.parent, join_names(map(ascii, beyond)), what)
+        tokenizer, beyond = without_tokens_beyond(tokenizer, rows)
+        if tokenizer.largest_id >= rows:
+            raise CheckpointMismatchError(
+                f"{folder}: the {what} gives ids up to {tokenizer.largest_id}, the model's table of "
+                f"tokens has {rows} rows; they do not belong together"
+            )
+        plain = "%s: the model's table of tokens ends before %s, which the %s added: they are read as plain text"
+        log.warning(plain, folder, join_names(map(ascii, beyond)), what)
+    check_template(tokenizer, folder / file, rows, config.type_vocab_size)
     return tokenizer

@@ -11,6 +11,7 @@ import tokenizers
 from pellucid.errors import CorruptFileError
 from pellucid.text.cut import panics_as_errors
 from pellucid.text.protobuf import BrokenMessage
+from pellucid.text.tokenizer import Tokenizer
 
 MOST_GROWTH = 4095
 """Characters that one may become at the worst, each step by itself. ALBERT's count 3,888: U+FDFA becomes 18 by
@@ -41,7 +42,7 @@ def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
 def _check_post_processor(backend: tokenizers.Tokenizer, path: Path) -> None:
     """Puts the special tokens around a text and a pair once: that one of them is in no table shows there alone."""
     with panics_as_errors(f"{path}: its post_processor fails"):
-        text, post_processor = tokenizers.Encoding(), backend.post_processor
+        text, post_processor = _one_token(), backend.post_processor
         rows = [] if post_processor is None else [post_processor.process(text, second) for second in (None, text)]
     for row in rows:
         for what, numbers in (("id", row.ids), ("type_id", row.type_ids)):
@@ -49,6 +50,26 @@ def _check_post_processor(backend: tokenizers.Tokenizer, path: Path) -> None:
                 raise CorruptFileError(
                     f"{path}: its post_processor gives the {what} {max(numbers)}, expected one below {2**31}"
                 )
+
+
+def check_template(tokenizer: Tokenizer, path: Path, id_rows: int, type_rows: int) -> None:
+    """Raises CorruptFileError where the special tokens around a text or a pair, or the types of its tokens, have no row
+    in the model's tables.
+
+    path: the file of the tokenizer.  id_rows, type_rows: of the table of tokens, and of that of types.
+    """
+    text = _one_token()
+    for row in (tokenizer.post_process(text, second, True) for second in (None, text)):
+        types = row.type_ids if tokenizer.token_types and type_rows else []
+        for what, numbers, rows in (("id", row.ids, id_rows), ("type_id", types, type_rows)):
+            if max(numbers, default=0) >= rows:
+                wrong = f"gives the {what} {max(numbers)}, and the model's table of such ends at {rows - 1}"
+                raise CorruptFileError(f"{path}: its post_processor {wrong}: correct it")
+
+
+def _one_token() -> tokenizers.Encoding:
+    """A text of one token, whose id is 0."""
+    return tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).encode("a")
 
 
 def check_charsmaps(raw: bytes) -> None:
