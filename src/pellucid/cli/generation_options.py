@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # a person who asks for help does not wait for torch
     import pellucid
     from pellucid.generation import Alternative, Completion, Piece
 
-MAX_TEMPERATURE = 1000
-"""The highest temperature."""
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 1000
+"""Between which a temperature lies, but for 0."""
 
 writing_options = combined_options(
     click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
@@ -25,7 +25,7 @@ writing_options = combined_options(
         "--max-new-tokens", "-n", type=int, metavar="N", help="Tokens to write at most.  [default: the model's, or 256]"
     ),
     click.option(
-        "--temperature", "-t", type=click.FloatRange(0), metavar="T", help="Sample; 0 takes the likeliest token."
+        "--temperature", "-t", type=float, metavar="T", help="Sample; 0 takes the likeliest token.  [0 to 1000]"
     ),
     click.option("--top-k", type=int, metavar="K", help="Sample from the K likeliest tokens."),
     click.option("--top-p", type=float, metavar="P", help="Sample from the likeliest that hold P of the probability."),
@@ -59,8 +59,9 @@ def requested_options(typed: Mapping[str, Any]) -> dict[str, Any]:
 
     found = {name: value for name, value in typed.items() if value not in (None, ())}
     temperature = found.get("temperature", 1.0)
-    if not temperature <= MAX_TEMPERATURE:  # nan, which `FloatRange` lets through, is not below it either
-        problem = f"{temperature} is not a number from 0 to {MAX_TEMPERATURE}; 0 takes the likeliest token"
+    if temperature != 0 and not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # nan is not between them either
+        expected = f"expected a number from {MIN_TEMPERATURE} to {MAX_TEMPERATURE}"
+        problem = f"{temperature} is not possible, {expected}; --temperature 0 takes the likeliest token"
         raise click.BadParameter(problem, param_hint="'--temperature' / '-t'")
     greedy = temperature == 0
     if greedy:
