@@ -1,5 +1,6 @@
 """Files that were changed, by chance or on purpose: none opens in silence, and none crashes, hangs or runs code."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -355,6 +356,17 @@ def test_entries_that_were_written_by_somebody_else_are_refused(whole: Path, nam
     signed(whole)
     with pytest.raises(CorruptFileError, match=r"entries.sqlite cannot be read: .*; restore it"):
         asked(whole)
+
+
+@pytest.mark.parametrize("metadata", ["[1, 2]", "5"])
+def test_metadata_that_is_no_object_is_refused_where_a_condition_asks_for_its_columns(
+    whole: Path, metadata: str
+) -> None:
+    with contextlib.closing(sqlite3.connect(whole / FILES[1], isolation_level=None)) as connection:
+        connection.execute("UPDATE rows SET metadata = ?", (metadata,))
+    signed(whole)
+    with pytest.raises(CorruptFileError, match=r"entries.sqlite cannot be read: a row is not as it was written"):
+        pellucid.Index.open(whole).search(QUERY, k=2, where="n = 1")
 
 
 def test_vectors_that_are_no_numbers_are_refused(whole: Path) -> None:

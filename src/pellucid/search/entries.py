@@ -40,6 +40,8 @@ _STANDING = "CREATE VIRTUAL TABLE temp.standing USING fts5vocab(main, words, ins
 _PRAGMAS = "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
 """Of a file that is read."""
 
+_STRANGE_ROW = "a row is not as it was written"
+
 _BY_ID = "CREATE INDEX by_id ON rows (id)"
 """Made last: to sort all ids at once is quicker than to put each into its place."""
 
@@ -157,7 +159,7 @@ class Entries:
             raise self._corrupt_error(f"the metadata of a row is no JSON ({error})") from error
         whole = type(id_) is str and type(text) is str and type(known) is dict
         if not whole or not (first is last is None or (type(first) is type(last) is int and 0 <= first <= last)):
-            raise self._corrupt_error("a row is not as it was written")
+            raise self._corrupt_error(_STRANGE_ROW)
         return Entry(id_, text, known, first, last)
 
     def get(self, numbers: Sequence[int]) -> list[Entry]:
@@ -219,6 +221,8 @@ class Entries:
     def columns(self) -> set[str]:
         """The names of the metadata that some row has."""
         known = {row[0] for row in self._run(f"SELECT DISTINCT key FROM rows, json_each(metadata) WHERE NOT {NUL}")}
+        if not all(isinstance(name, str) for name in known):  # of metadata that is a list, or no more than a number
+            raise self._corrupt_error(_STRANGE_ROW)
         others = self._run(f"SELECT id, text, metadata, first, last FROM rows WHERE {NUL}")
         return known.union(*(self._entry(row).metadata for row in others))
 
