@@ -62,7 +62,7 @@ def check_template(tokenizer: Tokenizer, path: Path, id_rows: int, type_rows: in
     for row in (tokenizer.post_process(text, second, True) for second in (None, text)):
         types = row.type_ids if tokenizer.token_types and type_rows else []
         for what, numbers, rows in (("id", row.ids, id_rows), ("type_id", types, type_rows)):
-            if max(numbers, default=0) >= rows:
+            if max(numbers, default=-1) >= rows:
                 wrong = f"gives the {what} {max(numbers)}, and the model's table of such ends at {rows - 1}"
                 raise CorruptFileError(f"{path}: its post_processor {wrong}: correct it")
 
