@@ -782,7 +782,7 @@ def test_what_another_user_left_does_not_fail_a_save(tiny: pellucid.Model) -> No
 
 def test_a_link_that_leads_to_itself_is_no_place(tiny: pellucid.Model, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(InputError, match=r"cannot write .*loop: "):
+    with pytest.raises(InputError, match=r"loop: it is a link that leads nowhere or in a circle; choose another"):
         tiny.save(tmp_path / "loop")
     assert names(tmp_path) == ["loop"]
 

@@ -583,6 +583,34 @@ def test_no_file_takes_the_place_of_a_link_that_leads_to_itself(command: Pelluci
     assert (tmp_path / "loop.npy").is_symlink()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "classify", "loop.csv", "-m", "all-MiniLM-L6-v2"],
+        ["diff", "all-MiniLM-L6-v2", "loop.csv"],
+        ["convert", "loop.csv"],
+    ],
+)
+def test_links_in_a_circle_are_not_denied(command: Pellucid, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    done = command(*words, *(() if words[0] == "diff" else ("-o", "made")))
+    assert done.err == "pellucid: cannot read loop.csv: Too many levels of symbolic links\n" and done.code == 3
+
+
+@pytest.mark.parametrize("target", ["nowhere", "link"])
+@pytest.mark.parametrize(
+    "words", [["train", "classify", "rows.csv", "-m", "all-MiniLM-L6-v2"], ["index", "build", "rows.txt"]]
+)
+def test_no_folder_is_made_behind_a_link_that_leads_nowhere(
+    command: Pellucid, tmp_path: Path, words: list[str], target: str
+) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
+    (tmp_path / "rows.txt").write_text("a dog\na cat\n")
+    (tmp_path / "link").symlink_to(target)
+    done = command(*words, "-o", "link")
+    assert "link: it is a link that leads nowhere or in a circle; choose another folder" in done.err and done.code == 3
+
+
 def test_letters_that_stdout_does_not_have(typed: Callable[..., int], tmp_path: Path) -> None:
     place = tmp_path / "gęś.npy"
     with io.TextIOWrapper(held := io.BytesIO(), encoding="latin-1", write_through=True) as out:

@@ -36,12 +36,19 @@ def check_target(target: Path, *, overwrite: bool, how: MessagePart = ("pass ", 
     how: what helps, besides another folder.
     """
     check_bool("overwrite", overwrite)
+    check_folder_link(_resolved_target(target))
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, expected a folder to write into")
     if files_in(target) and not overwrite:
         raise InputError(f"{target} already holds files: choose a new folder or ", how)
     if not overwrite and (old := interrupted_old_files(target)):  # which a save that succeeds takes away
         raise InputError(f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", how)
+
+
+def check_folder_link(path: Path) -> None:
+    """Refuses a link behind which no folder can be made, since it leads nowhere or in a circle."""
+    if path.is_symlink() and not path.exists():
+        raise InputError(f"cannot write {path}: it is a link that leads nowhere or in a circle; choose another folder")
 
 
 def files_in(target: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """From a name to a folder of files: a path, an installed package, the hub's cache, the hub, in this order."""
 
+import contextlib
 import logging
 import math
 import os
@@ -23,7 +24,7 @@ from pellucid.errors import (
     join_names,
     shorten,
 )
-from pellucid.files import digest_of, path_text
+from pellucid.files import digest_of, file_errors, path_text
 
 log = logging.getLogger("pellucid")
 
@@ -179,6 +180,8 @@ def _checked_path(text: str) -> Path:
         path.exists()
     except (OSError, RuntimeError) as error:  # too long, in a closed folder, or the home of nobody
         raise NotFoundError(f"there is no folder {shorten(text)!r} that can be read") from error
+    with file_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()  # of links that lead in a circle `exists` says that nothing is there
     return path
 
 

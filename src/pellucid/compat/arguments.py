@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pellucid.checkpoints.folder import check_folder_link
 from pellucid.checkpoints.location import HubOptions
 from pellucid.config.checks import is_one_of
 from pellucid.errors import InputError, did_you_mean
@@ -79,6 +80,7 @@ def check_save_arguments(arguments: Mapping[str, Any]) -> None:
 def output_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder to write into, made where it is missing; the system's errors are ours."""
     path = path_of(folder)
+    check_folder_link(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         yield path

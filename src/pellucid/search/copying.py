@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from pellucid.checkpoints.folder import check_folder_link
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.files import cannot_write, sync_to_disk
 from pellucid.search.generations import SEGMENTS, checked_path, newest_manifest
@@ -14,6 +15,7 @@ def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
     """Copies one generation to a new folder, which is there once all of it is on the disk."""
     around = None
     try:
+        check_folder_link(target)
         if target.exists():
             raise InputError(f"{target} exists already: give the name of a new folder")
         if target.parent.resolve().is_relative_to(folder.resolve()):

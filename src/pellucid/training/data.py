@@ -123,10 +123,10 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
 
 
 def check_files_exist(data: Any) -> None:
-    """Raises NotFoundError for the name of a file that is not there; anything else passes."""
+    """Raises NotFoundError for the name of a file that is not there, and InputError for one that cannot be read; what is
+    no name of a file passes."""
     for path in map(path_of, data_source(data).files):
-        if not path.exists():
-            raise missing_file_error(path)
+        size_and_time(path)
 
 
 def normalise_columns(columns: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.bundle import read_bundle, write_bundle
 from pellucid.checkpoints.contents import TRAINING
-from pellucid.checkpoints.folder import OVERWRITE, cannot_create_error, check_target, files_in
+from pellucid.checkpoints.folder import OVERWRITE, cannot_create_error, check_folder_link, check_target, files_in
 from pellucid.errors import Argument, CorruptFileError, InputError, Placeholder, ResourceError
 from pellucid.files import FULL, cannot_write, digest_of, file_errors, folder_entries, sync_to_disk
 from pellucid.lock import exclusive_lock
@@ -208,6 +208,7 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
                 Argument("out", Placeholder("FOLDER")),
             )
         return None
+    check_folder_link(out)
     folder = out / TRAINING
     manifest = None if overwrite else read_manifest(folder)
     if manifest is not None and not resume:
