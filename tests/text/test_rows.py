@@ -85,7 +85,12 @@ BAD = {
     "twice.jsonl": (b'{"text": "a", "text": "b"}\n', "text", "line 1: not JSON: 'text' stands there twice"),
     "list.jsonl": (b"[1]\n", "text", "line 1: list, expected an object"),
     "null.jsonl": (b'{"text": null}\n', "text", "line 1: 'text' is NoneType"),
-    "deep.jsonl": (b"[" * 100_000 + b"\n", "text", "line 1: not JSON"),
+    "deep.jsonl": (b"[" * 100_000 + b"\n", "text", "line 1: its lists or objects are nested too deeply"),
+    "digits.jsonl": (
+        b'{"text": ' + b"9" * 6_000 + b"}\n",
+        "text",
+        "line 1: a number of more than 4,300 digits: write it",
+    ),
     "joined.csv": (b"id,text\n1,a\nid,text\n2,b\n", "text", "line 3: the names of the columns stand here again"),
     "ragged.csv": (b"id,text\n1,a\n2\n", "text", "line 3: 1 field, expected 2"),
     "unclosed.csv": (b'id,text\n1,"a\n', "text", "line"),
@@ -190,8 +195,13 @@ def test_an_encoding_that_is_named(tmp_path: Path) -> None:
         list(read_texts(path, "text", encoding="latin-x"))
     with pytest.raises(InputError, match="encoding is 'base64'"):
         list(read_texts(path, "text", encoding="base64"))
-    with pytest.raises(InputError, match=r"is not shift_jis text \(after line 0, byte 0xef"):
+    with pytest.raises(InputError, match=r"is not shift_jis text \(byte 0xef\): try another encoding$"):
         list(read_texts(written(tmp_path, "b.txt", b"\xef\xff"), encoding="shift_jis"))
+
+
+def test_a_file_without_the_mark_of_its_encoding_is_told_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is not utf-16 text: .*; try another encoding$"):
+        list(read_texts(written(tmp_path, "a.txt", "abcd\n"), encoding="utf-16"))
 
 
 @pytest.mark.parametrize("name", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "gb18030"])

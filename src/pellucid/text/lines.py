@@ -119,11 +119,12 @@ def _bounded_lines(path: Path, file: IO[str]) -> Iterator[str]:
 def _decoding_error(path: Path, encoding: str, number: int, error: UnicodeError) -> InputError:
     """The sentence for bytes that are no text; the file is walked again for the line: it was decoded in blocks."""
     if not isinstance(error, UnicodeDecodeError):
-        return InputError(f"{path} is not {encoding} text: {error}")
+        return InputError(f"{path} is not {encoding} text: {error}; try another ", Argument("encoding"))
     byte = error.object[error.start]
     if python_encoding(encoding) != "utf-8":
+        place = f"after line {number}, " if number else ""
         return InputError(
-            f"{path} is not {encoding} text (after line {number}, byte 0x{byte:02x}): try another ",
+            f"{path} is not {encoding} text ({place}byte 0x{byte:02x}): try another ",
             Argument("encoding"),
         )
     place, byte, guesses = _first_invalid_byte(path)

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import re
+import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -207,12 +208,20 @@ def _json_rows(rows: Rows) -> Iterator[Row]:
         try:
             found: Any = json.loads(line, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
-            rows.skip_or_refuse(number, f"not JSON: {error}")
+            rows.skip_or_refuse(number, _json_error_text(error))
             continue
         if isinstance(found, dict):
             yield Row(number, found)
         else:
             rows.skip_or_refuse(number, f"{type(found).__name__}, expected an object with names and values")
+
+
+def _json_error_text(error: ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "its lists or objects are nested too deeply"
+    if "set_int_max_str_digits" in str(error):
+        return f"a number of more than {sys.get_int_max_str_digits():,} digits: write it as a string"
+    return f"not JSON: {error}"
 
 
 def _fault(row: Row, name: str, number: bool) -> str | None:
