@@ -125,6 +125,7 @@ def only_words(content: str | bytes) -> Damage:
 
 CASES = [
     Case("A46 broken pattern", changed(pre_tokenizer=pattern("(((")), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 length 0", changed(pre_tokenizer={"type": "FixedLength", "length": 0}), CORRUPT, "tokenizer.json: its pre_tokenizer fails"),
     Case("A46 growing", grown("normalizer", replaced(100, 100)), CORRUPT, "pre_tokenizer may make 10,000 characters"),
     Case("A46 growing between", grown("normalizer", replaced(*[1] * 25, Regex="(?=a)")), CORRUPT, "may make 847,288,6"),
     Case("A46 growing bytes", grown("normalizer", [BYTES] * 22), CORRUPT, "may make 17,592,186,044,416 characters of"),

@@ -219,7 +219,10 @@ def test_deleted_rows_that_unfold_without_end_are_refused(whole: Path) -> None:
     bomb = base64.b64encode(zlib.compress(bytes(300 * 2**20))).decode()
     for dead in (bomb, base64.b64encode(zlib.compress(b"")).decode(), "not base64!", "AAAA"):
         signed(whole, lambda body: body["segments"][0].update(dead=dead))  # noqa: B023
-        with pytest.raises(CorruptFileError, match="its deleted rows"):
+        with pytest.raises(
+            CorruptFileError,
+            match=r"generation-000001.json is damaged \(segment 000001: its deleted rows .*: restore it, or build",
+        ):
             pellucid.Index.open(whole)
 
 
@@ -316,6 +319,16 @@ def test_a_manifest_that_is_no_file_is_not_read_for_ever(whole: Path, tmp_path: 
         path.symlink_to(tmp_path / "elsewhere")
         with pytest.raises(UnsafeFileError, match=r"\.json is a link, which may lead outside"):
             read(path.parent)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("file", FILES[1:])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_lies_in_place_of_a_file_is_no_regular_file(whole: Path, file: str, make: Callable[[Path], None]) -> None:
+    (whole / file).unlink()
+    make(whole / file)
+    with pytest.raises(CorruptFileError, match="is no regular file: put the file itself there"):
+        pellucid.Index.open(whole)
 
 
 def test_generations_are_counted_as_numbers(whole: Path) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from pellucid.checkpoints.folder import check_folder_link
 from pellucid.errors import (
     CorruptFileError,
     InputError,
@@ -113,8 +114,8 @@ def checked_path(folder: Path, segment: Segment, name: str) -> Path:
     try:
         if any(one.is_symlink() for one in (path.parents[1], path.parent, path)):
             raise UnsafeFileError(f"{path} is reached by a link, which may lead outside: put the file itself there")
-        if not path.is_file():
-            raise FileNotFoundError(path)
+        if not path.is_file() and path.exists():
+            raise CorruptFileError(f"{path} is no regular file: put the file itself there")
         fits = path.stat().st_size == size and digest_of(path) == digest
     except FileNotFoundError as error:
         raise CorruptFileError(f"{path} is missing: restore it, or build the index again") from error
@@ -197,6 +198,7 @@ def _newest_number(folder: Path) -> int | None:
 
 def _create_folder(folder: Path) -> bool:
     """Makes the folder of a new index; whether it was not there before."""
+    check_folder_link(folder)
     try:
         made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)

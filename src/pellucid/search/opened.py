@@ -14,12 +14,13 @@ import numpy as np
 from pellucid.errors import CorruptFileError, PellucidError, ResourceError
 from pellucid.files import cannot_read
 from pellucid.lazy import cached_property
+from pellucid.sealed import damaged_error
 from pellucid.search.bm25 import CorpusStatistics, corpus_statistics
 from pellucid.search.conditions import Condition
 from pellucid.search.entries import Entries
 from pellucid.search.entry import Entry
 from pellucid.search.generations import checked_path, newest_manifest
-from pellucid.search.manifest import ENTRIES, Manifest, Segment
+from pellucid.search.manifest import AGAIN, ENTRIES, Manifest, Segment, file_of
 from pellucid.search.vectors import Vectors, read_graph, read_vectors
 from pellucid.search.words import Vocabulary
 
@@ -160,9 +161,17 @@ def open_generation(
     def one(segment: Segment) -> OpenSegment:
         entries = Entries(checked_path(folder, segment, ENTRIES), segment.rows)
         vectors = loaded.get(segment.digest) or _read_segment_vectors(folder, manifest, segment)
-        return OpenSegment(segment, entries, vectors, segment.deleted)
+        return OpenSegment(segment, entries, vectors, _deleted_rows(folder, manifest, segment))
 
     return Generation(folder, manifest, Segments(map(one, manifest.segments)))
+
+
+def _deleted_rows(folder: Path, manifest: Manifest, segment: Segment) -> np.ndarray:
+    """Those of a segment, as its manifest says them."""
+    try:
+        return segment.deleted
+    except CorruptFileError as error:
+        raise damaged_error(folder / file_of(manifest.generation), error, AGAIN) from error
 
 
 def _read_segment_vectors(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:

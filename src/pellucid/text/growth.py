@@ -31,6 +31,9 @@ def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
             raise CorruptFileError(
                 f"{path}: {what} may make {growth:,.0f} characters of one, expected at most {MOST_GROWTH:,}"
             )
+    if backend.pre_tokenizer is not None:
+        with panics_as_errors(f"{path}: its pre_tokenizer fails"):
+            backend.pre_tokenizer.pre_tokenize_str("a")
     around = max(backend.num_special_tokens_to_add(pair) for pair in (False, True))
     if around > MOST_SPECIAL_TOKENS:
         raise CorruptFileError(
