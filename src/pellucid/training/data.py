@@ -123,8 +123,8 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
 
 
 def check_files_exist(data: Any) -> None:
-    """Raises NotFoundError for the name of a file that is not there, and InputError for one that cannot be read; what is
-    no name of a file passes."""
+    """Raises NotFoundError for the name of a file that is not there, and InputError for one that cannot be read; what
+    is no name of a file passes."""
     for path in map(path_of, data_source(data).files):
         size_and_time(path)
 
