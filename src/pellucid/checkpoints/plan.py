@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Collection, Iterable, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -84,10 +84,7 @@ def make_plan(
     others = {one.architecture: family.names_with(one, lambda: config) for one in family.heads if one is not page}
     names = replace(own, prefix=_prefix_in_file([own, *others.values()], tensors))
     _check_layer_count(config, tensors, facts_path)
-    for prefix, wrapper in _WRAPPER_PREFIXES.items():
-        if tensors and all(theirs.startswith(prefix) for theirs in tensors):
-            why = f"every name begins with {prefix!r}, as of a model within {wrapper}: save its .{prefix.rstrip('.')}"
-            raise CheckpointMismatchError(f"{error_start or facts_path.parent}: {why}")
+    _check_wrapper(tensors, error_start or str(facts_path.parent))
     locations: dict[str, TensorLocation] = {}
     duplicates: list[Duplicate] = []
     dropped: dict[str, str] = {}
@@ -149,6 +146,14 @@ def make_plan(
 
 
 _WRAPPER_PREFIXES = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
+
+
+def _check_wrapper(tensors: Collection[str], error_start: str) -> None:
+    for prefix, wrapper in _WRAPPER_PREFIXES.items():
+        if tensors and all(theirs.startswith(prefix) for theirs in tensors):
+            why = f"every name begins with {prefix!r}, as of a model within {wrapper}: save its .{prefix.rstrip('.')}"
+            raise CheckpointMismatchError(f"{error_start}: {why}")
+
 
 _FEW_LAYERS = 50
 """Built in no time, so that what is missing can be named one by one."""

@@ -155,8 +155,7 @@ def _acquire_lock(folder: Path, note: Path, locks: contextlib.ExitStack, *, new:
     """Holds the lock of an index until `locks` ends; whether its folder was not there before. Who waits for a build
     that comes to nothing sees the folder taken away, and makes it anew."""
     while True:
-        # where there is no index, no lock is left behind
-        made = _create_folder(folder) if new else not _newest_path(folder)
+        made = _create_folder(folder) if new else not _newest_path(folder)  # without an index, no lock is left behind
         try:
             locks.enter_context(exclusive_lock(folder / LOCK, partial(_busy_message, folder, note), PATIENCE))
         except InputError:
@@ -257,12 +256,11 @@ def _write_error(place: Path, error: OSError | sqlite3.OperationalError) -> Pell
     """Why a segment could not be written; where there was no room, how much there is."""
     if isinstance(error, OSError) and error.errno != errno.ENOSPC:
         return cannot_write(place, error)
-    why = f"cannot write {place}: {error}{_file_size_limit()}"
-    why = cannot_write(place, error) if isinstance(error, OSError) else why
+    why = cannot_write(place, error) if isinstance(error, OSError) else f"cannot write {place}: {error}{_size_limit()}"
     return ResourceError(f"{why} ({shutil.disk_usage(place.parents[1]).free:,} bytes are free there)")
 
 
-def _file_size_limit() -> str:
+def _size_limit() -> str:
     """SQLite does not say that this is the reason: the most that a file may hold, where there is such a limit."""
     with contextlib.suppress(ImportError):  # another system
         import resource
