@@ -127,7 +127,7 @@ def test_a_model_that_is_edited_is_not_resized() -> None:
         with pytest.raises(InputError, match="edited here, and would be resized for good"):
             model.resize_token_embeddings(40)
         model.pellucid(torch.tensor([[1, 2]]))
-    assert model.pellucid.loaded.module.onlooker is None and model.config.vocab_size != 40
+    assert model.pellucid.loaded.module.observer is None and model.config.vocab_size != 40
     model.resize_token_embeddings(40)
     assert model.pellucid.config.vocab_size == 40
 

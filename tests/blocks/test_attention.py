@@ -1,4 +1,4 @@
-"""Attention: two equal paths, every mask, every width, and an onlooker who changes nothing unless he means to."""
+"""Attention: two equal paths, every mask, every width, and an observer who changes nothing unless he means to."""
 
 import copy
 import pickle
@@ -12,7 +12,7 @@ from pellucid import blocks
 from pellucid.blocks.joint_weights import _are_contiguous
 
 
-class Onlooker(dict[str, Tensor]):
+class Observer(dict[str, Tensor]):
     """Keeps every number, and answers with another where an edit says so."""
 
     def __init__(
@@ -61,7 +61,7 @@ def test_fused_and_explicit_agree(case: str, biased: bool) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_weights_are_what_they_should_be(case: str) -> None:
     settings, run = CASES[case]
-    seen = Onlooker()
+    seen = Observer()
     attention = made(**settings)
     attention(X, blocks.Pass(**run, watch=seen))
     assert torch.allclose(seen["weights"].sum(-1), torch.ones(2, 4, 7, dtype=torch.float64))
@@ -78,7 +78,7 @@ def test_looking_changes_no_bit(case: str) -> None:
     settings, run = CASES[case]
     attention = made(**settings).float()
     x = X.float()
-    assert torch.equal(attention(x, blocks.Pass(**run)), attention(x, blocks.Pass(**run, watch=Onlooker())))
+    assert torch.equal(attention(x, blocks.Pass(**run)), attention(x, blocks.Pass(**run, watch=Observer())))
 
 
 def test_padding_says_nothing() -> None:
@@ -100,7 +100,7 @@ def test_a_row_of_nothing_but_padding_stays_finite() -> None:
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
 def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype, biased: bool) -> None:
     """What stands first looks nowhere, and its scores are far below 0: the least of float16 lies not far below them."""
-    run = blocks.Pass(mask=blocks.padding_mask(MASK.flip(1)), causal=True, watch=Onlooker(only={"scores", "weights"}))
+    run = blocks.Pass(mask=blocks.padding_mask(MASK.flip(1)), causal=True, watch=Observer(only={"scores", "weights"}))
     bias = torch.full((1, 4, 7, 7), -500.0, dtype=kind) if biased else None
     for explicit in (False, True):
         attention = made(explicit=explicit).to(kind)
@@ -116,7 +116,7 @@ def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype,
 def test_products_beyond_float16_are_scores_within_it() -> None:
     """Keys of Qwen2 are so large; the fused kernel knows them."""
     for explicit in (False, True):
-        attention, seen, exact = made(explicit=explicit), Onlooker(), Onlooker()
+        attention, seen, exact = made(explicit=explicit), Observer(), Observer()
         attention.query.bias += 150
         attention.key.bias += 150
         attention(X, blocks.Pass(watch=exact))
@@ -157,7 +157,7 @@ def test_a_window_costs_no_pairs_beyond_it(monkeypatch: pytest.MonkeyPatch) -> N
 def test_cross_attention_takes_answers_from_elsewhere() -> None:
     attention = made(memory_size=10)
     memory = torch.randn(2, 5, 10, dtype=torch.float64)
-    seen = Onlooker()
+    seen = Observer()
     assert attention(X, blocks.Pass(watch=seen), memory=memory).shape == X.shape
     assert seen["weights"].shape == (2, 4, 7, 5)
     torch.testing.assert_close(seen["key"].transpose(1, 2).flatten(2), attention.key(memory))
@@ -177,15 +177,15 @@ EDITS = {
 def test_an_edit_at_any_point_takes_effect(name: str) -> None:
     attention = made()
     plain = attention(X)
-    edited = attention(X, blocks.Pass(watch=Onlooker({name: EDITS[name]})))
+    edited = attention(X, blocks.Pass(watch=Observer({name: EDITS[name]})))
     assert not torch.allclose(plain, edited)
-    explicit = made(explicit=True)(X, blocks.Pass(watch=Onlooker({name: EDITS[name]})))
+    explicit = made(explicit=True)(X, blocks.Pass(watch=Observer({name: EDITS[name]})))
     torch.testing.assert_close(edited, explicit, rtol=0, atol=1e-12)
 
 
 def test_an_edit_that_answers_the_same_changes_no_bit_on_the_explicit_path() -> None:
     attention = made(explicit=True)
-    again = attention(X, blocks.Pass(watch=Onlooker({"weights": lambda w: w.clone()})))
+    again = attention(X, blocks.Pass(watch=Observer({"weights": lambda w: w.clone()})))
     assert torch.equal(attention(X), again)
 
 
@@ -220,7 +220,7 @@ def test_query_key_and_value_stay_one_table(change: Callable[[blocks.Attention],
     with torch.no_grad():
         attention.key.weight.zero_()
         x = X.to(attention.key.weight.dtype)
-        seen = Onlooker()
+        seen = Observer()
         attention(x, blocks.Pass(watch=seen))
     assert torch.equal(seen["key"], attention.key.bias.unflatten(0, (4, 6))[None, :, None].expand(2, 4, 7, 6))
 

@@ -12,7 +12,7 @@ from pellucid.blocks.packing import Packing, Widening
 from pellucid.blocks.relative import RotaryPositions
 
 
-class Onlooker:
+class Observer:
     """Keeps all that he is told."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ def attention(**options: int) -> blocks.Attention:
     return blocks.Attention(32, 4, num_key_value_heads=2, **options).eval()
 
 
-def run(first: int, count: int, cache: LayerCache | None, watch: Onlooker | None = None) -> blocks.Pass:
+def run(first: int, count: int, cache: LayerCache | None, watch: Observer | None = None) -> blocks.Pass:
     places = torch.arange(first, first + count)[None]
     return blocks.Pass(causal=True, rotation=RotaryPositions(8)(places, torch.zeros(1)), cache=cache, watch=watch)
 
@@ -46,14 +46,14 @@ def test_packed_attention_agrees_seen_and_unseen(options: dict[str, int]) -> Non
     for seen in ([False] * 4, [True] * 4, [False, True, False, True], [True, False, True, False]):
         ours, theirs = LayerCache(9), LayerCache(9)
         for (first, count), looked_at in zip(pieces, seen):
-            onlooker, other = Onlooker(), Onlooker()
+            observer, other = Observer(), Observer()
             now = x[:, first : first + count]
-            found = swift(now, run(first, count, ours, onlooker if looked_at else None))
+            found = swift(now, run(first, count, ours, observer if looked_at else None))
             wanted = plain(now, run(first, count, theirs, other))
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
-            for name in onlooker.told:
-                torch.testing.assert_close(onlooker.told[name], other.told[name], rtol=0, atol=1e-5, msg=name)
-            assert onlooker.told.keys() == (other.told.keys() if looked_at else set())
+            for name in observer.told:
+                torch.testing.assert_close(observer.told[name], other.told[name], rtol=0, atol=1e-5, msg=name)
+            assert observer.told.keys() == (other.told.keys() if looked_at else set())
 
 
 @torch.inference_mode()

@@ -11,7 +11,7 @@ import pytest
 
 import pellucid
 from pellucid.checkpoints import hub_answers
-from pellucid.checkpoints.hub_answers import Answers, StrangeAnswerError
+from pellucid.checkpoints.hub_answers import AnswerGuard, StrangeAnswerError
 from pellucid.checkpoints.location import hub_client
 from tests.checkpoints.builders import WEIGHTS, good
 from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, fails, found, running
@@ -200,40 +200,40 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_what_is_told_has_its_time_and_its_number(session: Any, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers, address = Answers(), f"{hub.url}/api/models/{NAME}"
-    monkeypatch.setattr(hub_answers, "_PAGES", 2)
+    answers, address = AnswerGuard(), f"{hub.url}/api/models/{NAME}"
+    monkeypatch.setattr(hub_answers, "_MAX_API_ANSWERS", 2)
     for _ in range(2):
-        told = answers.of(lambda: session.get(address, headers=answers.headers))
+        told = answers.run(lambda: session.get(address, headers=answers.headers))
         assert told.json()["sha"] == COMMIT and told.request.extensions["timeout"]["read"] == hub_answers.PATIENCE
     with pytest.raises(StrangeAnswerError, match="has no end"):
-        answers.of(lambda: session.get(address, headers=answers.headers))
-    later = Answers()
+        answers.run(lambda: session.get(address, headers=answers.headers))
+    later = AnswerGuard()
     hub.endless = NAME
-    monkeypatch.setattr(hub_answers, "_TOLD", 1 << 40)
-    monkeypatch.setattr(hub_answers, "_TELLING", 0.1)
+    monkeypatch.setattr(hub_answers, "_MAX_API_BYTES", 1 << 40)
+    monkeypatch.setattr(hub_answers, "_MAX_API_SECONDS", 0.1)
     with pytest.raises(StrangeAnswerError, match="has no end"):
-        later.of(lambda: session.get(address, headers=later.headers))
+        later.run(lambda: session.get(address, headers=later.headers))
 
 
 def test_what_others_ask_meanwhile_is_not_heard(session: Any, hub: Hub) -> None:
     hub.says[WEIGHTS] = {"X-Repo-Commit": "2" * 40}
-    address, answers = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}", Answers(COMMIT, {WEIGHTS: None})
-    others = Answers("2" * 40, {WEIGHTS: None})
+    address, answers = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}", AnswerGuard(COMMIT, {WEIGHTS: None})
+    others = AnswerGuard("2" * 40, {WEIGHTS: None})
     before = dict(session.event_hooks)
 
     def both() -> None:
         assert session.head(address).status_code == 200
-        assert others.of(lambda: session.head(address, headers=others.headers)).status_code == 200
+        assert others.run(lambda: session.head(address, headers=others.headers)).status_code == 200
         session.head(address, headers=answers.headers)
 
     with pytest.raises(StrangeAnswerError, match="the hub answers of the commit '2222"):
-        answers.of(both)
+        answers.run(both)
     assert session.event_hooks == before
 
 
 def test_nothing_is_sent_that_would_not_be_heard(session: Any, hub: Hub) -> None:
     """A new session has no guard: it refuses what is ours, and all is asked again."""
-    answers, tries = Answers(COMMIT), []
+    answers, tries = AnswerGuard(COMMIT), []
     address = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}"
 
     def asked(breaks: int) -> Any:
@@ -242,9 +242,9 @@ def test_nothing_is_sent_that_would_not_be_heard(session: Any, hub: Hub) -> None
             hub_client().close_session()
         return hub_client().get_session().head(address, headers=answers.headers)
 
-    assert answers.of(lambda: asked(2)).status_code == 200 and len(tries) == 3
+    assert answers.run(lambda: asked(2)).status_code == 200 and len(tries) == 3
     hub.asked.clear()
     tries.clear()
     with pytest.raises(StrangeAnswerError, match="the hub could not be reached"):
-        answers.of(lambda: asked(9))
+        answers.run(lambda: asked(9))
     assert hub.asked == [] and len(tries) == 3

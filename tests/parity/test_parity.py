@@ -269,7 +269,7 @@ def test_an_untrained_model_is_drawn_as_the_reference_draws_it(tmp_path: Path) -
 
 
 class Keep(dict[str, torch.Tensor]):
-    """An onlooker that keeps everything."""
+    """An observer that keeps everything."""
 
     def __call__(self, name: str, value: torch.Tensor) -> torch.Tensor:
         self[name] = value

@@ -388,7 +388,7 @@ def test_a_place_that_is_none_is_named_in_short(where: dict[str, Any]) -> None:
 def test_an_error_of_the_block_is_not_hidden_and_ends_it(minilm: pellucid.Model) -> None:
     with pytest.raises(KeyError, match="mine"), minilm.edit({WEIGHTS: zero()}):
         raise KeyError("mine")
-    assert minilm.module.onlooker is None and minilm.trace(TEXT).edits == ()
+    assert minilm.module.observer is None and minilm.trace(TEXT).edits == ()
 
 
 def test_an_edited_model_says_which_numbers_it_has(minilm: pellucid.Model) -> None:
@@ -470,7 +470,7 @@ def test_patches_of_several_texts(minilm: pellucid.Model) -> None:
     both = minilm.trace(texts)
     with minilm.edit({name: patch(both)}) as edited:
         assert torch.equal(minilm.trace(texts[::-1])["pooled"], both["pooled"])
-    (placed,) = edited.module.onlooker.edits
+    (placed,) = edited.module.observer.edits
     assert str(placed.edit) == f"patch(trace of {texts[0]!r}, {texts[1]!r})"
     with pytest.raises(InputError, match=r"choose one with trace.row\(0\)"):
         patch(minilm.trace([TEXT, "a banana"]))

@@ -26,7 +26,7 @@ def target(output: Output) -> Tensor:
 
 
 class Nudge:
-    """An onlooker that moves one number of one point."""
+    """An observer that moves one number of one point."""
 
     def __init__(self, point: str, place: int, step: float) -> None:
         self.said = (point, place, step)

@@ -186,7 +186,7 @@ def test_an_interrupt_leaves_nothing_behind(minilm: pellucid.Model) -> None:
     with pytest.raises(KeyboardInterrupt):
         minilm.sweep(TEXT, stop)
     trace = minilm.trace(TEXT)
-    assert torch.equal(trace["pooled"], before) and trace.edits == () and minilm.module.onlooker is None
+    assert torch.equal(trace["pooled"], before) and trace.edits == () and minilm.module.observer is None
 
 
 def test_the_bar_is_on_stderr(

@@ -145,7 +145,7 @@ class Attention(nn.Module):
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """Values mixed by weight, head by head: [batch, heads, seq, value_head_dim].
 
-        What an onlooker wants to know of the fused path is computed beside it, so that looking changes no bit; where
+        What an observer wants to know of the fused path is computed beside it, so that looking changes no bit; where
         he answers with other numbers, this layer goes the explicit way with them.
         """
         # as an edit may set it

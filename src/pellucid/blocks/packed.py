@@ -77,7 +77,7 @@ class PackedAttention(Hookless, Attention):
 
     What is remembered, and what is asked of it, is float32: PyTorch's kernel takes four times as long for one
     position in half precision. Columns of query and key may stand interleaved: scores are sums over columns, and their
-    order concerns an onlooker alone.
+    order concerns an observer alone.
     """
 
     product: nn.Module

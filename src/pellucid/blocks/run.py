@@ -16,7 +16,7 @@ class Observer(Protocol):
         ...
 
     def wants(self, name: str) -> bool:
-        """Whether it is worth computing what only an onlooker needs."""
+        """Whether it is worth computing what only an observer needs."""
         ...
 
 
@@ -51,11 +51,11 @@ class Pass(NamedTuple):
     first: bool = False
 
     def observe(self, name: str, value: Tensor) -> Tensor:
-        """Shows `value` to the onlooker, if there is one."""
+        """Shows `value` to the observer, if there is one."""
         return value if self.watch is None else self.watch(self.path + name, value)
 
     def wants(self, *names: str) -> bool:
-        """Whether an onlooker asks for any of these."""
+        """Whether an observer asks for any of these."""
         return self.watch is not None and any(self.watch.wants(self.path + name) for name in names)
 
     def output_positions(self, x: Tensor, dim: int = 1) -> Tensor:

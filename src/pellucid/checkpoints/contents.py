@@ -9,7 +9,7 @@ from pellucid.checkpoints.generation import FILE, check_generation, legacy_gener
 from pellucid.checkpoints.gguf import open_gguf
 from pellucid.checkpoints.sentence import read_cross_encoder, read_pooling
 from pellucid.checkpoints.source import Source
-from pellucid.checkpoints.weights import StoredTensor, stored_tensors, there, untrained_in
+from pellucid.checkpoints.weights import StoredTensor, existing_path, stored_tensors, untrained_in
 from pellucid.config import Config
 from pellucid.config.pooling import Pooling
 from pellucid.errors import NotFoundError
@@ -79,7 +79,7 @@ class _FolderContents(Contents):
     @cached_property
     def facts(self) -> dict[str, Any]:
         if self.facts_path.is_symlink():
-            there(self.folder, self.facts_path.name)
+            existing_path(self.folder, self.facts_path.name)
         if not self.facts_path.exists():
             read_pooling(self.folder)  # which may say that the model lies in another folder
             if (self.folder / TRAINING).is_dir():

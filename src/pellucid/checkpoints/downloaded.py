@@ -31,16 +31,16 @@ def commit_lock(name: str, repository: Path, commit: str, lacking: Iterable[Any]
     """
     locks = _locks(repository)
     locks.mkdir(parents=True, exist_ok=True)
-    with _held(name, locks / f"commit-{commit}.lock"):
+    with _file_lock(name, locks / f"commit-{commit}.lock"):
         for stored in {_stored_as(listed) for listed in lacking}:
             if stored.isalnum():  # others may lead out of the folder
-                with _held(name, locks / f"{stored}.lock"):
+                with _file_lock(name, locks / f"{stored}.lock"):
                     pass
         yield
 
 
 @contextlib.contextmanager
-def _held(name: str, lock: Path) -> Iterator[None]:
+def _file_lock(name: str, lock: Path) -> Iterator[None]:
     held_by_one = hub_client().utils.WeakFileLock
     with contextlib.ExitStack() as held:
         try:

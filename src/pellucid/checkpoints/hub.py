@@ -20,7 +20,7 @@ from pellucid.checkpoints.downloaded import (
     remove_stale_downloads,
     set_aside,
 )
-from pellucid.checkpoints.hub_answers import PATIENCE, Answers, StrangeAnswerError, check_model_info
+from pellucid.checkpoints.hub_answers import PATIENCE, AnswerGuard, StrangeAnswerError, check_model_info
 from pellucid.checkpoints.installed import find_package, packaged_checkpoints
 from pellucid.checkpoints.location import HubOptions, hub_client
 from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_matches, form_of, wanted_files
@@ -55,9 +55,9 @@ def download(name: str, where: HubOptions, *, require_weights: bool = False, sna
     hub = hub_client()
     where.resolve_token()  # what is none is refused by its sentence, not by the client's
     with _hub_errors(name, where.revision or "main"):
-        answers = Answers()
-        api = hub.HfApi(token=where.token, headers=answers.headers)
-        about = answers.of(lambda: api.model_info(name, revision=where.revision, timeout=PATIENCE, files_metadata=True))
+        guard = AnswerGuard()
+        api = hub.HfApi(token=where.token, headers=guard.headers)
+        about = guard.run(lambda: api.model_info(name, revision=where.revision, timeout=PATIENCE, files_metadata=True))
         check_model_info(about)
     every = {file.rfilename: file for file in about.siblings or []}
     files = list(every)
@@ -158,9 +158,9 @@ def _fetch(name: str, commit: HubOptions, sizes: Mapping[str, int | None]) -> No
             return super().update(n)
 
     def run() -> None:
-        answers = Answers(commit.revision, sizes)
+        guard = AnswerGuard(commit.revision, sizes)
         try:
-            answers.of(
+            guard.run(
                 lambda: hub.snapshot_download(
                     name,
                     revision=commit.revision,
@@ -168,7 +168,7 @@ def _fetch(name: str, commit: HubOptions, sizes: Mapping[str, int | None]) -> No
                     cache_dir=commit.cache_dir,
                     allow_patterns=[glob.escape(file) for file in sizes],
                     tqdm_class=Bar,
-                    headers=answers.headers,
+                    headers=guard.headers,
                 )
             )
             done.set_result(None)

@@ -18,26 +18,26 @@ PATIENCE = 10
 """Seconds that the hub may take for its first answer, and for the next bytes of what it tells."""
 
 _COMMIT = re.compile(r"[0-9A-Za-z][\w.-]{0,99}")
-_PLAIN = re.compile(r"[0-9A-Za-z-]{1,128}")
+_DIGEST = re.compile(r"[0-9A-Za-z-]{1,128}")
 """A digest, or what a hub gives for one: the client calls a file by it."""
 
 _MARK = "X-Pellucid"
 """The header of what is asked within `Answers.of`. It ends with a space, which no HTTP client may send, until the
 guard takes that away: where the hub's client has begun a new session, and so without the guard, nothing is sent."""
 
-_TOLD, _TELLING = 64 << 20, 120.0
+_MAX_API_BYTES, _MAX_API_SECONDS = 64 << 20, 120.0
 """The bytes that a hub may tell of one repository, in how many seconds."""
 
-_PAGES = 1_000
+_MAX_API_ANSWERS = 1_000
 """The answers in which it may do so; the hub lists a thousand files in each."""
 
-_NO_FILE = 1 << 20
+_MAX_ERROR_BYTES = 1 << 20
 """The bytes of an answer that is an error, or leads elsewhere."""
 
-_WAIT = 300
+_MAX_WAIT = 300
 """Seconds that a hub may ask to wait, which is what the real one counts over."""
 
-_LETTERS, _PATH = 255, 2_048
+_MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 2_048
 """The bytes of a file's name that a disk can hold, and of a path."""
 
 _HOOKS = threading.Lock()
@@ -63,25 +63,25 @@ def check_model_info(about: Any) -> None:
         name, size = file.rfilename, file.size
         if not isinstance(name, str) or not isinstance(size, int | None):
             raise TypeError("siblings")
-        if len(name.encode(errors="replace")) > _PATH or any(
-            len(part.encode(errors="replace")) > _LETTERS for part in name.split("/")
+        if len(name.encode(errors="replace")) > _MAX_PATH_BYTES or any(
+            len(part.encode(errors="replace")) > _MAX_NAME_BYTES for part in name.split("/")
         ):
             raise StrangeAnswerError(
                 f"the hub lists a file of {len(name):,} letters ({shorten(name, 40)!r}), which no disk holds",
                 "tell its owner",
             )
-        _check_plain("lists", file.blob_id, *([] if file.lfs is None else [file.lfs.sha256]))
+        _check_digests("lists", file.blob_id, *([] if file.lfs is None else [file.lfs.sha256]))
 
 
-def _check_plain(how: str, *digests: str | None) -> None:
+def _check_digests(how: str, *digests: str | None) -> None:
     for digest in digests:
-        if digest is not None and not _PLAIN.fullmatch(digest):
+        if digest is not None and not _DIGEST.fullmatch(digest):
             raise StrangeAnswerError(
                 f"the hub {how} {shorten(digest, 40)!r} as a digest, which is none", "use another hub"
             )
 
 
-class Answers:
+class AnswerGuard:
     """Hears the answers to what is asked with `headers`, and raises StrangeAnswerError before they are used.
 
     commit: the only one that they may be of; None while that is asked.
@@ -91,19 +91,19 @@ class Answers:
     def __init__(self, commit: str | None = None, sizes: Mapping[str, int | None] | None = None) -> None:
         mark = uuid.uuid4().hex[:12]
         self.headers = {_MARK: f"{mark} "}
-        self._telling, self._giving = f"{mark}-list", f"{mark}-file"
+        self._api_mark, self._file_mark = f"{mark}-list", f"{mark}-file"
         self._commit, self._sizes = commit, dict(sizes or {})
         self._files: dict[str, str] = {}  # by the address that the hub gave for each
-        self._told, self._spent, self._pages = 0, 0.0, 0
-        self._listed: set[str] = set()  # the addresses at which files were
+        self._api_bytes, self._api_seconds, self._api_answers = 0, 0.0, 0
+        self._listing_urls: set[str] = set()  # the addresses at which files were
 
-    def of(self, ask: Callable[[], Any]) -> Any:
+    def run(self, ask: Callable[[], Any]) -> Any:
         """What `ask` gives, which asks the hub's client with `headers`. Where its connection breaks, it begins a new
         session, of which nothing is heard: then all is asked again."""
         for _ in range(3):
-            self._listed.clear()
+            self._listing_urls.clear()
             try:
-                with self._heard():
+                with self._guarded():
                     return ask()
             except Exception as error:
                 if type(error).__name__ != "LocalProtocolError":  # of whichever HTTP library the hub's client has
@@ -111,9 +111,9 @@ class Answers:
         raise StrangeAnswerError("the hub could not be reached (the connection broke)")
 
     @contextmanager
-    def _heard(self) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
         session = hub_client().get_session()
-        ours = {"request": self._ask, "response": self._hear}
+        ours = {"request": self._on_request, "response": self._on_response}
         with _HOOKS:  # new lists, since another thread may be walking along the old ones
             session.event_hooks = {kind: [*session.event_hooks[kind], hook] for kind, hook in ours.items()}
         try:
@@ -123,42 +123,42 @@ class Answers:
                 hooks = session.event_hooks
                 session.event_hooks = {kind: [one for one in hooks[kind] if one != ours[kind]] for kind in ours}
 
-    def _ask(self, request: Any) -> None:
+    def _on_request(self, request: Any) -> None:
         """Takes the mark off a request of ours, and says how long its answer may take and that it is to come as it is:
         of what is packed nobody knows the size."""
         if request.headers.get(_MARK) != self.headers[_MARK]:
             return
         tells = request.url.path.startswith(f"{urlsplit(hub_client().constants.ENDPOINT).path.rstrip('/')}/api/")
-        request.headers[_MARK] = self._telling if tells else self._giving
+        request.headers[_MARK] = self._api_mark if tells else self._file_mark
         request.headers["Accept-Encoding"] = "identity"
         if tells:
             limits = request.extensions.get("timeout") or {}
             limits = {kind: limits.get(kind) or PATIENCE for kind in ("connect", "read", "write", "pool")}
             request.extensions = {**request.extensions, "timeout": limits, "asked": time.monotonic()}
 
-    def _hear(self, response: Any) -> None:
+    def _on_response(self, response: Any) -> None:
         request, headers, kind = response.request, response.headers, response.request.headers.get(_MARK)
-        if kind not in (self._telling, self._giving):
+        if kind not in (self._api_mark, self._file_mark):
             return
         _check_wait(headers)
         if request.method == "HEAD":
             etag = headers.get("X-Linked-Etag") or headers.get("ETag")
             xet = headers.get("X-Xet-Hash")
-            _check_plain("gives", None if etag is None else etag.lstrip("W/").strip('"'), xet)
+            _check_digests("gives", None if etag is None else etag.lstrip("W/").strip('"'), xet)
             self._check_commit(headers.get("X-Repo-Commit"))
         elif (packed := headers.get("Content-Encoding", "identity").lower()) != "identity":
             raise StrangeAnswerError(f"the hub packs its answer ({shorten(packed, 20)}), where it was not to")
-        if kind == self._giving:
-            self._bound_file(response)
+        if kind == self._file_mark:
+            self._limit_file(response)
         else:
-            self._bound_told(response)
+            self._limit_api_answer(response)
 
     def _check_commit(self, commit: Any) -> None:
         if self._commit is not None and commit not in (None, self._commit):
             why = f"the hub answers of the commit {shorten(str(commit), 40)!r}, where {self._commit} was asked for"
             raise StrangeAnswerError(why, "use another hub")
 
-    def _bound_file(self, response: Any) -> None:
+    def _limit_file(self, response: Any) -> None:
         """Holds the answer to a file to the size that the hub lists."""
         request, headers = response.request, response.headers
         file = self._files.get(str(request.url)) or request.url.path.partition(f"/resolve/{self._commit}/")[2]
@@ -167,7 +167,11 @@ class Answers:
         if request.method == "HEAD":
             return
         if response.status_code >= 300:
-            _bound(response, _NO_FILE, StrangeAnswerError(f"the hub says more than {_NO_FILE:,} bytes for an error"))
+            _limit_body(
+                response,
+                _MAX_ERROR_BYTES,
+                StrangeAnswerError(f"the hub says more than {_MAX_ERROR_BYTES:,} bytes for an error"),
+            )
             return
         known = [size for size in self._sizes.values() if size is not None]
         size = self._sizes[file] if file in self._sizes else max(known, default=None)
@@ -184,32 +188,34 @@ class Answers:
         more = StrangeAnswerError(f"{name} came with more bytes, where the hub lists {size:,}, and was taken away")
         if length.isdecimal() and len(length) < 20 and int(length) > most:
             raise more
-        _bound(response, most, more)
+        _limit_body(response, most, more)
 
-    def _bound_told(self, response: Any) -> None:
+    def _limit_api_answer(self, response: Any) -> None:
         """Holds what the hub tells to its bytes, answers and seconds; and looks at the files that it lists."""
-        self._pages += 1
+        self._api_answers += 1
         asked = response.request.extensions.get("asked", time.monotonic())
         endless = StrangeAnswerError("what the hub tells of it has no end")
-        left = _TELLING - self._spent - (time.monotonic() - asked)
-        if self._pages > _PAGES or left < 0:
+        left = _MAX_API_SECONDS - self._api_seconds - (time.monotonic() - asked)
+        if self._api_answers > _MAX_API_ANSWERS or left < 0:
             raise endless
         good = response.status_code == 200
-        _bound(response, _TOLD - self._told if good else _NO_FILE, endless, time.monotonic() + left)
+        _limit_body(
+            response, _MAX_API_BYTES - self._api_bytes if good else _MAX_ERROR_BYTES, endless, time.monotonic() + left
+        )
         if not good:
             return
-        self._told += len(response.read())
-        self._spent += time.monotonic() - asked
+        self._api_bytes += len(response.read())
+        self._api_seconds += time.monotonic() - asked
         told = response.json()
         if isinstance(told, dict):
             self._check_commit(told.get("sha"))
         if not isinstance(told, list):
             return
-        if str(response.url) in self._listed:
+        if str(response.url) in self._listing_urls:
             raise endless
-        self._listed.add(str(response.url))
+        self._listing_urls.add(str(response.url))
         for row in told:
-            _check_plain("lists", row.get("oid"), (row.get("lfs") or {}).get("oid"), row.get("xetHash"))
+            _check_digests("lists", row.get("oid"), (row.get("lfs") or {}).get("oid"), row.get("xetHash"))
             if self._sizes.get(row.get("path"), 0) is None and isinstance(row.get("size"), int):
                 self._sizes[row["path"]] = row["size"]
 
@@ -218,12 +224,12 @@ def _check_wait(headers: Mapping[str, str]) -> None:
     """Refuses to wait for long, as the hub's client would."""
     asked = [headers.get("Retry-After", "").strip(), *re.findall(r";\s*t\s*=\s*(\d+)", headers.get("RateLimit", ""))]
     for seconds in asked:
-        if seconds.isdecimal() and (len(seconds) > 9 or int(seconds) > _WAIT):
+        if seconds.isdecimal() and (len(seconds) > 9 or int(seconds) > _MAX_WAIT):
             told = f"{int(seconds):,} s" if len(seconds) <= 9 else "for ever"
             raise StrangeAnswerError(f"the hub asks to wait {told}", "try again later")
 
 
-def _bound(response: Any, most: int, error: StrangeAnswerError, until: float = float("inf")) -> None:
+def _limit_body(response: Any, most: int, error: StrangeAnswerError, until: float = float("inf")) -> None:
     """Lets an answer give so many bytes, until then; whoever reads more of it gets the error."""
     library: Any = sys.modules[type(response).__module__.partition(".")[0]]  # whichever the hub's client has
     whole = response.stream

@@ -26,7 +26,7 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     overwrite: replace the files of a folder that already holds some; without it such a folder is refused.
     """
     target = path_of(name)
-    if loaded.module.onlooker is not None:
+    if loaded.module.observer is not None:
         raise InputError(
             "an edited model is not saved, since its edits are of passes and not of numbers: take the model that it "
             "was made from"

@@ -53,9 +53,9 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
     for name, _, index in (SAFETENSORS, PICKLED):
         if os.path.lexists(folder / name):
-            return tensors_in_file(there(folder, name))
+            return tensors_in_file(existing_path(folder, name))
         if os.path.lexists(folder / index):
-            return _sharded_tensors(folder, there(folder, index), Path(name).suffix)
+            return _sharded_tensors(folder, existing_path(folder, index), Path(name).suffix)
     for _, shards, index in (SAFETENSORS, PICKLED):
         if found := sorted(path.name for path in folder.glob(shards)):
             advice = fetch_advice(folder, (index,)) or ": fetch it too"
@@ -75,14 +75,14 @@ def untrained_in(folder: Path) -> tuple[str, ...]:
     them and writes them anew leaves the note out."""
     if not os.path.lexists(folder / SAFETENSORS[0]):
         return ()
-    path = there(folder, SAFETENSORS[0])
+    path = existing_path(folder, SAFETENSORS[0])
     parts = read_metadata_value(path, UNTRAINED, [])
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise CorruptFileError(f"{path} has a damaged note in its header: {UNTRAINED} is no list of names")
     return tuple(parts)
 
 
-def there(folder: Path, name: str) -> Path:
+def existing_path(folder: Path, name: str) -> Path:
     """A file that lies in a folder. Raises NotFoundError for a link that leads nowhere."""
     path = path_inside(folder, name)
     if not path.exists():

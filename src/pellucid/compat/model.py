@@ -276,7 +276,7 @@ class PreTrainedModel(Parts):
         mean_resizing: new rows are the mean of the old ones, near which the reference draws them.
         """
         loaded, rows = self.pellucid.loaded, self.pellucid.config.vocab_size
-        if loaded.module.onlooker is not None:
+        if loaded.module.observer is not None:
             raise InputError("this model is edited here, and would be resized for good: do it outside the block")
         if new_num_tokens is not None:
             check_count("new_num_tokens", rows := plain_number(new_num_tokens))

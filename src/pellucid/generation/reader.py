@@ -76,7 +76,7 @@ def prefill(
     """
     order, states, logits = [], [], []
     longest = max(map(len, prompts))
-    for rows in _groups(module, prompts, same_length_only=watch is not None or module.onlooker is not None):
+    for rows in _groups(module, prompts, same_length_only=watch is not None or module.observer is not None):
         state, first = _prefill_group(module, [prompts[i] for i in rows], max_new_tokens, longest, watch, start)
         order += rows
         states.append(state)

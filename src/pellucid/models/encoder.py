@@ -16,7 +16,7 @@ class Encoder(Stack, PackableNetwork):
 
     (Vaswani et al., 2017; Devlin et al., 2018, arXiv:1810.04805.)
 
-    input_names: the tensors that a pass takes, by name; beside them it takes an onlooker and memory.
+    input_names: the tensors that a pass takes, by name; beside them it takes an observer and memory.
     """
 
     input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids", "segments")

@@ -39,10 +39,10 @@ class NetworkObserver(Protocol):
         ...
 
     def wants(self, name: str) -> bool:
-        """Whether it is worth computing what only an onlooker needs."""
+        """Whether it is worth computing what only an observer needs."""
         ...
 
-    def answer(self, name: str, value: Tensor, standing: TokenPositions) -> Tensor:
+    def answer(self, name: str, value: Tensor, token_positions: TokenPositions) -> Tensor:
         """Told `value` by its full name; answers the value to go on with."""
         ...
 
@@ -53,10 +53,10 @@ class CombinedObserver:
     def __init__(
         self, network_observer: NetworkObserver, pass_observer: Observer | None, positions: TokenPositions
     ) -> None:
-        self.network_observer, self.pass_observer, self.positions = network_observer, pass_observer, positions
+        self.network_observer, self.pass_observer, self.token_positions = network_observer, pass_observer, positions
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        value = self.network_observer.answer(name, value, self.positions)
+        value = self.network_observer.answer(name, value, self.token_positions)
         return value if self.pass_observer is None else self.pass_observer(name, value)
 
     def wants(self, name: str) -> bool:
@@ -65,31 +65,31 @@ class CombinedObserver:
 
     def set_positions(self, run: Pass, queries: Tensor, keys: Tensor, rows: int) -> None:
         """Takes note of where the tokens stand, before the layers of a stack run."""
-        self.positions.queries, self.positions.keys, self.positions.rows = queries, keys, rows
+        self.token_positions.queries, self.token_positions.keys, self.token_positions.rows = queries, keys, rows
         if run.memory is not None:
             memory = torch.arange(run.memory.shape[1], device=run.memory.device)[None]
             mask = None if run.memory_mask is None else run.memory_mask[:, 0, 0]
-            self.positions.memory = _without_padding(memory, mask)
+            self.token_positions.memory = _without_padding(memory, mask)
 
 
 class Observable(nn.Module):
-    """A module that may have an onlooker of its own."""
+    """A module that may have an observer of its own."""
 
-    onlooker: NetworkObserver | None = None
+    observer: NetworkObserver | None = None
 
-    def observed_by(self, onlooker: NetworkObserver) -> Self:
-        """The same module, sharing every number and every part, with `onlooker` at all of its passes."""
+    def observed_by(self, observer: NetworkObserver) -> Self:
+        """The same module, sharing every number and every part, with `observer` at all of its passes."""
         copy: Self = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy.__dict__["onlooker"] = onlooker
+        copy.__dict__["observer"] = observer
         return copy
 
     def require_no_row_edits(self) -> Self:
         """The same module, for passes whose rows are not the texts as they were given: sorted, or one several times.
 
-        Raises InputError for an onlooker who tells rows apart: he would be told of others than he means.
+        Raises InputError for an observer who tells rows apart: he would be told of others than he means.
         """
-        if self.onlooker is not None and self.onlooker.by_row:
+        if self.observer is not None and self.observer.by_row:
             raise InputError(
                 "an edit of a row holds for calls of the model and for traces alone, whose rows are the texts as they "
                 "were given; here they are read in an order of their own: edit all of them, or trace them"
@@ -97,11 +97,11 @@ class Observable(nn.Module):
         return self
 
     def observed_pass(self, watch: Observer | None = None) -> Pass:
-        """A pass that `watch` looks on at, behind the onlooker that stays."""
-        return Pass(watch=watch if self.onlooker is None else CombinedObserver(self.onlooker, watch, TokenPositions()))
+        """A pass that `watch` looks on at, behind the observer that stays."""
+        return Pass(watch=watch if self.observer is None else CombinedObserver(self.observer, watch, TokenPositions()))
 
     def __getstate__(self) -> dict[str, Any]:
-        if self.onlooker is not None:
+        if self.observer is not None:
             raise InputError("an edited model cannot be copied or pickled: take the model that it was made from")
         return self.__dict__
 
@@ -109,7 +109,7 @@ class Observable(nn.Module):
 def report_positions(
     run: Pass, positions: Tensor, attention_mask: Tensor | None, cache: Cache | None, rows: int
 ) -> None:
-    """Tells an onlooker who stays where the tokens of a pass stand.
+    """Tells an observer who stays where the tokens of a pass stand.
 
     positions: Int[Tensor, "batch|1 seq"].  rows: how many texts are read.
     """

@@ -51,8 +51,8 @@ class PackableNetwork(Observable):
 
     @property
     def is_observed(self) -> bool:
-        """Whether somebody hears its own pass: an onlooker, or a hook on it."""
-        return self.onlooker is not None or is_hooked(self)
+        """Whether somebody hears its own pass: an observer, or a hook on it."""
+        return self.observer is not None or is_hooked(self)
 
     def require_float(self, what: str | Argument) -> Self:
         """This model, for work that needs float weights. Raises InputError for one of 8 or 4 bits."""
@@ -73,7 +73,7 @@ class PackableNetwork(Observable):
         as far as PyTorch counts that: not what is written through `.data` or NumPy, nor within `torch.inference_mode`
         into numbers that were made there. Such a copy answers with the old numbers where it has laid them out, and with
         the new ones where it reads this one's own: so does one that is still writing while this one learns.
-        One with an onlooker stays as it is, since he knows the plain blocks, and so does one with parts of others or
+        One with an observer stays as it is, since he knows the plain blocks, and so does one with parts of others or
         with hooks; one that is laid out already too.
         """
         self.check_dtype(dtype)
@@ -81,7 +81,7 @@ class PackableNetwork(Observable):
             return self
         first = next(self.parameters())
         dtype, own = dtype or first.dtype, first.dtype
-        if self.onlooker is not None:
+        if self.observer is not None:
             return self._plain_copy(dtype, own)
         kept: dict[torch.dtype, tuple[Snapshot, Self]] = self.__dict__.setdefault("_swift", {})
         found = kept.get(dtype)  # once: another thread may make this one another kind of number meanwhile
@@ -135,7 +135,7 @@ class PackableNetwork(Observable):
         """Raises InputError as `training_copy` does: asked of the model that was given, since a training that takes
         over its numbers alone would lose the rest without a word."""
         self.require_float("training")
-        if self.onlooker is not None:
+        if self.observer is not None:
             raise InputError("an edited model does not learn: take the model that it was made from")
         if name := foreign_module(self):
             raise InputError(f"{name} has a hook or is of another library, which training would not hear: take it away")
@@ -143,8 +143,8 @@ class PackableNetwork(Observable):
             if one._backward_hooks or one._post_accumulate_grad_hooks:
                 raise InputError(f"{name} has a hook on its gradient, which training would not hear: take it away")
 
-    def observed_by(self, onlooker: NetworkObserver) -> Self:
-        return _without_packed_copies(super().observed_by(onlooker))
+    def observed_by(self, observer: NetworkObserver) -> Self:
+        return _without_packed_copies(super().observed_by(observer))
 
     def _drop_stale_copies(self) -> None:
         """Lets go of copies of what this model was: they hold their own tables, and numbers that it has no more."""
@@ -155,7 +155,7 @@ class PackableNetwork(Observable):
 
     def _plain_copy(self, dtype: torch.dtype, own: torch.dtype) -> Self:
         if dtype != own:
-            what = "an edited model" if self.onlooker is not None else "a model with hooks or with parts of others"
+            what = "an edited model" if self.observer is not None else "a model with hooks or with parts of others"
             raise InputError(f"{what} computes in its own numbers, {own}: leave ", Argument("dtype"), " out")
         return evaluation_copy(self.require_no_row_edits())
 

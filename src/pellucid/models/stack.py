@@ -80,12 +80,12 @@ class Stack(Observable):
     ) -> Tensor:
         """Hidden states: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
 
-        run: the memory to look across at, and an onlooker.  cache: what earlier passes read; whoever asked calls its
+        run: the memory to look across at, and an observer.  cache: what earlier passes read; whoever asked calls its
             `finish` when nothing of the pass is left to do.
         segments: Int[Tensor, "batch seq"], texts that stand side by side in one row, 1, 2, 3, ...; 0 for padding. None
             sees another, and places begin anew in each. A cache has to be empty.
         first: whether the last layer computes those of the first positions alone, Float[Tensor, "batch 1 hidden"]; of a
-            stack that looks both ways, without segments or a cache. An onlooker would miss the others.
+            stack that looks both ways, without segments or a cache. An observer would miss the others.
         """
         check_ids(self.embeddings, input_ids, attention_mask, token_type_ids, segments)
         if segments is not None:

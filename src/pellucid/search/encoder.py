@@ -135,7 +135,7 @@ def _check_has_model(encoder: Encoder) -> None:
 def check_files(loaded: Loaded) -> None:
     """Refuses a model that is edited, and one whose files are others than those that it was loaded from, or hold other
     numbers than it has."""
-    if loaded.module.onlooker is not None:
+    if loaded.module.observer is not None:
         raise InputError(f"{loaded.name} is edited: an index is built, changed and opened outside of the block")
     if message := files_mismatch(loaded, _affects_vectors, "an index"):
         raise InputError(message)

@@ -83,7 +83,7 @@ class PlacedEdit:
 
 
 class EditObserver:
-    """Several edits as one onlooker of every pass. They are made in their order, each on what the one before gave."""
+    """Several edits as one observer of every pass. They are made in their order, each on what the one before gave."""
 
     def __init__(self, config: Config, edits: Sequence[PlacedEdit], bits: int | None) -> None:
         self.axes, self.edits, self.bits = points(config), tuple(edits), bits
@@ -99,10 +99,10 @@ class EditObserver:
     def wants(self, name: str) -> bool:
         return name in self.by_point
 
-    def answer(self, name: str, value: Tensor, standing: TokenPositions) -> Tensor:
+    def answer(self, name: str, value: Tensor, token_positions: TokenPositions) -> Tensor:
         """The value to go on with: `value` itself where nothing changes, so that nothing else does."""
         for placed in self.by_point.get(name, ()):
-            value = self._apply_one(placed, name, value, standing)
+            value = self._apply_one(placed, name, value, token_positions)
         return value
 
     def _apply_one(self, placed: PlacedEdit, name: str, value: Tensor, token_positions: TokenPositions) -> Tensor:
@@ -147,14 +147,14 @@ def placed_edits(config: Config, requested: EditsByName) -> list[PlacedEdit]:
 
 def with_edits(loaded: Loaded, edits: Sequence[PlacedEdit]) -> Loaded:
     """The same model, sharing every number, that makes these edits at all of its passes, behind those it makes."""
-    before = getattr(loaded.module.onlooker, "edits", ())
+    before = getattr(loaded.module.observer, "edits", ())
     observer = EditObserver(loaded.config, [*before, *edits], loaded.module.bits)
     return replace(loaded, module=loaded.module.observed_by(observer))
 
 
 def edits_of(loaded: Loaded) -> tuple[EditSaid, ...]:
     """What is edited in the passes of this model, each edit whole; nothing as a rule."""
-    return tuple(EditSaid(one.pattern, str(one.edit)) for one in getattr(loaded.module.onlooker, "edits", ()))
+    return tuple(EditSaid(one.pattern, str(one.edit)) for one in getattr(loaded.module.observer, "edits", ()))
 
 
 # -- inside a block ---------------------------------------------------------------------------------------------------

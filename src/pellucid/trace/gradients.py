@@ -11,7 +11,7 @@ from pellucid.models import Network, Output
 
 
 class GradientRecorder:
-    """An onlooker that keeps points together with the graph that leads from them to the answer.
+    """An observer that keeps points together with the graph that leads from them to the answer.
 
     What it keeps it answers with, as a tensor of its own; so a layer whose scores or weights are kept computes with
     these, step by step, instead of beside them. What all texts share it keeps for each of them (`texts`: how many

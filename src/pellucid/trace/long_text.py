@@ -49,7 +49,7 @@ class LongTrace(Trace):
 
 
 class WeightSampler(Recorder):
-    """An onlooker that keeps points whole, and of weights a sample. samples: by the path of the attention."""
+    """An observer that keeps points whole, and of weights a sample. samples: by the path of the attention."""
 
     def __init__(self, patterns: Iterable[str], on_attention: Callable[[int], object]) -> None:
         """on_attention: is told of each attention that is done, by a 1."""

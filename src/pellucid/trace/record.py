@@ -23,7 +23,7 @@ from pellucid.trace.trace import Trace
 
 
 class Recorder:
-    """An onlooker that keeps what it is asked to keep and changes nothing.
+    """An observer that keeps what it is asked to keep and changes nothing.
 
     patterns: names of points, or globs. recorded: the tensors by name.
     """
@@ -48,7 +48,7 @@ class AllRecorded(Exception):  # noqa: N818 - it is no error
 
 
 class EarlyStopRecorder(Recorder):
-    """An onlooker that ends the pass as soon as it has everything."""
+    """An observer that ends the pass as soon as it has everything."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         value = super().__call__(name, value)
@@ -93,7 +93,7 @@ def record(
             "lambda output: output.logits[0, -1, 42]"
         )
     if gradients_of is None:
-        stops_early = module.onlooker is None  # else an edit may stand further on
+        stops_early = module.observer is None  # else an edit may stand further on
         recorder = EarlyStopRecorder(names) if stops_early else Recorder(names)
         with no_grad(), contextlib.suppress(AllRecorded):
             module(**batch, watch=recorder)

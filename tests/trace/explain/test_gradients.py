@@ -16,7 +16,7 @@ FAMILIES = with_head(*HEADS, "question-answering", "next-sentence")
 
 
 class Scaled:
-    """An onlooker who multiplies the embeddings of each token with a number of its own, on either side."""
+    """An observer who multiplies the embeddings of each token with a number of its own, on either side."""
 
     def __init__(self, factors: dict[str, Tensor]) -> None:
         self.factors = factors

@@ -49,7 +49,7 @@ class Strings(Sequence[str]):
     def __init__(self, strings: Iterable[str]) -> None:
         together = io.StringIO(newline="")
         self._ends = array("L", itertools.accumulate(map(together.write, strings), initial=0))
-        self._together = together.getvalue()
+        self._text = together.getvalue()
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -63,7 +63,7 @@ class Strings(Sequence[str]):
     __hash__ = None  # type: ignore[assignment] # as of a list
 
     def __iter__(self) -> Iterator[str]:
-        return (self._together[start:end] for start, end in itertools.pairwise(self._ends))
+        return (self._text[start:end] for start, end in itertools.pairwise(self._ends))
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -76,7 +76,7 @@ class Strings(Sequence[str]):
         return self._at(places) if isinstance(places, int) else [self._at(place) for place in places]
 
     def _at(self, place: int) -> str:
-        return self._together[self._ends[place] : self._ends[place + 1]]
+        return self._text[self._ends[place] : self._ends[place + 1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class AttributionTask:
 
 
 class EmbeddingReplacer:
-    """An onlooker who answers with other embeddings."""
+    """An observer who answers with other embeddings."""
 
     def __init__(self, embeddings: dict[str, Tensor]) -> None:
         self.embeddings = embeddings
