@@ -427,11 +427,11 @@ def only(folder: Path) -> Path:
 
 FRESH = """
 import sys, torch
-from pellucid.blocks.steps import Plain
+from pellucid.blocks.steps import PlainTable
 from pellucid.blocks.availability import usable_kernels
 made = usable_kernels()
 needed = [name for name in ('elftools', 'llvmlite', 'numba') if name in sys.modules]
-print(made.product(torch.ones(1, 4), [Plain(torch.ones(2, 4))]).tolist(), *needed)
+print(made.product(torch.ones(1, 4), [PlainTable(torch.ones(2, 4))]).tolist(), *needed)
 """
 
 

@@ -260,7 +260,7 @@ def test_an_untrained_model_is_drawn_as_the_reference_draws_it(tmp_path: Path) -
     for ours, found in model.module.state_dict().items():
         if ours.startswith("head."):
             continue
-        reference = wanted[names.location_of(ours, prefixed=False).theirs]
+        reference = wanted[names.location_of(ours, prefixed=False).tensor_name]
         chance = 6 * 0.02 / found.numel() ** 0.5  # six standard errors
         assert abs(found.mean() - reference.mean()) <= chance
         assert abs(found.std() - reference.std()) <= chance

@@ -38,7 +38,7 @@ class Broken(Exception):  # noqa: N818 - it stands for a power cut
 def study(
     model: "pellucid.Model", rows: Rows, out: Path | None, objective: Objective | None = None, **options: Any
 ) -> Result:
-    """One small training. Arguments of `run_training`, settings, and `pause`: seconds between two states that are kept."""
+    """One small training. Arguments of `run_training`, settings, `pause`: seconds between two states that are kept."""
     given = DataArguments(rows, options.pop("validation", None))
     pause = options.pop("pause", 0.0)
     own = ("resume", "overwrite", "on_event", "on_start", "on_saved", "progress")

@@ -180,7 +180,7 @@ def _checked_path(text: str) -> Path:
         path.exists()
     except (OSError, RuntimeError) as error:  # too long, in a closed folder, or the home of nobody
         raise NotFoundError(f"there is no folder {shorten(text)!r} that can be read") from error
-    with file_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with file_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
         path.stat()  # of links that lead in a circle `exists` says that nothing is there
     return path
 

@@ -19,7 +19,7 @@ EQUIVALENTS = {
         ("similarity", "similarity_pairwise"),
         "vectors = model.embed(texts, normalize=True) are of length 1, so that vectors @ vectors.T has the cosines",
     ),
-    "max_seq_length": "model.embed(texts, max_length=...) says where a text is cut; model.loaded.max_length is the most",
+    "max_seq_length": "model.embed(texts, max_length=...) says where a text is cut, model.loaded.max_length at most",
     "tokenize": _WORDS,
     "predict": "pellucid.pipeline makes answers of a checkpoint with a head",
     # TransformerLens
