@@ -340,7 +340,7 @@ def test_a_bias_that_does_not_lie_straight_is_read_as_it_is(tmp_path: Path, with
             one.data = torch.tensor([0.3]).expand(len(one))
     quick = steps(model, [[5, 6, 7]])
     without()
-    model.module.__dict__.pop("_swift")
+    model.module.__dict__.pop("_packed_copies")
     torch.testing.assert_close(quick, steps(model, [[5, 6, 7]]), rtol=2e-5, atol=2e-5)
 
 

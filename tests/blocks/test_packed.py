@@ -40,7 +40,7 @@ def run(first: int, count: int, cache: LayerCache | None, watch: Observer | None
 @torch.inference_mode()
 def test_packed_attention_agrees_seen_and_unseen(options: dict[str, int]) -> None:
     plain = attention(**options)
-    swift = packed_copy(plain, Packing(torch.float32))
+    packed = packed_copy(plain, Packing(torch.float32))
     x = torch.randn(2, 9, 32)
     pieces = [(0, 4), (4, 1), (5, 3), (8, 1)]
     for seen in ([False] * 4, [True] * 4, [False, True, False, True], [True, False, True, False]):
@@ -48,7 +48,7 @@ def test_packed_attention_agrees_seen_and_unseen(options: dict[str, int]) -> Non
         for (first, count), looked_at in zip(pieces, seen):
             observer, other = Observer(), Observer()
             now = x[:, first : first + count]
-            found = swift(now, run(first, count, ours, observer if looked_at else None))
+            found = packed(now, run(first, count, ours, observer if looked_at else None))
             wanted = plain(now, run(first, count, theirs, other))
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
             for name in observer.told:
@@ -59,10 +59,10 @@ def test_packed_attention_agrees_seen_and_unseen(options: dict[str, int]) -> Non
 @torch.inference_mode()
 def test_packed_attention_agrees_without_memory_or_rotation() -> None:
     plain = attention()
-    swift = packed_copy(plain, Packing(torch.float32))
+    packed = packed_copy(plain, Packing(torch.float32))
     x = torch.randn(2, 9, 32)
     for one in (blocks.Pass(), blocks.Pass(causal=True), run(0, 9, None)):
-        torch.testing.assert_close(swift(x, one), plain(x, one), rtol=0, atol=1e-6)
+        torch.testing.assert_close(packed(x, one), plain(x, one), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("fastest", [torch.float32, torch.bfloat16], ids=str)
@@ -74,12 +74,12 @@ def test_a_long_prompt_in_bfloat16(length: int, fastest: torch.dtype, monkeypatc
         pytest.skip("oneDNN has no products of bfloat16 on this processor")
     monkeypatch.setattr("pellucid.blocks.packed.fastest_dtype", lambda device: fastest)
     plain = attention()
-    swift = packed_copy(plain, Packing(torch.bfloat16))
+    packed = packed_copy(plain, Packing(torch.bfloat16))
     x = torch.randn(2, length + 1, 32)
     ours, theirs = LayerCache(length + 1), LayerCache(length + 1)
     for first, count in ((0, length), (length, 1)):
         now = x[:, first : first + count]
-        found, wanted = swift(now.bfloat16(), run(first, count, ours)), plain(now, run(first, count, theirs))
+        found, wanted = packed(now.bfloat16(), run(first, count, ours)), plain(now, run(first, count, theirs))
         assert (found - wanted).abs().max() < 0.02 * wanted.abs().max()
 
 
@@ -93,11 +93,11 @@ def test_an_activation_behind_the_product_or_within(
     torch.manual_seed(5)
     monkeypatch.setattr("pellucid.blocks.packed.processor_features", lambda: known)
     plain = blocks.FeedForward(32, 64, activation=activation).eval()
-    swift = packed_copy(plain, layout)
-    assert (swift.up.inplace_activation is None) == (activation not in INPLACE_ACTIVATIONS or "avx512" in known)
+    packed = packed_copy(plain, layout)
+    assert (packed.up.inplace_activation is None) == (activation not in INPLACE_ACTIVATIONS or "avx512" in known)
     for rows in (1, 40, 100):
         x = torch.randn(rows, 32)
-        torch.testing.assert_close(swift(x).float(), plain(x), rtol=0, atol=1e-6 if type(layout) is Packing else 2e-3)
+        torch.testing.assert_close(packed(x).float(), plain(x), rtol=0, atol=1e-6 if type(layout) is Packing else 2e-3)
 
 
 @pytest.mark.parametrize("widths", [(4, 4), (4, 6), (6, 4)])

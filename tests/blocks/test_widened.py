@@ -77,7 +77,7 @@ def test_rows_of_a_table_come_as_they_are_kept(dtype: torch.dtype) -> None:
 def test_attention_reads_a_prompt_and_goes_on(native: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     plain = blocks.Attention(32, 4, num_key_value_heads=2).eval()
-    swift, length = packed_copy(plain, Widening(dtype)), MANY + 5
+    packed, length = packed_copy(plain, Widening(dtype)), MANY + 5
     x, ours, theirs = torch.randn(1, length + 1, 32), LayerCache(length + 1), LayerCache(length + 1)
     for first, count in ((0, length), (length, 1)):
         now, places = x[:, first : first + count], torch.arange(first, first + count)[None]
@@ -85,7 +85,7 @@ def test_attention_reads_a_prompt_and_goes_on(native: bool, dtype: torch.dtype) 
             blocks.Pass(causal=True, rotation=RotaryPositions(8)(places, torch.zeros(1)), cache=cache)
             for cache in (ours, theirs)
         )
-        found, wanted = swift(now, next(runs)), plain(now, next(runs))
+        found, wanted = packed(now, next(runs)), plain(now, next(runs))
         assert (found - wanted).abs().max() < 2 * torch.finfo(dtype).eps
 
 

@@ -98,7 +98,7 @@ class Masked(nn.Module):
         return table * self.mask
 
 
-def check_plain_and_swift_agree(model: pellucid.Model, before: Tensor, ids: Tensor = IDS) -> None:
+def check_plain_and_packed_agree(model: pellucid.Model, before: Tensor, ids: Tensor = IDS) -> None:
     plain = model(ids).last_hidden_state.detach()
     assert not torch.allclose(plain, before, atol=1e-3)
     torch.testing.assert_close(states(model, ids), plain, atol=1e-5, rtol=1e-5)
@@ -114,7 +114,7 @@ def test_a_part_of_somebody_else_s_is_asked(folder: Path, path: str, way: Callab
     model = pellucid.load(folder)
     before, layer = states(model), f"layers.0.{path}"
     model.module.set_submodule(layer, way(cast(nn.Linear, model.module.get_submodule(layer))))
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
     with pytest.raises(InputError, match=r"layers\.0\..* is of another library"):
         model.module.training_copy(TrainingContext(torch.float32))
 
@@ -125,7 +125,7 @@ def test_a_buffer_that_was_written_to_is_asked(folder: Path) -> None:
     parametrize.register_parametrization(part, "weight", Masked(part.weight))
     before = states(model)
     part.parametrizations.weight[0].mask.zero_()
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
 
 
 @pytest.mark.parametrize("gone", ["query", "key", "value"])
@@ -174,7 +174,7 @@ def test_what_a_part_says_of_itself_is_asked(family: str, path: str, new: object
     before, (part, _, name) = states(model), path.rpartition(".")
     assert model.module.packed_copy() is model.module.packed_copy()
     setattr(model.module.get_submodule(f"layers.1.{part}"), name, new)
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
     kept = model.module.packed_copy()
     states(model)
     assert model.module.train().packed_copy() is kept and model.module.eval().packed_copy() is kept
@@ -193,7 +193,7 @@ def test_a_norm_whose_numbers_are_computed_answers_and_learns(family: str) -> No
     before = states(model)
     for layer in model.module.layers:
         parametrize.register_parametrization(layer.attention_norm, "weight", Doubled())
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
     learner, wanted = model.module.training_copy(TrainingContext(torch.float32)), model(IDS).last_hidden_state
     torch.testing.assert_close(learner.states(IDS), wanted, rtol=0, atol=1e-5)
 
@@ -211,7 +211,7 @@ def test_a_hook_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None
     before = states(model)
     part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
     hook = part.register_forward_hook(lambda _part, _given, found: -found)
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
     hook.remove()
     assert torch.equal(states(model), before)
 
@@ -351,7 +351,7 @@ def test_a_number_that_stands_beside_the_parameters_is_asked(folder: Path) -> No
     parametrize.register_parametrization(model.module.layers[0].feed_forward.down, "weight", scaled)
     before = states(model)
     scaled.by.mul_(3)
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
 
 
 def test_a_hook_on_every_module_is_asked_as_long_as_it_is_there(folder: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_hook_on_every_module_is_asked_as_long_as_it_is_there(folder: Path) ->
         lambda part, _given, found: -found if isinstance(part, nn.Linear) else None
     )
     try:
-        check_plain_and_swift_agree(model, before)
+        check_plain_and_packed_agree(model, before)
     finally:
         hook.remove()
     assert torch.equal(states(model), before)
@@ -374,7 +374,7 @@ def test_another_forward_that_somebody_set_on_a_part_is_asked_as_long_as_it_is_t
     part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
     of_class = part.forward
     part.forward = lambda *given, **named: turned(of_class(*given, **named))  # as accelerate sets one
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
     del part.forward
     assert torch.equal(states(model), before)
 
@@ -463,8 +463,8 @@ def test_no_copy_mixes_old_numbers_with_new_ones(folder: Path, way: str) -> None
     before, one_before = states(model), states(model, IDS[:, :1])
     with torch.no_grad():
         WAYS[way](model.module, model.module.layers[0].feed_forward.down.weight)
-    check_plain_and_swift_agree(model, before)
-    check_plain_and_swift_agree(model, one_before, IDS[:, :1])
+    check_plain_and_packed_agree(model, before)
+    check_plain_and_packed_agree(model, one_before, IDS[:, :1])
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
@@ -474,7 +474,7 @@ def test_a_fused_step_of_somebody_s_own_training_is_seen(folder: Path, kind: str
     optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, fused=True)
     model(IDS).last_hidden_state.pow(2).sum().backward()
     optimizer.step()
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
 
 
 def test_adapters_of_peft_on_attention_are_heard_and_learn(folder: Path) -> None:
@@ -482,7 +482,7 @@ def test_adapters_of_peft_on_attention_are_heard_and_learn(folder: Path) -> None
     model = pellucid.load(folder)
     before = states(model)
     peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"], init_lora_weights=False), model.module)
-    check_plain_and_swift_agree(model, before)
+    check_plain_and_packed_agree(model, before)
     model(IDS).last_hidden_state.pow(2).sum().backward()
     low = [p for name, p in model.module.named_parameters() if "lora_" in name]
     assert low and all(p.grad is not None and p.grad.any() for p in low)

@@ -85,7 +85,11 @@ BAD = {
     "twice.jsonl": (b'{"text": "a", "text": "b"}\n', "text", "line 1: not JSON: 'text' stands there twice"),
     "list.jsonl": (b"[1]\n", "text", "line 1: list, expected an object"),
     "null.jsonl": (b'{"text": null}\n', "text", "line 1: 'text' is NoneType"),
-    "deep.jsonl": (b"[" * 100_000 + b"\n", "text", "line 1: its lists or objects are nested too deeply"),
+    "deep.jsonl": (
+        b"[" * 100_000 + b"\n",
+        "text",
+        "line 1: lists or objects nested too deeply: write them as a string",
+    ),
     "digits.jsonl": (
         b'{"text": ' + b"9" * 6_000 + b"}\n",
         "text",

@@ -283,7 +283,7 @@ def test_a_score_that_is_no_number_is_never_the_best(
 
 
 def test_a_look_sees_the_numbers_of_its_step(body: "pellucid.Model", feelings: Feelings) -> None:
-    """And not those of an earlier one, which the swift copy of the module has kept."""
+    """And not those of an earlier one, which the packed copy of the module has kept."""
     rows = feelings(12)
     loop = loop_of(body, rows, rows, **STILL, evaluate_every=1, max_steps=6, warmup=0.0, learning_rate=1e-2)
     for one in loop:

@@ -257,7 +257,8 @@ class AutoTokenizer(Vocabulary):
         if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here
             raise AttributeError(f"this tokenizer has no {name!r}")
         if not hasattr(self.pellucid, name):
-            known = [*dir(type(self)), *dir(type(self.pellucid))]
+            every = [*dir(type(self)), *dir(type(self.pellucid))]
+            known = [one for one in every if not one.startswith("_")]
             raise missing_attribute_error("this tokenizer", name, known, "; see `pellucid.Tokenizer`")
         return getattr(self.pellucid, name)
 

@@ -83,7 +83,7 @@ class PackableNetwork(Observable):
         dtype, own = dtype or first.dtype, first.dtype
         if self.observer is not None:
             return self._plain_copy(dtype, own)
-        kept: dict[torch.dtype, tuple[Snapshot, Self]] = self.__dict__.setdefault("_swift", {})
+        kept: dict[torch.dtype, tuple[Snapshot, Self]] = self.__dict__.setdefault("_packed_copies", {})
         found = kept.get(dtype)  # once: another thread may make this one another kind of number meanwhile
         if found is None or not found[0].matches(self):
             if foreign_module(self):
@@ -148,7 +148,7 @@ class PackableNetwork(Observable):
 
     def _drop_stale_copies(self) -> None:
         """Lets go of copies of what this model was: they hold their own tables, and numbers that it has no more."""
-        kept = self.__dict__.get("_swift", {})
+        kept = self.__dict__.get("_packed_copies", {})
         for dtype, (snapshot, _) in list(kept.items()):
             if not snapshot.matches(self):
                 kept.pop(dtype, None)
@@ -169,10 +169,10 @@ class PackableNetwork(Observable):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_swift"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_packed_copies"}
 
 
 def _without_packed_copies(copy: Any) -> Any:
     """A copy without the packed ones that its original keeps."""
-    copy.__dict__.pop("_swift", None)
+    copy.__dict__.pop("_packed_copies", None)
     return copy

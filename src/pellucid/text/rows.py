@@ -218,7 +218,7 @@ def _json_rows(rows: Rows) -> Iterator[Row]:
 
 def _json_error_text(error: ValueError | RecursionError) -> str:
     if isinstance(error, RecursionError):
-        return "its lists or objects are nested too deeply"
+        return "lists or objects nested too deeply: write them as a string"
     if "set_int_max_str_digits" in str(error):
         return f"a number of more than {sys.get_int_max_str_digits():,} digits: write it as a string"
     return f"not JSON: {error}"

@@ -34,7 +34,7 @@ class Curves(Drawing):
     """The course of a training.
 
     steps: (step, loss, learning rate) of each, in order; a loss that was not finite, or beyond `MAX_DRAWN`, is None.
-    evaluations: (step, scores by name) of each look at the held-out examples.  best: the step of the best look.
+    evaluations: (step, scores by name) of each, on the held-out examples.  best: the step of the best one.
     """
 
     steps: tuple[tuple[int, float | None, float | None], ...]
