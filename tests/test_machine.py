@@ -115,7 +115,7 @@ def test_each_group_around_a_process_limits_it(
 ADDRESSES = """
 import resource
 from pellucid import machine
-machine._available = lambda: 2**50
+machine._available_memory = lambda: 2**50
 most = 2**35
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 first = machine.free_memory()
