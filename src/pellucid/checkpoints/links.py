@@ -1,14 +1,23 @@
 """Links in the folder of a checkpoint: those that may be followed, and those that lead out of it."""
 
+import contextlib
 import os
 import re
 from pathlib import Path
 
 from pellucid.checkpoints.model_files import NAMED_TEMPLATES
 from pellucid.errors import UnsafeFileError
+from pellucid.files import file_errors
 
 READ_SUFFIXES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
 """How the files of a checkpoint end that are ever opened."""
+
+
+def check_no_loop(path: Path) -> None:
+    """Refuses links in a circle, of which `exists` and `is_file` say that nothing is there; what is not there, or can
+    be no path, passes."""
+    with file_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
+        path.stat()
 
 
 def path_inside(folder: Path, name: object) -> Path:

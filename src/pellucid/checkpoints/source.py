@@ -1,6 +1,5 @@
 """From a name to a folder of files: a path, an installed package, the hub's cache, the hub, in this order."""
 
-import contextlib
 import logging
 import math
 import os
@@ -12,7 +11,7 @@ from typing import Literal
 from pellucid.checkpoints import cache, hub, installed
 from pellucid.checkpoints.adapter_facts import FILE, read_adapter_facts
 from pellucid.checkpoints.converted import convert_once
-from pellucid.checkpoints.links import refuse_links_of_folder
+from pellucid.checkpoints.links import check_no_loop, refuse_links_of_folder
 from pellucid.checkpoints.location import DEFAULT_OPTIONS, HubOptions
 from pellucid.checkpoints.model_files import form_of_folder, lacks_weights
 from pellucid.errors import (
@@ -24,7 +23,7 @@ from pellucid.errors import (
     join_names,
     shorten,
 )
-from pellucid.files import digest_of, file_errors, path_text
+from pellucid.files import digest_of, path_text
 
 log = logging.getLogger("pellucid")
 
@@ -180,8 +179,7 @@ def _checked_path(text: str) -> Path:
         path.exists()
     except (OSError, RuntimeError) as error:  # too long, in a closed folder, or the home of nobody
         raise NotFoundError(f"there is no folder {shorten(text)!r} that can be read") from error
-    with file_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
-        path.stat()  # of links that lead in a circle `exists` says that nothing is there
+    check_no_loop(path)
     return path
 
 

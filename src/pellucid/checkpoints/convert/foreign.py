@@ -1,6 +1,5 @@
 """From what a person typed to the foreign files: a file, a folder, or the name of an installed package."""
 
-import contextlib
 import importlib.metadata
 import re
 from dataclasses import dataclass
@@ -9,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from pellucid.checkpoints import installed, model_files
-from pellucid.checkpoints.links import check_link, path_inside, refuse_links_of_folder
+from pellucid.checkpoints.links import check_link, check_no_loop, path_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, join_names
-from pellucid.files import file_errors, path_of
+from pellucid.files import path_of
 
 LICENCE_PATTERNS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
 """What must go where the numbers go."""
@@ -51,8 +50,7 @@ def find_foreign_model(name: str) -> ForeignModel:
     if not name:
         raise InputError("the name of the model is empty, expected a file, a folder or a package")
     path = path_of(name)
-    with file_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        path.stat()  # of links that lead in a circle `is_file` says that nothing is there
+    check_no_loop(path)
     if path.is_file():
         if path.suffix.lower() == ".gguf":
             raise InputError(f"{name} {_IS_CHECKPOINT}")
