@@ -16,7 +16,7 @@ PACE = 0.1
 
 
 def progress_bar(
-    what: str,
+    description: str,
     rows: Iterable[Any] | None = None,
     *,
     total: int | None = None,
@@ -26,12 +26,12 @@ def progress_bar(
 ) -> Any:
     """A bar on stderr, or in a notebook; it goes when the work is done.
 
-    what: the work, in a word.  rows: what is counted while somebody iterates over the bar; else it is told by `update`.
+    description: the work, in a word.  rows: counted while the bar is iterated over; else `update` reports progress.
     shown: None shows it once the work has lasted a second, where stderr is a terminal; True elsewhere too.
     style: of tqdm.
     """
     check_progress(shown)
-    options: dict[str, Any] = {"desc": what, "total": total, "unit": unit, "leave": False}
+    options: dict[str, Any] = {"desc": description, "total": total, "unit": unit, "leave": False}
     options |= {"mininterval": PACE, "miniters": 1}  # the clock alone decides, which needs no thread to watch over it
     return _bar_class()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **options | style)
 

@@ -126,22 +126,22 @@ class ResourceError(PellucidError):
 
 @contextmanager
 def blaming(
-    place: object, kind: type[PellucidError] = CorruptFileError, keys: Callable[[str], str | Argument] = str
+    location: object, kind: type[PellucidError] = CorruptFileError, keys: Callable[[str], str | Argument] = str
 ) -> Iterator[None]:
     """What is found wrong within is what a file says: the error names it, and its keys as it spells them.
 
-    place: the file, or where in it.  kind: of the error.
+    location: the file, or where in it.  kind: of the error.
     keys: what the file calls an argument, by default by its name; one with a value is for somebody to pass, and stays.
     """
     try:
         yield
     except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
         parts = error.parts if isinstance(error, InputError) else (str(error),)
-        named = (keys(one.name) if isinstance(one, Argument) and one.value is ... else one for one in parts)
-        raise kind(f"{place}: ", *named) from error
+        message_parts = (keys(one.name) if isinstance(one, Argument) and one.value is ... else one for one in parts)
+        raise kind(f"{location}: ", *message_parts) from error
 
 
-_MOST_ASKED = 300
+_MAX_NAME_LENGTH = 300
 """Characters of a name that is looked for: a file may hold one of megabytes, and the search grows with its length."""
 
 
@@ -166,7 +166,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or requested_memory(error):
         return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError | ImportError | OSError) and any(words in text for words in _NO_MEMORY)
+    return isinstance(error, RuntimeError | ImportError | OSError) and any(phrase in text for phrase in _NO_MEMORY)
 
 
 def was_interrupted(error: BaseException | None) -> bool:
@@ -180,17 +180,21 @@ def was_interrupted(error: BaseException | None) -> bool:
 def handle_sigint(number: int, frame: Any) -> None:
     """Ctrl-C at the command line: as everywhere, but that it ends the process while NumPy or PyTorch are read, which
     swallow it there and go on with half of themselves."""
-    read = (getattr(sys.modules.get(name), "__spec__", None) for name in ("numpy", "torch"))
-    if any(getattr(one, "_initializing", False) for one in read):
+    specs = (getattr(sys.modules.get(name), "__spec__", None) for name in ("numpy", "torch"))
+    if any(getattr(one, "_initializing", False) for one in specs):
         print("pellucid: interrupted", file=sys.stderr, flush=True)  # noqa: T201
         os._exit(130)
     signal.default_int_handler(number, frame)
 
 
-def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
+def did_you_mean(name: str, known: Iterable[str], max_hits: int = 3) -> str:
     """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page. One
     that looks the same, of other characters, is written by their numbers."""
-    hits = difflib.get_close_matches(name, [*map(str, known)], n=most, cutoff=0.6) if len(name) <= _MOST_ASKED else []
+    hits = (
+        difflib.get_close_matches(name, [*map(str, known)], n=max_hits, cutoff=0.6)
+        if len(name) <= _MAX_NAME_LENGTH
+        else []
+    )
     hits = [ascii(hit) if normalize_nfc(hit) == normalize_nfc(name) else hit for hit in hits]
     return f" (did you mean {', '.join(hits)}?)" if hits else ""
 
@@ -200,9 +204,9 @@ def normalize_nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def shorten(name: str, most: int = 80) -> str:
-    """`name`, cut to `most` characters, the last of which then is `…`."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+def shorten(name: str, max_length: int = 80) -> str:
+    """`name`, cut to `max_length` characters, the last of which then is `…`."""
+    return name if len(name) <= max_length else f"{name[: max_length - 1]}…"
 
 
 def escape_unprintable(text: str) -> str:
@@ -210,12 +214,14 @@ def escape_unprintable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def format_count(number: int, one: str, many: str = "") -> str:
     """`1 row`, `2,000 rows`; `many` where it is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def join_names(names: Iterable[str], most: int = 6) -> str:
+def join_names(names: Iterable[str], max_names: int = 6) -> str:
     """`a, b, c and 4 more`: a list that stays readable however long it is."""
     names = list(names)
-    return ", ".join(map(shorten, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(map(shorten, names[:max_names])) + (
+        f" and {len(names) - max_names} more" if len(names) > max_names else ""
+    )

@@ -26,7 +26,7 @@ from pellucid.errors import (
     shorten,
 )
 
-MOST_BYTES = 20_000_000
+MAX_BYTES = 20_000_000
 """Of a JSON file of a checkpoint."""
 
 FULL = {
@@ -36,10 +36,10 @@ FULL = {
 }
 """What the system says where there is no room to write, and what it means."""
 
-MOST_NAME = 200
+MAX_NAME_BYTES = 200
 """Bytes of a name to which something comes, such as a number; systems take 255."""
 
-MOST_LINKS = 40
+MAX_LINKS = 40
 """That a system follows from one to the next."""
 
 _DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
@@ -91,7 +91,7 @@ def target_of(name: str | os.PathLike[str]) -> Path:
 
 def _is_descriptor(path: Path) -> bool:
     """Whether this names what a process has open, such as /dev/fd/3: behind it stands a file that others write into."""
-    for _ in range(MOST_LINKS):
+    for _ in range(MAX_LINKS):
         if not path.is_symlink():
             break
         if _DESCRIPTORS.fullmatch(os.path.realpath(path.parent)):
@@ -109,11 +109,11 @@ def check_suffix(name: str, path: str | os.PathLike[str], *endings: str) -> None
 def cache_folder() -> Path:
     """Where things lie that can be made again: `PELLUCID_CACHE`, else `pellucid` in `XDG_CACHE_HOME` or in ~/.cache."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pellucid")
-    place = Path(os.environ.get("PELLUCID_CACHE") or usual)
+    folder = Path(os.environ.get("PELLUCID_CACHE") or usual)
     try:
-        return place.expanduser()
+        return folder.expanduser()
     except RuntimeError as error:
-        raise InputError(f"{shorten(str(place))} is in the home of nobody: set PELLUCID_CACHE to a folder") from error
+        raise InputError(f"{shorten(str(folder))} is in the home of nobody: set PELLUCID_CACHE to a folder") from error
 
 
 def write_atomically(
@@ -131,7 +131,7 @@ def write_atomically(
     only_writer: whether nobody else writes there now, so that what a process that was killed has left of it goes, too
     must_be_new: whether it takes nobody's place: FileExistsError where something is there by then
     """
-    name = os.fsdecode(os.fsencode(target.name)[:MOST_NAME])
+    name = os.fsdecode(os.fsencode(target.name)[:MAX_NAME_BYTES])
     temporary_path = target.parent / f".{name}-{secrets.token_hex(4)}"
     try:
         existing_mode = 0o777 & target.stat().st_mode if rights is None and target.is_file() else None
@@ -151,21 +151,21 @@ def write_atomically(
     finally:
         with contextlib.suppress(OSError):
             temporary_path.unlink(missing_ok=True)
-    for left in folder_entries(target.parent) if only_writer else ():
-        if re.fullmatch(rf"\.{re.escape(name)}-[0-9a-f]{{8}}", left.name):
+    for leftover in folder_entries(target.parent) if only_writer else ():
+        if re.fullmatch(rf"\.{re.escape(name)}-[0-9a-f]{{8}}", leftover.name):
             with contextlib.suppress(OSError):  # which harms nobody
-                left.unlink()
+                leftover.unlink()
     return target
 
 
-def _link(beside: Path, target: Path) -> None:
+def _link(source: Path, target: Path) -> None:
     """A file's second name, which nothing has."""
     try:
-        os.link(beside, target)
+        os.link(source, target)
     except OSError:  # it is there, or the disk knows one name for each file
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
-        beside.replace(target)
+        source.replace(target)
 
 
 def sync_to_disk(path: Path) -> None:
@@ -185,14 +185,14 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def is_own(about: os.stat_result, *trusted: int) -> bool:
+def is_own(file_stat: os.stat_result, *trusted: int) -> bool:
     """Whether nobody else can have written a file, or in a folder, by who owns it and who may write there.
 
     trusted: numbers of users who may own it as well. Systems that have no such numbers are not asked.
     """
     if os.name != "posix":
         return True
-    return about.st_uid in (os.getuid(), *trusted) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return file_stat.st_uid in (os.getuid(), *trusted) and not file_stat.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def cannot_write(target: Path, error: OSError) -> PellucidError:
@@ -229,10 +229,10 @@ def check_regular(path: Path) -> None:
         raise CorruptFileError(f"{path} is not a regular file")
 
 
-def check_byte_count(path: Path, most: int = MOST_BYTES) -> None:
-    """Refuses a file of more than `most` bytes, before it is read."""
-    if (size := path.stat().st_size) > most:
-        raise CorruptFileError(f"{path} has {size:,} bytes, expected at most {most:,}")
+def check_byte_count(path: Path, max_bytes: int = MAX_BYTES) -> None:
+    """Refuses a file of more than `max_bytes` bytes, before it is read."""
+    if (size := path.stat().st_size) > max_bytes:
+        raise CorruptFileError(f"{path} has {size:,} bytes, expected at most {max_bytes:,}")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -243,11 +243,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def read_json_value(path: Path, most: int = MOST_BYTES) -> Any:
-    """Any JSON from a file of `most` bytes, as carefully."""
+def read_json_value(path: Path, max_bytes: int = MAX_BYTES) -> Any:
+    """Any JSON from a file of `max_bytes` bytes, as carefully."""
     if not path.is_file():
         raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
-    check_byte_count(path, most)
+    check_byte_count(path, max_bytes)
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique_keys)
     except OSError as error:
@@ -256,9 +256,9 @@ def read_json_value(path: Path, most: int = MOST_BYTES) -> Any:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
 
 
-def read_text(path: Path, most: int = MOST_BYTES) -> str:
-    """A text of `most` bytes in UTF-8, of a checkpoint; refused where it is too large or damaged."""
-    check_byte_count(path, most)
+def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
+    """A text of `max_bytes` bytes in UTF-8, of a checkpoint; refused where it is too large or damaged."""
+    check_byte_count(path, max_bytes)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -270,7 +270,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name[:80]!r} stands there twice")
+            raise ValueError(f"{name[:80]!r} appears twice")
         found[name] = value
     return found
 

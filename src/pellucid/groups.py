@@ -19,15 +19,15 @@ PROCESSOR_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 """By version: where the time that may be taken stands, and of what time it is a share."""
 
 
-def memory_left() -> list[int]:
+def available_memory() -> list[int]:
     """Bytes that are left within each limit."""
-    left = []
+    available = []
     for group in _limiting_groups("memory"):
-        for most, used, pages in MEMORY_FILES:
+        for limit, used, pages in MEMORY_FILES:
             with contextlib.suppress(OSError, ValueError):  # another version; "max", which is no limit
-                free = int((group / most).read_text()) - int((group / used).read_text())
-                left.append(free + _statistic(group / "memory.stat", pages))
-    return left
+                free = int((group / limit).read_text()) - int((group / used).read_text())
+                available.append(free + _statistic(group / "memory.stat", pages))
+    return available
 
 
 def processor_limits() -> list[int]:
@@ -49,8 +49,8 @@ def _limiting_groups(controller: str) -> list[Path]:
             _, kinds, path = line.split(":", 2)
             if not kinds or controller in kinds.split(","):  # version 2 has one tree for all
                 root = ROOT / controller if kinds else ROOT
-                own = root / path.strip("/")
-                folders += [own, *(one for one in own.parents if one.is_relative_to(root))]
+                group = root / path.strip("/")
+                folders += [group, *(one for one in group.parents if one.is_relative_to(root))]
     return folders
 
 

@@ -33,8 +33,8 @@ def lazy_attributes(
 
     def get_attribute(name: str) -> object:
         home = f"{package}.{modules.get(name, name)}"
-        odd = name.startswith("_") or "." in name
-        if name not in modules and (odd or importlib.util.find_spec(home) is None):
+        is_private = name.startswith("_") or "." in name
+        if name not in modules and (is_private or importlib.util.find_spec(home) is None):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = import_without_gc(home) if name not in modules else getattr(import_without_gc(home), name)
         setattr(sys.modules[package], name, value)

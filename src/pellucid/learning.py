@@ -12,7 +12,7 @@ from pellucid.checkpoints.load import open_checkpoint, read_tokenizer
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.location import DEFAULT_OPTIONS, HubOptions
 from pellucid.config.checks import check_bool
-from pellucid.errors import Argument, InputError, PellucidError, blaming, counted, did_you_mean
+from pellucid.errors import Argument, InputError, PellucidError, blaming, did_you_mean, format_count
 from pellucid.files import path_of, write_atomically
 from pellucid.model import Model, build
 from pellucid.streams import use_threads
@@ -26,7 +26,7 @@ from pellucid.training.log import replace_non_finite
 from pellucid.training.low_rank import check_base
 from pellucid.training.names import OBJECTIVES, Name, objective_named
 from pellucid.training.objective import Objective
-from pellucid.training.recipe import Recipe, overlap_warning, read_recipe, recipe_beside
+from pellucid.training.recipe import Recipe, overlap_warning, read_recipe, recipe_or_empty
 from pellucid.training.report import Outcome, Result, RunStart
 from pellucid.training.settings import Settings
 from pellucid.training.start import check_finite
@@ -50,7 +50,7 @@ class Report(Outcome):
     @property
     def curves(self) -> Curves:
         """Losses, scores and rates over the steps, to be looked at in a notebook or written by `svg` and `png`."""
-        return curves(self.log, f"{self.task}, {counted(self.rows, 'row')}")
+        return curves(self.log, f"{self.task}, {format_count(self.rows, 'row')}")
 
     def data(self) -> dict[str, Any]:
         """All of it but the log, as JSON takes it: a score that is no finite number is None."""
@@ -59,7 +59,7 @@ class Report(Outcome):
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items()) or "nothing was held out"
-        return f"Report({self.task}: {scores}; {counted(self.steps, 'step')}, {self.seconds:,.0f} s)"
+        return f"Report({self.task}: {scores}; {format_count(self.steps, 'step')}, {self.seconds:,.0f} s)"
 
 
 class Trained(Model):
@@ -167,19 +167,19 @@ def evaluate(
     use_threads()
     loaded = (model if isinstance(model, Model) else _open_float32(model)).loaded
     name = _objective_for_head(loaded) if task is None else objective_named(task)
-    own = options_of(name)
+    known = options_of(name)
     for one in options:
-        if one not in own:
-            raise InputError(f"{name.name} has no option {one!r}{did_you_mean(one, own)}: it has {', '.join(own)}")
-    recipe = recipe_beside(loaded.source.folder / RECIPE) if loaded.source else Recipe()
-    learned = {one: recipe.options[one] for one in name.objective().reading_options if one in recipe.options}
-    objective, _ = objective_and_settings(name, convert_options(name, learned, f"{recipe.file}: ") | options)
+        if one not in known:
+            raise InputError(f"{name.name} has no option {one!r}{did_you_mean(one, known)}: it has {', '.join(known)}")
+    recipe = recipe_or_empty(loaded.source.folder / RECIPE) if loaded.source else Recipe()
+    recipe_options = {one: recipe.options[one] for one in name.objective().reading_options if one in recipe.options}
+    objective, _ = objective_and_settings(name, convert_options(name, recipe_options, f"{recipe.file}: ") | options)
     _check_head(loaded, objective)
     check_finite(loaded)
-    found = read(data, columns, objective, encoding)
-    if warning := overlap_warning(recipe, found):
+    dataset = read(data, columns, objective, encoding)
+    if warning := overlap_warning(recipe, dataset):
         log.warning("%s", warning)
-    rows, objective = found.rows, objective.for_scoring(found.rows)
+    rows, objective = dataset.rows, objective.for_scoring(dataset.rows)
     return objective.final_scores(loaded, objective.examples(loaded, rows))
 
 
@@ -201,8 +201,8 @@ class _TrainingCallbacks:
 
     def on_train_end(self, out: Path, result: Result) -> None:
         """Puts the card, the recipe and the curves beside the model."""
-        found = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
-        recipe = recipe_of(result.start, found | {"scores": result.scores})
+        summary = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
+        recipe = recipe_of(result.start, summary | {"scores": result.scores})
         _write_text(out / RECIPE, recipe.toml())
         _write_text(out / CARD, model_card(result, self.name))
         _write_text(out / DRAWING, self.report(result).curves.text())
@@ -210,8 +210,8 @@ class _TrainingCallbacks:
     def report(self, result: Result) -> Report:
         """What the person gets beside the model."""
         plan = result.start.plan
-        went = {one.name: getattr(result, one.name) for one in fields(Outcome)}
-        return Report(task=plan.objective.name, rows=len(plan.data), held_out=len(plan.held_out or ()), **went)
+        outcome = {one.name: getattr(result, one.name) for one in fields(Outcome)}
+        return Report(task=plan.objective.name, rows=len(plan.data), held_out=len(plan.held_out or ()), **outcome)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -219,12 +219,12 @@ def _write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda file: file.write(replace_surrogates(text).encode("utf-8")), only_writer=True)
 
 
-def _argument_or_recipe(what: str, argument: Any, recipe: Any) -> Any:
+def _argument_or_recipe(name: str, argument: Any, recipe: Any) -> Any:
     """What was said, else what the recipe says."""
-    found = recipe if argument is None else argument
-    if found is None or (isinstance(found, str) and not found):
-        raise InputError(f"no {what} is named: a training needs a model, data and a task, or a recipe that names them")
-    return found
+    value = recipe if argument is None else argument
+    if value is None or (isinstance(value, str) and not value):
+        raise InputError(f"no {name} is named: a training needs a model, data and a task, or a recipe that names them")
+    return value
 
 
 def _base_model(
@@ -239,19 +239,19 @@ def _base_model(
         lora, anew = Argument("lora", settings.lora), Argument("from_scratch", True)
         raise InputError(lora, " adapts what is learned already, and ", anew, " forgets it: leave one of them out")
     # a recipe of a model that was built names none, and stands beside it
-    own = recipe.file.parent if recipe.file is not None and facts.get("from_scratch") else None
-    found = _argument_or_recipe("model", model, recipe.resolve_path(facts["name"]) if "name" in facts else own)
-    opened = found if isinstance(found, Model) else _open_float32(found, HubOptions(facts.get("revision")))
+    recipe_folder = recipe.file.parent if recipe.file is not None and facts.get("from_scratch") else None
+    base = _argument_or_recipe("model", model, recipe.resolve_path(facts["name"]) if "name" in facts else recipe_folder)
+    opened = base if isinstance(base, Model) else _open_float32(base, HubOptions(facts.get("revision")))
     if not scratch:
         return opened
-    new, old = build(opened.config, seed=settings.seed).loaded, opened.loaded
-    others = {name: getattr(old, name) for name in ("tokenizer", "target_tokenizer", "pooling", "generation")}
-    return Model(replace(new, **others))
+    untrained, trained = build(opened.config, seed=settings.seed).loaded, opened.loaded
+    kept_fields = {name: getattr(trained, name) for name in ("tokenizer", "target_tokenizer", "pooling", "generation")}
+    return Model(replace(untrained, **kept_fields))
 
 
-def _open_float32(name: str | os.PathLike[str], where: HubOptions = DEFAULT_OPTIONS) -> Model:
+def _open_float32(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> Model:
     """A checkpoint in float32, which neither `train` nor `evaluate` leaves anybody to choose."""
-    return Model(open_checkpoint(name, narrower={}, where=where))
+    return Model(open_checkpoint(name, narrower={}, hub_options=hub_options))
 
 
 def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> Model:
@@ -263,10 +263,10 @@ def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> M
         raise InputError(f"{recipe.file}: there is no tokenizer in {facts['tokenizer']!r}")
     stated = dict(facts.get("facts", {}))
     with blaming(f"{recipe.file}, [model]", InputError):
-        own = {"vocab_size": tokenizer.largest_id + 1} | special_token_ids(
+        tokenizer_facts = {"vocab_size": tokenizer.largest_id + 1} | special_token_ids(
             tokenizer, Config.of(facts["family"]), stated
         )
-        config = Config.of(facts["family"], **(own | stated))
+        config = Config.of(facts["family"], **(tokenizer_facts | stated))
         check_vocabulary_rows(config, tokenizer)
     return build(config, seed=seed).reading(tokenizer)  # with the ids that the recipe says
 
@@ -289,10 +289,10 @@ def _objective_for_head(loaded: Loaded) -> Name:
 
 def _check_head(loaded: Loaded, objective: Objective) -> None:
     """Refuses a model that has not the head of a task, or one with random numbers."""
-    wanted, own = objective.head(loaded), loaded.config.head
-    if type(wanted) is not type(own):
-        has = "none" if own is None else f"one for {own.name}"
-        needs = "no head" if wanted is None else f"a head for {wanted.name}"
+    expected_head, actual_head = objective.head(loaded), loaded.config.head
+    if type(expected_head) is not type(actual_head):
+        has = "none" if actual_head is None else f"one for {actual_head.name}"
+        needs = "no head" if expected_head is None else f"a head for {expected_head.name}"
         raise InputError(
             f"{objective.name} needs {needs}, and the model has {has}: train it for {objective.name} first"
         )

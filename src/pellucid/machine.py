@@ -149,8 +149,8 @@ def has_int8_products(device: torch.device) -> bool:
 def _int8_products_are_exact() -> bool:
     """Whether oneDNN forms such sums whole. Where it does without VNNI they run over: on an older processor, and where
     it was told of one (ONEDNN_MAX_CPU_ISA), which PyTorch does not ask."""
-    most = torch.full((16, 64), 127, dtype=torch.int8, device="cpu")
-    return bool((torch._int_mm(most, most.t()) == 64 * 127 * 127).all())
+    largest = torch.full((16, 64), 127, dtype=torch.int8, device="cpu")
+    return bool((torch._int_mm(largest, largest.t()) == 64 * 127 * 127).all())
 
 
 def is_intel() -> bool:
@@ -253,7 +253,7 @@ def release_memory() -> None:
         trim(0)
 
 
-def keep_memory() -> None:
+def retain_freed_memory() -> None:
     """Memory that is let go stays with the process, where the C library (glibc) would hand it back and ask for it anew.
 
     A step of learning takes and lets go hundreds of megabytes, and clean pages cost as much as a tenth of the step.
@@ -270,7 +270,7 @@ def keep_memory() -> None:
 def free_memory() -> int | None:
     """Bytes that may still be taken, by the machine, by this process's control groups and by its `ulimit -v`; None
     where nobody says it."""
-    limits = [*groups.memory_left(), *_address_space_left()]
+    limits = [*groups.available_memory(), *_address_space_left()]
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         limits.append(_available_memory())
     return min(limits, default=None)
@@ -281,8 +281,8 @@ def _address_space_left() -> list[int]:
     with contextlib.suppress(ImportError, OSError, ValueError):  # another system
         import resource
 
-        most, taken = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm").read_text().split()[0]
-        return [most - int(taken) * resource.getpagesize()] if most != resource.RLIM_INFINITY else []
+        limit, used_pages = resource.getrlimit(resource.RLIMIT_AS)[0], Path("/proc/self/statm").read_text().split()[0]
+        return [limit - int(used_pages) * resource.getpagesize()] if limit != resource.RLIM_INFINITY else []
     return []
 
 

@@ -56,8 +56,8 @@ def load(
 
     Raises NotFoundError, CheckpointMismatchError, CorruptFileError, ResourceError; UnsafeFileError, for nothing is run.
     """
-    where = HubOptions(revision, token, local_files_only)
-    return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, where=where))
+    options = HubOptions(revision, token, local_files_only)
+    return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, hub_options=options))
 
 
 def build(
@@ -129,8 +129,8 @@ class Model(Editable):
         max_length: longer texts are cut to so many tokens (and counted in a note); by default the checkpoint's.
         progress: show a bar; by default on long work at a terminal.
         """
-        how: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
-        return embed(self.loaded, texts, progress=progress, **how)
+        kwargs: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
+        return embed(self.loaded, texts, progress=progress, **kwargs)
 
     # -- write --------------------------------------------------------------------------------------------------------
 
@@ -206,8 +206,8 @@ class Model(Editable):
         >>> model.trace("time flies")["layers.0.attention.weights"].shape      # doctest: +SKIP
         torch.Size([1, 12, 4, 4])
         """
-        how: dict[str, Any] = {"max_length": max_length, "padding": padding, "gradients_of": gradients_of}
-        return record(self.loaded, text, pair, target=target, after=after, keep=keep, **how)
+        kwargs: dict[str, Any] = {"max_length": max_length, "padding": padding, "gradients_of": gradients_of}
+        return record(self.loaded, text, pair, target=target, after=after, keep=keep, **kwargs)
 
     def trace_writing(
         self, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any
@@ -284,8 +284,8 @@ class Model(Editable):
 
     def to(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> Self:
         """Moves the numbers to another device or kind, in place. InputError for a kind that cannot say all of them."""
-        place, kind = self.device if device is None else choose_device(device), self.dtype if dtype is None else dtype
-        move_network(self.module.require_float("moving"), place, choose_dtype(kind, self.dtype, place))
+        device, kind = self.device if device is None else choose_device(device), self.dtype if dtype is None else dtype
+        move_network(self.module.require_float("moving"), device, choose_dtype(kind, self.dtype, device))
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

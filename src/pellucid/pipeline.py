@@ -56,23 +56,25 @@ def pipeline(
     Raises InputError for an unknown task or option, and for a model that cannot answer it; what `load` raises.
     """
     info, task_options = find_task(task)
-    where = HubOptions(revision, token, local_files_only)
-    later = isinstance(dtype, str | torch.dtype) and dtype in ("auto", "bfloat16", torch.bfloat16)
-    kind = None if later else dtype
+    hub_options = HubOptions(revision, token, local_files_only)
+    is_compute_dtype = isinstance(dtype, str | torch.dtype) and dtype in ("auto", "bfloat16", torch.bfloat16)
+    kind = None if is_compute_dtype else dtype
     if isinstance(model, Model):
-        _check_no_load_options({"device": device, "dtype": kind, **vars(where)})
+        _check_no_load_options({"device": device, "dtype": kind, **vars(hub_options)})
         opened = model
     else:
         source = info.default_model if model is None else model
-        opened = Model(open_checkpoint(source, device="cpu" if device is None else device, dtype=kind, where=where))
-    return Pipeline(info, opened, dtype if later else None, task_options | options)
+        opened = Model(
+            open_checkpoint(source, device="cpu" if device is None else device, dtype=kind, hub_options=hub_options)
+        )
+    return Pipeline(info, opened, dtype if is_compute_dtype else None, task_options | options)
 
 
 def _check_no_load_options(load_options: Mapping[str, Any]) -> None:
     """Refuses what a model that is loaded already cannot follow."""
-    if late := [name for name, value in load_options.items() if value is not None and value is not False]:
+    if ignored := [name for name, value in load_options.items() if value is not None and value is not False]:
         raise InputError(
-            f"the model is loaded already, so {join_names(late)} would say nothing: pass it to pellucid.load"
+            f"the model is loaded already, so {join_names(ignored)} would say nothing: pass it to pellucid.load"
         )
 
 
@@ -146,22 +148,22 @@ class Pipeline:
         names = self._task_class.inputs
         if len(inputs) > len(names):
             raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} things were given")
-        given, named = dict(zip(names, inputs)), {name: options[name] for name in names if name in options}
-        if twice := next((name for name in named if name in given), None):
+        arguments, by_name = dict(zip(names, inputs)), {name: options[name] for name in names if name in options}
+        if twice := next((name for name in by_name if name in arguments), None):
             advice = " twice, by place and by name: leave one of them out"
             raise InputError(f"{self.task} was given ", Argument(twice), advice)
-        given |= named
-        if not given:
+        arguments |= by_name
+        if not arguments:
             raise InputError(f"{self.task} was given nothing: it takes {', '.join(names)}")
-        return self._task_class.items_from_arguments(given), {
+        return self._task_class.items_from_arguments(arguments), {
             name: value for name, value in options.items() if name not in names
         }
 
     def _make_task(self, options: Mapping[str, Any]) -> Task:
-        known = self.options()
+        option_names = self.options()
         for name in {**self._options, **options}:
-            if name not in known:
-                hint = f"'{did_you_mean(name, known)}: it has {join_names(known, 12)}"
+            if name not in option_names:
+                hint = f"'{did_you_mean(name, option_names)}: it has {join_names(option_names, 12)}"
                 raise InputError(f"{self.task} has no option '", Argument(name), hint)
         return self._task_class(
             **self._task_class.resolve_options(self.model.loaded, self._options | plain_numbers(options))

@@ -15,15 +15,15 @@ def seal(body: dict[str, Any]) -> bytes:
     return _bytes(json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n")
 
 
-def read_sealed(path: Path, newest: int, most: int, remedy: MessagePart) -> dict[str, Any]:
+def read_sealed(path: Path, newest: int, max_bytes: int, remedy: MessagePart) -> dict[str, Any]:
     """The facts that stand in such a file.
 
-    newest: the latest format that is read.  most: bytes.
+    newest: the latest format that is read.  max_bytes: bytes.
     remedy: what helps where it is damaged, such as "build again".
     Raises OSError where it cannot be read, CorruptFileError for one that was changed, UnsafeFileError for a link, and
     InputError for one of a later format.
     """
-    content = _read_small_file(path, most)
+    content = _read_small_file(path, max_bytes)
     try:
         body: dict[str, Any] = json.loads(content, object_pairs_hook=unique_keys)
         later = body["format"]
@@ -40,16 +40,16 @@ def read_sealed(path: Path, newest: int, most: int, remedy: MessagePart) -> dict
     return body
 
 
-def _read_small_file(path: Path, most: int) -> bytes:
+def _read_small_file(path: Path, max_bytes: int) -> bytes:
     """All of a small file. A pipe or a device has no size, and would be read for ever."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise CorruptFileError(f"{path} is no regular file: put the file itself there")
     if path.is_symlink():
         raise UnsafeFileError(f"{path} is a link, which may lead outside: put the file itself there")
     with path.open("rb") as file:
-        content = file.read(min(path.stat().st_size, most) + 1)  # no room is set aside for more than there is
-    if len(content) > most:
-        raise CorruptFileError(f"{path} has more than {most:,} bytes, the most that are read of it")
+        content = file.read(min(path.stat().st_size, max_bytes) + 1)  # no room is set aside for more than there is
+    if len(content) > max_bytes:
+        raise CorruptFileError(f"{path} has more than {max_bytes:,} bytes, the most that are read of it")
     return content
 
 

@@ -37,13 +37,13 @@ if hasattr(os, "register_at_fork"):
 def use_threads() -> int:
     """Sets PyTorch's threads once per process, from `PELLUCID_THREADS` or by never taking more than there are, or
     than OpenMP gives. A fork has one from then on: OpenMP's stay behind, and whoever asks for more waits for ever."""
-    stated, most = os.environ.get("PELLUCID_THREADS"), _guaranteed_threads()
-    if stated is not None:
-        if not (stated.isascii() and stated.isdecimal()) or not 1 <= int(stated) <= 1024:
-            raise InputError(f"PELLUCID_THREADS is {stated!r}, expected a whole number from 1 to 1024")
-        torch.set_num_threads(min(int(stated), most))
-    elif torch.get_num_threads() > (most := min(available_cores(), most)):
-        torch.set_num_threads(most)
+    requested, max_threads = os.environ.get("PELLUCID_THREADS"), _guaranteed_threads()
+    if requested is not None:
+        if not (requested.isascii() and requested.isdecimal()) or not 1 <= int(requested) <= 1024:
+            raise InputError(f"PELLUCID_THREADS is {requested!r}, expected a whole number from 1 to 1024")
+        torch.set_num_threads(min(int(requested), max_threads))
+    elif torch.get_num_threads() > (max_threads := min(available_cores(), max_threads)):
+        torch.set_num_threads(max_threads)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
     return torch.get_num_threads()
@@ -80,9 +80,9 @@ def parallel_map(work: Callable[[Batch], Result], batches: Sequence[Batch], *, s
 
     An error of `work` is raised where its answer would stand; batches that have not begun by then never do.
     """
-    threads, left = _current_threads(), len(batches) - sequential
-    streams = parallel_batches(left)
-    end = sequential + (left // streams * streams if streams > 1 else 0)
+    threads, remaining = _current_threads(), len(batches) - sequential
+    streams = parallel_batches(remaining)
+    end = sequential + (remaining // streams * streams if streams > 1 else 0)
     yield from map(work, batches[:sequential])
     if end > sequential:
         yield from _in_streams(work, batches[sequential:end], streams, threads)

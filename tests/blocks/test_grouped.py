@@ -79,7 +79,7 @@ def test_a_product_as_real_numbers(bits: int, real: torch.dtype, monkeypatch: py
     assert off(linear(x), wanted) < EXACT
     monkeypatch.setattr(grouped, "has_int8_products", lambda device: False)
     monkeypatch.setattr(grouped, "fastest_dtype", lambda device: real)
-    monkeypatch.setattr(grouped, "AT_ONCE", 64)
+    monkeypatch.setattr(grouped, "DEQUANTISED_ROWS", 64)
     near = 1e-6 if real == torch.float32 else 0.01
     assert off(linear(x), wanted) < (near if bits == 4 else EXACT)
     monkeypatch.setattr(grouped, "usable_kernels", lambda: None)

@@ -111,7 +111,7 @@ def test_rows_of_whole_numbers_know_nothing_of_each_other(monkeypatch: pytest.Mo
     x = numbers(40, 64)
     x[1], x[2, 5], x[3, 5], x[4] = 0, torch.inf, torch.nan, x[4] * 1e30
     together = linear(x)
-    monkeypatch.setattr(quantized, "AT_ONCE", 7 * 96)
+    monkeypatch.setattr(quantized, "MAX_RESULTS", 7 * 96)
     assert torch.equal(linear(x).nan_to_num(), together.nan_to_num())
     for row, found in zip(x, together):
         assert torch.equal(linear(row[None])[0].nan_to_num(), found.nan_to_num())

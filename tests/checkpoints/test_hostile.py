@@ -126,7 +126,7 @@ FILE = [
     Case("A15 shape and bytes", with_entry(shape=[23]), CORRUPT, f"{NORM!r} of shape [23] takes 92 bytes"),
     Case("A16 unknown dtype", with_entry(dtype="F33"), CORRUPT, f"{NORM!r} has dtype 'F33', expected one of"),
     Case("A16 a list as dtype", with_entry(dtype=["F32"]), CORRUPT, f"{NORM!r} has dtype"),
-    Case("A17 one key twice", with_text(lambda text: text[:-1] + ", " + text[1:]), CORRUPT, "stands there twice"),
+    Case("A17 one key twice", with_text(lambda text: text[:-1] + ", " + text[1:]), CORRUPT, "appears twice"),
     Case("A18 many dimensions", with_entry(shape=[1] * 100_000), CORRUPT, "expected at most 8 whole numbers"),
     Case("A18 unknown field", with_entry(code="import os"), CORRUPT, f"{NORM!r} has a damaged entry"),
     Case("A19 NaN", number(float("nan")), CORRUPT, f"{NORM} holds NaN or infinite numbers"),

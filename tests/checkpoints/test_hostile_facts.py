@@ -92,7 +92,7 @@ VALUES = [
     Case("padding", with_config(pad_token_id=60), CORRUPT, "pad_token_id is 60, expected the id of a token, 0 to 59"),
     Case("padding as text", with_config(pad_token_id="0"), CORRUPT, "config.json: pad_token_id is '0'"),
     Case("A44 truncated", with_bytes(lambda raw: raw[:-20], CONFIG), CORRUPT, "config.json is not JSON"),
-    Case("A44 twice", raw_config("{", '{"vocab_size": 60, '), CORRUPT, "'vocab_size' stands there twice"),
+    Case("A44 twice", raw_config("{", '{"vocab_size": 60, '), CORRUPT, "'vocab_size' appears twice"),
     Case("A44 21 MB", with_file(CONFIG, " " * 21_000_000), CORRUPT, "expected at most 20,000,000"),
     Case("A44 UTF-16", with_bytes(lambda raw: raw.decode().encode("utf-16"), CONFIG), CORRUPT, "config.json is not"),
     Case("A44 deep", with_file(CONFIG, "[" * 1_000_000), CORRUPT, "config.json is not JSON"),

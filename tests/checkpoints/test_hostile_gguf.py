@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pellucid.checkpoints.gguf import open_gguf
-from pellucid.checkpoints.gguf.header import MOST_STRINGS, read_header
+from pellucid.checkpoints.gguf.header import MAX_STRINGS, read_header
 from pellucid.errors import CorruptFileError, PellucidError, UnsafeFileError
 from tests.checkpoints.gguf_files import array, entry, fact, raw_file, string, text, whole, write
 
@@ -49,7 +49,7 @@ HOSTILE = {
     "type of an array": (raw_file([array("a", 99, 1, bytes(8))], []), "a has type 99"),
     "truth": (raw_file([fact("a", 7, b"\x02")], []), r"a is 2, expected true \(1\)"),
     "truths": (raw_file([array("a", 7, 2, b"\x01\xff")], []), "a is 255"),
-    "key twice": (raw_file([ARCHITECTURE, ARCHITECTURE], []), "'general.architecture' stands there twice"),
+    "key twice": (raw_file([ARCHITECTURE, ARCHITECTURE], []), "'general.architecture' appears twice"),
     "key empty": (raw_file([text("", "a")], []), "key 0 is ''"),
     "key long": (raw_file([text("a" * 201, "a")], []), "at most 200"),
     "key with a line end": (raw_file([text("a\nb", "a")], []), r"key 0 is 'a\\nb'"),
@@ -84,7 +84,7 @@ HOSTILE = {
     "same place": (raw_file([], [entry("a", [32]), entry("b", [32])], NUMBERS), "b overlaps"),
     "tensor twice": (
         raw_file([], [*ONE, entry("a.weight", [32], offset=128)], NUMBERS * 2),
-        "a.weight stands there twice",
+        "a.weight appears twice",
     ),
     "bytes at the end": (raw_file([], ONE, NUMBERS + bytes(33)), "33 bytes at its end"),
     "bytes at the end of a vocabulary": (raw_file([ARCHITECTURE], [], bytes(1000)), "bytes at its end"),
@@ -165,7 +165,7 @@ def test_nothing_is_allocated_for_a_claim(name: str, tmp_path: Path) -> None:
 def test_a_million_strings_are_the_most(tmp_path: Path) -> None:
     """Each takes its time, and six times its bytes when it is asked for: a little more than the largest in use."""
     path = tmp_path / "model.gguf"
-    count = MOST_STRINGS // 2 + 1
+    count = MAX_STRINGS // 2 + 1
     body = array("a", 8, count, string("ab") * count)
     path.write_bytes(raw_file([body, body.replace(string("a"), string("b"), 1)], []))
     begin = time.process_time()
@@ -191,7 +191,7 @@ def test_a_list_of_strings_makes_them_when_they_are_asked_for(tmp_path: Path) ->
 
 
 def test_a_header_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.checkpoints.gguf.header.MOST_HEADER_BYTES", 1000)
+    monkeypatch.setattr("pellucid.checkpoints.gguf.header.MAX_HEADER_BYTES", 1000)
     path = tmp_path / "model.gguf"
     path.write_bytes(raw_file([array("a", 0, 2000, bytes(2000))], []))
     with pytest.raises(UnsafeFileError, match="the header goes past 1,000 bytes at a"):

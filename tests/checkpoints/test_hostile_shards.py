@@ -103,7 +103,7 @@ SHARDS = [
     Case("empty weight_map", table(lambda p: p.write_text('{"weight_map": {}}')), CORRUPT, "weight_map"),
     Case("weight_map of numbers", table(lambda p: p.write_text('{"weight_map": {"a": 1}}')), CORRUPT, "weight_map"),
     Case("not JSON", table(lambda p: p.write_text("{")), CORRUPT, "index.json is not JSON"),
-    Case("200,000 names and one twice", table(duplicates), CORRUPT, "'n199999' stands there twice"),
+    Case("200,000 names and one twice", table(duplicates), CORRUPT, "'n199999' appears twice"),
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ import pytest
 import pellucid
 from pellucid.cli.app import app
 from pellucid.cli.look import _stem
-from pellucid.files import MOST_NAME, write_atomically
+from pellucid.files import MAX_NAME_BYTES, write_atomically
 from tests.trace.small import small
 
 SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -60,7 +60,7 @@ def test_what_was_asked_for_is_shown_first(here: Path, capsys: pytest.CaptureFix
         ("Cafe\u0301 snake_case", "cafe\u0301-snake_case"),
         ("../a\u202eb/c", "a-b-c"),
         ("👍🏽", "attention"),
-        ("𝒜" * 70, "𝒜" * (MOST_NAME // 4)),
+        ("𝒜" * 70, "𝒜" * (MAX_NAME_BYTES // 4)),
     ],
 )
 def test_a_page_is_called_as_its_text_begins(text: str, name: str) -> None:
@@ -122,7 +122,7 @@ def test_an_encoder_decoder_and_what_it_writes(here: Path, minilm: "pellucid.Mod
 
 
 def test_a_long_text_is_recorded_without_its_weights(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.trace.long_text.MOST_WHOLE", 1000)
+    monkeypatch.setattr("pellucid.trace.long_text.MAX_WEIGHT_BYTES", 1000)
     look("time flies", "-o", "page.html")
     entry = manifest_of(here / "page.html")["attentions"][0]
     assert entry["query"] and entry["thumb"] and entry["max_error"] < 1e-5

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import pellucid
-from pellucid.checkpoints.generation import FILE, LEGACY_KEYS, MOST
+from pellucid.checkpoints.generation import FILE, LEGACY_KEYS, MAX_ENTRIES
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.generation.checkpoint_settings import SETTINGS_KEYS, UNSUPPORTED, decoder_start_token, settings_of
 from pellucid.generation.reader import prefill
@@ -264,8 +264,12 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "ids within ids": ("eos_token_id", [[2]], "eos_token_id is list, expected the id of a token, or a list of ids"),
     "words for ids": ("bad_words_ids", [["no"]], "bad_words_ids is list, expected a list of numbers"),
     "an object": ("suppress_tokens", {"a": 1}, "suppress_tokens is dict, expected a list of numbers"),
-    "a list without end": ("suppress_tokens", [1] * (MOST + 1), "suppress_tokens holds more than 100,000 entries"),
-    "an unknown list without end": ("surprise", [[1] * 10] * MOST, "surprise holds more than 100,000 entries"),
+    "a list without end": (
+        "suppress_tokens",
+        [1] * (MAX_ENTRIES + 1),
+        "suppress_tokens holds more than 100,000 entries",
+    ),
+    "an unknown list without end": ("surprise", [[1] * 10] * MAX_ENTRIES, "surprise holds more than 100,000 entries"),
     "numbers for stops": ("stop_strings", [5], "stop_strings is list, expected a text, or a list of texts"),
 }
 

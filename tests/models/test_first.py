@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import pellucid
 from pellucid import edits
-from pellucid.blocks.training_copy import LONGEST, TrainingContext
+from pellucid.blocks.training_copy import MAX_PLAIN_LENGTH, TrainingContext
 from pellucid.config import Dropout, Head, Rotary, SequenceClassification
 from pellucid.config.pooling import Pooling
 from pellucid.errors import InputError
@@ -177,8 +177,8 @@ def test_whatever_scores_are_made_of() -> None:
     head = dict(READERS)["bert"]
     turned = module_of("bert", head, attention_position=Rotary(), hidden_size=24, num_attention_heads=4)
     learns_alike(turned, batch(), TrainingContext(torch.float64))
-    long = module_of("bert", head, max_position_embeddings=LONGEST + 50)
-    ids = torch.randint(5, 90, (2, LONGEST + 20), generator=torch.Generator().manual_seed(1))
+    long = module_of("bert", head, max_position_embeddings=MAX_PLAIN_LENGTH + 50)
+    ids = torch.randint(5, 90, (2, MAX_PLAIN_LENGTH + 20), generator=torch.Generator().manual_seed(1))
     learns_alike(long, {"input_ids": ids}, TrainingContext(torch.float64))  # PyTorch's one kernel
 
 

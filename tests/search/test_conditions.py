@@ -19,7 +19,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.search.conditions import MOST, MOST_VALUES, OPERATORS, parse_condition, parse_conditions
+from pellucid.search.conditions import MAX_CONDITIONS, MAX_VALUES, OPERATORS, parse_condition, parse_conditions
 from pellucid.search.dates import canonical_date
 from pellucid.search.entries import Entries, write_entries
 from pellucid.search.entry import Entry
@@ -450,14 +450,14 @@ def test_numbers_and_texts_have_no_order(minilm: pellucid.Model) -> None:
 def test_too_much_is_refused_and_much_is_said_in_one_line(
     cities: pellucid.Index, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert fitting(cities, ["n >= 3"] * MOST) == {3, 4, 5, 6, 7}
-    many = [3, *(f"no {i}" for i in range(MOST_VALUES - 1))]
+    assert fitting(cities, ["n >= 3"] * MAX_CONDITIONS) == {3, 4, 5, 6, 7}
+    many = [3, *(f"no {i}" for i in range(MAX_VALUES - 1))]
     assert fitting(cities, {"n": many}) == {3}
     caplog.set_level(logging.WARNING, logger="pellucid")
     assert fitting(cities, {"n": many[1:]}) == set()
     assert re.search(r"no row has n = no 0, .* more$", caplog.text.strip()) and caplog.text.count("\n") == 1
     for where, said in [
-        (["n = 1"] * (MOST + 1), "where has 101 conditions, expected at most 100"),
+        (["n = 1"] * (MAX_CONDITIONS + 1), "where has 101 conditions, expected at most 100"),
         ({"n": [*many, 4]}, "n may be one of 10,001 values, expected at most 10,000"),
         ({"n": 10**5_000}, "n is compared with a number of more than 10,000 bits"),
         ({"n" * 3_000_000: 1}, "has 3,000,000 letters: expected a column"),

@@ -226,7 +226,7 @@ def test_equal_rows_are_embedded_once_and_equal_ids_are_refused_or_the_last_one_
     assert {hit["id"] for hit in index.search("same", k=2)} == {"1", "2"}
     table = tmp_path / "rows.csv"
     table.write_text("id,text\n7,first\n7,last\n")
-    with pytest.raises(InputError, match="the id '7' stands there twice, the second time as item 1"):
+    with pytest.raises(InputError, match="the id '7' appears twice, again as item 1"):
         built(minilm, table, column="text", id_column="id")
     reading = ("index", "build", table, "--column", "text", "--id-column", "id", "-o", tmp_path / "a.index")
     assert typed(*reading)[0] == 3

@@ -17,7 +17,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError
-from pellucid.search.change import MOST_SEGMENTS
+from pellucid.search.change import MAX_SEGMENTS
 from tests.search.children import ended, start
 
 NEW = [{"symbol": f"N{i}", "name": f"Something new number {i}", "sector": ""} for i in range(30)]
@@ -77,7 +77,7 @@ def test_without_room_the_old_one_stays_and_nothing_half_written_is_left(own: pe
 def test_what_is_added_is_added_though_there_is_no_room_to_write_segments_anew(
     own: pellucid.Index, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for i in range(MOST_SEGMENTS - 1):
+    for i in range(MAX_SEGMENTS - 1):
         own.add([{"symbol": f"S{i}", "name": f"Segment {i}"}], progress=False)
     rows, most = len(own), 4 * 384 * len(own)  # the vectors of all of them together would be longer
 

@@ -49,7 +49,7 @@ def held(index: pellucid.Index, vectors: dict[str, np.ndarray]) -> ROWS:
     for segment in index.segments:
         for entry, vector, dead in zip(segment.entries.all(), segment.vectors.numbers, segment.deleted):
             if not dead:
-                assert entry.id not in rows, f"{entry.id} stands there twice"
+                assert entry.id not in rows, f"{entry.id} appears twice"
                 assert np.allclose(vector, vectors[entry.text], atol=1e-5), f"{entry.id} has another text's vector"
                 rows[entry.id] = entry.text
     assert len(index) == len(rows)
@@ -526,7 +526,7 @@ def test_ctrl_c_behind_a_change_says_that_it_is_made(
 ) -> None:
     index = build(minilm, tmp_path / "a.index")
     before = held(index, vectors)
-    monkeypatch.setattr(change, "MOST_SEGMENTS", 1)
+    monkeypatch.setattr(change, "MAX_SEGMENTS", 1)
     monkeypatch.setattr(change, "_commit_merged", break_off)
     with pytest.raises(Interrupted, match=r"a.index is changed already, as it was asked to: do not do the same again$"):
         index.add([("new", POOL[0])], progress=False)

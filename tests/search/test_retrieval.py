@@ -175,7 +175,7 @@ def test_words_alone_have_no_similarity_and_their_order_is_that_of_bm25(index: p
 def test_common_words_are_looked_for_where_no_row_that_fits_holds_a_rarer_one(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(words, "MOST_ROWS", 3)
+    monkeypatch.setattr(words, "MAX_ROWS", 3)
     rows = [{"text": f"the {'zebra' if i < 2 else 'cow'} and {'we' * (i % 3 + 1)}", "n": i} for i in range(9)]
     index = pellucid.Index.build(checkpoint("bert-body"), rows, column="text", progress=False)
     asked = {"mode": "words", "k": 9}

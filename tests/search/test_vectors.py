@@ -318,7 +318,7 @@ def test_the_effort_that_a_graph_needs_is_kept_where_it_is_added(
     minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(building, "FLAT_UP_TO", 30)
-    monkeypatch.setattr(vectors, "WALKED", 0)
+    monkeypatch.setattr(vectors, "ROWS_PER_CANDIDATE", 0)
     asked = {"M": 2, "efConstruction": 1, "efSearch": 1}
     index = pellucid.Index.build(minilm, ["a text alone"], **asked, progress=False)
     index.add([f"text {i} of {7 * i % 100} other ones" for i in range(200)], progress=False)

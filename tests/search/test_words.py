@@ -16,7 +16,7 @@ from pellucid.search.bm25 import bm25, corpus_statistics
 from pellucid.search.entries import Entries, write_entries
 from pellucid.search.entry import Entry
 from pellucid.search.passages import terms_between, with_terms
-from pellucid.search.words import LONGEST, MOST_WORDS, Vocabulary, parse_query, split_words, terms
+from pellucid.search.words import MAX_WORD_CHARACTERS, MAX_WORDS, Vocabulary, parse_query, split_words, terms
 from tests.importing import refuse
 
 
@@ -72,9 +72,9 @@ def test_scripts_without_spaces_are_kept_as_letters_and_pairs() -> None:
 
 def test_a_sentence_without_spaces_is_kept_to_its_end(tmp_path: Path) -> None:
     thai = "ประเทศไทยเป็นประเทศที่ตั้งอยู่ในทวีปเอเชียตะวันออกเฉียงใต้มีพรมแดนติดต่อกับประเทศพม่ามีเมืองหลวงคือกรุงเทพมหานคร"
-    han = "".join(chr(0x4E00 + i) for i in range(2 * LONGEST))
-    assert split_words(thai) == [thai] and len(thai) > LONGEST
-    assert len(terms(han)) == 4 * LONGEST - 1
+    han = "".join(chr(0x4E00 + i) for i in range(2 * MAX_WORD_CHARACTERS))
+    assert split_words(thai) == [thai] and len(thai) > MAX_WORD_CHARACTERS
+    assert len(terms(han)) == 4 * MAX_WORD_CHARACTERS - 1
     entries = made(tmp_path, ["โตเกียว", thai, han])
     assert found(entries, "กรุงเทพมหานคร")[0] == 1
     assert found(entries, han[-2:]) == [2]
@@ -156,10 +156,10 @@ def test_of_many_words_the_first_are_looked_for(tmp_path: Path) -> None:
     entries = made(tmp_path, ["alpha", "omega"])
     vocabulary = Vocabulary({f"w{i:03}": 1 for i in range(200)} | entries.document_frequencies())
     asked = parse_query(" ".join(["alpha", *(f"w{i:03}" for i in range(200)), "omega"]), vocabulary).terms
-    assert len(asked) == MOST_WORDS
+    assert len(asked) == MAX_WORDS
     assert (asked[0], asked[-1]) == ("alpha", "w062")
     assert len(parse_query("北" + "京" * 100 + "市", Vocabulary({"北京": 1, "京京": 2, "京市": 1})).terms) == 3
-    assert split_words("a" * 1_000) == ["a" * LONGEST]
+    assert split_words("a" * 1_000) == ["a" * MAX_WORD_CHARACTERS]
 
 
 def test_a_query_of_words_that_stand_nowhere_is_no_burden() -> None:
@@ -168,14 +168,14 @@ def test_a_query_of_words_that_stand_nowhere_is_no_burden() -> None:
     compared: list[str] = []
 
     class Counted(Vocabulary):
-        def nearest_words(self, word: str, most: int = 3) -> list[str]:
+        def nearest_words(self, word: str, limit: int = 3) -> list[str]:
             compared.append(word)
-            return super().nearest_words(word, most)
+            return super().nearest_words(word, limit)
 
     strange = " ".join(f"qxzjkvw{i:04}" for i in range(500))
     vocabulary = Counted({"apple": 1, "computers": 1})
     assert parse_query(f"aple {strange} {strange} computers", vocabulary).terms == ("apple", "computers")
-    assert len(compared) == MOST_WORDS == len(set(compared))
+    assert len(compared) == MAX_WORDS == len(set(compared))
 
 
 def test_words_that_stand_nearly_everywhere_are_left_out_beside_rare_ones() -> None:
@@ -294,5 +294,5 @@ def test_a_giant_word_is_looked_at_once() -> None:
     text = "x" * 400_000
     started = time.process_time()
     found = [terms_between(text, first, first + 200) for first in range(0, len(text), 200)]
-    assert found[0] == ["x" * LONGEST] and not any(found[1:])
+    assert found[0] == ["x" * MAX_WORD_CHARACTERS] and not any(found[1:])
     assert time.process_time() - started < 5

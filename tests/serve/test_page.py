@@ -206,7 +206,7 @@ def test_closing_waits_for_no_request_that_is_still_coming(monkeypatch: pytest.M
 
 
 def test_connections_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(page, "MAX_CONNECTIONS", 2)
     with running_server(PAGE, BLOCKS) as server, begun(server), begun(server), pytest.raises(ConnectionError):
         ask(server, f"/{server.token}/")  # RemoteDisconnected is one too
 

@@ -150,7 +150,7 @@ def test_other_words_are_found_and_ties_are_none(tmp_path: Path, monkeypatch: py
     assert (check.holds, check.where) == (False, "token 3")
     logits = [torch.tensor([3.0, 3.0 - 1e-6, 1.0], dtype=torch.float64)]
     monkeypatch.setattr(parity, "_our_tokens", lambda *_: [1])
-    monkeypatch.setattr(parity, "_their_tokens", lambda *_: ([0], logits))
+    monkeypatch.setattr(parity, "_reference_tokens", lambda *_: ([0], logits))
     assert asked(folder)["transformers: same tokens"].holds
 
 

@@ -10,7 +10,7 @@ import pytest
 from pellucid.errors import InputError, NotFoundError
 from pellucid.text.character_encodings import encodings_of
 from pellucid.text.lines import MAGIC, lines
-from pellucid.text.rows import MOST_FIELD, PLAIN_COLUMN, Row, check_column, read_rows
+from pellucid.text.rows import MAX_FIELD_CHARACTERS, PLAIN_COLUMN, Row, check_column, read_rows
 
 
 def written(folder: Path, name: str, content: str | bytes) -> Path:
@@ -82,7 +82,7 @@ BAD = {
     ),
     "windows.txt": (b"a\r\nb \x93c\x94\r\n", None, r"line 2, byte 0x93\): try encoding='cp1252'"),
     "mac.txt": (b"a\rb\r\xe4\r", None, r"line 3, byte 0xe4\)"),
-    "twice.jsonl": (b'{"text": "a", "text": "b"}\n', "text", "line 1: not JSON: 'text' stands there twice"),
+    "twice.jsonl": (b'{"text": "a", "text": "b"}\n', "text", "line 1: not JSON: 'text' appears twice"),
     "list.jsonl": (b"[1]\n", "text", "line 1: list, expected an object"),
     "null.jsonl": (b'{"text": null}\n', "text", "line 1: 'text' is NoneType"),
     "deep.jsonl": (
@@ -246,24 +246,24 @@ def test_rows_that_do_not_fit_are_left_out_on_request(tmp_path: Path) -> None:
 
 
 def test_fields_are_not_endless(tmp_path: Path) -> None:
-    path = written(tmp_path, "a.csv", b"id,text\n1," + b"a" * MOST_FIELD + b"\n2,b\n")
-    assert [len(text) for text in read_texts(path, "text")] == [MOST_FIELD, 1]
-    path = written(tmp_path, "a.csv", b"id,text\n0,a\n1," + b"a" * (MOST_FIELD + 1) + b"\n")
+    path = written(tmp_path, "a.csv", b"id,text\n1," + b"a" * MAX_FIELD_CHARACTERS + b"\n2,b\n")
+    assert [len(text) for text in read_texts(path, "text")] == [MAX_FIELD_CHARACTERS, 1]
+    path = written(tmp_path, "a.csv", b"id,text\n0,a\n1," + b"a" * (MAX_FIELD_CHARACTERS + 1) + b"\n")
     with pytest.raises(InputError, match="line 3: a field of more than 16 MiB"):
         list(read_texts(path, "text"))
 
 
 def test_a_greater_limit_of_the_process_stays(tmp_path: Path) -> None:
-    before = csv.field_size_limit(2 * MOST_FIELD)
+    before = csv.field_size_limit(2 * MAX_FIELD_CHARACTERS)
     try:
         assert list(read_texts(written(tmp_path, "a.csv", "text\nhello\n"), "text")) == ["hello"]
-        assert csv.field_size_limit() == 2 * MOST_FIELD
+        assert csv.field_size_limit() == 2 * MAX_FIELD_CHARACTERS
     finally:
         csv.field_size_limit(before)
 
 
 def test_a_line_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.text.lines.MOST_LINE", 1000)
+    monkeypatch.setattr("pellucid.text.lines.MAX_LINE_CHARACTERS", 1000)
     with pytest.raises(InputError, match="line 2: longer than 1,000 characters"):
         list(read_texts(written(tmp_path, "a.txt", "a\n" + "b" * 1001 + "\n")))
     assert list(read_texts(written(tmp_path, "a.txt", "b" * 999 + "\n"))) == ["b" * 999]

@@ -253,8 +253,8 @@ def test_weights_of_labels_that_were_named_by_number(opened: Opened) -> None:
     objective, loaded = ready(
         opened("bert-feelings").loaded, TextClassification(class_weights="balanced"), rows_with(0, 0, 2)
     )
-    assert label_weights("balanced", loaded.config.labels, objective._seen).tolist() == [0.75, 1.0, 1.5]
-    assert label_weights({"2": 4.0}, loaded.config.labels, objective._seen).tolist() == [1.0, 1.0, 4.0]
+    assert label_weights("balanced", loaded.config.labels, objective._label_summary).tolist() == [0.75, 1.0, 1.5]
+    assert label_weights({"2": 4.0}, loaded.config.labels, objective._label_summary).tolist() == [1.0, 1.0, 4.0]
 
 
 def test_several_labels_each(still: "pellucid.Model") -> None:
@@ -546,13 +546,13 @@ def test_one_label_in_two_spellings_is_one(opened: Opened, body: "pellucid.Model
     for objective, loaded in found:
         examples = objective.examples(loaded, mixed)
         assert loaded.config.labels == ("0", "1") and objective.baseline_scores(examples, examples) == {"accuracy": 0.6}
-        weights = label_weights("balanced", loaded.config.labels, objective._seen)
+        weights = label_weights("balanced", loaded.config.labels, objective._label_summary)
         assert weights.tolist() == pytest.approx([20 / 24, 20 / 16])
     many = [f"{i}.0" for i in range(12)]
-    assert TextClassification().fitted(rows_with(*many))._seen.classes == tuple(map(str, range(12)))
+    assert TextClassification().fitted(rows_with(*many))._label_summary.classes == tuple(map(str, range(12)))
     for classes, labels in ((["0", "1"], ["0.0", "1.0"]), (["0.0", "1.0"], [0.0, 1.0])):
-        assert TextClassification(classes=classes).fitted(rows_with(*labels))._seen.counts == (1, 1)
-    assert TextClassification().fitted(rows_with("007", "7", "1.0"))._seen.classes == ("007", "1.0", "7")
+        assert TextClassification(classes=classes).fitted(rows_with(*labels))._label_summary.counts == (1, 1)
+    assert TextClassification().fitted(rows_with("007", "7", "1.0"))._label_summary.classes == ("007", "1.0", "7")
     with pytest.raises(InputError, match="class_weights names the label '1' twice"):
         label_weights({"1": 2.0, 1.0: 3.0}, ["0", "1"], None)
 

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 import pellucid
 from pellucid.blocks import backward
-from pellucid.blocks.training_copy import LONGEST, TrainingContext
+from pellucid.blocks.training_copy import MAX_PLAIN_LENGTH, TrainingContext
 from pellucid.config import Dropout, Head
 from pellucid.errors import InputError
 from pellucid.models import freeze
@@ -108,7 +108,7 @@ def test_the_products_of_either_library(family: str, mkl: bool, pace: bool, monk
 @pytest.mark.parametrize("family", ["bert", "llama", "t5"])
 def test_long_texts_go_through_the_one_kernel(family: str) -> None:
     model = model_of(family, max_position_embeddings=400) if family != "t5" else model_of(family)
-    module, batch = model.loaded.module, batch_of(model, 2, LONGEST + 20)
+    module, batch = model.loaded.module, batch_of(model, 2, MAX_PLAIN_LENGTH + 20)
     _, wanted = gradients(module, module, batch)
     _, found = gradients(module, module.training_copy(TrainingContext(torch.float32)), batch)
     assert_near(found, wanted, 1e-5)

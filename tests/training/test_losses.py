@@ -26,8 +26,8 @@ def _given(dtype: torch.dtype, positions: int = 37, hidden: int = 9, vocab: int 
 def test_value_and_gradients_are_those_of_cross_entropy(
     smoothing: float, dtype: torch.dtype, apart: float, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(losses, "LEAST", least)  # the fewest positions at a time: 4 makes eight pieces
-    monkeypatch.setattr(losses, "NUMBERS", 0)
+    monkeypatch.setattr(losses, "MIN_POSITIONS", least)  # the fewest positions at a time: 4 makes eight pieces
+    monkeypatch.setattr(losses, "MAX_LOGITS", 0)
     features, weight, bias, targets = _given(dtype)
     found = vocabulary_loss(features.view(1, 37, 9), weight, bias, targets.view(1, 37), smoothing=smoothing) / 29
     ours = torch.autograd.grad(found, (features, weight, bias))
@@ -99,7 +99,7 @@ def test_the_logits_of_a_batch_are_never_all_there_at_once() -> None:
     features, weight, bias, targets = _given(torch.float32, positions=6_000, hidden=4, vocab=3_000)
     with Largest() as seen:
         vocabulary_loss(features, weight, bias, targets).backward()
-    assert losses.LEAST * 3_000 <= seen.numbers <= losses.NUMBERS < 6_000 * 3_000 / 4
+    assert losses.MIN_POSITIONS * 3_000 <= seen.numbers <= losses.MAX_LOGITS < 6_000 * 3_000 / 4
     with Largest() as seen:
         functional.cross_entropy(features @ weight.T + bias, targets).backward()
     assert seen.numbers == 6_000 * 3_000

@@ -11,7 +11,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError, NotFoundError
-from pellucid.training.recipe import Recipe, read_recipe, recipe_beside
+from pellucid.training.recipe import Recipe, read_recipe, recipe_or_empty
 
 Feelings = Callable[..., list[dict[str, Any]]]
 
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_named_by_file_and_key(written: Callable[[str], Path], 
 
 def test_of_a_recipe_beside_a_model_that_cannot_be_read_nothing_is_said(written: Callable[[str], Path]) -> None:
     for text in ("task = \n", f"format = 1{'0' * 5000}\n", f"[settings]\nseed = 0x1{'0' * 5000}\n"):
-        assert recipe_beside(written(text)) == Recipe()
+        assert recipe_or_empty(written(text)) == Recipe()
 
 
 def test_no_file_and_no_text(tmp_path: Path) -> None:

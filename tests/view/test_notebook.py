@@ -18,7 +18,7 @@ from rich.cells import cell_len
 import pellucid
 from pellucid.cli import output
 from pellucid.trace.explain.table import cell_width, table
-from pellucid.view.notebook import HEIGHT, MOST_IN_A_CELL, iframe_html, link_table
+from pellucid.view.notebook import HEIGHT, MAX_PAGE_CHARACTERS, iframe_html, link_table
 from tests.quick import few
 from tests.view.made import Made, plain, tokens_of
 
@@ -226,7 +226,7 @@ def test_a_cell_is_no_larger_than_a_message(
     view: "pellucid.view.View", monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """The picture is in it twice where that is room enough; else as what stands in for the frame."""
-    monkeypatch.setattr("pellucid.view.notebook.MOST_OF_ALL", most)
+    monkeypatch.setattr("pellucid.view.notebook.MAX_CELL_CHARACTERS", most)
     found = cell(view)
     assert ("image/png" in found) == (most > 10) and "<iframe" in found["text/html"]
     coded = re.findall('src="data:image/(svg.xml|png);base64,([^"]*)', found["text/html"])
@@ -234,12 +234,12 @@ def test_a_cell_is_no_larger_than_a_message(
 
 
 def test_a_still_that_is_too_large_is_a_table(view: "pellucid.view.View", monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.view.notebook.MOST_OF_A_STILL", 10)
+    monkeypatch.setattr("pellucid.view.notebook.MAX_STILL_CHARACTERS", 10)
     assert "<pre>" in cell(view)["text/html"] and "strongest links between words" in cell(view)["text/html"]
 
 
 def test_a_page_too_large_for_a_cell_is_told() -> None:
-    said = iframe_html("x" * (MOST_IN_A_CELL + 1))
+    said = iframe_html("x" * (MAX_PAGE_CHARACTERS + 1))
     assert "iframe" not in said and "8 MB" in said and "view.save" in said
     assert "trust the notebook" not in said, "to trust it or to run it again helps nobody"
 

@@ -14,7 +14,7 @@ from pellucid import Config
 from pellucid.config import Llama3Scaling, Rotary
 from pellucid.trace import Trace
 from pellucid.view import page as page_module
-from pellucid.view.store import MOST_ERROR
+from pellucid.view.store import MAX_ERROR
 from tests.quick import few
 from tests.view.conftest import READ, Show
 
@@ -109,7 +109,7 @@ def test_the_browser_computes_the_model_s_weights(show: Show, make: Make, recipe
     view = pellucid.view(trace, precision=precision)
     entries = view.data.manifest["attentions"]
     assert all(entry["weights"] is None for entry in entries)  # all of them are computed again
-    assert max(entry["max_error"] for entry in entries) < (5e-6 if precision == "float32" else MOST_ERROR["int16"])
+    assert max(entry["max_error"] for entry in entries) < (5e-6 if precision == "float32" else MAX_ERROR["int16"])
     weights = torch.cat([trace[f"{entry['name']}.weights"].flatten() for entry in entries])
     assert weights.max() > 0.8 and weights.std() > 0.1  # far from even
     tab = show(view.html(), "#view=matrix")
@@ -134,7 +134,7 @@ def test_16_bits_give_way_where_it_costs_too_much(make: Make) -> None:
     data = pellucid.view(trace, precision="int16").data
     entries = data.manifest["attentions"]
     assert "float32" in {data.manifest["blocks"][entry["query"]]["dtype"] for entry in entries}
-    assert max(entry["max_error"] for entry in entries) <= MOST_ERROR["int16"]
+    assert max(entry["max_error"] for entry in entries) <= MAX_ERROR["int16"]
 
 
 @pytest.mark.parametrize("recipe", few([ROTATED, BIASED], [ROTATED]))

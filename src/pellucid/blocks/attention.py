@@ -155,16 +155,16 @@ class Attention(nn.Module):
             return self._fused(query, key, value, bias, run)
         mask = _combined_mask(query, key, run)
         scores = self._scores(query, self._repeat_heads(key), mask, bias)
-        seen_scores = run.observe("scores", scores)
+        observed_scores = run.observe("scores", scores)
         softmax_dtype = torch.promote_types(scores.dtype, torch.float32)  # half precision is summed up in float32
-        if has_minus_infinity or seen_scores is not scores:
-            weights = _masked_softmax(seen_scores, mask, softmax_dtype).to(query.dtype)
+        if has_minus_infinity or observed_scores is not scores:
+            weights = _masked_softmax(observed_scores, mask, softmax_dtype).to(query.dtype)
         else:
             weights = scores.softmax(dim=-1, dtype=softmax_dtype).to(query.dtype)
-        seen_weights = run.observe("weights", weights)
-        if fused and seen_scores is scores and seen_weights is weights:
+        observed_weights = run.observe("weights", weights)
+        if fused and observed_scores is scores and observed_weights is weights:
             return self._fused(query, key, value, bias, run)
-        return self.dropout(seen_weights) @ self._repeat_heads(value)
+        return self.dropout(observed_weights) @ self._repeat_heads(value)
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         """PyTorch's own kernel; order alone is told to it as a word, which is quicker than a mask."""
@@ -191,10 +191,12 @@ class Attention(nn.Module):
         positions that it is told of, and a window, order, or texts in one row leave most of them out."""
         strips = []
         for query_strip, allowed in zip(query.split(STRIP, dim=2), mask.split(STRIP, dim=2)):
-            seen = allowed.flatten(0, 2).any(dim=0).nonzero()
-            first, end = (int(seen[0]), int(seen[-1]) + 1) if len(seen) else (0, 1)  # of padding, which sees nothing
-            near = Pass(mask=allowed[..., first:end])
-            strips.append(self._fused(query_strip, key[:, :, first:end], value[:, :, first:end], None, near))
+            visible = allowed.flatten(0, 2).any(dim=0).nonzero()
+            first, end = (
+                (int(visible[0]), int(visible[-1]) + 1) if len(visible) else (0, 1)
+            )  # of padding, which sees nothing
+            strip_pass = Pass(mask=allowed[..., first:end])
+            strips.append(self._fused(query_strip, key[:, :, first:end], value[:, :, first:end], None, strip_pass))
         return torch.cat(strips, dim=2)
 
     def _repeat_heads(self, x: Tensor) -> Tensor:
@@ -215,9 +217,9 @@ class Attention(nn.Module):
             table, bias = self._output_weight_and_bias(heads)
             # what each head alone adds to the stream: [batch, heads, seq, hidden]; bias and these sum to the output
             outputs = torch.einsum("bhsd,ohd->bhso", heads, table.unflatten(1, (self.num_heads, -1)))
-            seen = run.observe("head_outputs", outputs)
-            if seen is not outputs:
-                return seen.sum(dim=1) if bias is None else seen.sum(dim=1) + bias
+            observed = run.observe("head_outputs", outputs)
+            if observed is not outputs:
+                return observed.sum(dim=1) if bias is None else observed.sum(dim=1) + bias
         return self.output(heads.transpose(1, 2).flatten(2))  # from [batch, seq, heads * value_head_dim]
 
     def _output_weight_and_bias(self, heads: Tensor) -> tuple[Tensor, Tensor | None]:

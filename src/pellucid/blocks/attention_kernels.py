@@ -25,7 +25,7 @@ from pellucid.blocks.numba_language import (
 )
 from pellucid.blocks.simd import exponentiate, fetch, multiply_tile
 
-LINE, AHEAD = 64, 12
+CACHE_LINE, PREFETCH_DISTANCE = 64, 12
 """Bytes that come from memory together, and how many positions before their turn: from one position of a head to the
 next it is a page, and the processor does not see them coming. What lies behind the end is not read."""
 
@@ -37,9 +37,9 @@ def _padded(count: Any) -> Any:
 
 
 @kernel_helper
-def _read(place: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
-    """Numbers x scale from `place` to `out`."""
-    real, half = carray(floats_at(place), (count,)), carray(halves_at(place), (count,))
+def _read(address: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
+    """Numbers x scale from `address` to `out`."""
+    real, half = carray(floats_at(address), (count,)), carray(halves_at(address), (count,))
     wide = carray(floats_at(out), (count,))
     if narrow:
         for c in range(count):
@@ -50,9 +50,9 @@ def _read(place: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
 
 
 @kernel_helper
-def _read_strided(place: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
-    """Numbers from `place` to `out`, where they lie `step` apart."""
-    real, half = carray(floats_at(place), (count,)), carray(halves_at(place), (count,))
+def _read_strided(address: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
+    """Numbers from `address` to `out`, where they lie `step` apart."""
+    real, half = carray(floats_at(address), (count,)), carray(halves_at(address), (count,))
     wide = carray(floats_at(out), (count * step,))
     if narrow:
         for c in range(count):
@@ -63,9 +63,9 @@ def _read_strided(place: Any, narrow: Any, count: Any, out: Any, step: Any) -> N
 
 
 @kernel_helper
-def _write(place: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
-    """Numbers x share from `place` to `out`."""
-    wide = carray(floats_at(place), (count,))
+def _write(address: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
+    """Numbers x share from `address` to `out`."""
+    wide = carray(floats_at(address), (count,))
     real, half = carray(floats_at(out), (count,)), carray(halves_at(out), (count,))
     if narrow:
         for c in range(count):
@@ -76,25 +76,25 @@ def _write(place: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
 
 
 @kernel_helper
-def _fetch(place: Any, size: Any) -> None:
-    for line in range(0, size, LINE):
-        fetch(place + line)
+def _fetch(address: Any, size: Any) -> None:
+    for line in range(0, size, CACHE_LINE):
+        fetch(address + line)
 
 
 @kernel_helper
-def _count(mask: Any, all_seen: Any, row: Any, first: Any, end: Any) -> Any:
+def _count_visible(mask: Any, is_unmasked: Any, row: Any, first: Any, end: Any) -> Any:
     """How many of some positions may be looked at."""
-    if all_seen:
+    if is_unmasked:
         return end - first
-    found = int64(0)
+    count = int64(0)
     for j in range(first, end):
-        found += int64(mask[row, j] != 0)
-    return found
+        count += int64(mask[row, j] != 0)
+    return count
 
 
 @kernel_helper
-def _fill(place: Any, first: Any, end: Any, number: Any) -> None:
-    numbers = carray(floats_at(place), (end,))
+def _fill(address: Any, first: Any, end: Any, number: Any) -> None:
+    numbers = carray(floats_at(address), (end,))
     for c in range(first, end):
         numbers[c] = number
 
@@ -105,7 +105,7 @@ def mix_all(call: Any) -> None:
     arguments = carray(call, (1,))[0]
     heads, source, width, narrow = arguments.heads, arguments.source, arguments.width, arguments.narrow
     size, wide, heads_of_one, one = int64(2 if narrow else 4), _padded(width), heads // arguments.shared, float32(1.0)
-    all_seen, apart = arguments.mask == 0, arguments.mask_differs
+    is_unmasked, mask_step = arguments.mask == 0, arguments.mask_differs
     mask = carray(bytes_at(arguments.mask), (arguments.rows, source))
     me, threads = int64(thread_number()), int64(thread_count())
     for unit in range(arguments.rows * heads * me // threads, arguments.rows * heads * (me + 1) // threads):
@@ -114,8 +114,8 @@ def mix_all(call: Any) -> None:
         value = arguments.value + size * (row * arguments.value_row + head // heads_of_one * arguments.value_head)
         query = arguments.query + size * (row * arguments.query_row + head * arguments.query_head)
         out = arguments.out + size * (row * arguments.seq * heads + head) * width
-        seen = _count(mask, all_seen, row * apart, int64(0), source)
-        count = _padded(seen)
+        num_visible = _count_visible(mask, is_unmasked, row * mask_step, int64(0), source)
+        count = _padded(num_visible)
         keys = arguments.room + 4 * me * arguments.room_each  # [width, count]
         values = keys + 4 * width * count  # [seen, wide]
         queries = values + 4 * count * wide  # [ROWS, width]
@@ -124,39 +124,44 @@ def mix_all(call: Any) -> None:
         totals = carray(floats_at(sums + 4 * ROWS * wide), (ROWS,))
         i, last = int64(0), int64(0)
         for j in range(source):
-            if all_seen or mask[row * apart, j] != 0:
-                _fetch(key + size * (j + AHEAD) * arguments.key_step, size * width)
-                _fetch(value + size * (j + AHEAD) * arguments.value_step, size * width)
+            if is_unmasked or mask[row * mask_step, j] != 0:
+                _fetch(key + size * (j + PREFETCH_DISTANCE) * arguments.key_step, size * width)
+                _fetch(value + size * (j + PREFETCH_DISTANCE) * arguments.value_step, size * width)
                 _read_strided(key + size * j * arguments.key_step, narrow, width, keys + 4 * i, count)
                 _read(value + size * j * arguments.value_step, narrow, one, width, values + 4 * i * wide)
                 _fill(values + 4 * i * wide, width, wide, float32(0.0))
                 i, last = i + 1, j
-        for i in range(seen, count):  # once more, as it takes nothing from the others
+        for i in range(num_visible, count):  # once more, as it takes nothing from the others
             _read_strided(key + size * last * arguments.key_step, narrow, width, keys + 4 * i, count)
-        read, seen_there, end = int64(0), int64(0), seen
+        num_counted, visible_so_far, end = int64(0), int64(0), num_visible
         for first in range(0, arguments.seq, ROWS):
             some = min(ROWS, arguments.seq - first)
             if arguments.before >= 0:
-                end = seen_there + _count(mask, all_seen, row * apart, read, arguments.before + first + some)
+                end = visible_so_far + _count_visible(
+                    mask, is_unmasked, row * mask_step, num_counted, arguments.before + first + some
+                )
             for i in range(some):
-                place = query + size * (first + i) * arguments.query_step
-                _read(place, narrow, arguments.scale, width, queries + 4 * i * width)
+                address = query + size * (first + i) * arguments.query_step
+                _read(address, narrow, arguments.scale, width, queries + 4 * i * width)
             _fill(queries, some * width, ROWS * width, float32(0.0))
             multiply_tile(queries, width, keys, width, count, _padded(end), weights)
             for i in range(some):
-                mine, scores = end, weights + 4 * i * count
+                visible, scores = end, weights + 4 * i * count
                 if arguments.before >= 0:
                     stop = arguments.before + first + i + 1
-                    mine, read = seen_there + _count(mask, all_seen, row * apart, read, stop), stop
-                    seen_there = mine
-                    _fill(scores, mine, _padded(mine), carray(floats_at(scores), (1,))[0])
+                    visible, num_counted = (
+                        visible_so_far + _count_visible(mask, is_unmasked, row * mask_step, num_counted, stop),
+                        stop,
+                    )
+                    visible_so_far = visible
+                    _fill(scores, visible, _padded(visible), carray(floats_at(scores), (1,))[0])
                 # padding that may look nowhere: zeros, as PyTorch gives
-                totals[i] = exponentiate(scores, mine, _padded(mine)) if mine else one
-                _fill(scores, mine, end, float32(0.0))
+                totals[i] = exponentiate(scores, visible, _padded(visible)) if visible else one
+                _fill(scores, visible, end, float32(0.0))
             multiply_tile(weights, count, values, end, wide, wide, sums)
             for i in range(some):
-                place = out + size * (first + i) * heads * width
-                _write(sums + 4 * i * wide, one / totals[i], narrow, width, place)
+                address = out + size * (first + i) * heads * width
+                _write(sums + 4 * i * wide, one / totals[i], narrow, width, address)
 
 
 @kernel(AddNorm)

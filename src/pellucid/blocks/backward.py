@@ -43,8 +43,10 @@ class JointLinear(torch.autograd.Function):
         y = linear_forward(rows.to(kind), weight, bias).to(dtype)
         ctx.product = kind
         ctx.lengths, ctx.kinds, ctx.like, ctx.count = [len(part) for part in weights], weights[0].dtype, x.dtype, count
-        learns = any(ctx.needs_input_grad[4 : 4 + count])
-        ctx.save_for_backward(rows.to(dtype) if learns else None, weight if ctx.needs_input_grad[0] else None)
+        needs_weight_gradient = any(ctx.needs_input_grad[4 : 4 + count])
+        ctx.save_for_backward(
+            rows.to(dtype) if needs_weight_gradient else None, weight if ctx.needs_input_grad[0] else None
+        )
         return y.view(*x.shape[:-1], len(weight))
 
     @staticmethod
@@ -182,11 +184,11 @@ class AttentionProduct(torch.autograd.Function):
         if rotation is not None:
             query, key = (_rotated(x, rotation.rotate, batch, seq) for x in (query, key))
         scores = torch.baddbmm(query.new_empty(1), query, key.transpose(1, 2), beta=0, alpha=form.scale)
-        seen = scores.view(batch, form.heads, seq, source)
+        scores_by_head = scores.view(batch, form.heads, seq, source)
         if bias is not None:
-            seen += bias
+            scores_by_head += bias
         if summand is not None:
-            seen += summand
+            scores_by_head += summand
         weights = scores.softmax(dim=-1)
         mixed = (_with_dropout(weights, dropout_mask) @ value).to(own.dtype)
         ctx.save_for_backward(*(x.to(own.dtype) for x in (query, key, value, weights)))

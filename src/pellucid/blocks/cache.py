@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pellucid.blocks.checks import kind_of
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 
 
 class KeyValues:
@@ -53,9 +53,9 @@ class KeyValues:
         rows, heads, length, width = key.shape
         self._take_slots(key, (rows, 2 * heads, length, max(width, value.shape[3])), interleaved)
         self.widths = width, value.shape[3]
-        place = self.memory.narrow(2, self.filled - length, length)
-        place[:, :heads, :, :width] = key
-        place[:, heads:, :, : self.widths[1]] = value
+        slots = self.memory.narrow(2, self.filled - length, length)
+        slots[:, :heads, :, :width] = key
+        slots[:, heads:, :, : self.widths[1]] = value
         return self.stored()
 
     def extend_both(self, both: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,16 +90,16 @@ class KeyValues:
         """
         if not self.filled:
             return
-        old, count = self.memory, len(rows)
-        if old.requires_grad:  # nothing is written into what a gradient goes back through
+        memory, count = self.memory, len(rows)
+        if memory.requires_grad:  # nothing is written into what a gradient goes back through
             with torch.enable_grad():
-                free = old.new_empty(count, old.shape[1], old.shape[2] - self.filled, old.shape[3])
-                unmoved = [old[:count, :, :since]] if since else []
-                self.memory = torch.cat((*unmoved, old[rows, :, since : self.filled], free), dim=2)
+                free = memory.new_empty(count, memory.shape[1], memory.shape[2] - self.filled, memory.shape[3])
+                unmoved = [memory[:count, :, :since]] if since else []
+                self.memory = torch.cat((*unmoved, memory[rows, :, since : self.filled], free), dim=2)
             return
-        chosen = old[rows, :, since : self.filled]
-        old = old.clone() if _is_read_only(old) else old
-        self.memory = old[:count] if count <= len(old) else old.new_empty(count, *old.shape[1:])
+        chosen = memory[rows, :, since : self.filled]
+        memory = memory.clone() if _is_read_only(memory) else memory
+        self.memory = memory[:count] if count <= len(memory) else memory.new_empty(count, *memory.shape[1:])
         self.memory[:, :, since : self.filled] = chosen
 
     @classmethod
@@ -108,8 +108,10 @@ class KeyValues:
         first, merged = parts[0].memory, cls(parts[0].capacity)
         merged.filled, merged.widths = max(part.filled for part in parts), parts[0].widths
         merged.interleaved = parts[0].interleaved
-        rows, room = sum(len(part.memory) for part in parts), max(part.capacity or part.filled for part in parts)
-        merged.memory = first.new_zeros(rows, first.shape[1], room, first.shape[3])  # what no text has: still a number
+        rows, capacity = sum(len(part.memory) for part in parts), max(part.capacity or part.filled for part in parts)
+        merged.memory = first.new_zeros(
+            rows, first.shape[1], capacity, first.shape[3]
+        )  # what no text has: still a number
         row = 0
         for part in parts:
             start, end = (merged.filled - part.filled if flush_right else 0), row + len(part.memory)
@@ -126,10 +128,10 @@ class KeyValues:
             texts.append(text)
         return KeyValues.merge(texts, flush_right=True)
 
-    def _take_slots(self, like: Tensor, new: Sequence[int], interleaved: bool) -> None:
-        """Takes the next free slots for `new`, out of memory that is set aside the first time. Plain blocks may come
+    def _take_slots(self, like: Tensor, shape: Sequence[int], interleaved: bool) -> None:
+        """Takes the next free slots for `shape`, out of memory that is set aside the first time. Plain blocks may come
         with another kind of number than before, as they do within `torch.autocast`; packed ones write as it lies."""
-        rows, heads, length, width = new
+        rows, heads, length, width = shape
         if not self.filled:
             self.memory, self.interleaved = like.new_empty(rows, heads, self.capacity or length, width), interleaved
         fits = rows, heads, self.memory.shape[2], width
@@ -144,11 +146,11 @@ class KeyValues:
         self.filled += length
 
     def _mismatch_error(self, like: Tensor, fits: Sequence[int], interleaved: bool) -> InputError:
-        stored, new = self.memory, like.new_empty(*fits, device="meta")
+        stored, incoming = self.memory, like.new_empty(*fits, device="meta")
         orders = [f", columns {'in pairs' if one else 'in halves'}" for one in (self.interleaved, interleaved)]
         before, after = orders if self.interleaved != interleaved else ("", "")
         return InputError(
-            f"this cache remembers {kind_of(stored)} on {stored.device}{before}, and {kind_of(new)} on "
+            f"this cache remembers {kind_of(stored)} on {stored.device}{before}, and {kind_of(incoming)} on "
             f"{like.device}{after} is to be remembered: what one model has read no other reads on, nor its packed "
             "copy; make a new cache"
         )
@@ -157,8 +159,8 @@ class KeyValues:
 def _is_read_only(memory: Tensor) -> bool:
     """Whether nothing may be written there: it comes from inference mode, which is over, or it is some rows of another
     one, which were chosen without gradients, and these are recorded now."""
-    apart = memory.is_inference() and not torch.is_inference_mode_enabled()
-    return apart or (memory._is_view() and torch.is_grad_enabled())
+    is_from_inference = memory.is_inference() and not torch.is_inference_mode_enabled()
+    return is_from_inference or (memory._is_view() and torch.is_grad_enabled())
 
 
 class LayerCache:
@@ -228,8 +230,8 @@ class Cache:
         split.is_complete, split.reader = self.is_complete, self.reader
         positions = self.positions[0].split(list(lengths))
         split.positions = torch.stack([pad(one, (split.filled - len(one), 0), value=-1) for one in positions])
-        for layer, old in zip(split.layers, self.layers):
-            layer.self_attention = old.self_attention.split_texts(lengths, capacity)
+        for layer, source in zip(split.layers, self.layers):
+            layer.self_attention = source.self_attention.split_texts(lengths, capacity)
         return split
 
     def check(self, reader: object, depth: int, rows: int, new: int) -> None:
@@ -239,7 +241,7 @@ class Cache:
         """
         needed = self.filled + new
         if depth != len(self.layers):
-            mismatch = f"{counted(depth, 'layer')} were given a cache of {len(self.layers)}"
+            mismatch = f"{format_count(depth, 'layer')} were given a cache of {len(self.layers)}"
             raise InputError(f"{mismatch}: model.module.new_cache(capacity) makes one that fits")
         if needed > self.capacity:
             raise InputError(f"{needed} positions do not fit into a cache of {self.capacity}: make a larger one")

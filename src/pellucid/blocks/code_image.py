@@ -26,7 +26,7 @@ WRITTEN, IN_MEMORY = 1, 2
 DISTANCES = (2, 4)
 """Ways of telling how far away something is, 32 bits each: R_X86_64_PC32, and R_X86_64_PLT32 of what is called."""
 
-JUMP, ROOM_OF_A_JUMP = b"\xff\x25", 8
+JUMP, JUMP_BYTES = b"\xff\x25", 8
 """To the address that stands so many bytes away: jmp *distance(%rip). Bytes from a jump, which takes six, to that
 address."""
 
@@ -44,9 +44,9 @@ class Image:
         self._kernel_offsets: dict[str, int] = header["kernels"]
         self._memory = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._memory[:] = code
-        for name, place in header["outside"].items():
+        for name, offset in header["outside"].items():
             address = ctypes.cast(getattr(system, name), ctypes.c_void_p).value
-            struct.pack_into("=Q", self._memory, place, address)
+            struct.pack_into("=Q", self._memory, offset, address)
         self._base_address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         if system.mprotect(
             ctypes.c_void_p(self._base_address), ctypes.c_size_t(len(code)), mmap.PROT_READ | mmap.PROT_EXEC
@@ -69,7 +69,7 @@ def link(code: bytes) -> bytes:
     from elftools.elf.sections import SymbolTableSection
 
     file, image = ELFFile(BytesIO(code)), bytearray()
-    begins: dict[int, int] = {}
+    section_offsets: dict[int, int] = {}
     for number, part in enumerate(file.iter_sections()):
         if part["sh_flags"] & IN_MEMORY and part.name != ".eh_frame":  # no exception leaves a kernel, nor passes it
             if part["sh_flags"] & WRITTEN and part["sh_size"]:
@@ -78,42 +78,42 @@ def link(code: bytes) -> bytes:
                     "NUMBA_DEBUGINFO and the like out of the environment"
                 )
             _align(image, part["sh_addralign"])
-            begins[number] = len(image)
+            section_offsets[number] = len(image)
             image += part.data()
     tables = [part for part in file.iter_sections() if isinstance(part, SymbolTableSection)]
     symbols = [one for table in tables for one in table.iter_symbols()]  # there is one
     outside = {one.name: _append_jump(image) for one in symbols if one["st_shndx"] == "SHN_UNDEF" and one.name}
-    at = [_symbol_offset(one, begins, outside) for one in symbols]
+    at = [_symbol_offset(one, section_offsets, outside) for one in symbols]
     for part in file.iter_sections():
-        if not isinstance(part, RelocationSection) or part["sh_info"] not in begins:
+        if not isinstance(part, RelocationSection) or part["sh_info"] not in section_offsets:
             continue
         for one in part.iter_relocations():
             there = at[one["r_info_sym"]]
             if one["r_info_type"] not in DISTANCES or there is None:
                 raise RuntimeError(f"their code asks for a place in way {one['r_info_type']}, which has no distance")
-            here = begins[part["sh_info"]] + one["r_offset"]
+            here = section_offsets[part["sh_info"]] + one["r_offset"]
             struct.pack_into("<i", image, here, there + one["r_addend"] - here)
     kernels = {one.name: there for one, there in zip(symbols, at) if one["st_info"]["bind"] == "STB_GLOBAL"}
     header = {
         "kernels": {name: there for name, there in kernels.items() if name not in outside},
-        "outside": {name: there + ROOM_OF_A_JUMP for name, there in outside.items()},
+        "outside": {name: there + JUMP_BYTES for name, there in outside.items()},
     }
     return json.dumps(header).encode() + b"\n" + bytes(image)
 
 
 def _append_jump(image: bytearray) -> int:
     """Adds a jump, with the address where it leads to behind it; where the jump stands."""
-    _align(image, ROOM_OF_A_JUMP)
-    here, jump = len(image), JUMP + struct.pack("<i", ROOM_OF_A_JUMP - len(JUMP) - 4)
-    image += jump.ljust(ROOM_OF_A_JUMP, b"\0") + bytes(8)
+    _align(image, JUMP_BYTES)
+    here, jump = len(image), JUMP + struct.pack("<i", JUMP_BYTES - len(JUMP) - 4)
+    image += jump.ljust(JUMP_BYTES, b"\0") + bytes(8)
     return here
 
 
-def _symbol_offset(symbol: Any, begins: dict[int, int], outside: dict[str, int]) -> int | None:
+def _symbol_offset(symbol: Any, section_offsets: dict[int, int], outside: dict[str, int]) -> int | None:
     """Where it stands in the image; None where it is not in there."""
     if symbol.name in outside:
         return outside[symbol.name]
-    begin = begins.get(symbol["st_shndx"])
+    begin = section_offsets.get(symbol["st_shndx"])
     return None if begin is None else begin + symbol["st_value"]
 
 

@@ -39,7 +39,7 @@ quicker from there on."""
 ALIKE = 4
 """Heads that share a key from which on PyTorch's attention is quicker: it reads a key once for all of them."""
 
-MOST = 32
+MAX_SINGLE_THREAD_ROWS = 32
 """Rows up to which a step between products is done sooner by one thread."""
 
 MANY, PROMPT = 512, 64
@@ -57,8 +57,8 @@ def has_attention_kernel(dtype: torch.dtype) -> bool:
 def _kernel_is_faster(dtype: torch.dtype) -> bool:
     """Whether a kernel of ours is known to be quicker than PyTorch's: where a vector holds 16 numbers, and the
     processor has no tiles of bfloat16, of which PyTorch makes use."""
-    known = processor_features()
-    return "avx512" in known and (dtype == torch.float32 or (dtype == torch.bfloat16 and "amx" not in known))
+    features = processor_features()
+    return "avx512" in features and (dtype == torch.float32 or (dtype == torch.bfloat16 and "amx" not in features))
 
 
 def _kernels_for(*numbers: Tensor | None) -> Kernels | None:
@@ -113,7 +113,7 @@ class CompiledRMSNorm(PackedRMSNorm):
         """Float[Tensor, "... hidden"]  ->  the same shape"""
         weight: Any = self._parameters["weight"]  # by its name it takes as long as half of this step
         steps = _kernels_for(x, weight)
-        if steps is None or x.shape[-1:] != weight.shape or x.numel() > MOST * len(weight):
+        if steps is None or x.shape[-1:] != weight.shape or x.numel() > MAX_SINGLE_THREAD_ROWS * len(weight):
             return super().forward(x)  # which also says that x is of another width
         gain = self.current_gain()
         return steps.norm(x.float().contiguous(), gain, self.eps * len(gain))
@@ -127,7 +127,7 @@ class CompiledGatedFeedForward(PackedGatedFeedForward):
     def apply_gate(self, both: Tensor) -> Tensor:
         """Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
         steps = _kernels_for(both)
-        if steps is None or self.activation is not F.silu or both.numel() > MOST * both.shape[-1]:
+        if steps is None or self.activation is not F.silu or both.numel() > MAX_SINGLE_THREAD_ROWS * both.shape[-1]:
             return super().apply_gate(both)
         return steps.gated_activation(both)
 

@@ -63,9 +63,9 @@ class _PackedCopy:
             case FeedForward() if (
                 self.packing.fuses_activation and fits(module.up.weight) and module.activation_name in fast.FUSED
             ):
-                twin = self.copy(FeedForward, up=self.linear("up", activation=module.activation_name))
-                twin.activation = _identity
-                return twin
+                packed = self.copy(FeedForward, up=self.linear("up", activation=module.activation_name))
+                packed.activation = _identity
+                return packed
             case nn.Linear() if fits(module.weight):
                 return self.linear("")
             case Table() if type(module) is Table:  # those of positions know more than their rows
@@ -98,20 +98,20 @@ class _PackedCopy:
         many = self.packing.linear(weights, biases, activation)
         return compiled.compiled_linear(many, weights, biases, activation) if self.compiles else many
 
-    def copy(self, kind: type[nn.Module], **instead: nn.Module) -> Any:
+    def copy(self, kind: type[nn.Module], **replacements: nn.Module) -> Any:
         """The module as a `kind`, with some parts replaced; a `product` stands for the parts that it joins."""
-        without = {*instead, *fast.JOINED.get(kind, ())}
+        replaced = {*replacements, *fast.JOINED.get(kind, ())}
         if self.compiles or (
             kind in compiled.COMPILED_FOR_PROMPTS and compiled.has_attention_kernel(self.packing.dtype)
         ):
             kind = compiled.COMPILED.get(kind, kind)
-        twin = copy_with_parts(
-            self.module, kind, lambda name, part: packed_copy(part, self.packing, self.path_of(name)), without
+        packed = copy_with_parts(
+            self.module, kind, lambda name, part: packed_copy(part, self.packing, self.path_of(name)), replaced
         )
-        twin._modules |= instead
-        twin._parameters = {name: self._packed_parameter(name, p) for name, p in self.module._parameters.items()}
-        twin.__dict__.update(twin._modules)  # found at once, without asking PyTorch
-        return twin
+        packed._modules |= replacements
+        packed._parameters = {name: self._packed_parameter(name, p) for name, p in self.module._parameters.items()}
+        packed.__dict__.update(packed._modules)  # found at once, without asking PyTorch
+        return packed
 
     def path_of(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name

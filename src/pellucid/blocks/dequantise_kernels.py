@@ -35,14 +35,14 @@ def _halves(builder: ir.IRBuilder, numbers: Any) -> Any:
     return builder.trunc(builder.lshr(rounded, shift), _HALVES)
 
 
-def _group() -> Any:
+def _group_intrinsic() -> Any:
     """Writes the numbers of a group, the four words of which stand `LANES` apart. Told addresses, and two numbers."""
 
     def typed(context: Any, words: Any, scale: Any, zero: Any, narrow: Any, out: Any) -> Any:
         return types.void(int64, float32, float32, int64, int64), generate
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
-        words, scale, zero, narrow, out = given
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        words, scale, zero, narrow, out = arguments
         write, half = VectorBuilder(builder), GROUP // 2
         scales, zeros = write.broadcast(scale), write.broadcast(zero)
         for first in range(0, half, VECTOR):
@@ -66,7 +66,7 @@ def _group() -> Any:
     return intrinsic(typed)
 
 
-_spell = _group()
+_dequantise_group = _group_intrinsic()
 
 
 @kernel(Dequantise)
@@ -85,4 +85,4 @@ def spelled(call: Any) -> None:
             s, z = float32(int32(scales[block, group, 0, lane]) & int32(255)), float32(scales[block, group, 1, lane])
             words = arguments.codes + 4 * ((block * groups + group) * 4 * LANES + lane)
             out = arguments.out + each * (row * width + group * GROUP)
-            _spell(words, s * s * per_square, z * abs(z) * per_zero, arguments.narrow, out)
+            _dequantise_group(words, s * s * per_square, z * abs(z) * per_zero, arguments.narrow, out)

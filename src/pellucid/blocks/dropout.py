@@ -50,10 +50,10 @@ class DropoutMasks:
 
         It is a view of the pool: nobody may write into it.
         """
-        count, longest = math.prod(shape), POOL // 2
-        if count <= longest:
+        count, max_count = math.prod(shape), POOL // 2
+        if count <= max_count:
             return self._mask_slice(count, share).view(*shape)
-        parts = [self._mask_slice(min(longest, count - i), share) for i in range(0, count, longest)]
+        parts = [self._mask_slice(min(max_count, count - i), share) for i in range(0, count, max_count)]
         return torch.cat(parts).view(*shape)
 
     def _mask_slice(self, count: int, share: float) -> Tensor:
@@ -62,24 +62,24 @@ class DropoutMasks:
         while self.masks_taken >= len(self._offsets):
             drawn = torch.randint(POOL // 2 + 1, (OFFSETS_PER_DRAW,), generator=self._generator, device="cpu").tolist()
             self._offsets = list(dict.fromkeys(self._offsets + drawn))
-        place = self._offsets[self.masks_taken]
+        offset = self._offsets[self.masks_taken]
         self.masks_taken += 1
-        return self._pools[share][place : place + count]
+        return self._pools[share][offset : offset + count]
 
     def _draw_pool(self, share: float) -> Tensor:
         """A whole pool. Where 1 / (1 - share) is no number of the kind, its two neighbours stand for it, mixed so that
         the mean is right."""
         source = torch.Generator().manual_seed(derived_seed(self.seed, "pool", self._pool_number, share))
-        kept = torch.empty(POOL, dtype=torch.float32, device="cpu").bernoulli_(1.0 - share, generator=source)
+        keep_mask = torch.empty(POOL, dtype=torch.float32, device="cpu").bernoulli_(1.0 - share, generator=source)
         scale = 1.0 / (1.0 - share)
         if torch.finfo(self.dtype).bits >= 32:
-            return kept.to(self.device, self.dtype).mul_(scale)
+            return keep_mask.to(self.device, self.dtype).mul_(scale)
         between = torch.finfo(self.dtype).eps * 2.0 ** math.floor(math.log2(scale))
         below = math.floor(scale / between) * between
-        above = torch.empty_like(kept).bernoulli_((scale - below) / between, generator=source)
-        return above.mul_(between).add_(below).mul_(kept).to(self.device, self.dtype)
+        above = torch.empty_like(keep_mask).bernoulli_((scale - below) / between, generator=source)
+        return above.mul_(between).add_(below).mul_(keep_mask).to(self.device, self.dtype)
 
 
-def derived_seed(*words: object) -> int:
+def derived_seed(*parts: object) -> int:
     """A number that follows from some words: 0 to 2^63 - 1, everywhere the same."""
-    return int.from_bytes(hashlib.blake2b(repr(words).encode(), digest_size=8).digest(), "little") >> 1
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1

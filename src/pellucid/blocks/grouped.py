@@ -32,7 +32,7 @@ STRIP, MANY = 64, 96
 """Rows of x that are multiplied by a table at a time: they stay near the processor. And from how many on a table of 4
 bits is made real numbers for the time of one product, where a library multiplies these sooner."""
 
-AT_ONCE = 4096
+DEQUANTISED_ROWS = 4096
 """Rows of a table that are real numbers at a time."""
 
 
@@ -104,7 +104,7 @@ def _dequantised_product(x: Tensor, table: Grouped) -> Tensor:
     x: Float[Tensor, "many in"]  ->  Float32[Tensor, "many out"]
     """
     real, out = fastest_dtype(x.device), table.factors.shape[1]
-    x, some = x.to(real), [slice(start, start + AT_ONCE) for start in range(0, out, AT_ONCE)]
+    x, some = x.to(real), [slice(start, start + DEQUANTISED_ROWS) for start in range(0, out, DEQUANTISED_ROWS)]
     parts = [F.linear(x, dequantised(table, rows, real)).float() for rows in some]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
@@ -128,14 +128,14 @@ def _dequantised_groups(codes: Tensor, scales: Tensor, factors: Tensor) -> Tenso
     ->  Float32[Tensor, "rows groups*32"]
     """
     rows, groups, bits = codes.shape
-    words = codes.contiguous().view(torch.uint8).view(rows, groups, bits, 4)
-    bytes_of_4 = words[:, :, :4].flatten(2)
-    found = torch.cat((bytes_of_4 & 15, bytes_of_4 >> 4), dim=-1)
+    packed = codes.contiguous().view(torch.uint8).view(rows, groups, bits, 4)
+    bytes_of_4 = packed[:, :, :4].flatten(2)
+    values = torch.cat((bytes_of_4 & 15, bytes_of_4 >> 4), dim=-1)
     if bits == 6:
-        places = torch.arange(0, 8, 2, dtype=torch.uint8, device=codes.device)[:, None]
-        found = found | ((words[:, :, 4:, None] >> places & 3) << 4).flatten(2)
+        shifts = torch.arange(0, 8, 2, dtype=torch.uint8, device=codes.device)[:, None]
+        values = values | ((packed[:, :, 4:, None] >> shifts & 3) << 4).flatten(2)
     scale, zero = (one[..., None] for one in _dequantised_scales(scales, factors))
-    return ((found.float() - (1 << bits - 1)) * scale + zero).flatten(1)
+    return ((values.float() - (1 << bits - 1)) * scale + zero).flatten(1)
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
@@ -169,16 +169,16 @@ def to_6_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
     table, start = _empty_table(rows, width, 6), 0
     for block in blocks:
         groups = block.float().numpy().reshape(len(block), -1, GROUP)
-        least, most = groups.min(-1), groups.max(-1)
-        scale = (most - least) / 63
-        scales, factors = _quantised_scales(scale, least + 32 * scale)
+        minimum, maximum = groups.min(-1), groups.max(-1)
+        scale = (maximum - minimum) / 63
+        scales, factors = _quantised_scales(scale, minimum + 32 * scale)
         # [rows, groups, half, word, byte]
         halves = _nearest_codes(block, scales, factors, 6).reshape(*scale.shape, 2, 4, 4)
         lower = halves[:, :, 0] & 15 | halves[:, :, 1] << 4
-        places = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
-        upper = np.bitwise_or.reduce(halves >> 4 << places, axis=3)
-        words = np.concatenate((lower, upper), axis=2).view(np.int32)[..., 0]
-        start = _write_rows(table, start, words, scales, factors)
+        shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+        upper = np.bitwise_or.reduce(halves >> 4 << shifts, axis=3)
+        packed = np.concatenate((lower, upper), axis=2).view(np.int32)[..., 0]
+        start = _write_rows(table, start, packed, scales, factors)
     return table
 
 
@@ -196,8 +196,8 @@ def _quantised_scales(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, 
 
     Float32[ndarray, "rows groups"]  ->  UInt8[ndarray, "rows groups 2"], Float32[ndarray, "2 rows"]
     """
-    most = np.stack((scale.max(1) / 255**2, np.abs(zero).max(1) / 127**2))
-    factors = torch.from_numpy(np.maximum(most, TINY)).to(torch.bfloat16).float().numpy()
+    largest = np.stack((scale.max(1) / 255**2, np.abs(zero).max(1) / 127**2))
+    factors = torch.from_numpy(np.maximum(largest, TINY)).to(torch.bfloat16).float().numpy()
     s = np.rint(np.sqrt(scale / factors[0][:, None])).clip(0, 255).astype(np.uint8)
     z = np.copysign(np.rint(np.sqrt(np.abs(zero) / factors[1][:, None])).clip(0, 127), zero).astype(np.int8)
     return np.stack((s, z.view(np.uint8)), axis=-1), factors
@@ -214,21 +214,21 @@ def _nearest_codes(block: Tensor, scales: np.ndarray, factors: np.ndarray, bits:
     """The nearest ones: Float[Tensor, "rows in"], and as `_quantised_scales` gives them
     ->  UInt8[ndarray, "rows groups 32"]
     """
-    found = _dequantised_scales(torch.from_numpy(scales), torch.from_numpy(factors))
-    scale, zero = (one.numpy()[..., None] for one in found)
+    dequantised_scales = _dequantised_scales(torch.from_numpy(scales), torch.from_numpy(factors))
+    scale, zero = (one.numpy()[..., None] for one in dequantised_scales)
     groups = block.float().numpy().reshape(len(block), -1, GROUP)
     steps = (groups - zero) / np.maximum(scale, TINY) + (1 << bits - 1)
     return np.rint(steps, out=steps).clip(0, (1 << bits) - 1).astype(np.uint8)
 
 
-def _write_rows(table: Grouped, start: int, words: np.ndarray, scales: np.ndarray, factors: np.ndarray) -> int:
+def _write_rows(table: Grouped, start: int, packed: np.ndarray, scales: np.ndarray, factors: np.ndarray) -> int:
     """Some rows to their place, which begins at `start`; where the next ones begin.
 
-    words: Int32[ndarray, "rows groups bits"]; scales, factors: as `_quantised_scales` gives them
+    packed: Int32[ndarray, "rows groups bits"]; scales, factors: as `_quantised_scales` gives them
     """
-    end = start + len(words)
-    for to, numbers in ((table.codes, words), (table.scales, scales)):
-        beside = numbers.reshape(-1, LANES, *numbers.shape[1:])
-        to.numpy()[start // LANES : end // LANES] = np.moveaxis(beside, 1, -1)
+    end = start + len(packed)
+    for to, numbers in ((table.codes, packed), (table.scales, scales)):
+        blocks = numbers.reshape(-1, LANES, *numbers.shape[1:])
+        to.numpy()[start // LANES : end // LANES] = np.moveaxis(blocks, 1, -1)
     table.factors[:, start:end] = torch.from_numpy(factors)
     return end

@@ -36,8 +36,8 @@ def has_global_hooks() -> bool:
 def is_hooked(module: nn.Module) -> bool:
     """Whether something hangs on this part that its own call alone hears: a hook, before or behind its pass or on its
     way back, or another `forward` that somebody set in place of its class's, as accelerate does; or on all parts."""
-    ahead = module._forward_hooks or module._forward_pre_hooks or has_global_hooks()
-    return bool(ahead or module._backward_hooks or module._backward_pre_hooks or has_own_forward(module))
+    forward_hooks = module._forward_hooks or module._forward_pre_hooks or has_global_hooks()
+    return bool(forward_hooks or module._backward_hooks or module._backward_pre_hooks or has_own_forward(module))
 
 
 def has_own_forward(module: nn.Module) -> bool:
@@ -45,16 +45,19 @@ def has_own_forward(module: nn.Module) -> bool:
     own away."""
     if "forward" not in vars(module):
         return False
-    own = module.forward
-    return getattr(own, "__self__", None) is not module or getattr(own, "__func__", None) is not type(module).forward
+    forward = module.forward
+    return (
+        getattr(forward, "__self__", None) is not module
+        or getattr(forward, "__func__", None) is not type(module).forward
+    )
 
 
 def is_written_in(function: Any, *packages: str) -> bool:
     """Whether a function, and whatever it wraps, was written in these packages."""
     while function is not None:
         function = function.func if isinstance(function, functools.partial) else function
-        place = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
-        if place.partition(".")[0] not in packages:
+        module_name = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
+        if module_name.partition(".")[0] not in packages:
             return False
         function = getattr(function, "__wrapped__", None)
     return True
@@ -65,8 +68,10 @@ class Hookless(nn.Module):
     them, so that none is passed over."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        what = "a part of a model of 8 or 4 bits, or of a copy laid out for speed, would not hear a hook: load it with "
-        raise InputError(what, Argument("dtype", "float32"))
+        message = (
+            "a part of a model of 8 or 4 bits, or of a copy laid out for speed, would not hear a hook: load it with "
+        )
+        raise InputError(message, Argument("dtype", "float32"))
 
     register_forward_hook = register_forward_pre_hook = _refuse
     register_full_backward_hook = register_full_backward_pre_hook = register_backward_hook = _refuse

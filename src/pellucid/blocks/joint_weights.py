@@ -22,8 +22,8 @@ def join_in_memory(*linears: nn.Linear) -> None:
         parts = [getattr(linear, name) for linear in linears]
         if any(part is None for part in parts):
             continue
-        whole = torch.cat([part.detach() for part in parts])
-        for part, piece in zip(parts, whole.split([len(part) for part in parts])):
+        joint = torch.cat([part.detach() for part in parts])
+        for part, piece in zip(parts, joint.split([len(part) for part in parts])):
             part.data = piece
 
 
@@ -51,11 +51,11 @@ def concatenated(parts: Sequence[Tensor]) -> Tensor:
 
 def _are_contiguous(parts: Sequence[Tensor]) -> bool:
     first = parts[0]
-    memory, place = first.untyped_storage().data_ptr(), first.storage_offset()
+    memory, offset = first.untyped_storage().data_ptr(), first.storage_offset()
     if memory == 0:
         return False
     for part in parts:
-        if part.storage_offset() != place or part.untyped_storage().data_ptr() != memory or not part.is_contiguous():
+        if part.storage_offset() != offset or part.untyped_storage().data_ptr() != memory or not part.is_contiguous():
             return False
-        place += part.numel()
+        offset += part.numel()
     return True

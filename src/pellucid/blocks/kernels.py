@@ -38,13 +38,13 @@ def product(call: Any) -> None:
         table = tables[part]
         first, rows, head, biased = table.first, table.rows, table.head, table.bias != 0
         real, half = carray(floats_at(table.numbers), (rows, width)), carray(halves_at(table.numbers), (rows, width))
-        whole = carray(bytes_at(table.numbers), (rows, width))
+        integers = carray(bytes_at(table.numbers), (rows, width))
         scale, bias = carray(floats_at(table.scale), (rows,)), carray(floats_at(table.bias), (rows,))
         for row in range(rows * me // threads, rows * (me + 1) // threads):
-            place = first + row
+            result_index = first + row
             if head:
                 column = row % head
-                place = first + row - column + column % (head // 2) * 2 + column // (head // 2)
+                result_index = first + row - column + column % (head // 2) * 2 + column // (head // 2)
             for i in range(count):
                 total = float32(0.0)
                 if kind == FLOAT32:
@@ -55,9 +55,9 @@ def product(call: Any) -> None:
                         total += from_bfloat16(half[row, c]) * x[i, c]
                 else:
                     for c in range(width):
-                        total += float32(whole[row, c]) * x[i, c]
+                        total += float32(integers[row, c]) * x[i, c]
                     total *= scale[row]
-                out[i, place] = total + bias[row] if biased else total
+                out[i, result_index] = total + bias[row] if biased else total
 
 
 @kernel(Norm)
@@ -100,8 +100,8 @@ def remember(call: Any) -> None:
     arguments = carray(call, (1,))[0]
     rows, slot, narrow = arguments.rows, arguments.slot, arguments.narrow
     query_heads, shared, width = arguments.heads, arguments.shared, arguments.width
-    across, turned, apart = (query_heads + 2 * shared) * width, arguments.angles != 0, arguments.angles_differ
-    together = carray(floats_at(arguments.together), (rows, across))
+    across, turned, angle_step = (query_heads + 2 * shared) * width, arguments.angles != 0, arguments.angles_differ
+    projected = carray(floats_at(arguments.together), (rows, across))
     halves = carray(halves_at(arguments.together), (rows, across))
     flat = carray(floats_at(arguments.wide), (rows, across))
     heads = carray(floats_at(arguments.wide), (rows, across // width, width))
@@ -109,12 +109,12 @@ def remember(call: Any) -> None:
     angles, scale = carray(floats_at(arguments.angles), (rows, width)), arguments.scale
     for row in range(rows):
         for c in range(across):
-            flat[row, c] = from_bfloat16(halves[row, c]) if narrow else together[row, c]
+            flat[row, c] = from_bfloat16(halves[row, c]) if narrow else projected[row, c]
         if turned:
             for head in range(query_heads + shared):
                 for c in range(0, width, 2):
                     left, right = heads[row, head, c], heads[row, head, c + 1]
-                    cosine, sine = angles[row * apart, c], angles[row * apart, c + 1]
+                    cosine, sine = angles[row * angle_step, c], angles[row * angle_step, c + 1]
                     heads[row, head, c] = left * cosine - right * sine
                     heads[row, head, c + 1] = left * sine + right * cosine
         for c in range(query_heads * width):
@@ -132,32 +132,32 @@ def mix(call: Any) -> None:
     query_heads, shared, width = arguments.heads, arguments.shared, arguments.width
     me, threads = int64(thread_number()), int64(thread_count())
     heads = carray(floats_at(arguments.wide), (rows, query_heads + 2 * shared, width))
-    room = carray(floats_at(arguments.room), (threads, filled + width))[me]
+    scratch = carray(floats_at(arguments.room), (threads, filled + width))[me]
     memory = carray(floats_at(arguments.memory), (rows, 2 * shared, arguments.slots, width))
-    all_seen, apart = arguments.mask == 0, arguments.mask_differs
+    is_unmasked, mask_step = arguments.mask == 0, arguments.mask_differs
     mask = carray(bytes_at(arguments.mask), (rows, filled))
     out = carray(floats_at(arguments.out), (rows, query_heads, width))
-    scores, sums = room[:filled], room[filled:]
+    scores, sums = scratch[:filled], scratch[filled:]
     for one in range(rows * query_heads * me // threads, rows * query_heads * (me + 1) // threads):
         row, head = one // query_heads, one % query_heads
-        query, near = heads[row, head], head // (query_heads // shared)
+        query, key_head = heads[row, head], head // (query_heads // shared)
         top = float32(-3.0e38)
         for slot in range(filled):
-            score, key = float32(0.0), memory[row, near, slot]
+            score, key = float32(0.0), memory[row, key_head, slot]
             for c in range(width):
                 score += query[c] * key[c]
             scores[slot] = score
-            if all_seen or mask[row * apart, slot]:
+            if is_unmasked or mask[row * mask_step, slot]:
                 top = max(top, score)
         for c in range(width):
             sums[c] = float32(0.0)
         total = float32(0.0)
         for slot in range(filled):
-            if all_seen or mask[row * apart, slot]:
+            if is_unmasked or mask[row * mask_step, slot]:
                 # NaN and infinity x 0 make NaN
                 weight = exponential(scores[slot] - top) + scores[slot] * float32(0.0)
                 total += weight
-                value = memory[row, shared + near, slot]
+                value = memory[row, shared + key_head, slot]
                 for c in range(width):
                     sums[c] += weight * value[c]
         if total == float32(0.0):  # padding that may look nowhere: zeros, as PyTorch gives

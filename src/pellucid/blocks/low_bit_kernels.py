@@ -53,7 +53,7 @@ LARGEST = np.finfo(np.float32).max
 TINY = np.float32(1e-30)
 """The least that is one unit of 127: what zeros have."""
 
-SEVERAL = 4
+ROWS_PER_READ = 4
 """Rows of x that one reading of a table serves."""
 
 _WORD = ir.IntType(64)
@@ -106,21 +106,21 @@ class _InputRows(NamedTuple):
 def _float_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) -> list[tuple[Any, Any]]:
     """sum((q - half) x), half of the range of q, and sum(x), for each row of x."""
     write, builder, bits = inputs.write, inputs.write.builder, len(words)
-    apart, top = 4 if rows == 1 else 2, POINT - bits
-    parts = [[splat(0.0)] * apart for _ in range(rows)]  # several, as each waits for the one before
+    num_chains, top = 4 if rows == 1 else 2, POINT - bits
+    parts = [[splat(0.0)] * num_chains for _ in range(rows)]  # several, as each waits for the one before
     for four, below, first in _bytes_of_codes(builder, words):
         for byte in range(4):
             code = _masked(builder, _shifted(builder, four, top - 8 * byte - below), ((1 << bits) - 1) << top)
             number = builder.bitcast(builder.or_(code, splat(ONE, WHOLES)), NUMBERS)
             for row, sums in enumerate(parts):
                 x = inputs.broadcast(row, 0, group, GROUP, first + byte, NUMBERS)
-                sums[byte % apart] = write.multiply_add(sums[byte % apart], number, x)
-    found = []
+                sums[byte % num_chains] = write.multiply_add(sums[byte % num_chains], number, x)
+    totals = []
     for row, sums in enumerate(parts):
-        beside = inputs.broadcast(row, GROUP, group, 1, 0, NUMBERS)
-        total = write.sum(reduce(write.sum, sums), write.product(beside, splat(-1.5)))
-        found.append((write.product(total, splat(float(1 << bits))), beside))
-    return found
+        input_sum = inputs.broadcast(row, GROUP, group, 1, 0, NUMBERS)
+        total = write.sum(reduce(write.sum, sums), write.product(input_sum, splat(-1.5)))
+        totals.append((write.product(total, splat(float(1 << bits))), input_sum))
+    return totals
 
 
 def _int8_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) -> list[tuple[Any, Any]]:
@@ -128,8 +128,8 @@ def _int8_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) ->
     builder, bits, each = inputs.write.builder, len(words), GROUP // 4
     kind = ir.FunctionType(WHOLES, [WHOLES] * 3)
     add = builder.module.declare_intrinsic(f"llvm.x86.avx512.vpdpbusd.{32 * VECTOR}", (), kind)
-    beside = [[inputs.broadcast(row, 2 * each, group, 2, half) for half in range(2)] for row in range(rows)]
-    parts = [[builder.mul(one, splat(-(1 << bits - 1), WHOLES)) for one in row] for row in beside]
+    input_sums = [[inputs.broadcast(row, 2 * each, group, 2, half) for half in range(2)] for row in range(rows)]
+    parts = [[builder.mul(one, splat(-(1 << bits - 1), WHOLES)) for one in row] for row in input_sums]
     for four, below, first in _bytes_of_codes(builder, words):
         codes = _masked(builder, _shifted(builder, four, -below), 0x0F0F0F0F) if bits == 4 else four
         for row, halves in enumerate(parts):
@@ -137,10 +137,10 @@ def _int8_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) ->
                 x = inputs.broadcast(row, half * each, group, each, first // 4)
                 halves[half] = builder.call(add, [halves[half], codes, x])
 
-    def joined(large: Any, small: Any) -> Any:
+    def combine(large: Any, small: Any) -> Any:
         return inputs.write.multiply_add(builder.sitofp(small, NUMBERS), builder.sitofp(large, NUMBERS), splat(254.0))
 
-    return [(joined(*total), joined(*sums)) for total, sums in zip(parts, beside, strict=True)]
+    return [(combine(*total), combine(*sums)) for total, sums in zip(parts, input_sums, strict=True)]
 
 
 def _tile(bits: int, rows: int) -> Any:
@@ -150,15 +150,15 @@ def _tile(bits: int, rows: int) -> Any:
     def typed(context: Any, codes: Any, scales: Any, x: Any, step: Any, groups: Any, out: Any) -> Any:
         return types.void(*[int64] * 6), generate
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
-        codes, scales, x, step, groups, out = given
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        codes, scales, x, step, groups, out = arguments
         write = VectorBuilder(builder)
         inputs = _InputRows(write, x, step, groups)
         scaled = [[cgutils.alloca_once(builder, NUMBERS) for _ in range(2)] for _ in range(rows)]
         for one in [one for row in scaled for one in row]:
             builder.store(splat(0.0), one)
 
-        def wide(kind: str, group: Any, line: int) -> Any:
+        def load_as_float(kind: str, group: Any, line: int) -> Any:
             place = builder.mul(builder.add(builder.mul(group, _WORD(2)), _WORD(line)), _WORD(LANES))
             found = builder.load(builder.inttoptr(builder.add(scales, place), _BYTES.as_pointer()), align=1)
             return getattr(builder, kind)(found, NUMBERS)
@@ -167,7 +167,7 @@ def _tile(bits: int, rows: int) -> Any:
             first = builder.mul(loop.index, _WORD(bits * LANES))
             places = [builder.add(first, _WORD(word * LANES)) for word in range(bits)]
             words = [builder.load(write.pointer(codes, place, WHOLES), align=4) for place in places]
-            scale, zero = wide("uitofp", loop.index, 0), wide("sitofp", loop.index, 1)
+            scale, zero = load_as_float("uitofp", loop.index, 0), load_as_float("sitofp", loop.index, 1)
             scale_and_zero = write.product(scale, scale), write.product(zero, write.absolute(zero))
             for sums, found in zip(scaled, totals(inputs, rows, words, loop.index), strict=True):
                 for one, number, by in zip(sums, found, scale_and_zero, strict=True):
@@ -179,19 +179,24 @@ def _tile(bits: int, rows: int) -> Any:
     return intrinsic(typed)
 
 
-_one_of_4, _several_of_4, _one_of_6, _several_of_6 = _tile(4, 1), _tile(4, SEVERAL), _tile(6, 1), _tile(6, SEVERAL)
+_one_of_4, _several_of_4, _one_of_6, _several_of_6 = (
+    _tile(4, 1),
+    _tile(4, ROWS_PER_READ),
+    _tile(6, 1),
+    _tile(6, ROWS_PER_READ),
+)
 
 
 @kernel_helper
 def _float_inputs(x: Any, width: Any, out: Any) -> Any:
     """A row of x and the sum of each group; its unit is 1."""
-    given, groups = carray(floats_at(x), (width,)), width // GROUP
+    numbers, groups = carray(floats_at(x), (width,)), width // GROUP
     to, sums = carray(floats_at(out), (width,)), carray(floats_at(out + 4 * width), (groups,))
     for group in range(groups):
         total = float32(0.0)
         for c in range(group * GROUP, group * GROUP + GROUP):
-            to[c] = given[c]
-            total += given[c]
+            to[c] = numbers[c]
+            total += numbers[c]
         sums[group] = total
     return float32(1.0)
 
@@ -200,26 +205,26 @@ def _float_inputs(x: Any, width: Any, out: Any) -> Any:
 def _int8_inputs(x: Any, width: Any, out: Any) -> Any:
     """A row of x as large and small, and the sum of each group of both; a 254th of its unit, NaN where x has one that
     is no number."""
-    given, groups = carray(floats_at(x), (width,)), width // GROUP
+    numbers, groups = carray(floats_at(x), (width,)), width // GROUP
     large, small = carray(bytes_at(out), (width,)), carray(bytes_at(out + width), (width,))
     sums = carray(wholes_at(out + 2 * width), (groups, 2))
-    most, strange = TINY, int32(0)
+    max_abs, num_non_finite = TINY, int32(0)
     for c in range(width):
-        most = max(most, abs(given[c]))
-        strange += int32(not abs(given[c]) <= LARGEST)
-    unit = most / float32(127.0)
+        max_abs = max(max_abs, abs(numbers[c]))
+        num_non_finite += int32(not abs(numbers[c]) <= LARGEST)
+    unit = max_abs / float32(127.0)
     share = float32(1.0) / unit
     for group in range(groups):
-        above, beyond = int32(0), int32(0)
+        large_sum, small_sum = int32(0), int32(0)
         for c in range(group * GROUP, group * GROUP + GROUP):
-            steps = min(max(given[c] * share, float32(-127.0)), float32(127.0))
+            steps = min(max(numbers[c] * share, float32(-127.0)), float32(127.0))
             whole = np.rint(steps)
             rest = np.rint((steps - whole) * float32(254.0))
             large[c], small[c] = int8(int32(whole)), int8(int32(rest))
-            above += int32(whole)
-            beyond += int32(rest)
-        sums[group, 0], sums[group, 1] = above, beyond
-    return float32(np.nan) if strange else unit / float32(254.0)
+            large_sum += int32(whole)
+            small_sum += int32(rest)
+        sums[group, 0], sums[group, 1] = large_sum, small_sum
+    return float32(np.nan) if num_non_finite else unit / float32(254.0)
 
 
 _inputs = _int8_inputs if VNNI else _float_inputs
@@ -255,7 +260,7 @@ def coded(call: Any) -> None:
             scales = arguments.scales + 2 * block * groups * LANES + lane
             i = int64(0)
             while i < count:
-                some, x = int64(SEVERAL) if i + SEVERAL <= count else int64(1), inputs + 4 * i * step
+                some, x = int64(ROWS_PER_READ) if i + ROWS_PER_READ <= count else int64(1), inputs + 4 * i * step
                 if some == 1 and bits == 4:
                     _one_of_4(codes, scales, x, step, groups, tile)
                 elif some == 1:

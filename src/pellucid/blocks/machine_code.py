@@ -39,7 +39,7 @@ KERNEL_MODULES = (
 )
 """Where the kernels, and what they are told, are written."""
 
-ROOM = 1 << 16
+MIN_FREE_BYTES = 1 << 16
 """Bytes that the file will take, and more."""
 
 
@@ -119,9 +119,9 @@ def _cached_code(path: Path) -> bytes | None:
     return None
 
 
-def _is_own_file(about: os.stat_result) -> bool:
+def _is_own_file(file_stat: os.stat_result) -> bool:
     """Whether it is a file that nobody else can have written."""
-    return stat.S_ISREG(about.st_mode) and is_own(about)
+    return stat.S_ISREG(file_stat.st_mode) and is_own(file_stat)
 
 
 def _digest(path: Path, code: bytes) -> bytes:
@@ -145,11 +145,11 @@ def _check_writable(folder: Path) -> None:
     """Raises InputError where the code could not be kept, before seconds of each process are lost with it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as room:
-            room.write(bytes(ROOM))
-            room.flush()
-            own = _is_own_file(os.fstat(room.fileno()))
-            reason = "" if own else "a file there belongs to others, or they may write it"
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(MIN_FREE_BYTES))
+            file.flush()
+            is_own_file = _is_own_file(os.fstat(file.fileno()))
+            reason = "" if is_own_file else "a file there belongs to others, or they may write it"
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:

@@ -31,7 +31,7 @@ class ManyPositionKernels(ThreadedKernels):
                 "be float32 or bfloat16"
             )
         out, rows = torch.empty_like(x), x.numel() // width
-        room = x.new_empty(torch.get_num_threads(), width, dtype=torch.float32)
+        scratch = x.new_empty(torch.get_num_threads(), width, dtype=torch.float32)
         call = calls.AddNorm(
             rows=rows,
             width=width,
@@ -41,7 +41,7 @@ class ManyPositionKernels(ThreadedKernels):
             gain=gain.data_ptr(),
             bias=bias.data_ptr(),
             out=out.data_ptr(),
-            room=room.data_ptr(),
+            room=scratch.data_ptr(),
             eps=norm.eps,
         )
         self.run_threaded("add_norm", call, rows * width)
@@ -76,7 +76,7 @@ class ManyPositionKernels(ThreadedKernels):
         mask = None if mask is None else mask.contiguous()
         out = query.new_empty(rows, seq, heads, width)
         each = calls.AttendMany.scratch_size(source, width)
-        room = query.new_empty(torch.get_num_threads() * each, dtype=torch.float32)
+        scratch = query.new_empty(torch.get_num_threads() * each, dtype=torch.float32)
         call = calls.AttendMany(
             rows=rows,
             heads=heads,
@@ -89,7 +89,7 @@ class ManyPositionKernels(ThreadedKernels):
             mask=address_of(mask),
             mask_differs=mask is not None and mask.shape[0] > 1,
             out=out.data_ptr(),
-            room=room.data_ptr(),
+            room=scratch.data_ptr(),
             room_each=each,
             scale=scale,
         )

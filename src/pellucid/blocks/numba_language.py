@@ -42,21 +42,21 @@ def kernel(call: Any) -> Callable[[Callable[[Any], None]], Callable[[Any], None]
     """Declares a kernel that is told what `call` says."""
     options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-    def kept(function: Callable[[Any], None]) -> Callable[[Any], None]:
+    def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
         KERNELS[function.__name__] = njit(types.void(_pointer_to(call)), fastmath=FAST_MATH, **options)(function)
         return function
 
-    return kept
+    return register
 
 
-def _cast(name: str, result: Any, given: Any) -> Any:
+def _cast(name: str, result: Any, source: Any) -> Any:
     """What numba has no word for: an instruction of LLVM that takes a number for another, bit by bit."""
 
     def typed(context: Any, number: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
             return getattr(builder, name)(numbers[0], context.get_value_type(result))
 
-        return result(given), generate
+        return result(source), generate
 
     return intrinsic(typed)
 

@@ -89,11 +89,11 @@ class PackedAttention(Hookless, Attention):
 
     def _project_inputs(self, x: Tensor) -> Tensor:
         """In the order in which the plain block has them."""
-        together = self.product(x)
-        together = together.float() if x.dtype == torch.float32 else together
+        projected = self.product(x)
+        projected = projected.float() if x.dtype == torch.float32 else projected
         if not is_interleaved(self):
-            return together
-        heads = together.unflatten(-1, (-1, self.head_dim))
+            return projected
+        heads = projected.unflatten(-1, (-1, self.head_dim))
         rotated, value = heads.split((self.num_heads + self.num_key_value_heads, self.num_key_value_heads), dim=-2)
         return torch.cat((deinterleaved(rotated), value), dim=-2).flatten(-2)
 
@@ -111,13 +111,13 @@ class PackedAttention(Hookless, Attention):
             return self.attend_next(x.squeeze(1), run, run.cache.self_attention).unsqueeze(1)
         rows, seq, _ = x.shape
         shared = self.num_key_value_heads
-        together = self.product(x)
-        by_order_alone = run.causal and run.mask is None and run.text_lengths is None and bias is None
-        narrow = seq >= LONG and by_order_alone and self._prefers_bfloat16(together, run)
+        projected = self.product(x)
+        is_causal_only = run.causal and run.mask is None and run.text_lengths is None and bias is None
+        narrow = seq >= LONG and is_causal_only and self._prefers_bfloat16(projected, run)
         if run.rotation is not None:
-            together = run.rotation.rotate_interleaved(together.float(), self.num_heads + shared, shared)
-        together = together.to(x.dtype if run.cache is None else torch.float32)
-        heads = together.view(rows, seq, self.num_heads + 2 * shared, self.head_dim).transpose(1, 2)
+            projected = run.rotation.rotate_interleaved(projected.float(), self.num_heads + shared, shared)
+        projected = projected.to(x.dtype if run.cache is None else torch.float32)
+        heads = projected.view(rows, seq, self.num_heads + 2 * shared, self.head_dim).transpose(1, 2)
         query, both = heads.split((self.num_heads, 2 * shared), dim=1)
         key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.self_attention.extend_both(both)
         if narrow and key.shape[2] == seq:
@@ -136,10 +136,10 @@ class PackedAttention(Hookless, Attention):
     def attend_to_cache(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """What it sees. product: its query, key and value. Heads that share a key ask as positions of one head."""
         rows, shared, width = product.shape[0], self.num_key_value_heads, self.head_dim
-        together = product.float().unsqueeze(1)
+        projected = product.float().unsqueeze(1)
         if run.rotation is not None:
-            together = run.rotation.rotate_interleaved(together, self.num_heads + shared, shared)
-        query, both = together.view(rows, -1, 1, width).split_with_sizes((self.num_heads, 2 * shared), dim=1)
+            projected = run.rotation.rotate_interleaved(projected, self.num_heads + shared, shared)
+        query, both = projected.view(rows, -1, 1, width).split_with_sizes((self.num_heads, 2 * shared), dim=1)
         key, value = remembered.extend_both(both)
         query = query.view(rows, shared, -1, width)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=run.mask, scale=self.scale)
@@ -186,18 +186,18 @@ class PackedPreNormLayer(Hookless, PreNormLayer):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
         attention, cache = self.attention, run.cache
-        more = run.watch is not None or run.bias is not None or self.cross_attention is not None
+        needs_plain_path = run.watch is not None or run.bias is not None or self.cross_attention is not None
         if (
             x.shape[1] > 1
             or cache is None
-            or more
+            or needs_plain_path
             or not isinstance(attention, PackedAttention)
             or not attention.by_heads
         ):
             return super().forward(x, run)
-        last = x.squeeze(1)
-        last = last + attention.attend_next(self.attention_norm(last), run, cache.self_attention)
-        return (last + self.feed_forward(self.feed_forward_norm(last), run)).unsqueeze(1)
+        stream = x.squeeze(1)
+        stream = stream + attention.attend_next(self.attention_norm(stream), run, cache.self_attention)
+        return (stream + self.feed_forward(self.feed_forward_norm(stream), run)).unsqueeze(1)
 
     __call__ = forward
 

@@ -30,7 +30,7 @@ the speed of oneDNN's."""
 ENOUGH = 5_000_000
 """Multiplications from which on making whole numbers of the input costs less than it saves."""
 
-AT_ONCE = 1 << 22
+MAX_RESULTS = 1 << 22
 """Results that such a product forms at a time: whole numbers stand beside them, twice as many."""
 
 
@@ -73,9 +73,9 @@ class Int8Linear(LowBitLinear):
         self.fine = scale.float() / 254
 
     def product(self, x: Tensor) -> Tensor:
-        goes_back = is_differentiated(x)  # whole numbers have no way back
-        enough = x.numel() * self.out_features >= ENOUGH and not goes_back
-        real = fastest_dtype(x.device) if x.shape[0] >= MANY_8 or goes_back else None
+        needs_gradient = is_differentiated(x)  # whole numbers have no way back
+        enough = x.numel() * self.out_features >= ENOUGH and not needs_gradient
+        real = fastest_dtype(x.device) if x.shape[0] >= MANY_8 or needs_gradient else None
         if enough and real != torch.bfloat16 and has_int8_products(x.device):
             return _int8_product(x.float(), self.codes, self.fine)
         if real is not None:
@@ -127,7 +127,10 @@ def low_bit_tensors(module: nn.Module) -> dict[str, Tensor]:
     """The numbers of few bits within a module, by name: they are no parameters, and in no `state_dict`."""
     parts = {path: vars(part) for path, part in module.named_modules() if isinstance(part, LowBitModule)}
     return {
-        f"{path}.{name}": one for path, own in parts.items() for name, one in own.items() if isinstance(one, Tensor)
+        f"{path}.{name}": one
+        for path, attributes in parts.items()
+        for name, one in attributes.items()
+        if isinstance(one, Tensor)
     }
 
 
@@ -140,9 +143,9 @@ def _int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     x: Float32[Tensor, "rows in"]; codes: Int8[Tensor, "out in"]; scale: Float32[Tensor, "out"], the table's / 254
     ->  Float32[Tensor, "rows out"]
     """
-    most = max(1, AT_ONCE // len(codes))
-    if len(x) > most:
-        return torch.cat([_int8_product(some, codes, scale) for some in x.split(most)])
+    max_rows = max(1, MAX_RESULTS // len(codes))
+    if len(x) > max_rows:
+        return torch.cat([_int8_product(some, codes, scale) for some in x.split(max_rows)])
     unit = x.abs().amax(-1, keepdim=True).div_(127)
     steps = x / unit
     whole = steps.round()

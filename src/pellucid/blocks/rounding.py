@@ -96,20 +96,20 @@ def codes_of_4_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Float32[Tensor, "rows in"]  ->  codes Int32[Tensor, "rows in"], scale and zero Float[Tensor, "rows groups"]"""
     groups = weight.numpy().reshape(len(weight), -1, GROUP)
     groups = np.ascontiguousarray(groups.transpose(2, 0, 1))  # [GROUP, rows, groups]: NumPy is quick along long rows
-    least, most = groups.min(0), groups.max(0)
-    scale = np.maximum((most - least) / 15, TINY)
-    off = _off_grid(groups, least, scale)
+    minimum, maximum = groups.min(0), groups.max(0)
+    scale = np.maximum((maximum - minimum) / 15, TINY)
+    off = _off_grid(groups, minimum, scale)
     if off.mean() < 0.99:  # these numbers do lie on grids: find those with fewer steps
         for steps in range(14, 0, -1):
-            tried = np.maximum((most - least) / steps, TINY)
-            found = off & ~_off_grid(groups, least, tried)
-            scale = np.where(found, tried, scale)
-            off &= ~found
+            tried = np.maximum((maximum - minimum) / steps, TINY)
+            fits_tried = off & ~_off_grid(groups, minimum, tried)
+            scale = np.where(fits_tried, tried, scale)
+            off &= ~fits_tried
             if not off.any():
                 break
-    steps = (groups - least) / scale
+    steps = (groups - minimum) / scale
     codes = np.rint(steps, out=steps).clip(0, 15, out=steps).astype(np.int32).transpose(1, 2, 0).reshape(weight.shape)
-    return torch.from_numpy(codes), torch.from_numpy(scale), torch.from_numpy(least + 8 * scale)
+    return torch.from_numpy(codes), torch.from_numpy(scale), torch.from_numpy(minimum + 8 * scale)
 
 
 def _off_grid(groups: np.ndarray, least: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ VECTOR = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
 
 _WORD, _NUMBER = ir.IntType(64), ir.FloatType()
 NUMBERS, WHOLES = ir.VectorType(_NUMBER, VECTOR), ir.VectorType(ir.IntType(32), VECTOR)
-_FREELY = tuple(FAST_MATH)
+_FAST_MATH_FLAGS = tuple(FAST_MATH)
 
 
 def splat(number: float, kind: Any = NUMBERS) -> ir.Constant:
@@ -53,10 +53,10 @@ class VectorBuilder:
         return self.builder.shuffle_vector(one, anything, splat(0, WHOLES))
 
     def sum(self, x: Any, y: Any) -> Any:
-        return self.builder.fadd(x, y, flags=_FREELY)
+        return self.builder.fadd(x, y, flags=_FAST_MATH_FLAGS)
 
     def product(self, x: Any, y: Any) -> Any:
-        return self.builder.fmul(x, y, flags=_FREELY)
+        return self.builder.fmul(x, y, flags=_FAST_MATH_FLAGS)
 
     def multiply_add(self, total: Any, x: Any, y: Any) -> Any:
         """total + x y, in this order whatever `FAST_MATH` allows: what was written as several sums stays several."""
@@ -100,8 +100,8 @@ def _tile(vectors: int) -> Any:
     def typed(context: Any, a: Any, a_step: Any, b: Any, b_step: Any, columns: Any, out: Any, out_step: Any) -> Any:
         return types.void(*[int64] * 7), generate
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
-        a, a_step, b, b_step, columns, out, out_step = given
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        a, a_step, b, b_step, columns, out, out_step = arguments
         write = VectorBuilder(builder)
 
         def at(step: Any, row: Any, column: Any) -> Any:
@@ -111,10 +111,10 @@ def _tile(vectors: int) -> Any:
         for one in [one for row in sums for one in row]:
             builder.store(splat(0.0), one)
         with cgutils.for_range(builder, columns) as loop:
-            beside = [write.read(b, at(b_step, loop.index, _WORD(i * VECTOR))) for i in range(vectors)]
+            b_vectors = [write.read(b, at(b_step, loop.index, _WORD(i * VECTOR))) for i in range(vectors)]
             for r, row in enumerate(sums):
                 number = builder.load(write.pointer(a, at(a_step, _WORD(r), loop.index), _NUMBER))
-                for one, numbers in zip(row, beside, strict=True):
+                for one, numbers in zip(row, b_vectors, strict=True):
                     product = write.product(write.broadcast(number), numbers)
                     builder.store(write.sum(builder.load(one), product), one)
         for r, row in enumerate(sums):
@@ -143,22 +143,22 @@ def multiply_tile(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, 
         _one_vector(a, step, b + 4 * column, width, depth, out + 4 * column, width)
 
 
-def _exponentiate(context: Any, scores: Any, seen: Any, count: Any) -> Any:
-    """e^(score - the greatest) in place of each score, by their address; the sum of the first `seen`, one at least.
+def _exponentiate(context: Any, scores: Any, num_visible: Any, count: Any) -> Any:
+    """e^(score - maximum) in place of each score, by their address; the sum of the first `num_visible`, one at least.
     NaN and infinity make NaN.
 
     count: of scores, a multiple of `VECTOR`; those that are not seen are none greater than the others.
     """
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
-        scores, seen, count = given
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        scores, num_visible, count = arguments
         write, vectors = VectorBuilder(builder), builder.udiv(count, _WORD(VECTOR))
-        most = cgutils.alloca_once(builder, NUMBERS)
-        builder.store(write.read(scores, _WORD(0)), most)
+        maxima = cgutils.alloca_once(builder, NUMBERS)
+        builder.store(write.read(scores, _WORD(0)), maxima)
         with cgutils.for_range(builder, vectors) as loop:
             numbers = write.read(scores, builder.mul(loop.index, _WORD(VECTOR)))
-            builder.store(write.maximum(numbers, builder.load(most)), most)
-        top = write.broadcast(write.reduce(write.maximum, builder.load(most)))
+            builder.store(write.maximum(numbers, builder.load(maxima)), maxima)
+        top = write.broadcast(write.reduce(write.maximum, builder.load(maxima)))
         total = cgutils.alloca_once(builder, NUMBERS)
         builder.store(splat(0.0), total)
         lanes = ir.Constant(WHOLES, list(range(VECTOR)))
@@ -168,8 +168,8 @@ def _exponentiate(context: Any, scores: Any, seen: Any, count: Any) -> Any:
             weights = write.exponential(builder.fsub(numbers, top))
             weights = write.sum(weights, write.product(numbers, splat(0.0)))
             write.write(weights, scores, first)
-            left = builder.trunc(builder.sub(seen, first), ir.IntType(32))
-            within = builder.icmp_signed("<", lanes, write.broadcast(left, WHOLES))
+            remaining = builder.trunc(builder.sub(num_visible, first), ir.IntType(32))
+            within = builder.icmp_signed("<", lanes, write.broadcast(remaining, WHOLES))
             builder.store(write.sum(builder.load(total), builder.select(within, weights, splat(0.0))), total)
         return write.reduce(write.sum, builder.load(total))
 
@@ -182,11 +182,11 @@ exponentiate: Any = intrinsic(_exponentiate)
 def _fetch(context: Any, address: Any) -> Any:
     """Has the processor bring what lies there nearer, while it goes on."""
 
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
         prefetch = builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
-        builder.call(prefetch, [builder.inttoptr(given[0], pointer), word(0), word(3), word(1)])
+        builder.call(prefetch, [builder.inttoptr(arguments[0], pointer), word(0), word(3), word(1)])
         return context.get_dummy_value()
 
     return types.void(int64), generate

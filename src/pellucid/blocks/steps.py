@@ -77,14 +77,14 @@ class Kernels(ManyPositionKernels):
         """
         (count, width), (blocks, groups, bits, _) = x.shape, codes.shape
         if width != groups * calls.GROUP or x.device != codes.device:
-            given = f"{kind_of(x)} on {x.device}"
+            actual = f"{kind_of(x)} on {x.device}"
             raise InputError(
-                f"x is {given}, and its table has rows of {groups * calls.GROUP} numbers on {codes.device}"
+                f"x is {actual}, and its table has rows of {groups * calls.GROUP} numbers on {codes.device}"
             )
         rows = blocks * calls.LANES
         out = x.new_empty(count, rows)
         each = calls.LowBitProduct.scratch_size(count, width)
-        room = x.new_empty(torch.get_num_threads() * each)
+        scratch = x.new_empty(torch.get_num_threads() * each)
         call = calls.LowBitProduct(
             bits=bits,
             count=count,
@@ -95,7 +95,7 @@ class Kernels(ManyPositionKernels):
             codes=codes.data_ptr(),
             scales=scales.data_ptr(),
             factors=factors.data_ptr(),
-            room=room.data_ptr(),
+            room=scratch.data_ptr(),
             room_each=each,
         )
         self.run_threaded("coded", call, count * rows * width)
@@ -157,7 +157,7 @@ class Kernels(ManyPositionKernels):
 
     def attend(
         self,
-        together: Tensor,
+        projected: Tensor,
         remembered: KeyValues,
         heads: int,
         shared: int,
@@ -167,16 +167,16 @@ class Kernels(ManyPositionKernels):
     ) -> Tensor:
         """One new position of each row, beside all that is remembered; it is remembered too.
 
-        together: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in any kind
+        projected: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in any kind
         heads: of query.  shared: of key.  scale: of scores.
         rotation: of the new position alone; None turns nothing.
         mask: Bool[Tensor, "rows|1 filled"], True where a slot may be looked at; None where all may.
         ->  Float32[Tensor, "rows heads*width"]
         Raises InputError where the mask or what is remembered has other sizes: the kernels would read beside it.
         """
-        together = _kernel_input(together)
-        wide = torch.empty_like(together, dtype=torch.float32)
-        rows, width = together.shape[0], together.shape[1] // (heads + 2 * shared)
+        projected = _kernel_input(projected)
+        wide = torch.empty_like(projected, dtype=torch.float32)
+        rows, width = projected.shape[0], projected.shape[1] // (heads + 2 * shared)
         memory = remembered.reserve(2 * shared, width, wide)
         filled, slots = remembered.filled, memory.shape[2]
         if mask is not None and (mask.shape[1] != filled or mask.shape[0] not in (1, rows)):
@@ -189,8 +189,8 @@ class Kernels(ManyPositionKernels):
             width=width,
             slots=slots,
             slot=filled - 1,
-            together=together.data_ptr(),
-            narrow=together.dtype == torch.bfloat16,
+            together=projected.data_ptr(),
+            narrow=projected.dtype == torch.bfloat16,
             wide=wide.data_ptr(),
             memory=memory.data_ptr(),
             angles=address_of(angles),
@@ -199,7 +199,7 @@ class Kernels(ManyPositionKernels):
         )
         self._remember(ctypes.byref(remember))
         out = wide.new_empty(rows, heads * width)
-        room = wide.new_empty(torch.get_num_threads(), filled + width)
+        scratch = wide.new_empty(torch.get_num_threads(), filled + width)
         mix = calls.AttendOne(
             rows=rows,
             heads=heads,
@@ -209,7 +209,7 @@ class Kernels(ManyPositionKernels):
             filled=filled,
             wide=wide.data_ptr(),
             memory=memory.data_ptr(),
-            room=room.data_ptr(),
+            room=scratch.data_ptr(),
             mask=address_of(mask),
             mask_differs=mask is not None and mask.shape[0] > 1,
             out=out.data_ptr(),

@@ -26,7 +26,7 @@ from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.run import Pass
 
-LONGEST = 256
+MAX_PLAIN_LENGTH = 256
 """Positions up to which attention is a chain of plain products; PyTorch's one kernel takes less memory beyond."""
 FEW = 16
 """A product of so few columns, such as that of labels, costs nothing and is computed in the numbers of its table."""
@@ -105,9 +105,9 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
     """A copy of `module` that learns its parameters; what holds parameters and nothing else is shared."""
 
     def copy(kind: type[nn.Module]) -> Any:
-        twin = copy_with_parts(module, kind, lambda name, part: training_copy(part, context))
-        twin.context = context
-        return twin
+        copied = copy_with_parts(module, kind, lambda name, part: training_copy(part, context))
+        copied.context = context
+        return copied
 
     match module:
         case PostNormLayer():
@@ -131,20 +131,20 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
     return copy(type(module))
 
 
-def _attention(twin: Any) -> Any:
+def _attention(module: Any) -> Any:
     """What is dropped of its output is dropped by the layer."""
-    twin.share, twin.output_share = twin.dropout.p, twin.output_dropout.p
-    twin.explicit = twin.explicit or twin.share > 0.0
-    twin.output_dropout = nn.Identity()
-    return twin
+    module.share, module.output_share = module.dropout.p, module.output_dropout.p
+    module.explicit = module.explicit or module.share > 0.0
+    module.output_dropout = nn.Identity()
+    return module
 
 
-def _feed_forward(twin: Any) -> Any:
+def _feed_forward(module: Any) -> Any:
     """What is dropped is dropped by the layer; GELU written out as a formula has a kernel of its own."""
-    twin.share, twin.dropout = twin.dropout.p, nn.Identity()
-    if twin.activation is gelu_new:
-        twin.activation = partial(F.gelu, approximate="tanh")
-    return twin
+    module.share, module.dropout = module.dropout.p, nn.Identity()
+    if module.activation is gelu_new:
+        module.activation = partial(F.gelu, approximate="tanh")
+    return module
 
 
 class TrainingLinear(nn.Module):
@@ -215,7 +215,7 @@ class TrainingAttention(Attention):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape, or "batch 1 hidden" for `run.first`"""
         run, context = run or Pass(), self.context
         source = (x if memory is None else memory).shape[1]
-        if self.share == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > LONGEST**2):
+        if self.share == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > MAX_PLAIN_LENGTH**2):
             return super().forward(x, run, memory=memory, bias=bias)
         if memory is None and (not run.first or run.rotation is not None):
             own, other = self._project_inputs(x), None

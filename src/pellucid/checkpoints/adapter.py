@@ -28,13 +28,13 @@ from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
 
-_LEARN_OTHER = "one table has no numbers for that; learn an adapter that leaves it out"
+_RETRAIN_ADVICE = "one table has no numbers for that; learn an adapter that leaves it out"
 
 PREFIX = "base_model.model."
 """Stands before every name of the format."""
 
 _HEAD = "head.decoder.weight"
-_COPY = re.compile(r"\.(modules_to_save|original_module)\.")
+_WRAPPER_PART = re.compile(r"\.(modules_to_save|original_module)\.")
 _LORA_NAME = re.compile(r"(?P<module>[\w.]+)\.lora_(?P<kind>embedding_|)(?P<side>[AB])(?:\.weight)?")
 
 
@@ -52,27 +52,27 @@ class _StoredUpdate:
 
         def read() -> Tensor:
             table = base.read()
-            kind = torch.promote_types(table.dtype, min_dtype)
+            dtype = torch.promote_types(table.dtype, min_dtype)
             with no_grad():
-                change = self.scale * (self.up.read().to(kind) @ self.down.read().to(kind))
-            return table.to(kind) + (change.T if self.transposed else change)
+                change = self.scale * (self.up.read().to(dtype) @ self.down.read().to(dtype))
+            return table.to(dtype) + (change.T if self.transposed else change)
 
         return StoredTensor(base.dtype, base.shape, read)
 
 
-def _pad_joined_rows(up: StoredTensor, place: TensorLocation | None) -> StoredTensor:
+def _pad_joined_rows(up: StoredTensor, location: TensorLocation | None) -> StoredTensor:
     """The numbers of one map, with zeros for the others that the file joins with it to one table."""
-    if place is None or place.parts == 1 or len(up.shape) != 2:
+    if location is None or location.parts == 1 or len(up.shape) != 2:
         return up
     rows, rank = up.shape
 
     def read() -> Tensor:
         own = up.read()
-        every = own.new_zeros(rows * place.parts, rank)
-        every[place.part * rows : (place.part + 1) * rows] = own
-        return every
+        padded = own.new_zeros(rows * location.parts, rank)
+        padded[location.part * rows : (location.part + 1) * rows] = own
+        return padded
 
-    return StoredTensor(up.dtype, (rows * place.parts, rank), read)
+    return StoredTensor(up.dtype, (rows * location.parts, rank), read)
 
 
 def read_source(source: Source, min_dtype: torch.dtype = torch.float32) -> Contents:
@@ -110,8 +110,8 @@ class _AdaptedContents(Contents):
             tensors[self._replaced_name(name)] = numbers
         self._check_vocabulary(tensors)
         for module, pair in pairs.items():
-            theirs, low = self._stored_update(module, pair, tensors)
-            tensors[theirs] = low.added_to(tensors[theirs], self.min_dtype)
+            theirs, update = self._stored_update(module, pair, tensors)
+            tensors[theirs] = update.added_to(tensors[theirs], self.min_dtype)
         return tensors
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
@@ -136,10 +136,10 @@ class _AdaptedContents(Contents):
     @property
     def untrained(self) -> tuple[str, ...]:
         """The base's, but for what the adapter holds."""
-        own = {
+        stored = {
             f"{ours}." for theirs in self._pairs_and_replacements[1] for ours in self.base_tensors.locations_in(theirs)
         }
-        return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in own))
+        return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in stored))
 
     # -- what the file holds ------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class _AdaptedContents(Contents):
         stored = tensors_in_file(self.adapter.path)
         for name, numbers in stored.items():
             bare = name.removeprefix(PREFIX)
-            if (own := _COPY.sub(".", name)) != name and own in stored:
+            if (unwrapped := _WRAPPER_PART.sub(".", name)) != name and unwrapped in stored:
                 continue  # where the words were resized, the library writes the wrapping of a table beside the table
             if bare == name:
                 raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
@@ -182,75 +182,75 @@ class _AdaptedContents(Contents):
         self, module: str, pair: dict[str, StoredTensor], tensors: dict[str, StoredTensor]
     ) -> tuple[str, _StoredUpdate]:
         """Which of the tensors a pair changes, and how."""
-        known = self.base_tensors
-        theirs, place = known.table_location(module)
-        if place is None:
-            hint = did_you_mean(module, (name.rpartition(".")[0] for name in known.tensors), most=1)
-            raise self.mismatch_error(f"{module} is nothing in a {known.page.architecture}{hint}")
-        if theirs is None and not known.is_tied_head(place):
+        base_tensors = self.base_tensors
+        theirs, location = base_tensors.table_location(module)
+        if location is None:
+            hint = did_you_mean(module, (name.rpartition(".")[0] for name in base_tensors.tensors), max_hits=1)
+            raise self.mismatch_error(f"{module} is nothing in a {base_tensors.page.architecture}{hint}")
+        if theirs is None and not base_tensors.is_tied_head(location):
             raise self.mismatch_error(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
-        if theirs is None or known.is_shared(place):
-            raise self._tied_error(module, self._tied_advice(place))
+        if theirs is None or base_tensors.is_shared(location):
+            raise self._tied_error(module, self._tied_advice(location))
         embedding = "embedding_A" in pair or "embedding_B" in pair
         sides = ("embedding_A", "embedding_B") if embedding else ("A", "B")
         if set(pair) != set(sides):
-            there = join_names(f"lora_{side}" for side in sorted(pair))
-            raise self.mismatch_error(f"{module} has {there} alone, expected a pair")
-        low = _StoredUpdate(
+            present = join_names(f"lora_{side}" for side in sorted(pair))
+            raise self.mismatch_error(f"{module} has {present} alone, expected a pair")
+        update = _StoredUpdate(
             pair[sides[0]],
-            _pad_joined_rows(pair[sides[1]], known.own_location(f"{module}.weight")),
+            _pad_joined_rows(pair[sides[1]], base_tensors.own_location(f"{module}.weight")),
             self.adapter.facts.scale_of(module),
-            embedding or place.layout.transposed,
+            embedding or location.layout.transposed,
         )
-        self._check_update(module, low, tensors[theirs].shape)
-        return theirs, low
+        self._check_update(module, update, tensors[theirs].shape)
+        return theirs, update
 
-    def _check_update(self, module: str, low: _StoredUpdate, shape: tuple[int, ...]) -> None:
+    def _check_update(self, module: str, update: _StoredUpdate, shape: tuple[int, ...]) -> None:
         if key := self.adapter.facts.targets.excluding_key(module):
             raise self.mismatch_error(
                 f"it adds to {module}, which {key} in {FILE} leaves out: change that key, or take the tensors out"
             )
-        rank, wide = self.adapter.facts.rank_of(module), shape[::-1] if low.transposed else shape
-        if low.down.shape[:1] != (rank,):
-            found = low.down.shape[0] if low.down.shape else 0
+        rank, table_shape = self.adapter.facts.rank_of(module), shape[::-1] if update.transposed else shape
+        if update.down.shape[:1] != (rank,):
+            found = update.down.shape[0] if update.down.shape else 0
             raise self.mismatch_error(f"{module} has rank {found}, and {FILE} says {rank}")
-        if len(shape) != 2 or low.down.shape != (rank, wide[1]) or low.up.shape != (wide[0], rank):
-            added = f"{[*low.up.shape]} x {[*low.down.shape]}"
+        if len(shape) != 2 or update.down.shape != (rank, table_shape[1]) or update.up.shape != (table_shape[0], rank):
+            added = f"{[*update.up.shape]} x {[*update.down.shape]}"
             raise self.adapter.other_base_error(f"at {module} it adds {added} to a table of {[*shape]}")
 
     def _replaced_name(self, name: str) -> str:
         """The name under which a whole tensor goes: that of the base's, where there is one."""
-        known = self.base_tensors
-        places = known.locations_in(name)
-        if not places:
+        base_tensors = self.base_tensors
+        locations = base_tensors.locations_in(name)
+        if not locations:
             raise self.mismatch_error(
-                f"{name} is nothing in a {known.page.architecture}; task_type in {FILE} says which head there is"
+                f"{name} is nothing in a {base_tensors.page.architecture}; task_type in {FILE} says which head there is"
             )
-        place, own = next(iter(places.values())), known.own_location(name)
-        if own is not None and (own.parts > 1 or own.layout is not UNCHANGED):
+        location, base_location = next(iter(locations.values())), base_tensors.own_location(name)
+        if base_location is not None and (base_location.parts > 1 or base_location.layout is not UNCHANGED):
             raise self.mismatch_error(
                 f"{name} is no tensor of {self.adapter.base_name} as it stands: take merge_and_unload() of the model "
                 "that was learned, and save_pretrained(folder) of that"
             )
-        if (known.is_shared(place) or known.is_tied_head(place)) and self._is_saved_module(name):
-            advice = _LEARN_OTHER if known.shares_embeddings else "merge it with the library that made it"
+        if (base_tensors.is_shared(location) or base_tensors.is_tied_head(location)) and self._is_saved_module(name):
+            advice = _RETRAIN_ADVICE if base_tensors.shares_embeddings else "merge it with the library that made it"
             raise self._tied_error(name, advice)
-        return known.names_by_parameters.get(frozenset(places), place.tensor_name)
+        return base_tensors.names_by_parameters.get(frozenset(locations), location.tensor_name)
 
     def _is_saved_module(self, name: str) -> bool:
         """Whether the library puts a module of its own in place of this one, or of one around it, and leaves the base's
         table as it is; else it writes into that table."""
-        words = name.split(".")[:-1]
-        paths = [".".join(words[: i + 1]) for i in range(len(words))]
+        parts = name.split(".")[:-1]
+        paths = [".".join(parts[: i + 1]) for i in range(len(parts))]
         return any(path.endswith(one) for path in paths for one in self.adapter.facts.modules_to_save)
 
-    def _tied_advice(self, place: TensorLocation) -> str:
+    def _tied_advice(self, location: TensorLocation) -> str:
         """What to do about a pair in one place of a table that serves twice. The library adds it there alone, and where
         it merges, in both: other numbers, and no word."""
         if self.adapter.facts.ensure_weight_tying or (
-            self.base_tensors.shares_embeddings and not self.base_tensors.is_tied_head(place)
+            self.base_tensors.shares_embeddings and not self.base_tensors.is_tied_head(location)
         ):
-            return _LEARN_OTHER
+            return _RETRAIN_ADVICE
         return (
             "merging would change both places; save that model with a copy of the table as its head and "
             f"tie_word_embeddings false, and name it as base_model_name_or_path in {FILE}"
@@ -276,19 +276,19 @@ class _BaseTensors:
 
     def table_location(self, module: str) -> tuple[str | None, TensorLocation | None]:
         """The base's name of a module's table, and how it lies."""
-        places = self.locations_in(f"{module}.weight")
-        return self.names_by_parameters.get(frozenset(places)), next(iter(places.values()), None)
+        locations = self.locations_in(f"{module}.weight")
+        return self.names_by_parameters.get(frozenset(locations)), next(iter(locations.values()), None)
 
     def is_shared(self, place: TensorLocation) -> bool:
         """Whether a table is that of the tokens and serves twice, as the file of the base has it: a head reads it too,
         or encoder and decoder do."""
-        reads = self.page.head is not None and self.page.head.answers == "vocabulary"
-        twice = (reads and _HEAD not in self._filled_parameters) or self.shares_embeddings
+        has_vocabulary_head = self.page.head is not None and self.page.head.answers == "vocabulary"
+        twice = (has_vocabulary_head and _HEAD not in self._filled_parameters) or self.shares_embeddings
         return twice and any(name.endswith("embeddings.token.weight") for name in self.locations_in(place.tensor_name))
 
-    def is_tied_head(self, place: TensorLocation) -> bool:
+    def is_tied_head(self, location: TensorLocation) -> bool:
         """Whether a table is that of a head, for which the base has the table of the tokens."""
-        return _HEAD in self.locations_in(place.tensor_name) and _HEAD not in self._filled_parameters
+        return _HEAD in self.locations_in(location.tensor_name) and _HEAD not in self._filled_parameters
 
     @cached_property
     def _filled_parameters(self) -> set[str]:

@@ -51,7 +51,7 @@ _UNSUPPORTED = frozenset(
 _SUPPORTED_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 """Ways of drawing the first numbers that leave the table of the base as it is."""
 
-MOST_RANK = 100_000
+MAX_RANK = 100_000
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,10 @@ def _refuse_unsupported(raw: dict[str, Any]) -> None:
         raise InputError(
             f"bias is {shorten(ascii(bias))}, and only 'none' is read: its biases would be half an adapter"
         )
-    start = raw.get("init_lora_weights", True)
-    if start not in _SUPPORTED_INITS:
+    init = raw.get("init_lora_weights", True)
+    if init not in _SUPPORTED_INITS:
         raise InputError(
-            f"init_lora_weights is {shorten(ascii(start))}, which changes the base as well; save it as a plain adapter"
+            f"init_lora_weights is {shorten(ascii(init))}, which changes the base as well; save it as a plain adapter"
         )
 
 
@@ -135,14 +135,14 @@ def _parse_facts(raw: dict[str, Any]) -> AdapterFacts:
     if task is not None:
         check_choice("task_type", task, tuple(TASKS))
     rank, alpha, use_rslora = raw.get("r", 8), raw.get("lora_alpha", 8), raw.get("use_rslora", False)
-    check_count("r", rank, most=MOST_RANK)
+    check_count("r", rank, most=MAX_RANK)
     check_range("lora_alpha", alpha, most=1e9, least=-1e9)
     check_bool("use_rslora", use_rslora)
     ensure_weight_tying = raw.get("ensure_weight_tying", False)
     check_bool("ensure_weight_tying", ensure_weight_tying)
     rank_pattern, alpha_pattern = _read_pattern(raw, "rank_pattern"), _read_pattern(raw, "alpha_pattern")
     for module, one in rank_pattern.items():
-        check_count(f"the rank of {shorten(module)}", one, most=MOST_RANK)
+        check_count(f"the rank of {shorten(module)}", one, most=MAX_RANK)
     for module, one in alpha_pattern.items():
         check_range(f"the alpha of {shorten(module)}", one, most=1e9, least=-1e9)
     modules_to_save = raw.get("modules_to_save") or []

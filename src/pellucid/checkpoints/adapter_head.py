@@ -30,8 +30,8 @@ NETWORK = "network."
 
 def locations_in(names: TensorNames, theirs: str) -> dict[str, TensorLocation]:
     """Our parameters that a tensor of an adapter stands for, and where: by a name of the family, or by our own."""
-    place = own_location(names, theirs)
-    return names.parameters_of(theirs if place is None else place.tensor_name)
+    location = own_location(names, theirs)
+    return names.parameters_of(theirs if location is None else location.tensor_name)
 
 
 def own_location(names: TensorNames, name: str) -> TensorLocation | None:
@@ -87,16 +87,16 @@ def adapted_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -> di
 
     replacements: its tensors that stand in place of the base's, by the reference's names.
     """
-    own, base = _noted_facts(adapter.path), adapter.base.facts
-    if own is not None:
-        _check_same_base(adapter, own)
-        return base | {key: own[key] for key in HEAD_KEYS if key in own}
+    noted_facts, base = _noted_facts(adapter.path), adapter.base.facts
+    if noted_facts is not None:
+        _check_same_base(adapter, noted_facts)
+        return base | {key: noted_facts[key] for key in HEAD_KEYS if key in noted_facts}
     base, task = base | _vocabulary_facts(adapter, replacements), adapter.facts.task
-    named = TASKS.get(task or "")
-    if named is None:
+    head_name = TASKS.get(task or "")
+    if head_name is None:
         return base | ({"architectures": []} if task in TASKS else {})
     try:
-        head = adapter.family.head_named(named)
+        head = adapter.family.head_named(head_name)
         page = adapter.family.page(head)
     except InputError as error:
         raise adapter.mismatch_error(f"task_type is {task}, and ", error) from error
@@ -119,21 +119,21 @@ def _vocabulary_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -
 
 def _noted_facts(path: Path) -> dict[str, Any] | None:
     """What our own files say of the whole model."""
-    own = read_metadata_value(path, CONFIG_KEY) if path.suffix == ".safetensors" else None
-    if own is not None and not isinstance(own, dict):
-        raise CorruptFileError(f"{path} has a note that is a {type(own).__name__}, expected an object")
-    return own
+    note = read_metadata_value(path, CONFIG_KEY) if path.suffix == ".safetensors" else None
+    if note is not None and not isinstance(note, dict):
+        raise CorruptFileError(f"{path} has a note that is a {type(note).__name__}, expected an object")
+    return note
 
 
-def _check_same_base(adapter: Adapter, own: dict[str, Any]) -> None:
+def _check_same_base(adapter: Adapter, noted_facts: dict[str, Any]) -> None:
     """The facts by which the adapter was learned must be those of the base."""
     keys, standard = adapter.family.keys, adapter.family.defaults.facts()
     defaults = {"model_type": None} | {key: standard[ours] for key, ours in keys.our_names.items()}
     for key, default in defaults.items():
-        was, here = own.get(key), adapter.base.facts.get(key, default)
-        if was != here and None not in (was, here) and not _may_differ(key):
+        adapter_value, base_value = noted_facts.get(key), adapter.base.facts.get(key, default)
+        if adapter_value != base_value and None not in (adapter_value, base_value) and not _may_differ(key):
             raise adapter.other_base_error(
-                f"its {key} was {shorten(ascii(was))}, and here it is {shorten(ascii(here))}"
+                f"its {key} was {shorten(ascii(adapter_value))}, and here it is {shorten(ascii(base_value))}"
             )
 
 
@@ -144,7 +144,7 @@ def _may_differ(key: str) -> bool:
 
 def _with_labels(facts: dict[str, Any], number: int) -> dict[str, Any]:
     """The facts with so many labels, and their names where these are as many."""
-    named = facts.get("id2label")
-    if isinstance(named, dict) and len(named) == number:
+    id2label = facts.get("id2label")
+    if isinstance(id2label, dict) and len(id2label) == number:
         return facts
     return without_labels(facts) | {"num_labels": number}

@@ -24,7 +24,7 @@ from pellucid.files import file_errors, path_of
 from pellucid.models import tied_parameters
 from pellucid.text.files import write_tokenizer
 
-_OR_ALL = (", or pass ", Argument("adapter_only", False), ", by which the whole model is written")
+_WHOLE_MODEL_ADVICE = (", or pass ", Argument("adapter_only", False), ", by which the whole model is written")
 
 
 @dataclass(frozen=True)
@@ -60,29 +60,29 @@ def save_adapter(
     check_target(target, overwrite=overwrite)
     check_not_base_folder(target, loaded)
     base, tables = base_name(loaded), _FileTensors(loaded)
-    lows, replaced = _updates_and_replacements(tables, changes, whole)
+    updates, replaced = _updates_and_replacements(tables, changes, whole)
     numbers: dict[str, Tensor] = {}
-    for theirs, low in lows.items():
+    for theirs, update in updates.items():
         path = _module_path(theirs)
-        numbers |= {f"{PREFIX}{path}.lora_A.weight": low.down, f"{PREFIX}{path}.lora_B.weight": low.up}
+        numbers |= {f"{PREFIX}{path}.lora_A.weight": update.down, f"{PREFIX}{path}.lora_B.weight": update.up}
     numbers |= {f"{PREFIX}{theirs}": one for theirs, one in replaced.items()}
     if dtype is not None:
-        numbers = {one: held.to(dtype) for one, held in numbers.items()}
+        numbers = {one: tensor.to(dtype) for one, tensor in numbers.items()}
     head = loaded.config.head
-    kind = head.name if head else None
+    head_name = head.name if head else None
     facts = AdapterFacts(
         base=base,
-        task=next((task for task, one in TASKS.items() if one == kind), None),
+        task=next((task for task, one in TASKS.items() if one == head_name), None),
         modules_to_save=tuple(
             sorted(tables.shorten_modules(set(replaced)) if head else _outermost(map(_module_path, replaced)))
         ),
-        **_rank_facts({_module_path(theirs): low for theirs, low in lows.items()}),
+        **_rank_facts({_module_path(theirs): update for theirs, update in updates.items()}),
     )
-    flipped = any(tables.is_transposed(theirs) for theirs in lows)
+    transposed = any(tables.is_transposed(theirs) for theirs in updates)
     with atomic_folder(target) as folder:
         write_tensors(numbers, folder / WEIGHTS_FILES[0], {CONFIG_KEY: json.dumps(_config_note(loaded))})
-        said = adapter_config_keys(facts, [_module_path(theirs) for theirs in lows], transposed=flipped)
-        (folder / FILE).write_text(json.dumps(said, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        config_keys = adapter_config_keys(facts, [_module_path(theirs) for theirs in updates], transposed=transposed)
+        (folder / FILE).write_text(json.dumps(config_keys, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         if loaded.pooling is not None:  # which may have been learned with, and is not the base's then
             write_pooling(loaded.pooling, loaded.config.hidden_size, folder)
             if loaded.tokenizer is not None:  # sentence-transformers looks for it here alone
@@ -124,19 +124,21 @@ def _updates_and_replacements(
     """What is added to the tables of the file, and its tensors that are written whole: of every module of which a part
     is, all that stands in and below it, since the library takes it for its own."""
     replaced = tables.tensors_below(whole)
-    lows = {theirs: low for theirs, low in tables.join_updates(changes).items() if theirs not in replaced}
-    if changes and not lows:
+    updates = {theirs: update for theirs, update in tables.join_updates(changes).items() if theirs not in replaced}
+    if changes and not updates:
         raise InputError(
             f"a module of which a part learns is written whole in the format of adapters, and of "
             f"{join_names(changes, 2)} nothing else is left: name less in ",
             Argument("lora_beside"),
-            *_OR_ALL,
+            *_WHOLE_MODEL_ADVICE,
         )
-    return lows, replaced
+    return updates, replaced
 
 
 def _unsupported_error(why: str) -> InputError:
-    return InputError(f"{why}, for which the format of adapters has no words: let it stay as it is", *_OR_ALL)
+    return InputError(
+        f"{why}, for which the format of adapters has no words: let it stay as it is", *_WHOLE_MODEL_ADVICE
+    )
 
 
 class _FileTensors:
@@ -156,26 +158,28 @@ class _FileTensors:
         modules = {_module_path(self.location(one).tensor_name): one for one in whole}
         if "" in modules:
             raise _unsupported_error(f"{modules['']} stands in no module of the file")
-        twice = {name for tie in tied_parameters(self.config).items() for name in tie}
-        held: list[tuple[TensorLocation, Tensor]] = []
+        tied_names = {name for tie in tied_parameters(self.config).items() for name in tie}
+        located: list[tuple[TensorLocation, Tensor]] = []
         for ours, value in self.module.state_dict().items():
-            place = self.location(ours)
-            around = next((one for one in modules if place.tensor_name.startswith(f"{one}.")), None)
-            if around is not None:
-                if ours in twice:
+            location = self.location(ours)
+            module = next((one for one in modules if location.tensor_name.startswith(f"{one}.")), None)
+            if module is not None:
+                if ours in tied_names:
                     raise _unsupported_error(
-                        f"{modules[around]} is written with all of {around}, where a table serves twice"
+                        f"{modules[module]} is written with all of {module}, where a table serves twice"
                     )
-                held.append((place, value))
-        found = gather_tensors(held)
+                located.append((location, value))
+        found = gather_tensors(located)
         return found | {twin: found[name] for name, twin in self.page.twins.items() if name in found}
 
     def shorten_modules(self, whole: set[str]) -> set[str]:
         """The modules of tensors that are written whole, by the first word of their path where all below it are."""
         every = {self.location(ours).tensor_name for ours in self.module.state_dict()}
         others = {theirs.partition(".")[0] for theirs in every - whole}
-        words = {theirs: theirs.partition(".")[0] for theirs in whole}
-        return _outermost(_module_path(theirs) if word in others else word for theirs, word in words.items())
+        first_parts = {theirs: theirs.partition(".")[0] for theirs in whole}
+        return _outermost(
+            _module_path(theirs) if first_part in others else first_part for theirs, first_part in first_parts.items()
+        )
 
     def is_transposed(self, theirs: str) -> bool:
         """Whether a table of the file is [in, out]."""
@@ -191,24 +195,24 @@ class _FileTensors:
         """
         parts: dict[str, dict[str, LowRankUpdate]] = {}
         for path, change in changes.items():
-            place = self.location(f"{path}.weight")
-            if not place.tensor_name.endswith(".weight"):
-                raise _unsupported_error(f"{path} stands in {place.tensor_name}")
-            parts.setdefault(place.tensor_name, {})[f"{path}.weight"] = change
+            location = self.location(f"{path}.weight")
+            if not location.tensor_name.endswith(".weight"):
+                raise _unsupported_error(f"{path} stands in {location.tensor_name}")
+            parts.setdefault(location.tensor_name, {})[f"{path}.weight"] = change
         return {theirs: self._join_update(theirs, part) for theirs, part in parts.items()}
 
     def _join_update(self, theirs: str, parts: dict[str, LowRankUpdate]) -> LowRankUpdate:
         names = list(self.names.parameters_of(theirs))
         if len(names) == 1:
             return parts[names[0]]
-        held = [parts[name] for name in names if name in parts]
-        scale, blocks = held[0].scale, []
+        present = [parts[name] for name in names if name in parts]
+        scale, blocks = present[0].scale, []
         for name in names:
             if name in parts:
                 blocks.append(parts[name].up * (parts[name].scale / scale))
             else:
-                blocks.append(held[0].up.new_zeros(self.module.get_parameter(name).shape[0], 0))
-        return LowRankUpdate(torch.cat([one.down for one in held]), torch.block_diag(*blocks), scale)
+                blocks.append(present[0].up.new_zeros(self.module.get_parameter(name).shape[0], 0))
+        return LowRankUpdate(torch.cat([one.down for one in present]), torch.block_diag(*blocks), scale)
 
 
 def _module_path(theirs: str) -> str:
@@ -221,17 +225,20 @@ def _outermost(modules: Iterable[str]) -> set[str]:
     return {one for one in every if not any(one.startswith(f"{other}.") for other in every)}
 
 
-def _rank_facts(lows: dict[str, LowRankUpdate]) -> dict[str, Any]:
+def _rank_facts(updates: dict[str, LowRankUpdate]) -> dict[str, Any]:
     """Rank and alpha of most modules, and those of each that differs, as `AdapterFacts` has them."""
-    said = {path: (low.down.shape[0], _as_integer(low.scale * low.down.shape[0])) for path, low in lows.items()}
-    if not said:
+    ranks_and_alphas = {
+        path: (update.down.shape[0], _as_integer(update.scale * update.down.shape[0]))
+        for path, update in updates.items()
+    }
+    if not ranks_and_alphas:
         return {}
-    (rank, alpha), _ = Counter(said.values()).most_common(1)[0]
+    (rank, alpha), _ = Counter(ranks_and_alphas.values()).most_common(1)[0]
     return {
         "rank": rank,
         "alpha": alpha,
-        "rank_pattern": {path: one for path, (one, _) in said.items() if one != rank},
-        "alpha_pattern": {path: one for path, (_, one) in said.items() if one != alpha},
+        "rank_pattern": {path: one for path, (one, _) in ranks_and_alphas.items() if one != rank},
+        "alpha_pattern": {path: one for path, (_, one) in ranks_and_alphas.items() if one != alpha},
     }
 
 

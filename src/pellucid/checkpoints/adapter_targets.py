@@ -45,24 +45,30 @@ class Targets:
 
     def _layer(self, module: str) -> int | None:
         """The first number of a layer in a path."""
-        ways = [re.compile(rf"(?:^|\.){one}\.(?P<layer>\d+)\.") for one in self.layer_prefixes or ()] or [_ANY_LAYER]
-        found = next((match for way in ways if (match := way.search(module))), None)
+        patterns = [re.compile(rf"(?:^|\.){one}\.(?P<layer>\d+)\.") for one in self.layer_prefixes or ()] or [
+            _ANY_LAYER
+        ]
+        found = next((match for pattern in patterns if (match := pattern.search(module))), None)
         return int(found["layer"]) if found and len(found["layer"]) < 10 else None
 
 
 def read_targets(raw: dict[str, Any]) -> Targets:
     """What the four keys say. Raises InputError for a value that is none of theirs."""
-    named, excluded, lists = (_names(raw, key) for key in ("target_modules", "exclude_modules", "layers_pattern"))
-    said = raw.get("layers_to_transform")
-    layers = said if isinstance(said, list) else [] if said is None else [said]
+    included, excluded, layer_patterns = (
+        _names(raw, key) for key in ("target_modules", "exclude_modules", "layers_pattern")
+    )
+    stated_layers = raw.get("layers_to_transform")
+    layers = stated_layers if isinstance(stated_layers, list) else [] if stated_layers is None else [stated_layers]
     if not all(type(one) is int for one in layers):
-        raise InputError(f"layers_to_transform is {shorten(ascii(said))}, expected the numbers of layers")
-    before = (lists,) if isinstance(lists, str) and lists else tuple(lists or ())
+        raise InputError(f"layers_to_transform is {shorten(ascii(stated_layers))}, expected the numbers of layers")
+    layer_prefixes = (
+        (layer_patterns,) if isinstance(layer_patterns, str) and layer_patterns else tuple(layer_patterns or ())
+    )
     return Targets(
-        frozenset(named) if isinstance(named, list) else None,
+        frozenset(included) if isinstance(included, list) else None,
         frozenset(excluded) if isinstance(excluded, list) else frozenset(),
         frozenset(layers) or None,
-        before if all(_PLAIN.fullmatch(one) for one in before) else None,
+        layer_prefixes if all(_PLAIN.fullmatch(one) for one in layer_prefixes) else None,
     )
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from pellucid.checkpoints.folder import write_tensors
-from pellucid.checkpoints.tensors import MOST_HEADER_BYTES, TensorSpan, read_metadata, tensor_spans
+from pellucid.checkpoints.tensors import MAX_HEADER_BYTES, TensorSpan, read_metadata, tensor_spans
 from pellucid.errors import InputError, NotFoundError
 from pellucid.files import cannot_write, file_errors, sync_to_disk
 
-_FOR_THE_REST = 2_000_000
+_RESERVED_HEADER_BYTES = 2_000_000
 """Bytes of a header that are left for the names and places of the tensors."""
 
 
@@ -22,13 +22,13 @@ def write_bundle(tensors: dict[str, Tensor], metadata: dict[str, str], target: P
     Raises InputError where the place cannot be written, or the note is too long for a header.
     """
     size = sum(len(json.dumps(text)) for text in metadata.values())
-    if size > MOST_HEADER_BYTES - _FOR_THE_REST:
+    if size > MAX_HEADER_BYTES - _RESERVED_HEADER_BYTES:
         raise InputError(f"what is to be said beside the tensors in {target} takes {size:,} bytes, too many for a file")
     if target.is_dir():
         raise InputError(f"{target} is a folder, expected the name of a file to write")
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as around:
-            new = Path(around) / "new"
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary_folder:
+            new = Path(temporary_folder) / "new"
             write_tensors(tensors, new, metadata)
             sync_to_disk(new)
             new.replace(target)

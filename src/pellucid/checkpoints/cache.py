@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pellucid.checkpoints.location import HubOptions, hub_client
-from pellucid.checkpoints.model_files import FILES_WITHOUT_WEIGHTS, any_matches, form_of, form_of_folder, wanted_files
+from pellucid.checkpoints.model_files import FILES_WITHOUT_WEIGHTS, any_matches, form_of, form_of_folder, required_files
 from pellucid.errors import InputError, NotFoundError, PellucidError
 from pellucid.files import write_atomically
 
@@ -42,31 +42,35 @@ def _repository_of_snapshot(folder: Path) -> Path:
     return folder.parent.parent
 
 
-def repository_folder(name: str, where: HubOptions) -> Path:
+def repository_folder(name: str, hub_options: HubOptions) -> Path:
     """The folder of the hub's cache for what goes by a name, there or not. Raises InputError where nothing can lie."""
-    place = Path(where.cache_dir or hub_client().constants.HF_HUB_CACHE)
+    cache_dir = Path(hub_options.cache_dir or hub_client().constants.HF_HUB_CACHE)
     try:
-        place = place.resolve()
+        cache_dir = cache_dir.resolve()
     except (OSError, RuntimeError) as error:  # a link that leads to itself
-        raise InputError(f"{place} can be no cache of the hub: {error}; set HF_HUB_CACHE to a folder") from error
-    return place / f"models--{name.replace('/', '--')}"
+        raise InputError(f"{cache_dir} can be no cache of the hub: {error}; set HF_HUB_CACHE to a folder") from error
+    return cache_dir / f"models--{name.replace('/', '--')}"
 
 
-def cached_snapshot(name: str, where: HubOptions) -> Path | None:
+def cached_snapshot(name: str, hub_options: HubOptions) -> Path | None:
     """What the hub's cache holds of a repository, whole or not: a folder with a config, an adapter or a GGUF file; None
     where there is no such thing."""
     hub = hub_client()
     try:
-        found = Path(hub.snapshot_download(name, revision=where.revision, local_files_only=True, allow_patterns=[],
-                                           cache_dir=where.cache_dir))  # fmt: skip
+        options: dict[str, Any] = {"revision": hub_options.revision, "cache_dir": hub_options.cache_dir}
+        found = Path(hub.snapshot_download(name, **options, local_files_only=True, allow_patterns=[]))
         kind = form_of_folder(found).kind
     except hub.errors.LocalEntryNotFoundError:
         return None
     except (OSError, RuntimeError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
-        place = repository_folder(name, where)
-        if where.revision is not None and (place / "refs" / where.revision).is_dir():  # others begin with its name
+        repository = repository_folder(name, hub_options)
+        if (
+            hub_options.revision is not None and (repository / "refs" / hub_options.revision).is_dir()
+        ):  # others begin with its name
             return None
-        raise InputError(f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {place}") from error
+        raise InputError(
+            f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {repository}"
+        ) from error
     return found if kind else None
 
 
@@ -91,7 +95,7 @@ def is_complete(folder: Path) -> bool:
         return False
     if form_of_folder(folder).kind == "gguf":
         return True
-    return listed is not None and all((folder / file).exists() for file in wanted_files(listed, folder))
+    return listed is not None and all((folder / file).exists() for file in required_files(listed, folder))
 
 
 def mismatched_model_files(folder: Path, listed: Mapping[str, int | None] | None = None) -> list[str]:
@@ -100,10 +104,10 @@ def mismatched_model_files(folder: Path, listed: Mapping[str, int | None] | None
     listed: the hub's files and their sizes; None for what was noted of them beside the snapshot.
     """
     sizes: Mapping[str, int | None] = (_read_listing(folder) or {}) if listed is None else listed
-    there = [file for file in sizes if (folder / file).exists()]
-    model = form_of(there).gguf_file
-    ours = dict.fromkeys([*wanted_files(there), *([model] if model else ())])
-    return mismatched_files(folder, {file: sizes[file] for file in ours})
+    present = [file for file in sizes if (folder / file).exists()]
+    model = form_of(present).gguf_file
+    model_files = dict.fromkeys([*required_files(present), *([model] if model else ())])
+    return mismatched_files(folder, {file: sizes[file] for file in model_files})
 
 
 def mismatched_files(folder: Path, listed: Mapping[str, int | None]) -> list[str]:
@@ -145,23 +149,33 @@ def _read_listing(folder: Path) -> dict[str, int] | None:
 # -- what brings the rest ----------------------------------------------------------------------------------------------
 
 
-def pull_command(name: str, where: HubOptions) -> str:
+def pull_command(name: str, hub_options: HubOptions) -> str:
     """The command that brings a repository into the hub's own cache, or into another one."""
-    command = f"pellucid pull --revision {where.revision} {name}" if where.revision else f"pellucid pull {name}"
-    return f"{_cache_variable(where)}{command}, with network"
+    command = (
+        f"pellucid pull --revision {hub_options.revision} {name}" if hub_options.revision else f"pellucid pull {name}"
+    )
+    return f"{_cache_variable(hub_options)}{command}, with network"
 
 
-def download_command(name: str, file: str, where: HubOptions) -> str:
+def download_command(name: str, file: str, hub_options: HubOptions) -> str:
     """The command of the hub's own client that brings one file."""
-    what = f"{name} {shlex.quote(file)}"
-    command = f"hf download --revision {where.revision} {what}" if where.revision else f"hf download {what}"
-    return f"{_cache_variable(where)}{command}"
+    arguments = f"{name} {shlex.quote(file)}"
+    command = (
+        f"hf download --revision {hub_options.revision} {arguments}"
+        if hub_options.revision
+        else f"hf download {arguments}"
+    )
+    return f"{_cache_variable(hub_options)}{command}"
 
 
-def _cache_variable(where: HubOptions) -> str:
+def _cache_variable(hub_options: HubOptions) -> str:
     """What stands before a command that fetches, for another cache than the hub's own."""
-    own, other = Path(hub_client().constants.HF_HUB_CACHE).resolve(), where.cache_dir
-    return "" if other is None or Path(other).resolve() == own else f"HF_HUB_CACHE={shlex.quote(os.fspath(other))} "
+    default_cache, cache_dir = Path(hub_client().constants.HF_HUB_CACHE).resolve(), hub_options.cache_dir
+    return (
+        ""
+        if cache_dir is None or Path(cache_dir).resolve() == default_cache
+        else f"HF_HUB_CACHE={shlex.quote(os.fspath(cache_dir))} "
+    )
 
 
 def fetch_advice(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
@@ -171,8 +185,8 @@ def fetch_advice(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
     listed, repository = _read_listing(folder), _repository_of_snapshot(folder)
     if not _is_snapshot(folder) or (listed is not None and not any_matches(listed, patterns)):
         return ""
-    where = HubOptions(None if _ref_points_to(folder, "main") else folder.name, cache_dir=repository.parent)
-    return f"; run: {pull_command(_repository_name(repository), where)}"
+    hub_options = HubOptions(None if _ref_points_to(folder, "main") else folder.name, cache_dir=repository.parent)
+    return f"; run: {pull_command(_repository_name(repository), hub_options)}"
 
 
 def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = False) -> None:
@@ -187,8 +201,8 @@ def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = 
     if revision == folder.name or _ref_points_to(folder, revision) or (first and ref.exists()):
         return
     if _requested_later(ref, requested_at):
-        other = "another process has asked the hub later what %s of %s is: it does not lead to %s"
-        log.warning(other, revision, _repository_name(_repository_of_snapshot(folder)), folder.name)
+        message = "another process has asked the hub later what %s of %s is: it does not lead to %s"
+        log.warning(message, revision, _repository_name(_repository_of_snapshot(folder)), folder.name)
         return
 
     def note(file: IO[bytes]) -> None:
@@ -237,12 +251,12 @@ def _listing_path(folder: Path) -> Path:
 def share_listing(folder: Path) -> None:
     """Gives the list of a snapshot's files the rights of the snapshot: the hub's client lets nobody else read it, and
     others who share the cache would not know whether it is whole."""
-    some = next((path for path in folder.iterdir() if path.is_file()), None)
+    snapshot_file = next((path for path in folder.iterdir() if path.is_file()), None)
     with suppress(OSError):
-        if some is not None:
-            shutil.copymode(some, _listing_path(folder))
+        if snapshot_file is not None:
+            shutil.copymode(snapshot_file, _listing_path(folder))
 
 
 def _is_snapshot(folder: Path) -> bool:
-    commit, models = folder.name.isalnum(), _repository_of_snapshot(folder).name.startswith("models--")
-    return commit and models and folder.parent.name == "snapshots"
+    is_commit, is_repository = folder.name.isalnum(), _repository_of_snapshot(folder).name.startswith("models--")
+    return is_commit and is_repository and folder.parent.name == "snapshots"

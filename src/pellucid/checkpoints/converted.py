@@ -105,10 +105,10 @@ def _is_intact(folder: Path) -> bool:
     try:
         if not all(is_own(path.lstat(), ROOT) for path in (folder.parent, folder, *folder.iterdir())):
             return False
-        said: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if said["version"] != VERSION or "model.safetensors" not in said["files"]:
+        manifest: Any = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["version"] != VERSION or "model.safetensors" not in manifest["files"]:
             return False
-        return all(digest_of(folder / name) == wanted for name, wanted in said["files"].items())
+        return all(digest_of(folder / name) == digest for name, digest in manifest["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -116,9 +116,11 @@ def _is_intact(folder: Path) -> bool:
 def _check_owner(folder: Path) -> None:
     """Refuses a folder in which somebody else could put a model in the place of ours."""
     if folder.exists() and not is_own(folder.stat(), ROOT):
-        ours = folder.stat().st_uid == os.getuid()
-        wrong = f"others may write in {folder}: chmod go-w takes that from them" if ours else f"{folder} is not yours"
-        raise _cache_error(InputError(wrong))
+        is_ours = folder.stat().st_uid == os.getuid()
+        message = (
+            f"others may write in {folder}: chmod go-w takes that from them" if is_ours else f"{folder} is not yours"
+        )
+        raise _cache_error(InputError(message))
 
 
 def _cache_error(error: PellucidError) -> PellucidError:

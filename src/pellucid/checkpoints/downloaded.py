@@ -32,23 +32,23 @@ def commit_lock(name: str, repository: Path, commit: str, lacking: Iterable[Any]
     locks = _locks(repository)
     locks.mkdir(parents=True, exist_ok=True)
     with _file_lock(name, locks / f"commit-{commit}.lock"):
-        for stored in {_stored_as(listed) for listed in lacking}:
-            if stored.isalnum():  # others may lead out of the folder
-                with _file_lock(name, locks / f"{stored}.lock"):
+        for blob_name in {_blob_name(listed) for listed in lacking}:
+            if blob_name.isalnum():  # others may lead out of the folder
+                with _file_lock(name, locks / f"{blob_name}.lock"):
                     pass
         yield
 
 
 @contextlib.contextmanager
 def _file_lock(name: str, lock: Path) -> Iterator[None]:
-    held_by_one = hub_client().utils.WeakFileLock
-    with contextlib.ExitStack() as held:
+    lock_class = hub_client().utils.WeakFileLock
+    with contextlib.ExitStack() as stack:
         try:
-            held.enter_context(held_by_one(lock, timeout=_SILENT_WAIT))
+            stack.enter_context(lock_class(lock, timeout=_SILENT_WAIT))
         except TimeoutError:
-            told = "another process is fetching %s: waiting until it is done; if it has stopped, end it (it holds %s)"
-            log.warning(told, name, lock)
-            held.enter_context(held_by_one(lock))
+            notice = "another process is fetching %s: waiting until it is done; if it has stopped, end it (it holds %s)"
+            log.warning(notice, name, lock)
+            stack.enter_context(lock_class(lock))
         yield
 
 
@@ -67,13 +67,13 @@ def listing_mismatch(path: Path, listed: Any) -> str | None:
     if listed.size is not None and size != listed.size:
         return f"{size:,} bytes, where the hub lists {listed.size:,}"
     if listed.lfs is not None:
-        kind, wanted, found = "sha256", listed.lfs.sha256, digest_of(path)
+        algorithm, expected, found = "sha256", listed.lfs.sha256, digest_of(path)
     elif listed.blob_id is not None:
-        whole = b"blob %d\0" % size + path.read_bytes()
-        kind, wanted, found = "sha1", listed.blob_id, hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        blob = b"blob %d\0" % size + path.read_bytes()
+        algorithm, expected, found = "sha1", listed.blob_id, hashlib.sha1(blob, usedforsecurity=False).hexdigest()
     else:
         return None
-    return None if found == wanted else f"the {kind} {found[:12]}…, where the hub lists {wanted[:12]}…"
+    return None if found == expected else f"the {algorithm} {found[:12]}…, where the hub lists {expected[:12]}…"
 
 
 def remove_from_snapshot(path: Path) -> None:
@@ -88,9 +88,9 @@ def _with_blob(path: Path) -> list[Path]:
         return []
     found = [path]
     if path.is_symlink():
-        bytes_ = Path(os.path.normpath(path.parent / path.readlink()))
-        if bytes_.parent.name == "blobs" and bytes_.parents[1] in path.parents:
-            found.append(bytes_)
+        blob = Path(os.path.normpath(path.parent / path.readlink()))
+        if blob.parent.name == "blobs" and blob.parents[1] in path.parents:
+            found.append(blob)
     return found
 
 
@@ -109,22 +109,22 @@ def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[None]:
                 path.rename(moved[-1][1])
         yield
     except BaseException:
-        for path, other in reversed(moved):
-            if os.path.lexists(other):
-                other.replace(path)
+        for path, moved_path in reversed(moved):
+            if os.path.lexists(moved_path):
+                moved_path.replace(path)
         raise
-    for _, other in moved:
-        other.unlink()
+    for _, moved_path in moved:
+        moved_path.unlink()
 
 
 def _conflicting_files(folder: Path, file: str, listed: Any) -> Iterator[Path]:
     yield from _with_blob(folder / file)
-    bytes_ = folder.parent.parent / "blobs" / _stored_as(listed)
-    if listed.size is not None and bytes_.is_file() and bytes_.stat().st_size != listed.size:
-        yield bytes_
+    blob = folder.parent.parent / "blobs" / _blob_name(listed)
+    if listed.size is not None and blob.is_file() and blob.stat().st_size != listed.size:
+        yield blob
 
 
-def _stored_as(listed: Any) -> str:
+def _blob_name(listed: Any) -> str:
     """The name of a file's bytes in the hub's cache, and of the lock under which they are fetched."""
     return str(listed.lfs.sha256 if listed.lfs is not None else listed.blob_id)
 

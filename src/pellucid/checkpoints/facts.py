@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.generation import LEGACY_KEYS
-from pellucid.checkpoints.labels import labels_of, warn_of_label_conflict, without_bad_labels
+from pellucid.checkpoints.labels import labels_of, warn_of_label_conflict, without_invalid_labels
 from pellucid.config import Config, Head
 from pellucid.config.checks import ACTIVATIONS
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, blaming, did_you_mean, join_names, shorten
 
 log = logging.getLogger("pellucid")
 
-MOST_LAYERS = 1_000
+MAX_LAYERS = 1_000
 """Each layer is built before its weights are looked for; a file must not be able to ask for a million."""
 
 INERT = frozenset(
@@ -49,7 +49,7 @@ _TOKEN_ID_KEYS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start
 _NULLABLE = ("sliding_window", "num_key_value_heads")
 """Numbers that may be null also in a family whose default is a number."""
 
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
+_TYPE_DESCRIPTIONS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ class Keys:
             self._check_unknown_keys(
                 {key: raw[key] for key in raw.keys() - known - set(self.inert)}, standard | changes, path
             )
-            kept = {key: value for key, value in raw.items() if key not in known | CODE}
+            inert = {key: value for key, value in raw.items() if key not in known | CODE}
             head = _named_head(raw, heads)
-            raw = without_bad_labels(raw, head, path)
-            config = defaults.replace(**changes, head=head, labels=labels_of(raw), inert=kept)
+            raw = without_invalid_labels(raw, head, path)
+            config = defaults.replace(**changes, head=head, labels=labels_of(raw), inert=inert)
             check_layer_count(config)
             warn_of_label_conflict(raw, config.labels, path)
             return config
@@ -119,9 +119,9 @@ class Keys:
         """A `Config` as the reference's keys; `read(write(config)) == config`."""
         facts = config.facts()
         labels = {"id2label": {str(i): name for i, name in config.id2label.items()}, "label2id": config.label2id}
-        kept = {key: value for key, value in config.inert.items() if key != "num_labels"}  # as many as have names now
+        inert = {key: value for key, value in config.inert.items() if key != "num_labels"}  # as many as have names now
         return {
-            **kept,
+            **inert,
             "architectures": [architecture],
             "model_type": model_type,
             **{key: facts[ours] for key, ours in self.our_names.items()},
@@ -182,8 +182,8 @@ def _changes_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
         case "partial_rotary_factor" | "rotary_pct" if type(value) is not bool:
             return value in (None, 1)
         case "layer_types" if isinstance(value, list) and len(value) == facts["num_hidden_layers"]:
-            usual = "full_attention" if facts["sliding_window"] is None else "sliding_attention"
-            return all(kind == usual for kind in value)
+            expected = "full_attention" if facts["sliding_window"] is None else "sliding_attention"
+            return all(kind == expected for kind in value)
     return value in (None, False, {}, [])
 
 
@@ -194,18 +194,18 @@ def warn_of_unknown_keys(path: Path, keys: Iterable[str]) -> None:
         log.warning("%s: these keys are not known and were left alone: %s", path, shown)
 
 
-def warn_of_encoder_states(config: Config, encoder_states_only: bool, where: Path) -> None:
+def warn_of_encoder_states(config: Config, encoder_states_only: bool, path: Path) -> None:
     """Says where the library would make other vectors of the same files.  encoder_states_only: see `Family`."""
     if config.decoder is not None and not encoder_states_only:
-        log.warning("%s: vectors are of the encoder's states here; sentence-transformers takes the decoder's", where)
+        log.warning("%s: vectors are of the encoder's states here; sentence-transformers takes the decoder's", path)
 
 
 def check_layer_count(config: Config) -> None:
     """Refuses more layers than a file may ask for."""
     for name in ("num_hidden_layers", "num_decoder_layers"):
         layers = config.facts().get(name, 1)
-        if layers > MOST_LAYERS:
-            raise InputError(Argument(name), f" is {layers}, expected at most {MOST_LAYERS:,}")
+        if layers > MAX_LAYERS:
+            raise InputError(Argument(name), f" is {layers}, expected at most {MAX_LAYERS:,}")
 
 
 def _checked_value(name: str, value: Any, standard: dict[str, Any]) -> Any:
@@ -219,7 +219,7 @@ def _checked_value(name: str, value: Any, standard: dict[str, Any]) -> Any:
     if isinstance(value, str) and default in ACTIVATIONS:
         value = ACTIVATION_ALIASES.get(value, value)
     if default is not None and type(value) not in kinds:
-        raise InputError(Argument(name), f" is {shorten(ascii(value))}, expected {_KINDS[type(default)]}")
+        raise InputError(Argument(name), f" is {shorten(ascii(value))}, expected {_TYPE_DESCRIPTIONS[type(default)]}")
     if type(value) is int and abs(value) >= 2**63:
         raise InputError(Argument(name), f" is {shorten(str(value))}, expected a smaller number")
     return value

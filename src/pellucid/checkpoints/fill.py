@@ -48,8 +48,10 @@ def fill(
         initialise(module, plan.config.initializer_range, seed)
     parameters = dict(module.named_parameters())
     with no_grad():
-        for ours, place in plan.locations.items():
-            parameters[ours].copy_(place.extract(_read_finite(place.tensor_name, tensors[place.tensor_name], dtype)))
+        for ours, location in plan.locations.items():
+            parameters[ours].copy_(
+                location.extract(_read_finite(location.tensor_name, tensors[location.tensor_name], dtype))
+            )
         for ours in plan.zeros:
             parameters[ours].zero_()
         _check_duplicates(plan, tensors, lambda ours: parameters[ours])
@@ -74,20 +76,24 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
         if name in plan.zeros:
             yield torch.zeros(shapes[name], device="cpu", dtype=torch.float32)
             return
-        place = plan.locations[name]
-        if place.layout is not UNCHANGED:
-            yield place.extract(_read_finite(place.tensor_name, tensors[place.tensor_name], torch.float32))
+        location = plan.locations[name]
+        if location.layout is not UNCHANGED:
+            yield location.extract(_read_finite(location.tensor_name, tensors[location.tensor_name], torch.float32))
             return
-        for piece in tensors[place.tensor_name].pieces():
-            yield require_finite(place.tensor_name, piece, torch.float32)
+        for piece in tensors[location.tensor_name].pieces():
+            yield require_finite(location.tensor_name, piece, torch.float32)
 
     def grids(name: str) -> Tensor | None:
-        place = plan.locations.get(name)
-        if place is None or place.layout is not UNCHANGED or (read := tensors[place.tensor_name].grids) is None:
+        location = plan.locations.get(name)
+        if (
+            location is None
+            or location.layout is not UNCHANGED
+            or (read := tensors[location.tensor_name].grids) is None
+        ):
             return None
         release_memory()
         found = read()
-        require_finite(place.tensor_name, scales_of(found))
+        require_finite(location.tensor_name, scales_of(found))
         return found
 
     _check_duplicates(plan, tensors, lambda ours: torch.cat(list(pieces(ours))))
@@ -108,13 +114,17 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
 
 def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of: Callable[[str], Tensor]) -> None:
     """What the file says twice must be the same, but where the reference knows which counts."""
-    for one in plan.duplicates:
-        theirs, first = one.location.tensor_name, plan.locations[one.parameter].tensor_name
-        other = one.location.extract(require_finite(theirs, tensors[theirs].read()))
-        if torch.equal(parameter_of(one.parameter), other.to(parameter_of(one.parameter))):
+    for duplicate in plan.duplicates:
+        theirs, first = duplicate.location.tensor_name, plan.locations[duplicate.parameter].tensor_name
+        other = duplicate.location.extract(require_finite(theirs, tensors[theirs].read()))
+        if torch.equal(parameter_of(duplicate.parameter), other.to(parameter_of(duplicate.parameter))):
             continue
-        if not one.may_differ:
-            advice = f"; where both are meant, set {one.tying_fact} to false in config.json" if one.tying_fact else ""
+        if not duplicate.may_differ:
+            advice = (
+                f"; where both are meant, set {duplicate.tying_fact} to false in config.json"
+                if duplicate.tying_fact
+                else ""
+            )
             raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ{advice}")
         log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
 
@@ -153,10 +163,10 @@ def require_finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None)
     if not all(map(math.isfinite, ends)):
         raise CorruptFileError(f"{name} holds NaN or infinite numbers: its file is damaged or its training had failed")
     if dtype is not None and not all(math.isfinite(end.to(dtype)) for end in ends):
-        most, kind = max(abs(end.item()) for end in ends), str(dtype).removeprefix("torch.")
-        wider = "float64" if dtype == torch.float32 or most > torch.finfo(torch.float32).max else "float32"
+        max_value, kind = max(abs(end.item()) for end in ends), str(dtype).removeprefix("torch.")
+        wider = "float64" if dtype == torch.float32 or max_value > torch.finfo(torch.float32).max else "float32"
         raise InputError(
-            f"{name} holds {most:.6g}, and the most that {kind} can say is {torch.finfo(dtype).max:.6g}: pass ",
+            f"{name} holds {max_value:.6g}, and the most that {kind} can say is {torch.finfo(dtype).max:.6g}: pass ",
             Argument("dtype", wider),
         )
     return numbers

@@ -30,19 +30,21 @@ OVERWRITE = Argument("overwrite", True)
 """By which a place that holds files may be written over."""
 
 
-def check_target(target: Path, *, overwrite: bool, how: MessagePart = ("pass ", OVERWRITE)) -> None:
+def check_target(target: Path, *, overwrite: bool, advice: MessagePart = ("pass ", OVERWRITE)) -> None:
     """Refuses a place that is a file, or that holds files already and may not be written over.
 
-    how: what helps, besides another folder.
+    advice: what helps, besides another folder.
     """
     check_bool("overwrite", overwrite)
     check_folder_link(_resolved_target(target))
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is a file, expected a folder to write into")
     if files_in(target) and not overwrite:
-        raise InputError(f"{target} already holds files: choose a new folder or ", how)
+        raise InputError(f"{target} already holds files: choose a new folder or ", advice)
     if not overwrite and (old := interrupted_old_files(target)):  # which a save that succeeds takes away
-        raise InputError(f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", how)
+        raise InputError(
+            f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", advice
+        )
 
 
 def check_folder_link(path: Path) -> None:
@@ -74,25 +76,25 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     refused: both would leave a part of each model. What killed ones have left goes once the new files are in place.
     """
     target = _resolved_target(target)
-    around = None
+    temporary_folder = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        place = temporary_parent(target)
-        with ExitStack() as held:
-            for where in sorted({place, target} if target.is_dir() else {place}):
-                held.enter_context(_save_lock(target, where))  # within, too: others may have no right to one beside it
-            around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
-            new = around / NEW
+        parent = temporary_parent(target)
+        with ExitStack() as locks:
+            for where in sorted({parent, target} if target.is_dir() else {parent}):
+                locks.enter_context(_save_lock(target, where))  # within, too: others may have no right to one beside it
+            temporary_folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=parent))
+            new = temporary_folder / NEW
             new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
             yield new
             _move_into_place(new, target)
-            for left in _interrupted_saves(target):
-                shutil.rmtree(left, ignore_errors=True)
+            for leftover in _interrupted_saves(target):
+                shutil.rmtree(leftover, ignore_errors=True)
     except OSError as error:
         raise cannot_write(target, error) from error
     finally:
-        if around is not None and not (around / OLD).exists():
-            shutil.rmtree(around, ignore_errors=True)
+        if temporary_folder is not None and not (temporary_folder / OLD).exists():
+            shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
 def _resolved_target(target: Path) -> Path:
@@ -107,34 +109,34 @@ def temporary_parent(target: Path) -> Path:
     It is tried. Raises InputError where `target` could not be saved into, and ResourceError where there is no room.
     """
     target = _resolved_target(target)
-    place, wrong = target.parent, _probe_error(target.parent, target)
-    if wrong is not None and target.is_dir():
-        place, wrong = target, _probe_error(target, target)
-    if wrong is None:
-        return place
-    raise cannot_create_error(target, place, wrong) from wrong
+    parent, error = target.parent, _probe_error(target.parent, target)
+    if error is not None and target.is_dir():
+        parent, error = target, _probe_error(target, target)
+    if error is None:
+        return parent
+    raise cannot_create_error(target, parent, error) from error
 
 
-def cannot_create_error(target: Path, place: Path, error: OSError) -> PellucidError:
-    """The error of the system for a `target` for which nothing could be made in the folder `place`, as one of ours."""
+def cannot_create_error(target: Path, parent: Path, error: OSError) -> PellucidError:
+    """The error of the system for a `target` for which nothing could be made in the folder `parent`, as one of ours."""
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return cannot_write(target, error)
-    wrong = f"cannot write {target}: {error.strerror} in {place}"
-    return InputError(f"{wrong}: choose another folder, or let this user write there")
+    message = f"cannot write {target}: {error.strerror} in {parent}"
+    return InputError(f"{message}: choose another folder, or let this user write there")
 
 
-def _probe_error(place: Path, target: Path) -> OSError | None:
-    """What hinders a folder that is made in `place` and moved into `target`, if anything does."""
-    made = None
+def _probe_error(parent: Path, target: Path) -> OSError | None:
+    """What hinders a folder that is made in `parent` and moved into `target`, if anything does."""
+    probe = None
     try:
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=place))
+        probe = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=parent))
         if target.is_dir():
-            made = made.rename(target / made.name)
-        made.rmdir()
+            probe = probe.rename(target / probe.name)
+        probe.rmdir()
     except OSError as error:
-        if made is not None:
+        if probe is not None:
             with suppress(OSError):
-                made.rmdir()
+                probe.rmdir()
         return error
     return None
 
@@ -152,8 +154,8 @@ def _temporary_pattern(target: Path) -> re.Pattern[str]:
 
 
 @contextmanager
-def _save_lock(target: Path, place: Path) -> Iterator[None]:
-    lock = place / _lock_name(target)
+def _save_lock(target: Path, folder: Path) -> Iterator[None]:
+    lock = folder / _lock_name(target)
     with exclusive_lock(
         lock, lambda: f"another process saves into {target}: wait until it is done, or choose a new folder"
     ):
@@ -166,9 +168,9 @@ def _save_lock(target: Path, place: Path) -> Iterator[None]:
 
 def _interrupted_saves(target: Path) -> list[Path]:
     """The folders beside `target`, or within it, of saves that were broken off by force, or are going on."""
-    named = _temporary_pattern(target)
-    near = (path for place in (target.parent, target) for path in place.glob(".*-*"))
-    found = [path for path in near if named.fullmatch(path.name) and not path.is_symlink()]
+    pattern = _temporary_pattern(target)
+    candidates = (path for place in (target.parent, target) for path in place.glob(".*-*"))
+    found = [path for path in candidates if pattern.fullmatch(path.name) and not path.is_symlink()]
     return [path for path in found if path.is_dir() and set() < _entry_names(path) <= {NEW, OLD}]
 
 
@@ -198,9 +200,9 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
 
     path.touch()
     rights = stat.S_IMODE(path.stat().st_mode)  # of any new file: the library's own is private
-    own = {name: numbers.detach().to("cpu").clone().contiguous() for name, numbers in tensors.items()}
+    copies = {name: numbers.detach().to("cpu").clone().contiguous() for name, numbers in tensors.items()}
     try:
-        save_file(own, path, metadata={"format": "pt"} | (metadata or {}))
+        save_file(copies, path, metadata={"format": "pt"} | (metadata or {}))
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
@@ -220,50 +222,50 @@ def _sort_metadata(path: Path) -> None:
 
 
 def _move_into_place(new: Path, target: Path) -> None:
-    named = sorted((path.relative_to(new) for path in new.rglob("*") if path.is_file()), key=_is_config)
-    for name in named:
+    new_files = sorted((path.relative_to(new) for path in new.rglob("*") if path.is_file()), key=_is_config)
+    for name in new_files:
         sync_to_disk(new / name)
     if not target.exists():
         new.rename(target)
         return
     old = new.with_name(OLD)
-    leaving = _files_to_remove(target, named)
+    files_to_remove = _files_to_remove(target, new_files)
     try:
         old.mkdir()
-        _move_all(leaving, target, old)
+        _move_all(files_to_remove, target, old)
         sync_to_disk(target)
-        _move_all(named, new, target)
+        _move_all(new_files, new, target)
         sync_to_disk(target)
     except BaseException:  # Ctrl-C as well
-        _restore(old, target, [name for name in named if not (new / name).exists()])
+        _restore(old, target, [name for name in new_files if not (new / name).exists()])
         raise
     shutil.rmtree(old, ignore_errors=True)
-    for folder in {name.parent for name in leaving} - {Path()}:
+    for folder in {name.parent for name in files_to_remove} - {Path()}:
         with suppress(OSError):  # which something else lies in
             (target / folder).rmdir()
 
 
-def _files_to_remove(target: Path, named: list[Path]) -> list[Path]:
-    """What a folder holds that may not stay: files that are `named`, and those of the model that was there before and
-    would speak for this one. The facts go first, so that what is broken off on the way does not open."""
+def _files_to_remove(target: Path, new_files: list[Path]) -> list[Path]:
+    """The files of a folder that may not stay: those of the names of `new_files`, and those of the model that was there
+    before and would be read with this one. The facts go first, so that what is interrupted half-way does not open."""
     below = (
         path
         for pattern in (model_files.NAMED_TEMPLATES, *model_files.SENTENCE_MODULE_FILES)
         for path in target.glob(pattern)
     )
-    there = [path.relative_to(target) for path in (*target.iterdir(), *below)]
-    leaving = {name for name in there if model_files.any_matches([str(name)], model_files.MODEL_FILES)}
-    leaving |= {name for name in named if os.path.lexists(target / name)}
-    for name in leaving:
+    present = [path.relative_to(target) for path in (*target.iterdir(), *below)]
+    to_remove = {name for name in present if model_files.any_matches([str(name)], model_files.MODEL_FILES)}
+    to_remove |= {name for name in new_files if os.path.lexists(target / name)}
+    for name in to_remove:
         if (target / name).is_dir() and not (target / name).is_symlink():
             raise IsADirectoryError(errno.EISDIR, f"{name} is a folder there, expected a file", str(target / name))
-    return sorted(leaving, key=lambda name: (not _is_config(name), name))
+    return sorted(to_remove, key=lambda name: (not _is_config(name), name))
 
 
-def _move_all(names: list[Path], here: Path, there: Path) -> None:
+def _move_all(names: list[Path], source: Path, target: Path) -> None:
     for name in names:
-        (there / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).replace(there / name)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).replace(target / name)
 
 
 def _restore(old: Path, target: Path, moved: list[Path]) -> None:
@@ -271,8 +273,8 @@ def _restore(old: Path, target: Path, moved: list[Path]) -> None:
     try:
         for name in reversed(moved):
             (target / name).unlink(missing_ok=True)
-        kept = [path.relative_to(old) for path in old.rglob("*") if path.is_symlink() or not path.is_dir()]
-        _move_all(sorted(kept, key=_is_config), old, target)
+        old_files = [path.relative_to(old) for path in old.rglob("*") if path.is_symlink() or not path.is_dir()]
+        _move_all(sorted(old_files, key=_is_config), old, target)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         why = error.strerror or error

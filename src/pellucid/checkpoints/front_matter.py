@@ -23,12 +23,12 @@ def front_matter(
     """
     from huggingface_hub.repocard_data import EvalResult, ModelCardData
 
-    said: dict[str, Any] = {name: value for name, value in facts.items() if value}
-    place = {"dataset_name": dataset["name"], "dataset_type": dataset["type"], "dataset_split": dataset["split"]}
+    card_data: dict[str, Any] = {name: value for name, value in facts.items() if value}
+    fields = {"dataset_name": dataset["name"], "dataset_type": dataset["type"], "dataset_split": dataset["split"]}
     results = [
-        EvalResult(task_type=task, metric_type=one.metric, metric_name=one.name, metric_value=one.value, **place)
+        EvalResult(task_type=task, metric_type=one.metric, metric_name=one.name, metric_value=one.value, **fields)
         for one in scores
     ]
     if results:
-        said |= {"model_name": model, "eval_results": results}
-    return f"---\n{ModelCardData(**said).to_yaml()}\n---\n"
+        card_data |= {"model_name": model, "eval_results": results}
+    return f"---\n{ModelCardData(**card_data).to_yaml()}\n---\n"

@@ -11,7 +11,7 @@ from pellucid.checkpoints.model_files import GENERATION
 from pellucid.errors import CorruptFileError, shorten
 
 FILE = GENERATION
-MOST = 100_000
+MAX_ENTRIES = 100_000
 """Entries of one list, those of its lists among them."""
 
 
@@ -74,8 +74,8 @@ def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
     they are used. Raises CorruptFileError, which names the file and the key."""
     found = {key: value for key, value in settings.items() if value is not None}
     for key, value in found.items():
-        if len(list(islice(_entries(value), MOST + 1))) > MOST:
-            raise CorruptFileError(f"{path}: {ascii(key)[1:-1][:80]} holds more than {MOST:,} entries")
+        if len(list(islice(_entries(value), MAX_ENTRIES + 1))) > MAX_ENTRIES:
+            raise CorruptFileError(f"{path}: {ascii(key)[1:-1][:80]} holds more than {MAX_ENTRIES:,} entries")
         kind = _EXPECTED.get(key)
         if kind is not None and not kind.fits(value):
             shown = type(value).__name__ if isinstance(value, list | dict) else shorten(ascii(value))
@@ -109,9 +109,9 @@ def write_generation(generation: Mapping[str, Any], inert: Mapping[str, Any], fo
 
 def _entries(value: Any) -> Iterator[Any]:
     """What stands in a list or an object, however deep."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
+    pending = [value]
+    while pending:
+        one = pending.pop()
         inner = list(one.values()) if isinstance(one, dict) else one if isinstance(one, list) else []
         yield from inner
-        waiting += inner
+        pending += inner

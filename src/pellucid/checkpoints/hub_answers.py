@@ -51,15 +51,15 @@ class StrangeAnswerError(Exception):
         self.advice = advice
 
 
-def check_model_info(about: Any) -> None:
+def check_model_info(model_info: Any) -> None:
     """Refuses what a hub tells of a repository where that cannot be, or cannot be a path here.
 
-    about: what the hub's client makes of it. Raises KeyError or TypeError for what no hub says, else
+    model_info: what the hub's client makes of it. Raises KeyError or TypeError for what no hub says, else
     StrangeAnswerError.
     """
-    if not _COMMIT.fullmatch(about.sha or ""):
+    if not _COMMIT.fullmatch(model_info.sha or ""):
         raise KeyError("sha")
-    for file in about.siblings or []:
+    for file in model_info.siblings or []:
         name, size = file.rfilename, file.size
         if not isinstance(name, str) or not isinstance(size, int | None):
             raise TypeError("siblings")
@@ -73,11 +73,11 @@ def check_model_info(about: Any) -> None:
         _check_digests("lists", file.blob_id, *([] if file.lfs is None else [file.lfs.sha256]))
 
 
-def _check_digests(how: str, *digests: str | None) -> None:
+def _check_digests(verb: str, *digests: str | None) -> None:
     for digest in digests:
         if digest is not None and not _DIGEST.fullmatch(digest):
             raise StrangeAnswerError(
-                f"the hub {how} {shorten(digest, 40)!r} as a digest, which is none", "use another hub"
+                f"the hub {verb} {shorten(digest, 40)!r} as a digest, which is none", "use another hub"
             )
 
 
@@ -128,17 +128,19 @@ class AnswerGuard:
         of what is packed nobody knows the size."""
         if request.headers.get(_MARK) != self.headers[_MARK]:
             return
-        tells = request.url.path.startswith(f"{urlsplit(hub_client().constants.ENDPOINT).path.rstrip('/')}/api/")
-        request.headers[_MARK] = self._api_mark if tells else self._file_mark
+        is_api_request = request.url.path.startswith(
+            f"{urlsplit(hub_client().constants.ENDPOINT).path.rstrip('/')}/api/"
+        )
+        request.headers[_MARK] = self._api_mark if is_api_request else self._file_mark
         request.headers["Accept-Encoding"] = "identity"
-        if tells:
+        if is_api_request:
             limits = request.extensions.get("timeout") or {}
             limits = {kind: limits.get(kind) or PATIENCE for kind in ("connect", "read", "write", "pool")}
             request.extensions = {**request.extensions, "timeout": limits, "asked": time.monotonic()}
 
     def _on_response(self, response: Any) -> None:
-        request, headers, kind = response.request, response.headers, response.request.headers.get(_MARK)
-        if kind not in (self._api_mark, self._file_mark):
+        request, headers, mark = response.request, response.headers, response.request.headers.get(_MARK)
+        if mark not in (self._api_mark, self._file_mark):
             return
         _check_wait(headers)
         if request.method == "HEAD":
@@ -146,9 +148,9 @@ class AnswerGuard:
             xet = headers.get("X-Xet-Hash")
             _check_digests("gives", None if etag is None else etag.lstrip("W/").strip('"'), xet)
             self._check_commit(headers.get("X-Repo-Commit"))
-        elif (packed := headers.get("Content-Encoding", "identity").lower()) != "identity":
-            raise StrangeAnswerError(f"the hub packs its answer ({shorten(packed, 20)}), where it was not to")
-        if kind == self._file_mark:
+        elif (encoding := headers.get("Content-Encoding", "identity").lower()) != "identity":
+            raise StrangeAnswerError(f"the hub packs its answer ({shorten(encoding, 20)}), where it was not to")
+        if mark == self._file_mark:
             self._limit_file(response)
         else:
             self._limit_api_answer(response)
@@ -180,41 +182,44 @@ class AnswerGuard:
             if not length.isdecimal():
                 raise StrangeAnswerError(f"the hub does not say how large {shorten(file)} is")
             return
-        begun = (
+        resumed_range = (
             re.match(r"bytes=(\d{1,20})-", request.headers.get("Range", "")) if response.status_code == 206 else None
         )
-        most = size - int(begun[1]) if begun else size
+        max_bytes = size - int(resumed_range[1]) if resumed_range else size
         name = shorten(file) if file in self._sizes else "a file"
-        more = StrangeAnswerError(f"{name} came with more bytes, where the hub lists {size:,}, and was taken away")
-        if length.isdecimal() and len(length) < 20 and int(length) > most:
-            raise more
-        _limit_body(response, most, more)
+        error = StrangeAnswerError(f"{name} came with more bytes, where the hub lists {size:,}, and was taken away")
+        if length.isdecimal() and len(length) < 20 and int(length) > max_bytes:
+            raise error
+        _limit_body(response, max_bytes, error)
 
     def _limit_api_answer(self, response: Any) -> None:
         """Holds what the hub tells to its bytes, answers and seconds; and looks at the files that it lists."""
         self._api_answers += 1
-        asked = response.request.extensions.get("asked", time.monotonic())
-        endless = StrangeAnswerError("what the hub tells of it has no end")
-        left = _MAX_API_SECONDS - self._api_seconds - (time.monotonic() - asked)
-        if self._api_answers > _MAX_API_ANSWERS or left < 0:
-            raise endless
-        good = response.status_code == 200
+        requested_at = response.request.extensions.get("asked", time.monotonic())
+        error = StrangeAnswerError("what the hub tells of it has no end")
+        seconds_left = _MAX_API_SECONDS - self._api_seconds - (time.monotonic() - requested_at)
+        if self._api_answers > _MAX_API_ANSWERS or seconds_left < 0:
+            raise error
+        is_success = response.status_code == 200
         _limit_body(
-            response, _MAX_API_BYTES - self._api_bytes if good else _MAX_ERROR_BYTES, endless, time.monotonic() + left
+            response,
+            _MAX_API_BYTES - self._api_bytes if is_success else _MAX_ERROR_BYTES,
+            error,
+            time.monotonic() + seconds_left,
         )
-        if not good:
+        if not is_success:
             return
         self._api_bytes += len(response.read())
-        self._api_seconds += time.monotonic() - asked
-        told = response.json()
-        if isinstance(told, dict):
-            self._check_commit(told.get("sha"))
-        if not isinstance(told, list):
+        self._api_seconds += time.monotonic() - requested_at
+        content = response.json()
+        if isinstance(content, dict):
+            self._check_commit(content.get("sha"))
+        if not isinstance(content, list):
             return
         if str(response.url) in self._listing_urls:
-            raise endless
+            raise error
         self._listing_urls.add(str(response.url))
-        for row in told:
+        for row in content:
             _check_digests("lists", row.get("oid"), (row.get("lfs") or {}).get("oid"), row.get("xetHash"))
             if self._sizes.get(row.get("path"), 0) is None and isinstance(row.get("size"), int):
                 self._sizes[row["path"]] = row["size"]
@@ -222,28 +227,28 @@ class AnswerGuard:
 
 def _check_wait(headers: Mapping[str, str]) -> None:
     """Refuses to wait for long, as the hub's client would."""
-    asked = [headers.get("Retry-After", "").strip(), *re.findall(r";\s*t\s*=\s*(\d+)", headers.get("RateLimit", ""))]
-    for seconds in asked:
+    waits = [headers.get("Retry-After", "").strip(), *re.findall(r";\s*t\s*=\s*(\d+)", headers.get("RateLimit", ""))]
+    for seconds in waits:
         if seconds.isdecimal() and (len(seconds) > 9 or int(seconds) > _MAX_WAIT):
-            told = f"{int(seconds):,} s" if len(seconds) <= 9 else "for ever"
-            raise StrangeAnswerError(f"the hub asks to wait {told}", "try again later")
+            duration = f"{int(seconds):,} s" if len(seconds) <= 9 else "for ever"
+            raise StrangeAnswerError(f"the hub asks to wait {duration}", "try again later")
 
 
-def _limit_body(response: Any, most: int, error: StrangeAnswerError, until: float = float("inf")) -> None:
+def _limit_body(response: Any, max_bytes: int, error: StrangeAnswerError, deadline: float = float("inf")) -> None:
     """Lets an answer give so many bytes, until then; whoever reads more of it gets the error."""
     library: Any = sys.modules[type(response).__module__.partition(".")[0]]  # whichever the hub's client has
-    whole = response.stream
+    stream = response.stream
 
     class Bounded(library.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
-            left = most
-            for part in whole:
-                left -= len(part)
-                if left < 0 or time.monotonic() > until:
+            bytes_left = max_bytes
+            for part in stream:
+                bytes_left -= len(part)
+                if bytes_left < 0 or time.monotonic() > deadline:
                     raise error
                 yield part
 
         def close(self) -> None:
-            whole.close()
+            stream.close()
 
     response.stream = Bounded()

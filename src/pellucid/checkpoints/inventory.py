@@ -67,8 +67,8 @@ def _state(folder: Path) -> str:
         refuse_links_of_folder(folder)
     except UnsafeFileError:
         return "holds links that lead outside of it"
-    if odd := mismatched_model_files(folder):
-        return f"incomplete: another size than on the hub: {join_names(odd)}"
+    if mismatched := mismatched_model_files(folder):
+        return f"incomplete: another size than on the hub: {join_names(mismatched)}"
     form = form_of_folder(folder)
     if form.kind == "gguf":
         return "ready" if form.gguf_file else "holds several .gguf files: open one by its path"

@@ -11,25 +11,25 @@ from pellucid.errors import InputError, join_names, shorten
 
 log = logging.getLogger("pellucid")
 
-MOST_LABELS = 100_000
+MAX_LABELS = 100_000
 """Each gets a name, and a file of a few bytes must not be able to ask for millions."""
 
 _UNNAMED = re.compile(r"LABEL_\d+")
 """What the reference calls a label that nobody has named."""
 
 
-def without_bad_labels(raw: dict[str, Any], head: Head | None, path: Path) -> dict[str, Any]:
+def without_invalid_labels(raw: dict[str, Any], head: Head | None, path: Path) -> dict[str, Any]:
     """The facts of a file, without names of labels that are none where its own head has no labels; it says so."""
-    named = raw.get("id2label")
-    if named is None or (head is not None and head.answers == "labels"):
+    id2label = raw.get("id2label")
+    if id2label is None or (head is not None and head.answers == "labels"):
         return raw
-    if _is_numbered(named) and 0 < len(named) == len(set(map(str, named.values()))):
+    if _is_numbered(id2label) and 0 < len(id2label) == len(set(map(str, id2label.values()))):
         return raw
-    wrong = f"{shorten(ascii(named))}, expected names for the numbers from 0, no two alike"
+    problem = f"{shorten(ascii(id2label))}, expected names for the numbers from 0, no two alike"
     log.warning(
-        "%s: id2label is %s; it is left alone, and a head with labels calls them LABEL_0 and so on", path, wrong
+        "%s: id2label is %s; it is left alone, and a head with labels calls them LABEL_0 and so on", path, problem
     )
-    return ({"num_labels": len(named)} if isinstance(named, dict) and named else {}) | without_labels(raw)
+    return ({"num_labels": len(id2label)} if isinstance(id2label, dict) and id2label else {}) | without_labels(raw)
 
 
 def without_labels(raw: dict[str, Any]) -> dict[str, Any]:
@@ -37,31 +37,31 @@ def without_labels(raw: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key not in ("id2label", "label2id")}
 
 
-def _is_numbered(named: Any) -> bool:
-    return isinstance(named, dict) and sorted(named) == sorted(str(i) for i in range(len(named)))
+def _is_numbered(id2label: Any) -> bool:
+    return isinstance(id2label, dict) and sorted(id2label) == sorted(str(i) for i in range(len(id2label)))
 
 
 def labels_of(raw: dict[str, Any]) -> tuple[str, ...]:
     """The names of the labels, as many as a file says; the reference's own where it names none."""
-    named = raw.get("id2label")
-    if named is None:
+    id2label = raw.get("id2label")
+    if id2label is None:
         number = raw.get("num_labels", 2)
-        check_count("num_labels", number, most=MOST_LABELS)
+        check_count("num_labels", number, most=MAX_LABELS)
         return tuple(f"LABEL_{i}" for i in range(number))
-    if not _is_numbered(named):
-        raise InputError(f"id2label is {shorten(ascii(named))}, expected names for the numbers from 0")
-    return tuple(str(named[str(i)]) for i in range(len(named)))
+    if not _is_numbered(id2label):
+        raise InputError(f"id2label is {shorten(ascii(id2label))}, expected names for the numbers from 0")
+    return tuple(str(id2label[str(i)]) for i in range(len(id2label)))
 
 
 def warn_of_label_conflict(raw: dict[str, Any], labels: tuple[str, ...], path: Path) -> None:
     """Says where a file gives a label two numbers; the reference's zero-shot classification would follow the other."""
-    numbers = raw.get("label2id")
-    if raw.get("id2label") is None or not isinstance(numbers, dict):
+    label2id = raw.get("label2id")
+    if raw.get("id2label") is None or not isinstance(label2id, dict):
         return
-    held = {name: str(i) for i, name in enumerate(labels)}
-    told = {str(name): str(number) for name, number in numbers.items()}
-    told = {name: one for name, one in told.items() if name in held or not _UNNAMED.fullmatch(name)}
-    other = [name for name in {**held, **told} if held.get(name) != told.get(name)]
-    if told and other:
-        shown = join_names(map(ascii, other))
+    ids = {name: str(i) for i, name in enumerate(labels)}
+    stated_ids = {str(name): str(number) for name, number in label2id.items()}
+    stated_ids = {name: one for name, one in stated_ids.items() if name in ids or not _UNNAMED.fullmatch(name)}
+    conflicting = [name for name in {**ids, **stated_ids} if ids.get(name) != stated_ids.get(name)]
+    if stated_ids and conflicting:
+        shown = join_names(map(ascii, conflicting))
         log.warning("%s: id2label and label2id disagree about %s; id2label is followed: correct the other", path, shown)

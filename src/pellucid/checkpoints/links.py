@@ -36,11 +36,11 @@ def refuse_links_of_folder(folder: Path) -> None:
     """Refuses a checkpoint in which a file that may be opened is a link out of its folder, or one in the folders in it,
     for the modules of sentence-transformers have theirs."""
     for path in folder.glob("*"):
-        below = path / "config.json"
+        module_config = path / "config.json"
         if path.is_symlink() and path.suffix in READ_SUFFIXES:
             check_link(folder, path)
-        elif below.is_symlink() and not path.is_symlink():
-            check_link(folder, below)
+        elif module_config.is_symlink() and not path.is_symlink():
+            check_link(folder, module_config)
     for path in folder.glob(NAMED_TEMPLATES):
         check_link(folder, path)
 
@@ -56,7 +56,7 @@ def check_link(folder: Path, path: Path) -> Path:
 
 def _blobs_folder(root: Path) -> Path | None:
     """Where the files of a snapshot in the hub's cache lie, or of a folder below one; None for any other folder."""
-    holder = next((one.parent.parent for one in (root, *root.parents) if one.parent.name == "snapshots"), None)
-    if holder is None or not (root.parent.parent == holder or holder.name.startswith("models--")):
+    repository = next((one.parent.parent for one in (root, *root.parents) if one.parent.name == "snapshots"), None)
+    if repository is None or not (root.parent.parent == repository or repository.name.startswith("models--")):
         return None
-    return holder / "blobs"
+    return repository / "blobs"

@@ -42,7 +42,7 @@ def open_checkpoint(
     dtype: str | torch.dtype | None = None,
     head: str | Head | None = OWN_HEAD,
     attention: str = "fused",
-    where: HubOptions = DEFAULT_OPTIONS,
+    hub_options: HubOptions = DEFAULT_OPTIONS,
     config: Config | None = None,
     seed: int = 0,
     narrower: Mapping[str, int] = NARROWER,
@@ -54,25 +54,25 @@ def open_checkpoint(
         leaves nobody the choice.
     """
     use_threads()
-    own = is_one_of(head, OWN_HEAD)
+    is_own_head = is_one_of(head, OWN_HEAD)
     check_one_of("attention", attention, ATTENTION)
-    with unchanged_source(name, where) as source:
-        wide = dtype is torch.float64 or is_one_of(dtype, "float64")
-        contents = read_source(source, torch.float64 if wide else torch.float32)
+    with unchanged_source(name, hub_options) as source:
+        is_float64 = dtype is torch.float64 or is_one_of(dtype, "float64")
+        contents = read_source(source, torch.float64 if is_float64 else torch.float32)
         family = _family(contents)
         config = config or family.read(contents.facts, contents.facts_path)
-        if not own:
-            wanted = family.head_named(head) if isinstance(head, str) else head
-            family.page(wanted)  # refuses a head that the family does not have
-            config = config.replace(head=wanted)
+        if not is_own_head:
+            requested_head = family.head_named(head) if isinstance(head, str) else head
+            family.page(requested_head)  # refuses a head that the family does not have
+            config = config.replace(head=requested_head)
         tensors = contents.tensors
-        plan = make_plan(family, config, tensors, contents.facts_path, new_head=not own and head is not None)
-        if own and plan.other_heads and not contents.facts.get("architectures"):
+        plan = make_plan(family, config, tensors, contents.facts_path, new_head=not is_own_head and head is not None)
+        if is_own_head and plan.other_heads and not contents.facts.get("architectures"):
             message = (
                 "%s names no architecture: its body is read without head, and %s left out; name the head to have it"
             )
             log.warning(message, contents.facts_path, join_names(plan.other_heads, 3))
-        if own:
+        if is_own_head:
             _warn_of_unread(plan, family, contents)
         if contents.pooling is not None:
             warn_of_encoder_states(plan.config, family.encoder_states_only, contents.facts_path.parent)
@@ -105,18 +105,18 @@ def open_checkpoint(
 
 def _parts_present(untrained: Iterable[str], plan: Plan) -> set[str]:
     """Those parts that this model has."""
-    there = {"all", *(name.partition(".")[0] for name in (*plan.locations, *plan.newly_initialized))}
-    return {part for part in untrained if part.partition(".")[0] in there}
+    present = {"all", *(name.partition(".")[0] for name in (*plan.locations, *plan.newly_initialized))}
+    return {part for part in untrained if part.partition(".")[0] in present}
 
 
 def _warn_of_unread(plan: Plan, family: Family, contents: Contents) -> None:
     """Says what is lost of an architecture with more heads than one, which is read as another with less."""
-    named, read = named_architecture(contents.facts), family.page(plan.config.head).architecture
-    known = any(one.architecture == named and one.head == plan.config.head for one in family.heads)
-    lost = [name for name in plan.dropped if name.endswith((".weight", ".bias"))]
-    if lost and known and named != read:
+    named_class, read_class = named_architecture(contents.facts), family.page(plan.config.head).architecture
+    is_known = any(one.architecture == named_class and one.head == plan.config.head for one in family.heads)
+    unread = [name for name in plan.dropped if name.endswith((".weight", ".bias"))]
+    if unread and is_known and named_class != read_class:
         message = "%s names %s, which is read as %s: %s are not read, nor kept where it is saved"
-        log.warning(message, contents.facts_path, named, read, join_names(sorted(lost), 4))
+        log.warning(message, contents.facts_path, named_class, read_class, join_names(sorted(unread), 4))
 
 
 def _build_network(
@@ -132,8 +132,8 @@ def _build_network(
     check_not_meta(device)
     if isinstance(dtype, str) and dtype in BITS:
         if device.type != "cpu":
-            alone = f"dtype is {dtype!r}, which runs on the processor alone: load with "
-            raise InputError(alone, Argument("device", "cpu"))
+            message = f"dtype is {dtype!r}, which runs on the processor alone: load with "
+            raise InputError(message, Argument("device", "cpu"))
         return fill_packed(plan, tensors, BITS[dtype], attention)
     kind = choose_dtype(dtype, plan.dtype(tensors), device, more=BITS)
     return fill(plan, tensors, device, kind, attention, seed, narrower)
@@ -151,28 +151,28 @@ def read_plan(name: str | os.PathLike[str]) -> Plan:
         return make_plan(family, config, contents.tensors, contents.facts_path, new_head=False)
 
 
-def read_config(name: str | os.PathLike[str], where: HubOptions = DEFAULT_OPTIONS) -> Config:
+def read_config(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> Config:
     """The facts of a checkpoint; its weights are not looked at."""
-    with unchanged_source(name, where) as source:
+    with unchanged_source(name, hub_options) as source:
         contents = read_source(source)
         return _family(contents).read(contents.facts, contents.facts_path)
 
 
-def read_generation(name: str | os.PathLike[str], where: HubOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
+def read_generation(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
     """What a checkpoint, or a folder with that file alone, says of how it writes."""
-    with unchanged_source(name, where) as source:
+    with unchanged_source(name, hub_options) as source:
         return read_source(source).generation
 
 
 def read_tokenizer(
-    name: str | os.PathLike[str], where: HubOptions = DEFAULT_OPTIONS, *, config: Config | None = None
+    name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS, *, config: Config | None = None
 ) -> Tokenizer | None:
     """The tokenizer of a checkpoint, whose weights are not looked at, or of a folder with a tokenizer alone.
 
     config: the model that it is for; by default what the checkpoint says.
     ->  None where there is none
     """
-    with unchanged_source(name, where) as source:
+    with unchanged_source(name, hub_options) as source:
         bare = source.kind == "folder" and source.file is None and source.base is None
         if config is None and bare and not (source.folder / "config.json").exists():
             return open_tokenizer(source.folder, max_length=None)
@@ -187,11 +187,15 @@ def _family(contents: Contents) -> Family:
         family = family_of_config(facts, str(contents.facts_path))
     except InputError as error:
         raise CheckpointMismatchError(str(error)) from error
-    said = facts.get("architectures")
-    if isinstance(said, list) and said and (other := mismatched_family(family, said[0])) is not None:
+    architectures = facts.get("architectures")
+    if (
+        isinstance(architectures, list)
+        and architectures
+        and (other_family := mismatched_family(family, architectures[0])) is not None
+    ):
         raise CheckpointMismatchError(
-            f"{contents.facts_path}: model_type is {family.model_type!r} and {said[0]} belongs to "
-            f"{other.model_type!r}; correct the one that is wrong"
+            f"{contents.facts_path}: model_type is {family.model_type!r} and {architectures[0]} belongs to "
+            f"{other_family.model_type!r}; correct the one that is wrong"
         )
     return family
 
@@ -203,10 +207,10 @@ def _vocabulary_sizes(config: Config) -> tuple[int, int]:
 
 
 def _check_width(contents: Contents, hidden: int) -> None:
-    said = contents.pooling.hidden if contents.pooling else None
-    if said not in (None, hidden):
+    width = contents.pooling.hidden if contents.pooling else None
+    if width not in (None, hidden):
         raise CheckpointMismatchError(
-            f"{contents.facts_path.parent}: the pooling is of vectors of {said} numbers, the model's have {hidden}; "
+            f"{contents.facts_path.parent}: the pooling is of vectors of {width} numbers, the model's have {hidden}; "
             "they do not belong together"
         )
 
@@ -223,13 +227,13 @@ def _fit_tokenizer(
     folder, rows = contents.facts_path.parent, _vocabulary_sizes(config)[decoder]
     what, file = ("tokenizer of the decoder", TARGET_TOKENIZER_FILE) if decoder else ("tokenizer", "tokenizer.json")
     if tokenizer.largest_id >= rows:
-        tokenizer, beyond = without_tokens_beyond(tokenizer, rows)
+        tokenizer, removed_tokens = without_tokens_beyond(tokenizer, rows)
         if tokenizer.largest_id >= rows:
             raise CheckpointMismatchError(
                 f"{folder}: the {what} gives ids up to {tokenizer.largest_id}, the model's table of "
                 f"tokens has {rows} rows; they do not belong together"
             )
-        plain = "%s: the model's table of tokens ends before %s, which the %s added: they are read as plain text"
-        log.warning(plain, folder, join_names(map(ascii, beyond)), what)
+        message = "%s: the model's table of tokens ends before %s, which the %s added: they are read as plain text"
+        log.warning(message, folder, join_names(map(ascii, removed_tokens)), what)
     check_template(tokenizer, folder / file, rows, config.type_vocab_size)
     return tokenizer

@@ -81,8 +81,8 @@ class Loaded:
         before = zip(self.initial_versions, self.initial_samples)
         now = zip(storage_versions(self.module), _parameter_samples(self.module))
         changed = [f"{name}." for name, one, other in zip(names, before, now) if _was_changed(one, other)]
-        kept = (part for part in self.untrained if not (changed and part == "all"))
-        return tuple(part for part in kept if not any(name.startswith(f"{part}.") for name in changed))
+        candidates = (part for part in self.untrained if not (changed and part == "all"))
+        return tuple(part for part in candidates if not any(name.startswith(f"{part}.") for name in changed))
 
     @property
     def required_tokenizer(self) -> Tokenizer:
@@ -115,16 +115,16 @@ class Loaded:
 
     def capped_length(self, requested: int | None) -> int | None:
         """So many tokens at once, and no more than the model was made for, whatever its tokenizer says."""
-        return min((most for most in (requested, self.config.longest) if most), default=None)
+        return min((limit for limit in (requested, self.config.longest) if limit), default=None)
 
     def pooling_length(self, requested: int | None = None) -> int | None:
         """Tokens that the vector of a text is made of: what was asked for, else what the pooling says, and no more than
         are read at once. What a pooling says stands in the place of the tokenizer's length, as in the reference."""
-        own = self.pooling.max_length if self.pooling else None
+        pooling_limit = self.pooling.max_length if self.pooling else None
         return (
-            self.capped_length(requested or own)
-            if own
-            else min((most for most in (requested, self.max_length) if most), default=None)
+            self.capped_length(requested or pooling_limit)
+            if pooling_limit
+            else min((limit for limit in (requested, self.max_length) if limit), default=None)
         )
 
     @property
@@ -139,8 +139,8 @@ def _was_changed(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
 
     Each: (where it stands, how often it was written), (its kind, one of its numbers).
     """
-    ((_, then), (kind, number)), ((_, writes), (other_kind, other)) = before, now
-    return writes > then or (kind == other_kind and number != other)
+    ((_, writes_before), (kind, number)), ((_, writes), (other_kind, other)) = before, now
+    return writes > writes_before or (kind == other_kind and number != other)
 
 
 def _parameter_samples(module: Network) -> tuple[tuple[torch.dtype, float], ...]:

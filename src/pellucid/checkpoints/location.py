@@ -43,9 +43,11 @@ class HubOptions:
 
     def check_revision(self) -> None:
         """Refuses what is no revision, where the hub is asked for it: a path has none, whatever a file says."""
-        said = self.revision
-        if said is not None and not (isinstance(said, str) and _REVISION.fullmatch(said) and ".." not in said):
-            raise InputError(f"revision is {str(said)[:80]!r}, expected a branch, a tag or a commit")
+        revision = self.revision
+        if revision is not None and not (
+            isinstance(revision, str) and _REVISION.fullmatch(revision) and ".." not in revision
+        ):
+            raise InputError(f"revision is {str(revision)[:80]!r}, expected a branch, a tag or a commit")
 
     @property
     def offline(self) -> bool:
@@ -67,12 +69,12 @@ def _checked_token(token: str | bool | None) -> str | bool | None:
     """A token without the line break that a file ends with."""
     if token is None or isinstance(token, bool):  # True is the one that was stored, False none
         return token
-    word = token.strip() if isinstance(token, str) else ""
-    if not re.fullmatch("[!-~]+", word):
+    stripped = token.strip() if isinstance(token, str) else ""
+    if not re.fullmatch("[!-~]+", stripped):
         raise InputError(
             "the token, given, stored or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
         )
-    return word
+    return stripped
 
 
 DEFAULT_OPTIONS = HubOptions()

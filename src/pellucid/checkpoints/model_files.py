@@ -61,8 +61,8 @@ FILES_WITHOUT_WEIGHTS = (
 )
 """What a checkpoint is but for its numbers."""
 
-_BESIDE_MODELS = re.compile(r"(?i).*mmproj.*|(?!.*[-_.](?:i?q\d|b?f\d\d)).*imatrix.*")
-_IN_PART = re.compile(r".*/.*|.*-\d{5}-of-(?!00001)\d{5}\.gguf")
+_AUXILIARY_GGUF = re.compile(r"(?i).*mmproj.*|(?!.*[-_.](?:i?q\d|b?f\d\d)).*imatrix.*")
+_PARTIAL_GGUF = re.compile(r".*/.*|.*-\d{5}-of-(?!00001)\d{5}\.gguf")
 """Files of GGUF: what sees pictures for a model or what one was rounded by, and those that are no model alone."""
 
 
@@ -82,16 +82,18 @@ class Form:
     @property
     def gguf_file(self) -> str | None:
         """The one file that is the whole model, where it is that."""
-        one = self.kind == "gguf" and len(self.gguf_files) == 1 and not _IN_PART.fullmatch(self.gguf_files[0])
-        return self.gguf_files[0] if one else None
+        is_single = (
+            self.kind == "gguf" and len(self.gguf_files) == 1 and not _PARTIAL_GGUF.fullmatch(self.gguf_files[0])
+        )
+        return self.gguf_files[0] if is_single else None
 
 
 def form_of(names: Collection[str]) -> Form:
     """What files of these names are, in a folder or on the hub."""
-    adapter, packed = ADAPTER_CONFIG in names, sorted(name for name in names if name.lower().endswith(".gguf"))
-    models = tuple(name for name in packed if not _BESIDE_MODELS.fullmatch(name))
-    whole = adapter and (ADAPTER_SAFETENSORS in names or ADAPTER_PICKLED in names)
-    kind = "checkpoint" if CONFIG in names else "adapter" if whole else "gguf" if models else None
+    adapter, gguf_names = ADAPTER_CONFIG in names, sorted(name for name in names if name.lower().endswith(".gguf"))
+    models = tuple(name for name in gguf_names if not _AUXILIARY_GGUF.fullmatch(name))
+    has_adapter_weights = adapter and (ADAPTER_SAFETENSORS in names or ADAPTER_PICKLED in names)
+    kind = "checkpoint" if CONFIG in names else "adapter" if has_adapter_weights else "gguf" if models else None
     return Form(kind, adapter, models)
 
 
@@ -105,7 +107,7 @@ def any_matches(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
     return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
-def wanted_files(files: Iterable[str], snapshot: Path | None = None) -> list[str]:
+def required_files(files: Iterable[str], snapshot: Path | None = None) -> list[str]:
     """Those files of a repository that make its model.
 
     snapshot: what is there of it; weights that it has are not wanted in another form.
@@ -114,8 +116,10 @@ def wanted_files(files: Iterable[str], snapshot: Path | None = None) -> list[str
     patterns = [*FILES_WITHOUT_WEIGHTS, ADAPTER_CONFIG]
     if snapshot is None or lacks_weights(snapshot):
         patterns += [*SAFETENSORS, *(() if any_matches(files, SAFETENSORS) else PICKLED)]
-    pickled = ADAPTER_SAFETENSORS not in files or (snapshot is not None and (snapshot / ADAPTER_PICKLED).exists())
-    patterns.append(ADAPTER_PICKLED if pickled else ADAPTER_SAFETENSORS)
+    needs_pickled_adapter = ADAPTER_SAFETENSORS not in files or (
+        snapshot is not None and (snapshot / ADAPTER_PICKLED).exists()
+    )
+    patterns.append(ADAPTER_PICKLED if needs_pickled_adapter else ADAPTER_SAFETENSORS)
     return [file for file in files if any_matches([file], tuple(patterns))]
 
 
@@ -123,12 +127,12 @@ def missing_weights(folder: Path) -> str:
     """The files of the weights that a folder lacks, as its index names them, or "weights" for all; "" for none. A link
     that leads nowhere is a file that is missing."""
     names = {path.name for path in folder.iterdir()}
-    there = {name for name in names if (folder / name).exists()}
+    present = {name for name in names if (folder / name).exists()}
     for one, _, index in (SAFETENSORS, PICKLED):
         if one in names:
-            return "" if one in there else one
+            return "" if one in present else one
         if index in names:
-            return join_names(sorted(_shards(folder / index) - there)) if index in there else index
+            return join_names(sorted(_shards(folder / index) - present)) if index in present else index
     return next((index for _, shards, index in (SAFETENSORS, PICKLED) if any_matches(names, (shards,))), "weights")
 
 

@@ -63,19 +63,19 @@ class TensorNames:
     def parameters_of(self, theirs: str) -> dict[str, TensorLocation]:
         """Our parameters that a tensor of a file fills, and how; empty where no row speaks of it."""
         stem, _, last = theirs.rpartition(".")
-        known = f"{stem}.{self.renamed.get(last, last)}" if stem else theirs
-        found = _parameters_in(known.removeprefix(self.prefix), self._body) or _parameters_in(known, self._head)
+        canonical = f"{stem}.{self.renamed.get(last, last)}" if stem else theirs
+        found = _parameters_in(canonical.removeprefix(self.prefix), self._body) or _parameters_in(canonical, self._head)
         return {ours: replace(place, tensor_name=theirs) for ours, place in found.items()}
 
     def location_of(self, ours: str, *, prefixed: bool) -> TensorLocation:
         """Where one of our parameters stands in the reference's file."""
-        body = _location_in(ours, self._body)
-        if body is not None:
-            return replace(body, tensor_name=(self.prefix if prefixed else "") + body.tensor_name)
-        found = _location_in(ours, self._head)
-        if found is None:
+        location = _location_in(ours, self._body)
+        if location is not None:
+            return replace(location, tensor_name=(self.prefix if prefixed else "") + location.tensor_name)
+        location_in_head = _location_in(ours, self._head)
+        if location_in_head is None:
             raise KeyError(ours)
-        return found
+        return location_in_head
 
     def drop_reason(self, theirs: str) -> str | None:
         """Why this tensor of a file is not needed, or None where it is."""
@@ -110,9 +110,9 @@ def _name_table(rows: Rows) -> _NameTable:
     table = _NameTable({}, {})
     for left, right, *rest in rows:
         names, layout = (right,) if isinstance(right, str) else right, rest[0] if rest else UNCHANGED
-        places = {name: TensorLocation(left, layout, part, len(names)) for part, name in enumerate(names)}
-        table.forward.setdefault(left, places)
-        for name, place in places.items():
+        locations = {name: TensorLocation(left, layout, part, len(names)) for part, name in enumerate(names)}
+        table.forward.setdefault(left, locations)
+        for name, place in locations.items():
             table.back.setdefault(name, place)
     return table
 
@@ -121,23 +121,23 @@ def gather_tensors(parameters: Iterable[tuple[TensorLocation, Tensor]]) -> dict[
     """The tensors of a file by their names there, out of numbers of ours and the places where they stand."""
     groups: dict[str, dict[int, Tensor]] = {}
     layouts: dict[str, Layout] = {}
-    for place, numbers in parameters:
-        groups.setdefault(place.tensor_name, {})[place.part] = numbers
-        layouts[place.tensor_name] = place.layout
+    for location, numbers in parameters:
+        groups.setdefault(location.tensor_name, {})[location.part] = numbers
+        layouts[location.tensor_name] = location.layout
     return {theirs: layouts[theirs].to_file([parts[i] for i in sorted(parts)]) for theirs, parts in groups.items()}
 
 
 def _parameters_in(theirs: str, table: _NameTable) -> dict[str, TensorLocation]:
     for pattern, number, last in _name_patterns(theirs):
-        if (places := table.forward.get(pattern)) is not None:
-            return {name.replace("{i}", number) + last: place for name, place in places.items()}
+        if (locations := table.forward.get(pattern)) is not None:
+            return {name.replace("{i}", number) + last: place for name, place in locations.items()}
     return {}
 
 
 def _location_in(ours: str, table: _NameTable) -> TensorLocation | None:
     for pattern, number, last in _name_patterns(ours):
-        if (place := table.back.get(pattern)) is not None:
-            return replace(place, tensor_name=place.tensor_name.replace("{i}", number) + last)
+        if (location := table.back.get(pattern)) is not None:
+            return replace(location, tensor_name=location.tensor_name.replace("{i}", number) + last)
     return None
 
 
@@ -147,9 +147,9 @@ def _name_patterns(name: str) -> Iterator[tuple[str, str, str]]:
     The whole name goes before the module that holds it, and a name as it stands before one with `{i}` for a number.
     """
     stem, _, last = name.rpartition(".")
-    for known, rest in ((name, ""), (stem, f".{last}")) if last in ("weight", "bias") else ((name, ""),):
-        yield known, "", rest
-        words = known.split(".")
-        for at, word in enumerate(words):
-            if word.isascii() and word.isdigit():
-                yield ".".join((*words[:at], "{i}", *words[at + 1 :])), word, rest
+    for stem_or_name, rest in ((name, ""), (stem, f".{last}")) if last in ("weight", "bias") else ((name, ""),):
+        yield stem_or_name, "", rest
+        parts = stem_or_name.split(".")
+        for index, part in enumerate(parts):
+            if part.isascii() and part.isdigit():
+                yield ".".join((*parts[:index], "{i}", *parts[index + 1 :])), part, rest

@@ -19,37 +19,37 @@ _MODULE_ATTRIBUTES, _METHOD_ATTRIBUTES = vars(nn.Module()).keys(), ("explicit", 
 """What says nothing of what comes out: what every module has, by which way attention is computed, and what a config may
 be told of later."""
 
-_KINDS = (bool, int, float)
-_FACTS = ("activation",)
+_FACT_TYPES = (bool, int, float)
+_FACT_NAMES = ("activation",)
 """What else than flags, sizes and scales is no number of a file and decides what comes out."""
 
-_QUIET = {nn.Dropout.forward, nn.Identity.forward}
+_IDENTITY_FORWARDS = {nn.Dropout.forward, nn.Identity.forward}
 """Passes that are one where a model answers: dropout may be taken out."""
 
 
 def check_network(loaded: Loaded, action: str) -> None:
     """Refuses a network that is no longer the one that its config describes: nobody could open its files, and what
     learns in its place would be another. action: what cannot be done with it."""
-    if wrong := _config_mismatch(loaded):
-        raise InputError(f"this model cannot be {action}: {wrong}")
+    if mismatch := _config_mismatch(loaded):
+        raise InputError(f"this model cannot be {action}: {mismatch}")
 
 
 def _config_mismatch(loaded: Loaded) -> str | None:
     """What of a network its config does not describe, and what to do; None where nothing is so."""
     with torch.device("meta"):
         expected = assemble(loaded.config)
-    held, described = loaded.module.state_dict(), expected.state_dict()
-    odd = [name for name in {**held, **described} if name not in held or name not in described]
-    odd += [name for name in held if name in described and held[name].shape != described[name].shape]
-    if odd:
-        changed = f"its parts were changed, and {join_names(sorted(odd), 2)} no longer fit its config"
+    state, expected_state = loaded.module.state_dict(), expected.state_dict()
+    mismatched = [name for name in {**state, **expected_state} if name not in state or name not in expected_state]
+    mismatched += [name for name in state if name in expected_state and state[name].shape != expected_state[name].shape]
+    if mismatched:
+        changed = f"its parts were changed, and {join_names(sorted(mismatched), 2)} no longer fit its config"
         return f"{changed}; put them back, or merge what was hung on them"
     if fact := _changed_fact(loaded.module, expected):
         return f"{fact} is not what its config says, and would be lost; put it back"
-    if other := _changed_computation(loaded.module, expected):
-        return f"{other[0]}, which would be lost; {other[1]}"
+    if change := _changed_computation(loaded.module, expected):
+        return f"{change[0]}, which would be lost; {change[1]}"
     for name, source in tied_parameters(loaded.config).items():
-        if name in held and not torch.equal(held[name], held[source]):
+        if name in state and not torch.equal(state[name], state[source]):
             return f"{name} and {source} are one table by its config, and their numbers differ"
     return None
 
@@ -74,8 +74,8 @@ def files_mismatch(loaded: Loaded, is_relevant: Callable[[Path], bool], opened: 
             f"{fact} of {loaded.name} is not what its config says, and {opened} is opened with what its files say: put "
             "it back"
         )
-    if not loaded.module.bits and (other := _changed_computation(loaded.module, expected)):
-        return f"{other[0]}, and {opened} is opened with what its files say: {other[1]}"
+    if not loaded.module.bits and (change := _changed_computation(loaded.module, expected)):
+        return f"{change[0]}, and {opened} is opened with what its files say: {change[1]}"
     source, module = loaded.source, loaded.module
     if source is None or storage_versions(module) == loaded.initial_versions or _matches_files(module, source):
         return None
@@ -97,16 +97,16 @@ def _matches_files(module: Network, source: Source) -> bool:
     )
 
 
-def _have_equal_weights(module: Network, there: Network) -> bool:
+def _have_equal_weights(module: Network, other: Network) -> bool:
     """Whether both have the same numbers, but for those of a head and a pooler."""
-    own, theirs = (one.state_dict() | low_bit_tensors(one) for one in (module, there))
+    own, theirs = (one.state_dict() | low_bit_tensors(one) for one in (module, other))
     names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
     return names <= own.keys() & theirs.keys() and all(torch.equal(own[n], theirs[n].to(own[n])) for n in names)
 
 
-def _changed_fact(module: nn.Module, expected: nn.Module, *but: type[nn.Module]) -> str | None:
+def _changed_fact(module: nn.Module, expected: nn.Module, *ignored: type[nn.Module]) -> str | None:
     """The first scale or function of a part that is another than its config says, as "scale of layers.0.attention"."""
-    parts = {path: part for path, part in expected.named_modules() if not isinstance(part, but)}
+    parts = {path: part for path, part in expected.named_modules() if not isinstance(part, ignored)}
     pairs = ((path, _differing_fact(part, parts[path])) for path, part in module.named_modules() if path in parts)
     return next((f"{fact} of {path}" if path else fact for path, fact in pairs if fact), None)
 
@@ -120,8 +120,8 @@ def _changed_computation(module: nn.Module, expected: nn.Module) -> tuple[str, s
             continue
         if has_own_forward(part):
             return f"a forward of its own was set on {path or 'the network'}", "take it away by `del part.forward`"
-        ways = {type(part).forward, type(parts[path]).forward}
-        if len(ways) > 1 and ways != _QUIET:
+        forwards = {type(part).forward, type(parts[path]).forward}
+        if len(forwards) > 1 and forwards != _IDENTITY_FORWARDS:
             kind = type(part).__name__
             what = f"{path or 'the network'} is a {kind}, which computes otherwise than its config says"
             return what, "put back what was there"
@@ -133,5 +133,5 @@ def _differing_fact(part: nn.Module, expected: nn.Module) -> str | None:
     own = {
         name: fact for name, fact in vars(expected).items() if name not in (*_MODULE_ATTRIBUTES, *_METHOD_ATTRIBUTES)
     }
-    facts = {name: fact for name, fact in own.items() if type(fact) in _KINDS or name in _FACTS}
+    facts = {name: fact for name, fact in own.items() if type(fact) in _FACT_TYPES or name in _FACT_NAMES}
     return next((name for name, fact in facts.items() if getattr(part, name, fact) != fact), None)

@@ -23,10 +23,10 @@ from pellucid.machine import memory_errors
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first pickle of a file that is no zip, byte for byte."""
 
-_MOST_ENTRIES = 100_000
-_LARGEST_PICKLE = 100_000_000
-_AT_ONCE = 2**24
-_MOST_SHARED = 8
+_MAX_ENTRIES = 100_000
+_MAX_PICKLE_BYTES = 100_000_000
+_BYTES_AT_ONCE = 2**24
+_MAX_SHARING = 8
 """How often the numbers of a storage may be read, for each name may become memory of its own. The table of words of an
 encoder-decoder has four names."""
 
@@ -62,23 +62,24 @@ def _read_zip(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
         raise UnsafeFileError(f"{path} holds compressed or overlapping entries, which PyTorch never writes; not opened")
     if any(".." in e.filename or e.filename.startswith(("/", "\\")) for e in entries):
         raise UnsafeFileError(f"{path} holds an entry that leads outside of it; not opened")
-    named = {entry.filename: entry for entry in entries}
-    main = [name for name in named if name.endswith("/data.pkl") and name.count("/") == 1]
-    if len(main) != 1 or named[main[0]].file_size > _LARGEST_PICKLE:
+    entries_by_name = {entry.filename: entry for entry in entries}
+    pickles = [name for name in entries_by_name if name.endswith("/data.pkl") and name.count("/") == 1]
+    if len(pickles) != 1 or entries_by_name[pickles[0]].file_size > _MAX_PICKLE_BYTES:
         raise CorruptFileError(f"{path} is a damaged PyTorch file: one data.pkl is expected in it")
-    root = main[0].removesuffix("data.pkl")
-    if any(name.endswith("constants.pkl") for name in named):
+    root = pickles[0].removesuffix("data.pkl")
+    if any(name.endswith("constants.pkl") for name in entries_by_name):
         raise UnsafeFileError(
             f"{path} holds a program (TorchScript), which is never run; ask its author for safetensors"
         )
-    said = archive.read(f"{root}byteorder") if f"{root}byteorder" in named else sys.byteorder.encode()
-    if said not in (b"little", b"big"):
+    byte_order = archive.read(f"{root}byteorder") if f"{root}byteorder" in entries_by_name else sys.byteorder.encode()
+    if byte_order not in (b"little", b"big"):
         raise CorruptFileError(
-            f"{path} is a damaged PyTorch file: its byteorder is {ascii(said)[2:-1][:60]!r}, expected 'little' or 'big'"
+            f"{path} is a damaged PyTorch file: its byteorder is {ascii(byte_order)[2:-1][:60]!r}, expected 'little' "
+            "or 'big'"
         )
 
     def read_storage(storage: Storage) -> Tensor:
-        entry = named.get(f"{root}data/{storage.key}")
+        entry = entries_by_name.get(f"{root}data/{storage.key}")
         if entry is None:
             raise CorruptFileError(f"{path} is a damaged PyTorch file: it lacks the numbers {storage.key[:80]!a}")
         _check_claim(path, storage, entry.file_size)
@@ -86,17 +87,19 @@ def _read_zip(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
             return _read_bytes(path, file, entry.file_size)
 
     return _fill_tensors(
-        _checked_tensors(path, read_pickle(path, io.BytesIO(archive.read(main[0])))),
+        _checked_tensors(path, read_pickle(path, io.BytesIO(archive.read(pickles[0])))),
         read_storage,
-        byteswapped=said != sys.byteorder.encode(),
+        byteswapped=byte_order != sys.byteorder.encode(),
     )
 
 
 def _is_uncompressed(entries: list[zipfile.ZipInfo], size: int) -> bool:
     """Whether every entry is stored as it is, once, in a place of its own, as PyTorch writes them."""
-    named = {entry.filename for entry in entries}
-    stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
-    return stored and len(named) == len(entries) <= _MOST_ENTRIES and sum(entry.file_size for entry in entries) <= size
+    names = {entry.filename for entry in entries}
+    all_stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+    return (
+        all_stored and len(names) == len(entries) <= _MAX_ENTRIES and sum(entry.file_size for entry in entries) <= size
+    )
 
 
 # -- before there were zips --------------------------------------------------------------------------------------------
@@ -109,7 +112,7 @@ def _read_legacy(path: Path, file: BinaryIO) -> dict[str, Tensor]:
     storages = {one.storage.key: one.storage for one in tensors.values()}
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys) or set(keys) != set(storages):
         raise CorruptFileError(f"{path} is a damaged PyTorch file: it does not say which numbers follow")
-    size, places = path.stat().st_size, {}
+    size, offsets = path.stat().st_size, {}
     for key in keys:
         count = int.from_bytes(file.read(8), "little")
         _check_claim(path, storages[key], size - file.tell())
@@ -117,11 +120,11 @@ def _read_legacy(path: Path, file: BinaryIO) -> dict[str, Tensor]:
             raise CorruptFileError(
                 f"{path} is a damaged PyTorch file: it says two things of how many numbers there are"
             )
-        places[key] = file.tell()
+        offsets[key] = file.tell()
         file.seek(storages[key].bytes, 1)
 
     def read_storage(storage: Storage) -> Tensor:
-        file.seek(places[storage.key])
+        file.seek(offsets[storage.key])
         return _read_bytes(path, file, storage.bytes)
 
     return _fill_tensors(tensors, read_storage, byteswapped=sys.byteorder != "little")
@@ -138,14 +141,14 @@ def _check_claim(path: Path, storage: Storage, size: int) -> None:
 def _read_bytes(path: Path, file: Any, size: int) -> Tensor:
     """The next bytes of a file, to their end: UInt8[Tensor, "size"]"""
     with memory_errors():
-        found = torch.empty(size, dtype=torch.uint8, device="cpu")
-    memory, at = found.numpy().data, 0
-    while at < size:
-        some = file.readinto(memory[at : at + _AT_ONCE])
-        if not some:
+        content = torch.empty(size, dtype=torch.uint8, device="cpu")
+    memory, offset = content.numpy().data, 0
+    while offset < size:
+        count = file.readinto(memory[offset : offset + _BYTES_AT_ONCE])
+        if not count:
             raise CorruptFileError(f"{path} became shorter while it was read")
-        at += some
-    return found
+        offset += count
+    return content
 
 
 def _checked_tensors(path: Path, found: Any) -> dict[str, StridedTensor]:
@@ -153,20 +156,20 @@ def _checked_tensors(path: Path, found: Any) -> dict[str, StridedTensor]:
     if isinstance(found, dict) and set(found) == {"state_dict"}:
         found = found["state_dict"]
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise CorruptFileError(f"{path} holds a {_kind(found)}, expected names and tensors")
+        raise CorruptFileError(f"{path} holds a {_type_name(found)}, expected names and tensors")
     storages: dict[str, Storage] = {}
     reads: Counter[str] = Counter()
     for name, value in found.items():
         check_name(path, name)
         if not isinstance(value, StridedTensor):
-            raise CorruptFileError(f"{path}: {name!r} is a {_kind(value)}, expected a tensor")
+            raise CorruptFileError(f"{path}: {name!r} is a {_type_name(value)}, expected a tensor")
         if storages.setdefault(value.storage.key, value.storage) != value.storage:
             raise CorruptFileError(f"{path}: {name!r} and another tensor say two things of the numbers that they share")
         _check_bounds(path, name, value)
         reads[value.storage.key] += math.prod(value.shape)
-        if reads[value.storage.key] > _MOST_SHARED * value.storage.count:
+        if reads[value.storage.key] > _MAX_SHARING * value.storage.count:
             raise UnsafeFileError(
-                f"{path}: {name!r} and others are the same stored numbers, more than {_MOST_SHARED} times what the "
+                f"{path}: {name!r} and others are the same stored numbers, more than {_MAX_SHARING} times what the "
                 "file holds; ask its author for safetensors"
             )
     return found
@@ -185,12 +188,12 @@ def _fill_tensors(
     return {name: _strided_view(one, numbers[one.storage.key]) for name, one in tensors.items()}
 
 
-def _check_bounds(path: Path, name: str, one: StridedTensor) -> None:
+def _check_bounds(path: Path, name: str, tensor: StridedTensor) -> None:
     """Refuses a tensor that reaches beyond its storage, or is larger than it."""
-    if (count := math.prod(one.shape)) > one.storage.count:
+    if (count := math.prod(tensor.shape)) > tensor.storage.count:
         raise UnsafeFileError(f"{path}: {name!r} claims {min(count, 10**15):,} numbers and stores fewer")
-    last = one.offset + sum((size - 1) * step for size, step in zip(one.shape, one.strides))
-    if count and last >= one.storage.count:
+    last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))
+    if count and last >= tensor.storage.count:
         raise CorruptFileError(f"{path}: {name!r} reaches beyond the numbers that are stored for it")
 
 
@@ -198,11 +201,13 @@ def _swap_bytes(raw: Tensor, width: int) -> Tensor:
     return raw if width == 1 else raw.view(-1, width).flip(1).flatten()
 
 
-def _strided_view(one: StridedTensor, raw: Tensor) -> Tensor:
-    if not math.prod(one.shape):
-        return torch.empty(one.shape, dtype=one.storage.dtype, device="cpu")
-    return raw[: one.storage.bytes].view(one.storage.dtype).as_strided(one.shape, one.strides, one.offset)
+def _strided_view(tensor: StridedTensor, raw: Tensor) -> Tensor:
+    if not math.prod(tensor.shape):
+        return torch.empty(tensor.shape, dtype=tensor.storage.dtype, device="cpu")
+    return (
+        raw[: tensor.storage.bytes].view(tensor.storage.dtype).as_strided(tensor.shape, tensor.strides, tensor.offset)
+    )
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     return "Tensor" if isinstance(value, StridedTensor) else type(value).__name__

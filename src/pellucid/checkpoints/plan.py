@@ -58,8 +58,8 @@ class Plan:
     def dtype(self, tensors: dict[str, StoredTensor]) -> torch.dtype:
         """What most numbers of the file are."""
         sizes: Counter[torch.dtype] = Counter()
-        for held in (tensors[theirs] for theirs in {place.tensor_name for place in self.locations.values()}):
-            sizes[held.dtype] += math.prod(held.shape)
+        for stored in (tensors[theirs] for theirs in {place.tensor_name for place in self.locations.values()}):
+            sizes[stored.dtype] += math.prod(stored.shape)
         return max(sizes, key=sizes.__getitem__)
 
 
@@ -96,9 +96,9 @@ def make_plan(
             dropped[theirs] = "the pooled first token is not read by this head"
         elif found:
             may_differ = page.twins.get(theirs) in tensors
-            again = {ours: place for ours, place in found.items() if may_differ or ours in locations}
-            duplicates += [Duplicate(place, ours, may_differ) for ours, place in again.items()]
-            locations |= {ours: place for ours, place in found.items() if ours not in again}
+            repeated = {ours: place for ours, place in found.items() if may_differ or ours in locations}
+            duplicates += [Duplicate(place, ours, may_differ) for ours, place in repeated.items()]
+            locations |= {ours: place for ours, place in found.items() if ours not in repeated}
         elif (reason := names.drop_reason(theirs)) is not None:
             dropped[theirs] = reason
         elif (other := next((one for one in others if others[one].parameters_of(theirs)), None)) is not None:
@@ -126,23 +126,23 @@ def make_plan(
     missing = [name for name in expected_shapes if name not in locations]
     tied = {name: first for name, first in tied_names.items() if name in missing}
     zeros = tuple(name for name in missing if name in page.zeros)
-    lost = [name for name in missing if name not in tied and name not in zeros]
-    bare = any(name.startswith("head.") for name in lost) and not any(name.startswith("head.") for name in locations)
+    unset = [name for name in missing if name not in tied and name not in zeros]
+    bare = any(name.startswith("head.") for name in unset) and not any(name.startswith("head.") for name in locations)
     if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
         log.warning("%s names %s, but the weights hold no head: opened without", facts_path, page.architecture)
         return make_plan(family, config.replace(head=None), tensors, facts_path, new_head, error_start)
-    begins_anew = ("head.",) if any(name.startswith("pooler.") for name in locations) else ("head.", "pooler.")
-    newly_initialized = tuple(name for name in lost if name.startswith(begins_anew)) if bare else ()
+    new_prefixes = ("head.",) if any(name.startswith("pooler.") for name in locations) else ("head.", "pooler.")
+    newly_initialized = tuple(name for name in unset if name.startswith(new_prefixes)) if bare else ()
     located = [*locations.items(), *((one.parameter, one.location) for one in duplicates)]
-    lost = [name for name in lost if name not in newly_initialized]
-    problems = _problems(names, expected_shapes, located, tensors, unexpected, lost)
+    unset = [name for name in unset if name not in newly_initialized]
+    problems = _problems(names, expected_shapes, located, tensors, unexpected, unset)
     if problems:
-        alone = facts_path.suffix.lower() == ".gguf"
-        whole, facts = (facts_path, "own facts") if alone else (facts_path.parent, facts_path.name)
+        is_gguf = facts_path.suffix.lower() == ".gguf"
+        whole, facts = (facts_path, "own facts") if is_gguf else (facts_path.parent, facts_path.name)
         error_start = error_start or f"{whole} does not fit its {facts}"
         raise CheckpointMismatchError(f"{error_start}: {'; '.join(problems)}")
-    left, others_left = dropped | of_other_heads, tuple(of_other_heads)
-    return Plan(config, locations, tuple(duplicates), tied, zeros, newly_initialized, left, others_left)
+    all_dropped, other_heads = dropped | of_other_heads, tuple(of_other_heads)
+    return Plan(config, locations, tuple(duplicates), tied, zeros, newly_initialized, all_dropped, other_heads)
 
 
 _WRAPPER_PREFIXES = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
@@ -174,11 +174,13 @@ def _expected_shapes(config: Config) -> dict[str, tuple[int, ...]]:
         return {name: tuple(p.shape) for name, p in assemble(config).named_parameters()}
 
 
-def _prefix_in_file(every: Sequence[TensorNames], tensors: Iterable[str]) -> str:
+def _prefix_in_file(all_names: Sequence[TensorNames], tensors: Iterable[str]) -> str:
     """The first of these prefixes that stands in a file: a body that is read alone may have been saved under a head
     that calls it otherwise. The first of all, where none does."""
-    said = [names.prefix for names in every]
-    return next((prefix for prefix in said if prefix and any(one.startswith(prefix) for one in tensors)), said[0])
+    prefixes = [names.prefix for names in all_names]
+    return next(
+        (prefix for prefix in prefixes if prefix and any(one.startswith(prefix) for one in tensors)), prefixes[0]
+    )
 
 
 def _problems(
@@ -194,36 +196,38 @@ def _problems(
     problems = []
     if missing:
         theirs = list(dict.fromkeys(names.location_of(name, prefixed=prefixed).tensor_name for name in missing))
-        side = {name for name in expected_shapes if name.startswith("decoder.layers.")}
-        alone = ", and an encoder without its decoder is not read" if side and side <= {*missing} else ""
-        problems.append(f"{len(missing)} missing ({join_names(theirs, 3)}){alone}")
-    beyond = list(dict.fromkeys(place.tensor_name for ours, place in located if ours not in expected_shapes))
-    if extra := unexpected + beyond:
+        decoder_names = {name for name in expected_shapes if name.startswith("decoder.layers.")}
+        note = (
+            ", and an encoder without its decoder is not read" if decoder_names and decoder_names <= {*missing} else ""
+        )
+        problems.append(f"{len(missing)} missing ({join_names(theirs, 3)}){note}")
+    surplus = list(dict.fromkeys(place.tensor_name for ours, place in located if ours not in expected_shapes))
+    if extra := unexpected + surplus:
         expected = [names.location_of(name, prefixed=prefixed).tensor_name for name in expected_shapes]
-        hint = did_you_mean(extra[0].rpartition(".")[0] or extra[0], expected, most=1) if missing else ""
+        hint = did_you_mean(extra[0].rpartition(".")[0] or extra[0], expected, max_hits=1) if missing else ""
         if unexpected and all(name.startswith("network.") for name in unexpected):
             hint = ": a state dict of pellucid.compat, whose save_pretrained(folder) writes a checkpoint"
         problems.append(f"{len(extra)} that belong nowhere ({join_names(extra, 3)}){hint}")
     for ours, place in located:
         if (shape := expected_shapes.get(ours)) is None:
             continue
-        held = tensors[place.tensor_name]
-        if _extracted_shape(place, held) != shape:
+        stored = tensors[place.tensor_name]
+        if _extracted_shape(place, stored) != shape:
             problems.append(
-                f"{place.tensor_name} has shape {list(held.shape)}, "
+                f"{place.tensor_name} has shape {list(stored.shape)}, "
                 f"expected {list(place.layout.file_shape(shape, place.parts))}"
             )
-        elif not held.dtype.is_floating_point:
+        elif not stored.dtype.is_floating_point:
             problems.append(
-                f"{place.tensor_name} holds {str(held.dtype).removeprefix('torch.')}, expected real numbers"
+                f"{place.tensor_name} holds {str(stored.dtype).removeprefix('torch.')}, expected real numbers"
             )
     problems = list(dict.fromkeys(problems))
     return problems[:4] + ([f"and {len(problems) - 4} more"] if len(problems) > 4 else [])
 
 
-def _extracted_shape(place: TensorLocation, held: StoredTensor) -> tuple[int, ...]:
+def _extracted_shape(location: TensorLocation, stored: StoredTensor) -> tuple[int, ...]:
     """The shape that our part of a tensor has, without reading it."""
     try:
-        return tuple(place.extract(torch.empty(held.shape, device="meta")).shape)
+        return tuple(location.extract(torch.empty(stored.shape, device="meta")).shape)
     except (IndexError, RuntimeError):
         return ()  # such a tensor cannot be moved at all

@@ -14,19 +14,19 @@ _KNOWN = {"type", "rope_type", "rope_theta", *_LLAMA3}
 
 def _read_rope(raw: dict[str, Any]) -> dict[str, Any]:
     key = "rope_scaling" if raw.get("rope_scaling") else "rope_parameters"  # of both the reference takes the older
-    said = {} if raw.get(key) is None else raw[key]
-    if not isinstance(said, dict):
-        raise InputError(f"{key} is {str(said)[:60]!r}, expected an object")
+    settings = {} if raw.get(key) is None else raw[key]
+    if not isinstance(settings, dict):
+        raise InputError(f"{key} is {str(settings)[:60]!r}, expected an object")
     if raw.get(_LENGTH) is not None:
         check_count(_LENGTH, raw[_LENGTH])
-    beside = {_LENGTH: raw[_LENGTH]} if _LENGTH in raw else {}  # of both the reference takes the one outside
-    usual = {_LENGTH: raw["max_position_embeddings"]} if "max_position_embeddings" in raw else {}
+    stated_length = {_LENGTH: raw[_LENGTH]} if _LENGTH in raw else {}  # of both the reference takes the one outside
+    default_length = {_LENGTH: raw["max_position_embeddings"]} if "max_position_embeddings" in raw else {}
     with blaming(key, InputError):
-        changes: dict[str, Any] = {"rope_scaling": _rope_scaling(usual | said | beside)}
-    whole = {"partial_rotary_factor"} if said.get("partial_rotary_factor") == 1 else set()
-    if strange := said.keys() - _KNOWN - whole:  # a share of a head that is turned, speeds for each kind of layer
-        raise InputError(f"{key} holds {join_names(map(ascii, sorted(strange)), 3)}, which would change the numbers")
-    theta = said.get("rope_theta", raw.get("rope_theta"))
+        changes: dict[str, Any] = {"rope_scaling": _rope_scaling(default_length | settings | stated_length)}
+    ignored = {"partial_rotary_factor"} if settings.get("partial_rotary_factor") == 1 else set()
+    if unknown := settings.keys() - _KNOWN - ignored:  # a share of a head that is turned, speeds for each kind of layer
+        raise InputError(f"{key} holds {join_names(map(ascii, sorted(unknown)), 3)}, which would change the numbers")
+    theta = settings.get("rope_theta", raw.get("rope_theta"))
     if theta is None:
         return changes
     check_range("rope_theta", theta, above=0.0, most=1e12)
@@ -57,12 +57,12 @@ def _write_rope(config: Config) -> dict[str, Any]:
         return {}
     match rotary.rope_scaling:
         case None:
-            said: dict[str, Any] | None = None
+            settings: dict[str, Any] | None = None
         case LinearScaling(factor):
-            said = {"rope_type": "linear", "factor": factor}
+            settings = {"rope_type": "linear", "factor": factor}
         case scaling:
-            said = {"rope_type": "llama3", **{name: getattr(scaling, name) for name in _LLAMA3}}
-    return {"rope_theta": rotary.rope_theta, "rope_scaling": said}
+            settings = {"rope_type": "llama3", **{name: getattr(scaling, name) for name in _LLAMA3}}
+    return {"rope_theta": rotary.rope_theta, "rope_scaling": settings}
 
 
 ROPE = Computed(("rope_theta", "rope_scaling", "rope_parameters", _LENGTH), _read_rope, _write_rope)

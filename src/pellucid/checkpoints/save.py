@@ -48,12 +48,12 @@ def _write(loaded: Loaded, folder: Path) -> None:
     names = family.names_with(page, lambda: config)
     tensors = _tensors(loaded, names)
     if not config.tie_word_embeddings:  # where they are tied, the reference finds one by the other
-        before = names.prefix if config.head is not None else ""
-        copies = {f"{before}{copy}": f"{before}{name}" for copy, name in names.copies.items()}
+        prefix = names.prefix if config.head is not None else ""
+        copies = {f"{prefix}{copy}": f"{prefix}{name}" for copy, name in names.copies.items()}
         copies |= {twin: name for name, twin in page.twins.items() if name in tensors}
         tensors |= {copy: tensors[name] for copy, name in copies.items()}
-    random = loaded.still_untrained
-    note = {UNTRAINED: json.dumps(random)} if random else None
+    untrained = loaded.still_untrained
+    note = {UNTRAINED: json.dumps(untrained)} if untrained else None
     write_tensors(tensors, folder / "model.safetensors", note)
     facts = family.write(config)
     facts["dtype"] = facts["torch_dtype"] = str(loaded.module.dtype).removeprefix("torch.")
@@ -69,9 +69,9 @@ def _write(loaded: Loaded, folder: Path) -> None:
 
 def _tensors(loaded: Loaded, names: TensorNames) -> dict[str, Tensor]:
     """Every tensor of the file by the reference's name; what is one table under two names comes once."""
-    module, same = loaded.module, tied_parameters(loaded.config)
+    module, tied = loaded.module, tied_parameters(loaded.config)
     return gather_tensors(
         (names.location_of(ours, prefixed=loaded.config.head is not None), value)
         for ours, value in module.state_dict().items()
-        if ours not in same or module.get_parameter(same[ours]) is not module.get_parameter(ours)
+        if ours not in tied or module.get_parameter(tied[ours]) is not module.get_parameter(ours)
     )

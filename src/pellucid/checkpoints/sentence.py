@@ -51,7 +51,7 @@ INERT_SETTINGS = ("trust_remote_code", "attn_implementation", "use_safetensors",
 MODULE_ORDERS = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 """The modules that one after another make a vector."""
 
-_IDLE_STATED = ("__version__", "model_type")
+_INERT_KEYS = ("__version__", "model_type")
 
 
 def read_pooling(folder: Path) -> Pooling | None:
@@ -61,8 +61,8 @@ def read_pooling(folder: Path) -> Pooling | None:
         return None
     modules = _modules(path)
     kinds = [_module_type(path, module) for module in modules]
-    crosses = kinds == MODULE_ORDERS[0][:1] and _is_cross_encoder(folder)
-    if not crosses and kinds not in MODULE_ORDERS:
+    is_cross_encoder = kinds == MODULE_ORDERS[0][:1] and _is_cross_encoder(folder)
+    if not is_cross_encoder and kinds not in MODULE_ORDERS:
         found = join_names(map(escape_unprintable, kinds), 9) or "none"
         raise CheckpointMismatchError(
             f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
@@ -72,7 +72,7 @@ def read_pooling(folder: Path) -> Pooling | None:
             f"{path} says that the Transformer lies in {shorten(repr(place))}, and it is read beside modules.json "
             "alone: move the files of that folder there, and set that path to the empty text"
         )
-    if crosses:
+    if is_cross_encoder:
         return None
     try:
         place = path_inside(folder, _module_path(modules[1]))
@@ -95,7 +95,7 @@ def read_cross_encoder(folder: Path) -> dict[str, Any]:
     if not ((folder / "modules.json").is_file() and _is_cross_encoder(folder)):
         return {}
     path = folder / SENTENCE_CONFIG
-    found = _read_known_keys(path, ("activation_fn", "default_prompt_name", *_IDLE_STATED))
+    found = _read_known_keys(path, ("activation_fn", "default_prompt_name", *_INERT_KEYS))
     _prompts(path, found)
     read = _read_transformer_module(folder, "sequence-classification", "logits")
     if read.get("max_length") or read.get("do_lower_case"):
@@ -109,16 +109,16 @@ def read_cross_encoder(folder: Path) -> dict[str, Any]:
 def _is_cross_encoder(folder: Path) -> bool:
     """Whether the files say so, and that the head of labels is what answers."""
     found = read_json(folder / SENTENCE_CONFIG) if (folder / SENTENCE_CONFIG).is_file() else {}
-    reading = _transformer_config_path(folder)
-    task = read_json(reading).get("transformer_task") if reading else None
+    path = _transformer_config_path(folder)
+    task = read_json(path).get("transformer_task") if path else None
     return found.get("model_type") == "CrossEncoder" and task in (None, "sequence-classification")
 
 
 def _module_path(module: dict[str, Any]) -> Any:
     """Where a module lies, as others write it too: `1_Pooling/`, and `.` for the folder itself."""
-    said = module.get("path")
-    place = said.removesuffix("/") or said if isinstance(said, str) else said
-    return "" if place == "." else place
+    stated = module.get("path")
+    path = stated.removesuffix("/") or stated if isinstance(stated, str) else stated
+    return "" if path == "." else path
 
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
@@ -215,27 +215,29 @@ def _read_transformer_module(
 def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
     """Settings by which a file overrules the others. Only the kind of number is the caller's to say, as everywhere."""
     for key in SETTINGS:
-        said = found.get(key) or {}
-        if not isinstance(said, dict):
-            raise CorruptFileError(f"{path}: {key} is {shorten(repr(said))}, expected an object")
-        if changing := sorted(said.keys() - {*INERT_SETTINGS, "dtype", "torch_dtype"}):
+        settings = found.get(key) or {}
+        if not isinstance(settings, dict):
+            raise CorruptFileError(f"{path}: {key} is {shorten(repr(settings))}, expected an object")
+        if changing := sorted(settings.keys() - {*INERT_SETTINGS, "dtype", "torch_dtype"}):
             raise CheckpointMismatchError(
                 f"{path}: {key} sets {join_names(map(ascii, changing), 3)}, which is not followed here and may change "
                 "the vectors: write it into the file that it is about, and take it out here"
             )
-        warn_of_unknown_keys(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in said))
+        warn_of_unknown_keys(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in settings))
 
 
 def _refuse_other_inputs(path: Path, found: dict[str, Any], task: str, output: str) -> None:
     """Other ways to an answer: another task, and, since the sixth version, the tokenizer's chat template."""
-    said, ways = found.get("transformer_task"), found.get("modality_config") or {}
-    if said not in (None, task):
-        raise CheckpointMismatchError(f"{path}: transformer_task is {shorten(repr(said))}, expected {task!r} here")
-    plain = {"method": "forward", "method_output_name": output}
-    if not isinstance(ways, dict) or "message" in ways or ways.get("text", plain) != plain:
-        here = f"a text is read without a chat template, for its {output}"
-        wrong = f"{path}: modality_config is {shorten(repr(ways), 200)}, and here {here}"
-        raise CheckpointMismatchError(f"{wrong}: take it out, if the model was trained on texts as they are")
+    stated_task, modalities = found.get("transformer_task"), found.get("modality_config") or {}
+    if stated_task not in (None, task):
+        raise CheckpointMismatchError(
+            f"{path}: transformer_task is {shorten(repr(stated_task))}, expected {task!r} here"
+        )
+    expected = {"method": "forward", "method_output_name": output}
+    if not isinstance(modalities, dict) or "message" in modalities or modalities.get("text", expected) != expected:
+        supported = f"a text is read without a chat template, for its {output}"
+        message = f"{path}: modality_config is {shorten(repr(modalities), 200)}, and here {supported}"
+        raise CheckpointMismatchError(f"{message}: take it out, if the model was trained on texts as they are")
 
 
 def _read_sentence_config(path: Path) -> dict[str, Any]:
@@ -243,7 +245,7 @@ def _read_sentence_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     found = _read_known_keys(
-        path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *_IDLE_STATED)
+        path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *_INERT_KEYS)
     )
     similarity, size = found.get("similarity_fn_name"), found.get("truncate_dim")
     with blaming(path):
@@ -258,10 +260,10 @@ def _prompts(path: Path, found: dict[str, Any]) -> dict[str, str]:
     prompts = found.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise CorruptFileError(f"{path}: prompts is {shorten(repr(prompts))}, expected texts by name")
-    usual = found.get("default_prompt_name")
-    if usual is not None and (not isinstance(usual, str) or usual not in prompts or prompts[usual]):
+    default = found.get("default_prompt_name")
+    if default is not None and (not isinstance(default, str) or default not in prompts or prompts[default]):
         raise CheckpointMismatchError(
-            f"{path}: default_prompt_name is {shorten(repr(usual))}, a prompt before every text, and nothing is put "
+            f"{path}: default_prompt_name is {shorten(repr(default))}, a prompt before every text, and nothing is put "
             "before texts here: set it to null, and write the prompt before the texts that need it"
         )
     return {name: text or "" for name, text in prompts.items()}

@@ -47,14 +47,14 @@ class Source:
     """Its files, and those of its base, as they were when it was read; see `unchanged.py`."""
 
 
-def locate(name: str | os.PathLike[str], where: HubOptions = DEFAULT_OPTIONS) -> Source:
+def locate(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> Source:
     """The folder that `name` stands for.
 
     name: a folder, a `.gguf` file, a hub id ("owner/model") or the short name of an installed package.
 
     An adapter stands over its base, which is looked for in the same way.
     """
-    found = _resolve(name, where)
+    found = _resolve(name, hub_options)
     refuse_links(found)
     if found.file is not None or not (form := form_of_folder(found.folder)).adapter:
         return found
@@ -62,11 +62,11 @@ def locate(name: str | os.PathLike[str], where: HubOptions = DEFAULT_OPTIONS) ->
         return replace(found, base=found)
     facts = read_adapter_facts(found.folder)
     try:
-        base = _resolve(facts.base, replace(where, revision=facts.revision))
+        base = _resolve(facts.base, replace(hub_options, revision=facts.revision))
     except InputError as error:
-        moved = f"; where it lies now is to stand in {found.folder / FILE} as base_model_name_or_path"
-        told = moved if Path(facts.base).is_absolute() else ""
-        raise NotFoundError(f"{name} is an adapter, and its base is not here: ", error, told) from error
+        moved_advice = f"; where it lies now is to stand in {found.folder / FILE} as base_model_name_or_path"
+        advice = moved_advice if Path(facts.base).is_absolute() else ""
+        raise NotFoundError(f"{name} is an adapter, and its base is not here: ", error, advice) from error
     refuse_links(base)
     if base.file is None and form_of_folder(base.folder).adapter:
         raise CheckpointMismatchError(
@@ -75,27 +75,27 @@ def locate(name: str | os.PathLike[str], where: HubOptions = DEFAULT_OPTIONS) ->
     return replace(found, base=base)
 
 
-def _resolve(name: str | os.PathLike[str], where: HubOptions) -> Source:
+def _resolve(name: str | os.PathLike[str], hub_options: HubOptions) -> Source:
     """What a name stands for, whatever it is: looked at, and with what the cache lacks of it."""
     text = _checked_name(name)
     if (found := _find_path(text)) is not None:
         return found
-    sought, package = _hub_name_and_package(text)
-    found = _find_package_or_cached(sought, package, where)
+    hub_name, package = _hub_name_and_package(text)
+    found = _find_package_or_cached(hub_name, package, hub_options)
     if found is None:
-        return _download(sought, where)
+        return _download(hub_name, hub_options)
     if found.kind == "hub":
-        _complete_snapshot(found, where)
+        _complete_snapshot(found, hub_options)
     elif package is not None:
         _verify_package(package, found.folder)
         return replace(found, folder=convert_once(package, found.folder)) if package.needs_conversion else found
     return found
 
 
-def find_local(name: str | os.PathLike[str], where: HubOptions) -> Source | None:
+def find_local(name: str | os.PathLike[str], hub_options: HubOptions) -> Source | None:
     """What a name stands for as it lies here, which is not looked at; None for one on the hub of which nothing does."""
     text = _checked_name(name)
-    return _find_path(text) or _find_package_or_cached(*_hub_name_and_package(text), where)
+    return _find_path(text) or _find_package_or_cached(*_hub_name_and_package(text), hub_options)
 
 
 def _find_path(text: str) -> Source | None:
@@ -104,13 +104,13 @@ def _find_path(text: str) -> Source | None:
     if folder.is_dir():
         cache.check_no_repository(folder.resolve())
         return Source(text, folder.resolve(), "folder", file=_gguf_in(folder))
-    packed = folder.suffix.lower() == ".gguf"
-    if packed and folder.is_file():
+    is_gguf = folder.suffix.lower() == ".gguf"
+    if is_gguf and folder.is_file():
         return Source(text, folder.parent.resolve(), "file", file=folder.resolve())
     if folder.exists():
         raise InputError(f"{text} is a file, expected a folder with config.json and the weights, or a .gguf file")
-    if not hub.is_hub_id(text) or (packed and "/" not in text):
-        kind = f"file {shorten(text)!r}{hub.near_names(text)}" if packed else f"folder {shorten(text)!r}"
+    if not hub.is_hub_id(text) or (is_gguf and "/" not in text):
+        kind = f"file {shorten(text)!r}{hub.near_names(text)}" if is_gguf else f"folder {shorten(text)!r}"
         raise NotFoundError(f"there is no {kind}, and it is not a name on the hub (owner/model) either")
     return None
 
@@ -121,35 +121,35 @@ def _hub_name_and_package(text: str) -> tuple[str, installed.Packaged | None]:
     return package.name if package else text, package
 
 
-def _find_package_or_cached(name: str, package: installed.Packaged | None, where: HubOptions) -> Source | None:
+def _find_package_or_cached(name: str, package: installed.Packaged | None, hub_options: HubOptions) -> Source | None:
     """What goes by a name on the hub as it lies here, installed or in the hub's cache."""
-    where.check_revision()
-    if package is not None and where.revision is None and (home := package.path()) is not None:
-        return Source(name, home, "package", file=_gguf_in(home))
-    _refuse_foreign(package, where)
-    cached = cache.cached_snapshot(name, where)
+    hub_options.check_revision()
+    if package is not None and hub_options.revision is None and (package_folder := package.path()) is not None:
+        return Source(name, package_folder, "package", file=_gguf_in(package_folder))
+    _refuse_foreign(package, hub_options)
+    cached = cache.cached_snapshot(name, hub_options)
     return None if cached is None else _hub_source(name, cached)
 
 
-def pull(name: str, where: HubOptions = DEFAULT_OPTIONS) -> Source:
+def pull(name: str, hub_options: HubOptions = DEFAULT_OPTIONS) -> Source:
     """Fetches a checkpoint from the hub into the hub's own cache, or brings the copy there up to date."""
     if not hub.is_hub_id(name):
         raise InputError(f"{shorten(name)!r} is not a name on the hub, expected owner/model")
-    where.check_revision()
-    sought, package = _hub_name_and_package(name)
-    if package is not None and where.revision is None and package.path() is not None:
+    hub_options.check_revision()
+    hub_name, package = _hub_name_and_package(name)
+    if package is not None and hub_options.revision is None and package.path() is not None:
         return locate(name)
-    _refuse_foreign(package, where)
-    if where.offline:
+    _refuse_foreign(package, hub_options)
+    if hub_options.offline:
         switch = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
-    asked = time.time_ns()
-    found = _hub_source(sought, hub.download(sought, where, require_weights=True))
-    adds = form_of_folder(found.folder).kind == "adapter"
-    cache.update_ref(where.revision or "main", found.folder, asked, first=adds)
-    if adds:  # its base comes with it
-        found = locate(sought, replace(where, revision=found.revision))
-        cache.update_ref(where.revision or "main", found.folder, asked)
+    requested_at = time.time_ns()
+    found = _hub_source(hub_name, hub.download(hub_name, hub_options, require_weights=True))
+    is_adapter = form_of_folder(found.folder).kind == "adapter"
+    cache.update_ref(hub_options.revision or "main", found.folder, requested_at, first=is_adapter)
+    if is_adapter:  # its base comes with it
+        found = locate(hub_name, replace(hub_options, revision=found.revision))
+        cache.update_ref(hub_options.revision or "main", found.folder, requested_at)
     return found
 
 
@@ -159,10 +159,10 @@ def refuse_links(source: Source) -> None:
         refuse_links_of_folder(source.folder)
 
 
-def _refuse_foreign(package: installed.Packaged | None, where: HubOptions) -> None:
+def _refuse_foreign(package: installed.Packaged | None, hub_options: HubOptions) -> None:
     """Refuses what the hub holds in a foreign format only: its package is the way."""
-    if package is not None and package.needs_conversion and where.revision is None:
-        raise NotFoundError(hub.not_found_message(package.name, "where its files are of another format", where))
+    if package is not None and package.needs_conversion and hub_options.revision is None:
+        raise NotFoundError(hub.not_found_message(package.name, "where its files are of another format", hub_options))
 
 
 def _checked_name(name: object) -> str:
@@ -183,15 +183,15 @@ def _checked_path(text: str) -> Path:
     return path
 
 
-def _download(name: str, where: HubOptions) -> Source:
-    if where.offline:
-        raise NotFoundError(hub.not_found_message(name, "and the network is switched off", where))
-    asked = time.time_ns()
+def _download(name: str, hub_options: HubOptions) -> Source:
+    if hub_options.offline:
+        raise NotFoundError(hub.not_found_message(name, "and the network is switched off", hub_options))
+    requested_at = time.time_ns()
     try:
-        folder = hub.download(name, where)
+        folder = hub.download(name, hub_options)
     except hub.UnreachableError as error:
-        raise NotFoundError(hub.not_found_message(name, f"and {error.reason}", where)) from error
-    cache.update_ref(where.revision or "main", folder, asked)
+        raise NotFoundError(hub.not_found_message(name, f"and {error.reason}", hub_options)) from error
+    cache.update_ref(hub_options.revision or "main", folder, requested_at)
     return _hub_source(name, folder)
 
 
@@ -199,34 +199,34 @@ def _hub_source(name: str, folder: Path) -> Source:
     return Source(name, folder, "hub", revision=folder.name, file=_gguf_in(folder))
 
 
-def _complete_snapshot(found: Source, where: HubOptions) -> None:
+def _complete_snapshot(found: Source, hub_options: HubOptions) -> None:
     """Fetches what a snapshot lacks, of the commit that is there: what is loaded does not change because it is loaded.
     Where nothing can be fetched it stays as it is, and that is said."""
-    name, folder, offline = found.name, found.folder, where.offline
+    name, folder, offline = found.name, found.folder, hub_options.offline
     if cache.is_complete(folder):
         return
-    asked = (folder, offline or _token(where))
-    if _can_open(folder) and time.monotonic() - _FAILED_FETCHES.get(asked, -math.inf) < _RETRY_AFTER:
+    attempt = (folder, offline or _token(hub_options))
+    if _can_open(folder) and time.monotonic() - _FAILED_FETCHES.get(attempt, -math.inf) < _RETRY_AFTER:
         return  # which was said
-    told, wrong = [], []
+    messages, problems = [], []
     try:
         if not offline:
-            hub.download(name, replace(where, revision=folder.name), snapshot=folder)
+            hub.download(name, replace(hub_options, revision=folder.name), snapshot=folder)
     except (InputError, ResourceError) as error:
         why = error.reason if isinstance(error, hub.UnreachableError) else error
-        told.append(f"{name} is taken from the hub's cache as it stands there: {why}")
+        messages.append(f"{name} is taken from the hub's cache as it stands there: {why}")
     if cache.is_complete(folder):
         return
-    _FAILED_FETCHES[asked] = time.monotonic()
-    if lost := cache.missing_files(folder):
-        wrong.append(f"is not whole in the hub's cache, which lacks {join_names(lost)}")
-    if odd := cache.mismatched_model_files(folder):
-        wrong.append(f"has {join_names(odd)} in another size than the hub lists")
-    if not lost and (offline or told) and not cache.has_listing(folder):
-        wrong.append("is in the hub's cache without a list of what belongs to it")
-    told += [f"{name} {what}: it may answer otherwise{cache.fetch_advice(folder)}" for what in wrong]
-    for line in told:
-        log.warning("%s", line)
+    _FAILED_FETCHES[attempt] = time.monotonic()
+    if missing := cache.missing_files(folder):
+        problems.append(f"is not whole in the hub's cache, which lacks {join_names(missing)}")
+    if mismatched := cache.mismatched_model_files(folder):
+        problems.append(f"has {join_names(mismatched)} in another size than the hub lists")
+    if not missing and (offline or messages) and not cache.has_listing(folder):
+        problems.append("is in the hub's cache without a list of what belongs to it")
+    messages += [f"{name} {problem}: it may answer otherwise{cache.fetch_advice(folder)}" for problem in problems]
+    for message in messages:
+        log.warning("%s", message)
 
 
 def _can_open(folder: Path) -> bool:
@@ -234,9 +234,9 @@ def _can_open(folder: Path) -> bool:
     return form_of_folder(folder).kind == "adapter" or not lacks_weights(folder)
 
 
-def _token(where: HubOptions) -> str | bool | None:
+def _token(hub_options: HubOptions) -> str | bool | None:
     try:
-        return where.resolve_token()
+        return hub_options.resolve_token()
     except InputError:  # which is said once the hub is to be asked
         return None
 
@@ -252,21 +252,21 @@ def _gguf_in(folder: Path) -> Path | None:
     """The GGUF file that is all of a folder's model. Raises InputError where several could be."""
     form = form_of_folder(folder)
     if form.kind == "gguf" and form.gguf_file is None:
-        there = f"{join_names(form.gguf_files, 3)}: give the path of one, such as {folder / form.gguf_files[0]}"
-        raise InputError(f"{folder} holds {there}")
+        choices = f"{join_names(form.gguf_files, 3)}: give the path of one, such as {folder / form.gguf_files[0]}"
+        raise InputError(f"{folder} holds {choices}")
     return folder / form.gguf_file if form.gguf_file else None
 
 
-def _verify_package(package: installed.Packaged, home: Path) -> None:
+def _verify_package(package: installed.Packaged, folder: Path) -> None:
     """Refuses a package whose weights are not the ones that were looked at."""
     if package.digest is None:
         return
-    weights = home / package.weights
+    weights = folder / package.weights
     if not weights.is_file():
         raise NotFoundError(f"{weights} is missing: reinstall the package {package.distribution}")
     found = digest_of(weights)
     if found != package.digest:
         raise UnsafeFileError(
             f"the package {package.distribution} holds other weights than {package.name} (sha256 {found[:12]}…, "
-            f"expected {package.digest[:12]}…): reinstall it, or give its folder {home} as the name if you trust it"
+            f"expected {package.digest[:12]}…): reinstall it, or give its folder {folder} as the name if you trust it"
         )

@@ -18,9 +18,9 @@ from torch import Tensor
 from pellucid.errors import CorruptFileError, UnsafeFileError
 from pellucid.files import check_regular, unique_keys
 
-MOST_HEADER_BYTES = 10_000_000
-MOST_DIMENSIONS = 8
-MOST_NUMBER = 2**48
+MAX_HEADER_BYTES = 10_000_000
+MAX_DIMENSIONS = 8
+MAX_NUMBER = 2**48
 """No file is longer and no tensor larger: what claims more is wrong before it is multiplied or printed."""
 
 _NAME = re.compile(r"[\w./-]{1,200}")
@@ -109,7 +109,7 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
                 f"{path} is {'cut short' if first else 'empty'} ({size} bytes): an interrupted download? fetch it again"
             )
         length = int.from_bytes(first[:8], "little")
-        if length > min(MOST_HEADER_BYTES, size - 8):
+        if length > min(MAX_HEADER_BYTES, size - 8):
             raise CorruptFileError(f"{path} {_describe_other_file(first, size, length)}")
         file.seek(8)
         raw = file.read(length)
@@ -125,55 +125,55 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
 def _describe_other_file(first: bytes, size: int, length: int) -> str:
     """What a file that is no safetensors file may be."""
     if first.startswith(b"version https://git-lfs"):
-        want = re.search(rb"size (\d+)", first)
-        whole = f" of {int(want.group(1)):,} bytes" if want else ""
-        return f"is a git-lfs pointer{whole}, not the weights: run git lfs pull"
+        size_match = re.search(rb"size (\d+)", first)
+        full_size = f" of {int(size_match.group(1)):,} bytes" if size_match else ""
+        return f"is a git-lfs pointer{full_size}, not the weights: run git lfs pull"
     if first.lstrip()[:1] == b"<":
         return "is an HTML or XML page, not weights: the download went wrong"
     if first.startswith(b"PK\x03\x04"):
         return "is a zip file (a PyTorch .bin?) under a wrong name"
-    if length > MOST_HEADER_BYTES and length <= size:
-        return f"has a header of {length:,} bytes, more than the {MOST_HEADER_BYTES:,} that are read"
+    if length > MAX_HEADER_BYTES and length <= size:
+        return f"has a header of {length:,} bytes, more than the {MAX_HEADER_BYTES:,} that are read"
     return f"is no safetensors file, or cut short: its header claims {length:,} bytes and the file has {size:,}"
 
 
 def _parse_entry(path: Path, name: str, entry: Any, body: int) -> TensorSpan:
-    def wrong(what: str) -> CorruptFileError:
+    def entry_error(what: str) -> CorruptFileError:
         return CorruptFileError(f"{path}: tensor {name[:80]!r} {what}")
 
     check_name(path, name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise wrong("has a damaged entry, expected dtype, shape and data_offsets")
+        raise entry_error("has a damaged entry, expected dtype, shape and data_offsets")
     if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
-        raise wrong(f"has dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(DTYPES)}")
+        raise entry_error(f"has dtype {str(entry['dtype'])[:20]!r}, expected one of {', '.join(DTYPES)}")
     shape, offsets = entry["shape"], entry["data_offsets"]
-    if not _are_naturals(shape) or len(shape) > MOST_DIMENSIONS:
-        raise wrong(f"has shape {str(shape)[:60]}, expected at most {MOST_DIMENSIONS} whole numbers")
+    if not _are_naturals(shape) or len(shape) > MAX_DIMENSIONS:
+        raise entry_error(f"has shape {str(shape)[:60]}, expected at most {MAX_DIMENSIONS} whole numbers")
     if not _are_naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise wrong(f"has data_offsets {str(offsets)[:60]}, expected a beginning and an end")
+        raise entry_error(f"has data_offsets {str(offsets)[:60]}, expected a beginning and an end")
     dtype = DTYPES[entry["dtype"]]
-    want, have = math.prod(shape) * dtype.itemsize, offsets[1] - offsets[0]
-    if want != have:
-        raise wrong(f"of shape {shape} takes {want:,} bytes, its data_offsets give it {have:,}")
-    return TensorSpan(path, dtype, tuple(shape), body + offsets[0], have)
+    expected_bytes, stored_bytes = math.prod(shape) * dtype.itemsize, offsets[1] - offsets[0]
+    if expected_bytes != stored_bytes:
+        raise entry_error(f"of shape {shape} takes {expected_bytes:,} bytes, its data_offsets give it {stored_bytes:,}")
+    return TensorSpan(path, dtype, tuple(shape), body + offsets[0], stored_bytes)
 
 
 def _check_coverage(path: Path, found: dict[str, TensorSpan], body: int, size: int) -> None:
     """The tensors must cover the rest of the file without gap or overlap: nothing else may hide in it."""
-    place = body
+    end = body
     for name, span in sorted(found.items(), key=lambda item: (item[1].start, item[1].bytes)):
-        if span.start != place:
-            what = "overlaps the one before it" if span.start < place else "leaves a gap before it"
+        if span.start != end:
+            what = "overlaps the one before it" if span.start < end else "leaves a gap before it"
             raise CorruptFileError(f"{path}: tensor {name!r} {what}")
-        place += span.bytes
-    if place > size:
-        share = 100 * (size - body) / max(place - body, 1)
+        end += span.bytes
+    if end > size:
+        share = 100 * (size - body) / max(end - body, 1)
         raise CorruptFileError(
-            f"{path} is cut short: expected {place:,} bytes, have {size:,} ({share:.0f} % of the body); fetch it again"
+            f"{path} is cut short: expected {end:,} bytes, have {size:,} ({share:.0f} % of the body); fetch it again"
         )
-    if place < size:
-        raise CorruptFileError(f"{path} has {size - place:,} bytes after its last tensor that belong to nothing")
+    if end < size:
+        raise CorruptFileError(f"{path} has {size - end:,} bytes after its last tensor that belong to nothing")
 
 
 def _are_naturals(value: Any) -> bool:
-    return isinstance(value, list) and all(type(n) is int and 0 <= n < MOST_NUMBER for n in value)
+    return isinstance(value, list) and all(type(n) is int and 0 <= n < MAX_NUMBER for n in value)

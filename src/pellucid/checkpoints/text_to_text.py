@@ -9,31 +9,31 @@ from pellucid.errors import InputError, shorten
 
 _GATED = "gated-"
 _PLAIN = {name: name for name in ACTIVATIONS} | ACTIVATION_ALIASES
-_BEHIND_A_GATE = {_GATED + name: one for name, one in _PLAIN.items() if name != "gelu"}
-_ACTIVATIONS = {"gated-gelu": "gelu_new"} | _PLAIN | _BEHIND_A_GATE
+_GATED_ACTIVATIONS = {_GATED + name: one for name, one in _PLAIN.items() if name != "gelu"}
+_ACTIVATIONS = {"gated-gelu": "gelu_new"} | _PLAIN | _GATED_ACTIVATIONS
 """What stands behind each word of the file, as the reference reads it; what is written comes first."""
 
 
 def _read_feed_forward(raw: dict[str, Any]) -> dict[str, Any]:
-    said, width = raw.get("feed_forward_proj", "relu"), raw.get("d_ff", 2048)
-    if not isinstance(said, str) or said not in _ACTIVATIONS:
+    activation, width = raw.get("feed_forward_proj", "relu"), raw.get("d_ff", 2048)
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         known = f"expected one of {', '.join(_PLAIN)}, or {_GATED!r} before one"
-        raise InputError(f"feed_forward_proj is {shorten(repr(said))}, {known}")
+        raise InputError(f"feed_forward_proj is {shorten(repr(activation))}, {known}")
     check_count("d_ff", width)
-    for key, meant in (("dense_act_fn", _ACTIVATIONS[said]), ("is_gated_act", said.startswith(_GATED))):
-        other = raw.get(key, meant)
-        if (_PLAIN.get(other, other) if isinstance(other, str) else other) != meant:  # the reference would follow it
+    for key, meant in (("dense_act_fn", _ACTIVATIONS[activation]), ("is_gated_act", activation.startswith(_GATED))):
+        found = raw.get(key, meant)
+        if (_PLAIN.get(found, found) if isinstance(found, str) else found) != meant:  # the reference would follow it
             raise InputError(
-                f"{key} is {raw[key]!r}, and feed_forward_proj {said!r} means {meant!r}: correct one of them"
+                f"{key} is {raw[key]!r}, and feed_forward_proj {activation!r} means {meant!r}: correct one of them"
             )
-    kind = Gated if said.startswith(_GATED) else Plain
-    return {"feed_forward": kind(width, _ACTIVATIONS[said], False), "decoder_intermediate_size": width}
+    kind = Gated if activation.startswith(_GATED) else Plain
+    return {"feed_forward": kind(width, _ACTIVATIONS[activation], False), "decoder_intermediate_size": width}
 
 
 def _write_feed_forward(config: Config) -> dict[str, Any]:
     part, gated = config.feed_forward, isinstance(config.feed_forward, Gated)
-    words = (said for said, ours in _ACTIVATIONS.items() if (ours, said.startswith(_GATED)) == (part.hidden_act, gated))
-    return {"feed_forward_proj": next(words), "d_ff": part.intermediate_size}
+    names = (name for name, ours in _ACTIVATIONS.items() if (ours, name.startswith(_GATED)) == (part.hidden_act, gated))
+    return {"feed_forward_proj": next(names), "d_ff": part.intermediate_size}
 
 
 def _read_sides(raw: dict[str, Any]) -> dict[str, Any]:

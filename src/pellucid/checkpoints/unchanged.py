@@ -15,7 +15,9 @@ from pellucid.files import file_errors, path_text
 
 
 @contextmanager
-def unchanged_source(name: str | os.PathLike[str] | Source, where: HubOptions = DEFAULT_OPTIONS) -> Iterator[Source]:
+def unchanged_source(
+    name: str | os.PathLike[str] | Source, hub_options: HubOptions = DEFAULT_OPTIONS
+) -> Iterator[Source]:
     """Where a checkpoint was found. Its files are opened one after the other, and each tensor by itself, so that
     another process may put others in their place between two of them: what was read then is of no one model.
 
@@ -24,7 +26,7 @@ def unchanged_source(name: str | os.PathLike[str] | Source, where: HubOptions = 
     source = None
     try:
         with file_errors():
-            yield (source := with_stamps(name if isinstance(name, Source) else locate(name, where)))
+            yield (source := with_stamps(name if isinstance(name, Source) else locate(name, hub_options)))
     except (PellucidError, OSError) as error:
         _check_unchanged(source, error)
         if source is not None:
@@ -54,10 +56,10 @@ def _check_unchanged(source: Source | None, reason: Exception | None = None) -> 
 def _check_interrupted_save(folder: Path, reason: Exception) -> None:
     """Says where the files of a folder are that a save has taken out and put no others in place of."""
     if not any(os.path.lexists(folder / name) for name in CONFIG_FILES) and (old := interrupted_old_files(folder)):
-        said = (
+        message = (
             f"{folder} holds no whole model: a save into it was broken off, or is going on; wait for it, or move the "
         )
-        raise NotFoundError(f"{said}files in {old} back") from reason
+        raise NotFoundError(f"{message}files in {old} back") from reason
 
 
 def _file_stamps(source: Source) -> dict[Path, FileStamp]:
@@ -67,7 +69,7 @@ def _file_stamps(source: Source) -> dict[Path, FileStamp]:
         with suppress(OSError):  # whoever reads it says why
             paths = () if one is None else (one.file,) if one.kind == "file" else tuple(one.folder.iterdir())
             found |= {
-                path: mark for path in paths if path and path.suffix in READ_SUFFIXES and (mark := _file_stamp(path))
+                path: stamp for path in paths if path and path.suffix in READ_SUFFIXES and (stamp := _file_stamp(path))
             }
     return found
 
@@ -75,6 +77,6 @@ def _file_stamps(source: Source) -> dict[Path, FileStamp]:
 def _file_stamp(path: Path) -> FileStamp | None:
     """None for a link that leads nowhere, and for what has gone."""
     with suppress(OSError):
-        held = path.stat()
-        return held.st_dev, held.st_ino, held.st_size, held.st_mtime_ns, held.st_ctime_ns  # the first can be put back
+        info = path.stat()
+        return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns  # the first can be put back
     return None

@@ -11,12 +11,12 @@ from typing import Any, BinaryIO
 
 import torch
 
-from pellucid.checkpoints.tensors import MOST_DIMENSIONS
+from pellucid.checkpoints.tensors import MAX_DIMENSIONS
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, UnsafeFileError, shorten
 
 _MAX_OPCODES = 2_000_000
-_LONGEST_NAME = 1_000
-_KINDS = {
+_MAX_NAME_BYTES = 1_000
+_DTYPES = {
     "Double": torch.float64,
     "Float": torch.float32,
     "Half": torch.float16,
@@ -28,7 +28,7 @@ _KINDS = {
     "Byte": torch.uint8,
     "Bool": torch.bool,
 }
-_STORAGES = {f"torch {kind}Storage": dtype for kind, dtype in _KINDS.items()}
+_STORAGES = {f"torch {kind}Storage": dtype for kind, dtype in _DTYPES.items()}
 _UNSUPPORTED = {
     "torch._utils _rebuild_tensor_v3": "numbers of a newer kind, such as floats of 8 bits",
     "torch._utils _rebuild_sparse_tensor": "sparse tensors",
@@ -78,15 +78,15 @@ class _BoundedFile:
     """A file of which no more is asked than it holds: a read sets aside as much memory as is asked for."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self.file, start = file, file.tell()
+        self.file, position = file, file.tell()
         self.size = file.seek(0, 2)
-        file.seek(start)
+        file.seek(position)
 
     def read(self, size: int) -> bytes:
         return self.file.read(min(size, self.size - self.file.tell()))
 
     def readline(self) -> bytes:
-        line = self.file.readline(_LONGEST_NAME)
+        line = self.file.readline(_MAX_NAME_BYTES)
         if b"\\" in line:
             raise ValueError("a name with a backslash")
         return line
@@ -99,12 +99,12 @@ def read_pickle(path: Path, file: BinaryIO) -> Any:
     """
     stack: list[Any] = []
     outer_stacks: list[list[Any]] = []  # what stands before each mark
-    rest: Any = _BoundedFile(file)
+    bounded_file: Any = _BoundedFile(file)
     memo: dict[Any, Any] = {}  # to say it again
     try:
-        for count, (code, argument, _) in enumerate(pickletools.genops(rest)):
+        for count, (code, argument, _) in enumerate(pickletools.genops(bounded_file)):
             if count > _MAX_OPCODES:
-                raise _unsafe(path, "too many words")
+                raise _unsafe_error(path, "too many words")
             match code.name:
                 case "MARK":
                     outer_stacks.append(stack)
@@ -123,7 +123,7 @@ def read_pickle(path: Path, file: BinaryIO) -> Any:
         raise CorruptFileError(f"{path} is a damaged PyTorch file: {ascii(str(error))[1:-1][:120]}") from error
 
 
-def _unsafe(path: Path, what: str) -> UnsafeFileError:
+def _unsafe_error(path: Path, what: str) -> UnsafeFileError:
     """The error for a file that is not opened."""
     return UnsafeFileError(
         f"{path} asks for more than tensors when it is opened ({what}), so it was not opened; ask its author for "
@@ -168,7 +168,7 @@ def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) ->
                 "as such"
             )
         case _:
-            raise _unsafe(path, shorten(ascii(argument)) if opcode == "GLOBAL" else f"the word {opcode}")
+            raise _unsafe_error(path, shorten(ascii(argument)) if opcode == "GLOBAL" else f"the word {opcode}")
 
 
 def _collect_items(path: Path, opcode: str, items: list[Any], stack: list[Any]) -> None:
@@ -180,7 +180,7 @@ def _collect_items(path: Path, opcode: str, items: list[Any], stack: list[Any]) 
     else:
         names = items[::2]
         if not all(_is_safe_key(name) for name in names):
-            raise _unsafe(path, "items whose names are no texts")
+            raise _unsafe_error(path, "items whose names are no texts")
         stack[-1].update(zip(names, items[1::2]))
 
 
@@ -189,29 +189,29 @@ def _is_safe_key(name: Any) -> bool:
     return isinstance(name, str) or (isinstance(name, int) and abs(name) < 2**31)
 
 
-def _storage(path: Path, said: Any) -> Storage:
+def _storage(path: Path, persistent_id: Any) -> Storage:
     """Both layouts name a storage by its kind, key, device and count; the older one may name a part of another."""
-    match said:
+    match persistent_id:
         case ("storage", _Global(kind), str(key), str(), int(count), *rest) if rest in ([], [None]):
             if kind in _STORAGES and count >= 0:
                 return Storage(_STORAGES[kind], key, count)
-    raise _unsafe(path, "a storage in an unknown form")
+    raise _unsafe_error(path, "a storage in an unknown form")
 
 
-def _reduce(path: Path, what: Any, arguments: Any) -> Any:
+def _reduce(path: Path, function: Any, arguments: Any) -> Any:
     """What calling a name would make."""
-    match what, arguments:
+    match function, arguments:
         case _Global(text), () if text == _ORDERED:
             return {}
         case _Global(text), (Storage() as storage, int(offset), tuple(shape), tuple(strides), *more) if text == _TENSOR:
             if more[2:] not in ([], [None], [{}]):  # what says that the stored numbers are still to be negated
-                raise _unsafe(path, "numbers that are computed from those that are stored")
-            if len(shape) > MOST_DIMENSIONS:  # asked here: a long one that is kept costs a file five bytes each time
+                raise _unsafe_error(path, "numbers that are computed from those that are stored")
+            if len(shape) > MAX_DIMENSIONS:  # asked here: a long one that is kept costs a file five bytes each time
                 raise CorruptFileError(
-                    f"{path}: a tensor has {len(shape):,} dimensions, expected at most {MOST_DIMENSIONS}"
+                    f"{path}: a tensor has {len(shape):,} dimensions, expected at most {MAX_DIMENSIONS}"
                 )
             if len(shape) == len(strides) and all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
                 return StridedTensor(storage, offset, shape, strides)
         case _Global(text), (StridedTensor() as tensor, *_) if text == _PARAMETER:
             return tensor
-    raise _unsafe(path, "a call in an unknown form")
+    raise _unsafe_error(path, "a call in an unknown form")

@@ -105,12 +105,16 @@ def _in_memory(tensor: Tensor) -> StoredTensor:
 
 
 def _sharded_tensors(folder: Path, index: Path, ending: str) -> dict[str, StoredTensor]:
-    table = read_json(index).get("weight_map")
-    if not table or not isinstance(table, Mapping) or not all(isinstance(shard, str) for shard in table.values()):
+    weight_map = read_json(index).get("weight_map")
+    if (
+        not weight_map
+        or not isinstance(weight_map, Mapping)
+        or not all(isinstance(shard, str) for shard in weight_map.values())
+    ):
         raise CorruptFileError(f"{index} has no weight_map of names and files")
-    for name in table:
+    for name in weight_map:
         check_name(index, name)
-    shards = sorted(set(table.values()))
+    shards = sorted(set(weight_map.values()))
     for shard in shards:
         if not shard.endswith(ending):
             raise UnsafeFileError(f"{index} names {shard[:80]!r}, expected files ending in {ending}")
@@ -118,18 +122,18 @@ def _sharded_tensors(folder: Path, index: Path, ending: str) -> dict[str, Stored
     missing = [shard for shard, path in paths.items() if not path.exists()]
     if missing:
         here = len(shards) - len(missing)
-        told = f"{folder}: {here} of {len(shards)} files of the weights are here; missing {join_names(missing)}"
-        raise NotFoundError(told + fetch_advice(folder, WEIGHTS))
+        message = f"{folder}: {here} of {len(shards)} files of the weights are here; missing {join_names(missing)}"
+        raise NotFoundError(message + fetch_advice(folder, WEIGHTS))
     found: dict[str, StoredTensor] = {}
     for shard, path in paths.items():
-        held = tensors_in_file(path)
-        strange = [name for name in held if table.get(name) != shard]
-        if strange:
+        tensors = tensors_in_file(path)
+        misplaced = [name for name in tensors if weight_map.get(name) != shard]
+        if misplaced:
             raise CheckpointMismatchError(
-                f"{path} holds {join_names(strange)}, which {index.name} does not place there"
+                f"{path} holds {join_names(misplaced)}, which {index.name} does not place there"
             )
-        found |= held
-    absent = [name for name in table if name not in found]
-    if absent:
-        raise CheckpointMismatchError(f"{index} lists {join_names(absent)}, which no file holds")
+        found |= tensors
+    unstored = [name for name in weight_map if name not in found]
+    if unstored:
+        raise CheckpointMismatchError(f"{index} lists {join_names(unstored)}, which no file holds")
     return found

@@ -14,7 +14,7 @@ from pellucid.cli.generation_options import load_generator, print_text, requeste
 from pellucid.cli.options import message_as_typed
 from pellucid.cli.output import clean, say
 from pellucid.cli.reading import TEXT, read_stdin_line, text_or_stdin
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 
 if TYPE_CHECKING:
     import pellucid
@@ -88,21 +88,21 @@ def _fit_to_context(model: "pellucid.Model", turns: Turns, options: dict[str, An
     from pellucid.generation.checkpoint_settings import settings_of
     from pellucid.tasks.text_generation import without_oldest_turn
 
-    longest, tokenizer, remaining = model.config.longest, model.tokenizer, turns
-    if longest is None or tokenizer is None:
+    max_positions, tokenizer, remaining = model.config.longest, model.tokenizer, turns
+    if max_positions is None or tokenizer is None:
         return turns
     new = 0 if model.config.kind == "encoder-decoder" else settings_of(model.loaded, options).max_new_tokens
     while True:
         size = len(tokenizer.apply_chat_template(remaining, tokenize=True, parse_special_tokens=False))
-        if size <= longest - min(new, longest // 2):
+        if size <= max_positions - min(new, max_positions // 2):
             return remaining
         if not (less := without_oldest_turn(remaining)):
             break
         remaining = less
-    if size > longest:
-        found_length = f"the message has {counted(size, 'token')} with what stands around it"
+    if size > max_positions:
+        found_length = f"the message has {format_count(size, 'token')} with what stands around it"
         what = "it, or the system's message," if any(turn["role"] == "system" for turn in remaining) else "it"
-        raise InputError(f"{found_length}, and this model reads {longest:,} in all: say {what} in fewer words")
+        raise InputError(f"{found_length}, and this model reads {max_positions:,} in all: say {what} in fewer words")
     return remaining
 
 

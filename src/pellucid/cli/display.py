@@ -40,8 +40,8 @@ def answer_renderables(
         yield from title
         yield _table([[(label, ""), _percent_cell(score)] for label, score in zip(answer["labels"], answer["scores"])])
     elif "label" in answer and not show_all:
-        beside = [(item, "dim")] if several else []
-        yield _table([[(answer["label"], "bold"), _score_cell(answer), *beside]])
+        item_cell = [(item, "dim")] if several else []
+        yield _table([[(answer["label"], "bold"), _score_cell(answer), *item_cell]])
     elif "score" in answer:
         yield from title
         yield _table([_answer_row(one) for one in _shown_answers(answer, show_all)])
@@ -121,7 +121,7 @@ def _line(*parts: tuple[str, str]) -> "Text":
 
 def _attribution_lines(attribution: "AnswerAttribution") -> "Iterator[Text]":
     """The tokens, shaded where there are colours, and the most telling ones with sign and number."""
-    most = max((abs(score) for score in attribution.scores), default=0.0) or 1.0
+    max_score = max((abs(score) for score in attribution.scores), default=0.0) or 1.0
     tokens = list(map(on_one_line, attribution.tokens))
     yield _line(
         ("why: ", "bold"), (f"{attribution.said}  ({attribution.method}: {METHOD_LIMITS[attribution.method]})", "dim")
@@ -129,7 +129,11 @@ def _attribution_lines(attribution: "AnswerAttribution") -> "Iterator[Text]":
     paper = console()
     if paper.is_terminal and not paper.no_color:
         yield _line(
-            *(part for token, score in zip(tokens, attribution.scores) for part in _shaded_token(token, score / most))
+            *(
+                part
+                for token, score in zip(tokens, attribution.scores)
+                for part in _shaded_token(token, score / max_score)
+            )
         )
     order = sorted(range(len(tokens)), key=lambda i: -abs(attribution.scores[i]))[:MAX_ATTRIBUTIONS]
     yield _line(("   ".join(f"{tokens[i]} {attribution.scores[i]:+.2g}" for i in order), ""))

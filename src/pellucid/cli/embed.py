@@ -9,7 +9,7 @@ from pellucid.bars import progress_bar
 from pellucid.cli.options import NonEmptyPath
 from pellucid.cli.output import check_output_path, progress_option, say, to_json
 from pellucid.cli.reading import TEXT, read_texts, typed_location, with_locations
-from pellucid.errors import counted
+from pellucid.errors import format_count
 from pellucid.files import target_of, write_atomically
 from pellucid.tasks.names import SENTENCES
 
@@ -77,7 +77,7 @@ def command(
         with with_locations(location_of):
             vectors = np.ascontiguousarray(embed(loaded, input_texts, **options, progress=shown))
         write_atomically(target_of(output), lambda file: _write_npy(vectors, file))
-        say(f"{counted(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
+        say(f"{format_count(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
         click.echo(output)
         return
     with (

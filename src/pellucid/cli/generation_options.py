@@ -84,9 +84,11 @@ def to_json_fields(one: "Completion | Piece") -> dict[str, Any]:
 
 
 def show_tokens(
-    tokens: "Sequence[tuple[str, int, float, Sequence[Alternative]]]", most: int, spell: Callable[[str, int], str]
+    tokens: "Sequence[tuple[str, int, float, Sequence[Alternative]]]",
+    max_alternatives: int,
+    spell: Callable[[str, int], str],
 ) -> None:
-    """A table on stdout: each token, its probability, and `most` others that are the likeliest.
+    """A table on stdout: each token, its probability, and `max_alternatives` others that are the likeliest.
 
     tokens: name, id, log-probability, the likeliest.  spell: a name and an id as what they stand for.
     """
@@ -94,9 +96,9 @@ def show_tokens(
 
     table = plain_table()
     for name, side in (("token", "left"), ("probability", "right"), ("instead", "left")):
-        table.add_column(name if most or name != "instead" else "", justify=side, no_wrap=name != "instead")
-    for token, i, number, likely in tokens:
-        others = [one for one in likely if one.id != i][:most]
+        table.add_column(name if max_alternatives or name != "instead" else "", justify=side, no_wrap=name != "instead")
+    for token, i, number, alternatives in tokens:
+        others = [one for one in alternatives if one.id != i][:max_alternatives]
         instead = "   ".join(f"{spell(one.token, one.id)} {_percent(one.log_probability)}" for one in others)
         table.add_row(
             Text(spell(token, i)), Text(_percent(number), score_colour(math.exp(number))), Text(instead, "dim")

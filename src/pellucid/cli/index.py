@@ -9,7 +9,7 @@ from pellucid.cli.index_evaluate import command as evaluate
 from pellucid.cli.options import NonEmptyPath, SingleUseGroup, combined_options, first_typed
 from pellucid.cli.output import enable_info_log, print_table, progress_option, say, to_json
 from pellucid.cli.reading import TEXT, with_locations
-from pellucid.errors import counted
+from pellucid.errors import format_count
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def add(
     enable_info_log()
     with with_locations(_text_location):
         added = opened_index.add(_source(sources), progress=progress_option(), **options)
-    say(f"{'+' if added >= 0 else ''}{counted(added, 'row')}; {_index_summary(opened_index)}")
+    say(f"{'+' if added >= 0 else ''}{format_count(added, 'row')}; {_index_summary(opened_index)}")
 
 
 @command.command("delete")
@@ -166,7 +166,7 @@ def delete(index: Path, ids: tuple[str, ...], where: tuple[str, ...]) -> None:
 
     opened_index = pellucid.Index.open(index)
     deleted = opened_index.delete(list(ids) or None, where=list(where) or None)
-    say(f"{counted(deleted, 'row')} deleted; {_index_summary(opened_index)}")
+    say(f"{format_count(deleted, 'row')} deleted; {_index_summary(opened_index)}")
 
 
 @command.command("info")
@@ -194,7 +194,9 @@ def info(index: Path, as_json: bool) -> None:
     plain = {name: ", ".join(value) if isinstance(value, tuple) else str(value) for name, value in flat.items()}
     print_table([(name, value[:100]) for name, value in plain.items()])
     for segment in found["segments"]:
-        click.echo(f"segment  {counted(segment['rows'], 'row')}, {segment['deleted']:,} deleted, {segment['kind']}")
+        click.echo(
+            f"segment  {format_count(segment['rows'], 'row')}, {segment['deleted']:,} deleted, {segment['kind']}"
+        )
 
 
 @command.command("compact")
@@ -247,4 +249,4 @@ def _index_summary(index: "Index") -> str:
     settings = index.manifest.settings
     graph = f"a graph with M {settings.M}, efConstruction {settings.efConstruction}, efSearch {settings.efSearch}"
     walked = any(segment.kind == "hnsw" for segment in index.manifest.segments)
-    return f"{counted(len(index), 'row')}, {graph if walked else 'exact search'}"
+    return f"{format_count(len(index), 'row')}, {graph if walked else 'exact search'}"

@@ -10,7 +10,7 @@ import rich_click as click
 from pellucid.cli.options import NonEmptyPath, first_typed
 from pellucid.cli.output import check_output_path, clean, on_one_line, plain_table, print_rich, say, to_json
 from pellucid.cli.reading import open_table, with_locations
-from pellucid.errors import InputError, counted, shorten
+from pellucid.errors import InputError, format_count, shorten
 
 if TYPE_CHECKING:
     from pellucid.search.curve import Curve
@@ -162,7 +162,7 @@ def _show_evaluation(evaluation: "Evaluation") -> None:
     print_rich(_table(("k", "recall", "MRR", "nDCG"), rows))
     left_out = f", {evaluation.unlisted:,} left out" if evaluation.unlisted else ""
     each = 1000 * evaluation.seconds / evaluation.queries
-    query_count = counted(evaluation.queries, "query", "queries")
+    query_count = format_count(evaluation.queries, "query", "queries")
     say(f"{query_count}, {each:.1f} ms each{left_out}; {len(evaluation.misses):,} went wrong")
     for miss in evaluation.misses[:MAX_MISSES]:
         rank = "was not found" if miss.place is None else f"came as number {miss.place}"
@@ -178,7 +178,7 @@ def _show_curve(curve: "Curve") -> None:
     ]
     print_rich(_table(("efSearch", f"recall@{curve.k}", "milliseconds", "queries per second"), rows))
     used = "every row is compared" if curve.used is None else f"efSearch is {curve.used}"
-    say(f"{counted(curve.rows, 'row')}, {counted(curve.queries, 'query', 'queries')}; in this index {used}")
+    say(f"{format_count(curve.rows, 'row')}, {format_count(curve.queries, 'query', 'queries')}; in this index {used}")
 
 
 def _table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Any:

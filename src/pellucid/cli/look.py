@@ -13,8 +13,8 @@ import rich_click as click
 from pellucid.cli.options import NonEmptyPath
 from pellucid.cli.output import check_output_path, progress_option, say
 from pellucid.cli.reading import NEVER_FILE, TEXT, text_or_stdin
-from pellucid.errors import Argument, InputError, Placeholder, counted
-from pellucid.files import MOST_NAME, write_atomically
+from pellucid.errors import Argument, InputError, Placeholder, format_count
+from pellucid.files import MAX_NAME_BYTES, write_atomically
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _print_links(view: "View") -> None:
 
     for line in link_table(view.data, 5).splitlines():
         say(line)
-    say(counted(len(view.data.manifest["sequences"][0]["tokens"]), "token"))
+    say(format_count(len(view.data.manifest["sequences"][0]["tokens"]), "token"))
 
 
 def _serve(view: "View", port: int, open_browser: bool) -> None:
@@ -222,4 +222,4 @@ def _save_as_new(view: "View", text: str) -> Path:
 
 def _stem(text: str) -> str:
     letters = "".join(one if unicodedata.category(one)[0] in "LMN" or one == "_" else " " for one in text.lower())
-    return "-".join(letters.split()[:5])[:60].encode()[:MOST_NAME].decode(errors="ignore") or "attention"
+    return "-".join(letters.split()[:5])[:60].encode()[:MAX_NAME_BYTES].decode(errors="ignore") or "attention"

@@ -139,8 +139,8 @@ def _argument_as_typed(argument: Argument, command: click.Command) -> str:
 def _options_by_name(command: click.Command) -> dict[str, click.Option]:
     """The options of a command, each by its spellings and by the library's name for it, which goes before."""
     options = [one for one in command.params if isinstance(one, click.Option)]
-    spelled = {opt.lstrip("-").replace("-", "_"): one for one in options for opt in one.opts}
-    return spelled | {one.name: one for one in options if one.name}
+    by_spelling = {opt.lstrip("-").replace("-", "_"): one for one in options for opt in one.opts}
+    return by_spelling | {one.name: one for one in options if one.name}
 
 
 def _option_spelling(option: click.Option) -> str:

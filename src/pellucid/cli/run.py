@@ -16,7 +16,7 @@ from pellucid.cli.output import check_output_path, print_rich, print_table, prog
 from pellucid.cli.reading import NEVER_FILE, TEXT, stdin_location, typed_location, with_locations
 from pellucid.cli.task_items import TypedItems, item_line, parse_settings
 from pellucid.cli.task_options import task_option_names
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.files import target_of, write_atomically
 from pellucid.tasks.names import TASKS, TaskInfo, find_task
 from pellucid.training.names import OBJECTIVES
@@ -228,4 +228,4 @@ def _report_unread(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | 
         yield answer
     report_empty(empty, first, number)
     if texts:
-        say(f"not read: {counted(tokens, 'token')} (texts that were cut: {texts:,})")
+        say(f"not read: {format_count(tokens, 'token')} (texts that were cut: {texts:,})")

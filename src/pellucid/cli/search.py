@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a person who asks for help waits for neither
     from pellucid.search import Hit, Hits
     from pellucid.search.why import Match
 
-LONGEST = 200
+MAX_TEXT_CHARACTERS = 200
 """Letters of a text, or of what else is known of it, that are shown where nobody's window says how many fit."""
 
 _FILE = NonEmptyPath(dir_okay=False)
@@ -132,9 +132,9 @@ def _table(hits: "Hits") -> "Table":
     table.add_column("id", no_wrap=True, overflow="ellipsis", min_width=min(12, max(len(hit["id"]) for hit in hits)))
     table.add_column("text", min_width=12)
     table.add_column("metadata" if any(other) else "")
-    for hit, beside in zip(hits, other):
+    for hit, metadata in zip(hits, other):
         table.add_row(
-            f"{hit['score']:.3f}", cut(hit["id"], "dim"), cut(_short(hit["text"]), "bold"), cut(beside, "dim")
+            f"{hit['score']:.3f}", cut(hit["id"], "dim"), cut(_short(hit["text"]), "bold"), cut(metadata, "dim")
         )
     return table
 
@@ -149,8 +149,8 @@ def _match_lines(hit: "Hit", match: "Match") -> "Iterator[Text]":
         yield Text.assemble(
             *(part for word, row in zip(match.text, match.similarity.T) for part in _shaded_word(word, row.max()))
         )
-    for mine, theirs, like in match.pairs():
-        yield Text.assemble(f"  {like:+.3f}  ", clean(mine), (" is like ", "dim"), clean(theirs))
+    for query_word, text_word, like in match.pairs():
+        yield Text.assemble(f"  {like:+.3f}  ", clean(query_word), (" is like ", "dim"), clean(text_word))
 
 
 def _shaded_word(word: str, like: float) -> list[tuple[str, str]]:
@@ -166,4 +166,4 @@ def _metadata_text(hit: "Hit") -> str:
 
 def _short(text: str) -> str:
     """A text on one line."""
-    return shorten(" ".join(text[: 8 * LONGEST].split()), LONGEST)
+    return shorten(" ".join(text[: 8 * MAX_TEXT_CHARACTERS].split()), MAX_TEXT_CHARACTERS)

@@ -85,8 +85,8 @@ class TypedItems:
         if not paired:
             return texts
         one, other = (self.first, names[1]) if self.first is not None else (self.second, names[0])
-        beside = names[0] if self.first is not None else names[1]
-        pairs = ({beside: one, other: text} for text in texts)
+        fixed_name = names[0] if self.first is not None else names[1]
+        pairs = ({fixed_name: one, other: text} for text in texts)
         return list(pairs) if isinstance(texts, list) else pairs
 
     def _check_compatible(self) -> None:
@@ -122,7 +122,7 @@ class TypedItems:
 
     def _texts(self, path: Path | None) -> Iterable[str]:
         if self.whole:
-            return [self._whole(path)]
+            return [self._read_whole(path)]
         if self.skip_bad_rows and path is None:
             raise click.UsageError("--skip-bad-rows is for the rows of a FILE, and none was given")
         texts, self.location_of, self.rows = texts_of(
@@ -130,7 +130,7 @@ class TypedItems:
         )
         return texts
 
-    def _whole(self, path: Path | None) -> str:
+    def _read_whole(self, path: Path | None) -> str:
         """All that a file or standard input holds."""
         from pellucid.text.lines import lines
 

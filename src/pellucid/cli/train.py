@@ -13,7 +13,7 @@ from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
 from pellucid.cli.task_items import parse_settings, split_name_values
 from pellucid.cli.task_options import objective_option_names, training_setting_names, training_task
-from pellucid.errors import counted
+from pellucid.errors import format_count
 from pellucid.training.names import OBJECTIVES
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _show_report(report: "Report") -> None:
         if report.simplest:
             say("baseline: the commonest label, the mean, or no answer, for every row; - where it has no such score")
     best_note = f"; the numbers of step {report.best_step:,} were the best and are kept" if report.best_step else ""
-    say(f"{counted(report.steps, 'step')} in {report.seconds:,.1f} s{best_note}")
+    say(f"{format_count(report.steps, 'step')} in {report.seconds:,.1f} s{best_note}")
 
 
 def _is_first_process() -> bool:

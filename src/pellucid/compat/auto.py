@@ -78,7 +78,7 @@ def open_model(
         head=head,
         attention=_KERNELS[kernel],
         config=config.to_config(),
-        where=hub_options,
+        hub_options=hub_options,
     )
     if loaded.untrained:
         parts = "" if "all" in loaded.untrained else f" for its {join_names(loaded.untrained, 3)}"

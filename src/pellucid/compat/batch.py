@@ -198,10 +198,10 @@ def is_word_list(text: Any) -> bool:
     return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
 
 
-def list_conversations(given: Any) -> tuple[bool, list[Any]]:
+def list_conversations(inputs: Any) -> tuple[bool, list[Any]]:
     """Whether several conversations were given, and all of them; InputError, with its number, for what is none."""
-    many = isinstance(given, list | tuple) and bool(given) and isinstance(given[0], list | tuple)
-    conversations = list(given) if many else [given]
+    many = isinstance(inputs, list | tuple) and bool(inputs) and isinstance(inputs[0], list | tuple)
+    conversations = list(inputs) if many else [inputs]
     for i, conversation in enumerate(conversations):
         if not isinstance(conversation, list | tuple) or not conversation:
             name = f"conversation {i}" if many else "conversation"

@@ -18,7 +18,7 @@ from pellucid.compat.batch import (
     texts_and_pairs,
 )
 from pellucid.config.checks import check_bool, check_count, check_one_of, plain_number
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.text import Tokenizer
 from pellucid.text.batch import PADDINGS, text_list
 from pellucid.text.cut import truncate_pair
@@ -102,8 +102,8 @@ def _padded_width(
     check_one_of("padding", padding, PADDINGS)
     if padding in (False, "do_not_pad"):
         return 0
-    most = length or tokenizer.model_max_length or 0
-    width = most if padding == "max_length" else max(lengths, default=0)
+    max_length = length or tokenizer.model_max_length or 0
+    width = max_length if padding == "max_length" else max(lengths, default=0)
     width += -width % (multiple or 1)
     if tokenizer.pad_token_id is None and any(one < width for one in lengths):
         raise InputError("this tokenizer has no padding token: tokenizer.pad_token = tokenizer.eos_token gives it one")
@@ -133,7 +133,8 @@ def _raw_encodings(
         return zip(firsts, itertools.repeat(None))
     if len(firsts) != len(seconds):
         raise InputError(
-            f"{counted(len(firsts), 'text')} but {counted(len(seconds), 'second text')}: a pair needs one of each"
+            f"{format_count(len(firsts), 'text')} but {format_count(len(seconds), 'second text')}: a pair needs one "
+            "of each"
         )
     return zip(firsts, seconds)
 

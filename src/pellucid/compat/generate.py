@@ -14,7 +14,7 @@ from pellucid.compat.generation_config import UNSUPPORTED
 from pellucid.config import Config
 from pellucid.config.checks import check_token_id
 from pellucid.config.positions import Learned, Sinusoidal
-from pellucid.errors import InputError, counted, join_names, shorten
+from pellucid.errors import InputError, format_count, join_names, shorten
 from pellucid.generation.beam import beam_search
 from pellucid.generation.checkpoint_settings import required_start_token, settings_of
 from pellucid.generation.loop import Step, token_budget, write
@@ -64,8 +64,8 @@ def generate_ids(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | Non
     copies = settings.num_return_sequences
     before = _initial_ids(loaded, input_ids.repeat_interleave(copies, dim=0))
     rows = [[*first, *text] for first, text in zip(before, texts)]
-    longest = max(map(len, rows), default=0)
-    return torch.tensor([row + [pad or 0] * (longest - len(row)) for row in rows], device=input_ids.device)
+    max_length = max(map(len, rows), default=0)
+    return torch.tensor([row + [pad or 0] * (max_length - len(row)) for row in rows], device=input_ids.device)
 
 
 def _checkpoint_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def check_mask(config: Config, mask: Any) -> None:
 
 def _row_with_gap(mask: Tensor) -> int | None:
     """The first row of a mask that leaves out a token between others; None where none does."""
-    kept = mask.bool()
-    first, last = kept.cummax(dim=-1).values, kept.flip(-1).cummax(dim=-1).values.flip(-1)
-    return next(iter((~kept & first & last).any(dim=-1).nonzero().flatten().tolist()), None)
+    attended = mask.bool()
+    first, last = attended.cummax(dim=-1).values, attended.flip(-1).cummax(dim=-1).values.flip(-1)
+    return next(iter((~attended & first & last).any(dim=-1).nonzero().flatten().tolist()), None)
 
 
 def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Sequence[Sequence[int]]) -> Settings:
@@ -123,9 +123,9 @@ def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Se
     settings = settings_of(loaded, compatible_lengths(without_idle_options(requested, from_checkpoint)))
     if settings.stop:
         raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNSUPPORTED['stop_strings']}")
-    rooms = [token_budget(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
-    if is_length_given and min(rooms, default=new) < new:
-        log.warning("%d new tokens are asked for, and this model has positions for %d more", new, min(rooms))
+    token_budgets = [token_budget(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
+    if is_length_given and min(token_budgets, default=new) < new:
+        log.warning("%d new tokens are asked for, and this model has positions for %d more", new, min(token_budgets))
     return settings
 
 
@@ -150,7 +150,8 @@ def _beam_search(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Set
     for i, texts in enumerate(found):
         if len(texts) < settings.num_return_sequences:
             raise InputError(
-                f"the rules leave {counted(len(texts), 'text')} for prompt {i}: loosen them, or ask for fewer texts"
+                f"the rules leave {format_count(len(texts), 'text')} for prompt {i}: loosen them, or ask for fewer "
+                "texts"
             )
     return [one.ids for texts in found for one in texts]
 
@@ -205,13 +206,15 @@ def without_idle_options(requested: dict[str, Any], from_checkpoint: Mapping[str
 
 def compatible_lengths(requested: Mapping[str, Any]) -> dict[str, Any]:
     """The options with one least length, which is not above the greatest; here, too, a note is all that they are."""
-    least, most = requested.get("min_new_tokens"), requested.get("max_new_tokens")
+    min_new_tokens, max_new_tokens = requested.get("min_new_tokens"), requested.get("max_new_tokens")
     found = dict(requested)
-    if least is not None and found.pop("min_length", None):
-        log.warning("min_length is not heeded beside min_new_tokens, which is %s: give min_new_tokens alone", least)
-    if isinstance(least, int) and isinstance(most, int) and least > most:
-        log.warning("min_new_tokens is %d, and %d new tokens are written at most", least, most)
-        found["min_new_tokens"] = most
+    if min_new_tokens is not None and found.pop("min_length", None):
+        log.warning(
+            "min_length is not heeded beside min_new_tokens, which is %s: give min_new_tokens alone", min_new_tokens
+        )
+    if isinstance(min_new_tokens, int) and isinstance(max_new_tokens, int) and min_new_tokens > max_new_tokens:
+        log.warning("min_new_tokens is %d, and %d new tokens are written at most", min_new_tokens, max_new_tokens)
+        found["min_new_tokens"] = max_new_tokens
     return found
 
 
@@ -233,7 +236,7 @@ def _max_new_tokens(max_new_tokens: int | None, max_length: int | None, loaded: 
         return _default_new_tokens(loaded.config.longest, prompt_length)
     if type(max_length) is not int or max_length <= prompt_length:
         raise InputError(
-            f"max_length is {max_length!r}, and {_tokens_stand(prompt_length)} already: "
+            f"max_length is {max_length!r}, and {_num_tokens_message(prompt_length)} already: "
             "raise it, or pass max_new_tokens"
         )
     return max_length - prompt_length
@@ -245,13 +248,14 @@ def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
         return DEFAULT_LENGTH
     if prompt_length >= max_positions:
         raise InputError(
-            f"{_tokens_stand(prompt_length)} already, and this model has {max_positions:,} positions: cut the prompt"
+            f"{_num_tokens_message(prompt_length)} already, and this model has {max_positions:,} positions: cut the "
+            "prompt"
         )
     return min(DEFAULT_LENGTH, max_positions - prompt_length)
 
 
-def _tokens_stand(tokens: int) -> str:
-    return f"{counted(tokens, 'token')} {'stands' if tokens == 1 else 'stand'}"
+def _num_tokens_message(tokens: int) -> str:
+    return f"{format_count(tokens, 'token')} {'stands' if tokens == 1 else 'stand'}"
 
 
 def _as_list(ids: Any) -> Any:

@@ -79,8 +79,8 @@ class GenerationConfig:
         if name.startswith("__"):  # asked by copy and pickle
             raise AttributeError(name)
         if name.startswith("_"):
-            theirs = "generation_config=transformers.GenerationConfig.from_pretrained(folder)"
-            raise AttributeError(f"{name} is the reference's own: its Seq2SeqTrainingArguments take {theirs}")
+            advice = "generation_config=transformers.GenerationConfig.from_pretrained(folder)"
+            raise AttributeError(f"{name} is the reference's own: its Seq2SeqTrainingArguments take {advice}")
         if name in _METHODS:
             elsewhere = ": set attributes; to_dict() gives them, and the model's save_pretrained(folder) writes them"
             raise missing_attribute_error("a GenerationConfig", name, (), elsewhere)

@@ -127,11 +127,11 @@ class PreTrainedModel(Parts):
             check_labels(self.pellucid.config, labels, input_ids)
         if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
             decoder_input_ids = self._decoder_ids_from_labels(labels)
-        wanted = {
+        requested = {
             "hidden_states": self._flag_or_config(output_hidden_states, "output_hidden_states"),
             "attentions": self._flag_or_config(output_attentions, "output_attentions"),
         }
-        points = self._point_names(wanted)
+        points = self._point_names(requested)
         recorder: Any = _GraphRecorder(name for names in points.values() for name in names) if points else None
         if self._head_is(SequenceClassification):
             cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been set since
@@ -167,14 +167,14 @@ class PreTrainedModel(Parts):
     def _flag_or_config(self, flag: bool | None, name: str) -> bool:
         return bool(getattr(self.config, name)) if flag is None else flag
 
-    def _point_names(self, wanted: dict[str, bool]) -> dict[str, list[str]]:
+    def _point_names(self, requested: dict[str, bool]) -> dict[str, list[str]]:
         """The points of a pass that are asked for, by the reference's names for them."""
-        if not (names := [name for name, is_wanted in wanted.items() if is_wanted]):
+        if not (names := [name for name, is_requested in requested.items() if is_requested]):
             return {}
         config = self._current_config()
         if config.kind == "encoder-decoder":
             names = [f"{side}_{name}" for name in names for side in ("encoder", "decoder")]
-            names += ["cross_attentions"] if wanted["attentions"] else []
+            names += ["cross_attentions"] if requested["attentions"] else []
         return {name: resolve(f"{name}[*]", config) for name in names}
 
     def _current_config(self) -> Config:

@@ -73,18 +73,20 @@ def _open_model(model: Any) -> Model:
 
 
 @no_grad()
-def _check_numbers(theirs: torch.nn.Module, trace: Trace, last: str) -> None:
+def _check_numbers(reference_model: torch.nn.Module, trace: Trace, last: str) -> None:
     """The model in memory is the one that was opened; one that was trained since would be shown with old numbers."""
     inputs: dict[str, Any] = {"input_ids": torch.tensor([trace.ids], device="cpu")}
     if any(trace.segments):
         inputs["token_type_ids"] = torch.tensor([trace.segments], device="cpu")
     if trace.rows[0].target_ids:
         inputs["decoder_input_ids"] = torch.tensor([trace.rows[0].target_ids], device="cpu")
-    parameter = next(theirs.parameters())
-    training_modules = [part for part in theirs.modules() if part.training]
-    theirs.eval()
+    parameter = next(reference_model.parameters())
+    training_modules = [part for part in reference_model.modules() if part.training]
+    reference_model.eval()
     try:
-        output = theirs(**{name: ids.to(parameter.device) for name, ids in inputs.items()}, output_hidden_states=True)
+        output = reference_model(
+            **{name: ids.to(parameter.device) for name, ids in inputs.items()}, output_hidden_states=True
+        )
     finally:
         for part in training_modules:  # each its own: some parts may be frozen
             part.training = True
@@ -93,8 +95,8 @@ def _check_numbers(theirs: torch.nn.Module, trace: Trace, last: str) -> None:
     near_enough = TOLERANCE if parameter.dtype in (torch.float32, torch.float64) else 50 * TOLERANCE
     if actual.shape != expected.shape or (actual - expected).abs().max() > near_enough * expected.abs().max():
         raise InputError(
-            f"this {type(theirs).__name__} computes other numbers than what lies in {trace.model}, so it was changed "
-            "since then: save_pretrained(folder) writes it, and show takes the folder"
+            f"this {type(reference_model).__name__} computes other numbers than what lies in {trace.model}, so it "
+            "was changed since then: save_pretrained(folder) writes it, and show takes the folder"
         )
 
 
@@ -102,10 +104,10 @@ def _check_tokens(tokenizer: Any, trace: Trace, text: str) -> None:
     """A tokenizer that splits the text otherwise would be a mistake that nobody sees."""
     if not hasattr(tokenizer, "tokenize"):
         return
-    wanted = list(tokenizer.tokenize(text))
-    starts = range(len(trace.tokens) - len(wanted) + 1)
-    if not any(trace.tokens[start : start + len(wanted)] == wanted for start in starts):
+    tokens = list(tokenizer.tokenize(text))
+    starts = range(len(trace.tokens) - len(tokens) + 1)
+    if not any(trace.tokens[start : start + len(tokens)] == tokens for start in starts):
         raise InputError(
-            f"this tokenizer splits the text into {join_names(wanted)}, and the model's own into "
+            f"this tokenizer splits the text into {join_names(tokens)}, and the model's own into "
             f"{join_names(trace.tokens)}: leave it out, or give the model that it belongs to"
         )

@@ -59,8 +59,8 @@ def ordered_outputs(
         return first | {"hidden_states": recorded.get("hidden_states"), "attentions": recorded.get("attentions")}
     first.pop("pooler_output", None)
     names = ("decoder_hidden_states", "decoder_attentions", "cross_attentions", "encoder_last_hidden_state")
-    behind = {name: recorded.get(name) for name in (*names, "encoder_hidden_states", "encoder_attentions")}
-    return first | behind | {"encoder_last_hidden_state": outputs["encoder_last_hidden_state"]}
+    recorded_outputs = {name: recorded.get(name) for name in (*names, "encoder_hidden_states", "encoder_attentions")}
+    return first | recorded_outputs | {"encoder_last_hidden_state": outputs["encoder_last_hidden_state"]}
 
 
 def loss_of(

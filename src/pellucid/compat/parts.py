@@ -53,8 +53,8 @@ def head_linears(model: Model) -> dict[str, str]:
     found: dict[str, str] = {}
     for path, part in model.module.named_modules():
         if path.startswith("head.") and isinstance(part, nn.Linear):
-            theirs = names.location_of(f"{path}.weight", prefixed=True).tensor_name.removesuffix(".weight")
-            found |= {} if "." in theirs else {theirs: path}
+            reference_name = names.location_of(f"{path}.weight", prefixed=True).tensor_name.removesuffix(".weight")
+            found |= {} if "." in reference_name else {reference_name: path}
     return found
 
 

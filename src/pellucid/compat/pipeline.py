@@ -202,13 +202,13 @@ class Pipeline:
     def __call__(self, *inputs: Any, **call: Any) -> Any:
         """The answer to one item, a list of those to a list; an iterator for a generator or a dataset."""
         call = {name: value for name, value in call.items() if name not in COMMON}
-        given, call = self._call_class.split_inputs(inputs, call)
+        items, call = self._call_class.split_inputs(inputs, call)
         this_call = self._call_class(self.task, self.model, self._options, self._check_options(call))
-        if is_list_like(given) and not isinstance(given, list | tuple):
-            return self._answers(this_call, unwrap_arrow(given))
-        many = isinstance(given, list) and not this_call.is_single_item(given)
-        found = list(self._answers(this_call, given if many else [given]))
-        return this_call.format_list(found, given) if many else this_call.format_single(found[0], given)
+        if is_list_like(items) and not isinstance(items, list | tuple):
+            return self._answers(this_call, unwrap_arrow(items))
+        is_list = isinstance(items, list) and not this_call.is_single_item(items)
+        found = list(self._answers(this_call, items if is_list else [items]))
+        return this_call.format_list(found, items) if is_list else this_call.format_single(found[0], items)
 
     def _answers(self, pipeline_call: PipelineCall, items: Iterable[Any]) -> Iterator[Any]:
         """The answers one after the other, each in the reference's shape."""

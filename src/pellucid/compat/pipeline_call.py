@@ -112,8 +112,8 @@ class PipelineCall:
 
     def forced_truncation(self) -> dict[str, Any]:
         """The rule of what this reference cuts unasked, as the tokenizer says: in silence, so to no fewer tokens."""
-        own, most = self.tokenizer.model_max_length, self.model.config.longest
-        fits = own is not None and (most is None or own <= most)
+        own, max_positions = self.tokenizer.model_max_length, self.model.config.longest
+        fits = own is not None and (max_positions is None or own <= max_positions)
         return {"long": "truncate"} if fits else {"max_length": UNBOUNDED}
 
     def tokenizer_arguments(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

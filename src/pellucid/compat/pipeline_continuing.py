@@ -77,8 +77,8 @@ class TextGenerationCall(GenerationCall):
 
     def prompt_length(self, item: Any) -> int:
         read, options = len(self._prompt_ids(item)), self.options()
-        most = options["max_length"] if isinstance(item, str) and options.get("long") == "truncate" else None
-        return (read if most is None else min(read, most)) - self._prefix_length()
+        max_tokens = options["max_length"] if isinstance(item, str) and options.get("long") == "truncate" else None
+        return (read if max_tokens is None else min(read, max_tokens)) - self._prefix_length()
 
     def _prefix_length(self) -> int:
         """The tokens of the prefix, which count towards no length that was asked for."""

@@ -10,7 +10,7 @@ import torch
 from pellucid.compat.batch import without_empty_pair
 from pellucid.compat.pipeline_call import SHORTER, ItemGroup, PipelineCall
 from pellucid.config.checks import check_count
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.tasks.zero_shot import labels_of
 
 
@@ -25,8 +25,8 @@ class TextClassificationCall(PipelineCall):
         yield map(without_empty_pair, pairs), self.options()
 
     def options(self) -> dict[str, Any]:
-        if (most := self._label_limit()[0]) is not None:
-            check_count("top_k", most, least=0)
+        if (max_labels := self._label_limit()[0]) is not None:
+            check_count("top_k", max_labels, least=0)
         function = self.arguments.get("function_to_apply")
         applied = function.lower() if isinstance(function, str) else function
         return {"function_to_apply": applied} | self.truncation_options(
@@ -35,20 +35,20 @@ class TextClassificationCall(PipelineCall):
 
     def _label_limit(self) -> tuple[Any, bool]:
         """How many labels, None for all, and whether as a list, the likeliest first; a call has the last word."""
-        most, listed, of_file = 1, False, self.model.config.inert.get("return_all_scores")
+        max_labels, listed, of_file = 1, False, self.model.config.inert.get("return_all_scores")
         for arguments in (self.pipeline_arguments, self.call_arguments):
             returns_all = arguments.get("return_all_scores")
             if "top_k" in arguments:
-                most, listed = arguments["top_k"], True
+                max_labels, listed = arguments["top_k"], True
             elif (returns_all := of_file if returns_all is None else returns_all) is not None:
-                most = None if returns_all else 1
-        return most, listed
+                max_labels = None if returns_all else 1
+        return max_labels, listed
 
     def format_answer(self, answer: Any, item: Any) -> Any:
-        most, listed = self._label_limit()
+        max_labels, listed = self._label_limit()
         if listed:
-            return list(answer.all)[:most]
-        if most is None:  # in the order of the labels
+            return list(answer.all)[:max_labels]
+        if max_labels is None:  # in the order of the labels
             labels = list(self.model.config.labels)
             return sorted(answer.all, key=lambda one: labels.index(one["label"]))
         return answer
@@ -110,9 +110,9 @@ class QuestionAnsweringCall(PipelineCall):
             contexts = context if isinstance(context, list) else itertools.repeat(context)
             questions = question if isinstance(question, list) else [question]
             if isinstance(context, list) and len(questions) != len(context):
-                both = f"{counted(len(questions), 'question')} and {counted(len(context), 'context')}"
+                both = f"{format_count(len(questions), 'question')} and {format_count(len(context), 'context')}"
                 raise InputError(f"{both} were given, expected as many of each")
-            found: Any = [{"question": one, "context": beside} for one, beside in zip(questions, contexts)]
+            found: Any = [{"question": one, "context": passage} for one, passage in zip(questions, contexts)]
         else:
             found = list(inputs) if len(inputs) > 1 else next(iter((*inputs, *by_name)), None)
             if found is None:
@@ -142,9 +142,9 @@ class FillMaskCall(PipelineCall):
             name: self.arguments[name] for name in ("top_k", "targets") if self.arguments.get(name) is not None
         }
         tokenizer_arguments = self.tokenizer_arguments("tokenizer_kwargs", self.arguments)
-        theirs = {"decoded": True, "partial_targets": True}
+        reference_options = {"decoded": True, "partial_targets": True}
         return (
-            theirs
+            reference_options
             | arguments
             | self.truncation_options(tokenizer_arguments.get("truncation"), tokenizer_arguments.get("max_length"))
         )

@@ -143,8 +143,8 @@ class GenerationCall(PipelineCall, ABC):
             ends = options.get("eos_token_id", self.model.config.end_tokens)
             pad = ends if isinstance(ends, int) else next(iter(ends), 0)
         rows = [[*start, *one.ids] for one in answer.all or [answer]]
-        longest = max(map(len, rows))
-        return [row + [pad] * (longest - len(row)) for row in rows]
+        max_length = max(map(len, rows))
+        return [row + [pad] * (max_length - len(row)) for row in rows]
 
     def _latest_value(self, name: str) -> Any:
         """What a call or the pipeline says, or else the checkpoint's file of writing; None where none does."""
@@ -193,11 +193,11 @@ class GenerationCall(PipelineCall, ABC):
             log.warning("max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", new)
         return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
 
-    def _new_token_budget(self, item: Any, longest: int) -> int:
+    def _new_token_budget(self, item: Any, max_length: int) -> int:
         """How many tokens may be new, of so many in all."""
-        new = longest - self.prompt_length(item)
+        new = max_length - self.prompt_length(item)
         if new < 1:
-            raise InputError(f"max_length is {longest}, and the prompt is as long: raise it, or pass max_new_tokens")
+            raise InputError(f"max_length is {max_length}, and the prompt is as long: raise it, or pass max_new_tokens")
         return new
 
     @abstractmethod

@@ -50,16 +50,16 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         )
 
 
-def is_one_of(value: object, *words: str) -> bool:
+def is_one_of(value: object, *choices: str) -> bool:
     """Whether this is one of these words; an array would answer for each of its values."""
-    return isinstance(value, str) and value in words
+    return isinstance(value, str) and value in choices
 
 
-def check_one_of(name: str, value: object, known: Sequence[str | bool | None]) -> None:
+def check_one_of(name: str, value: object, choices: Sequence[str | bool | None]) -> None:
     """One of a few words, or True, False or None; arrays are none of these."""
-    if not (value is None or isinstance(value, str | bool)) or value not in known:
+    if not (value is None or isinstance(value, str | bool)) or value not in choices:
         raise InputError(
-            f"{name} is {shorten(repr(value))}, expected {', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+            f"{name} is {shorten(repr(value))}, expected {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
         )
 
 

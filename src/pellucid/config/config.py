@@ -82,9 +82,9 @@ class Config:
         for name, kind in _PART_TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
                 names = [getattr(one, "__name__", "") for one in get_args(kind) or (kind,)]
-                wanted = " or ".join("None" if one == "NoneType" else one for one in names)
-                wanted += "" if kind is dict else " of pellucid.config"
-                raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {wanted}")
+                expected = " or ".join("None" if one == "NoneType" else one for one in names)
+                expected += "" if kind is dict else " of pellucid.config"
+                raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
         object.__setattr__(self, "inert", dict(self.inert))  # what somebody writes into his own is not ours
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             check_count(name, getattr(self, name))
@@ -133,11 +133,11 @@ class Config:
         part = getattr(self, name)
         if value is None or dataclasses.is_dataclass(value):
             return
-        wanted = "one of the types of pellucid.config" if name in ("head", "decoder") else ""
+        expected = "one of the types of pellucid.config" if name in ("head", "decoder") else ""
         if dataclasses.is_dataclass(part):
-            wanted = f"its facts one by one: {', '.join(vars(part)) or 'none'}"
-        if wanted:
-            raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {wanted}")
+            expected = f"its facts one by one: {', '.join(vars(part)) or 'none'}"
+        if expected:
+            raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
 
     def _check_tokens(self) -> None:
         rows, side, position = self.vocab_size, self.decoder, self.position
@@ -147,8 +147,8 @@ class Config:
         if isinstance(position, Learned) and position.skip_padding:  # padding has its row there, words those behind it
             rows = min(rows, position.max_position_embeddings - 1)
             if self.pad_token_id is None and self.kind == "encoder":  # others have no such places
-                wanted = f", and places are counted from it: expected the id of a token, 0 to {rows - 1}"
-                raise InputError(Argument("pad_token_id"), f" is {self.pad_token_id}", wanted)
+                expected = f", and places are counted from it: expected the id of a token, 0 to {rows - 1}"
+                raise InputError(Argument("pad_token_id"), f" is {self.pad_token_id}", expected)
         check_token_id("pad_token_id", self.pad_token_id, rows)
         check_token_id("bos_token_id", self.bos_token_id)
         for end in self.end_tokens:
@@ -260,8 +260,8 @@ class Config:
 
     def facts(self) -> dict[str, Any]:
         """Every scalar fact by its name: the own fields, then those of the small types."""
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "inert"}
-        flat = {name: value for name, value in own.items() if not dataclasses.is_dataclass(value)}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "inert"}
+        flat = {name: value for name, value in values.items() if not dataclasses.is_dataclass(value)}
         for part in _parts(self):
             flat |= vars(part)
         return flat
@@ -278,11 +278,11 @@ class Config:
                 if "labels" in changes:
                     raise InputError(f"num_labels is {number} beside {len(labels)} labels: give labels alone")
                 changes["labels"] = tuple(f"LABEL_{i}" for i in range(number))
-        own = {f.name for f in dataclasses.fields(self)}
-        top = {name: changes.pop(name) for name in list(changes) if name in own}
+        field_names = {f.name for f in dataclasses.fields(self)}
+        top = {name: changes.pop(name) for name in list(changes) if name in field_names}
         for name, value in top.items():
             self._check_part(name, value)
-        for name in own:  # all at once, since facts of different parts are checked against each other
+        for name in field_names:  # all at once, since facts of different parts are checked against each other
             part = top.get(name, getattr(self, name))
             inner = {n: changes.pop(n) for n in list(changes) if dataclasses.is_dataclass(part) and n in vars(part)}
             if inner:

@@ -27,7 +27,7 @@ def from_json_value(value: Any, kind: Any) -> Any:
     if origin in (list, tuple) and isinstance(value, list):
         each = inner if origin is tuple and Ellipsis not in inner else [inner[0]] * len(value)
         if len(each) == len(value):
-            return origin(from_json_value(one, want) for one, want in zip(value, each))
+            return origin(from_json_value(one, item_kind) for one, item_kind in zip(value, each))
     elif origin is dict and isinstance(value, dict):
         return {name: from_json_value(one, inner[1]) for name, one in value.items()}
     elif (

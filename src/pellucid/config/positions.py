@@ -97,8 +97,8 @@ class Rotary:
         check_range("rope_theta", self.rope_theta, above=0.0, most=1e12)
         check_count("max_position_embeddings", self.max_position_embeddings)
         if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as config.json has it
-            wanted = "pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
-            raise InputError(Argument("rope_scaling"), f" is {shorten(repr(self.rope_scaling))}, expected {wanted}")
+            expected = "pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
+            raise InputError(Argument("rope_scaling"), f" is {shorten(repr(self.rope_scaling))}, expected {expected}")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pellucid.errors import counted, shorten
+from pellucid.errors import format_count, shorten
 from pellucid.text import Tokenizer, tokens_of
 
 Messages = Sequence[Mapping[str, Any]]
@@ -66,8 +66,8 @@ class Completion:
         score = "" if self.score is None else f", score {self.score:.3f}"
         more = f", {len(self.sequences)} sequences" if len(self.sequences) > 1 else ""
         return (
-            f"Completion({shorten(self.text)!r}, {counted(len(self.ids), 'token')}, ends by {self.finish_reason!r}, "
-            f"log-probability {sum(self.log_probabilities):.2f}{score}{more})"
+            f"Completion({shorten(self.text)!r}, {format_count(len(self.ids), 'token')}, ends by "
+            f"{self.finish_reason!r}, log-probability {sum(self.log_probabilities):.2f}{score}{more})"
         )
 
 
@@ -104,7 +104,9 @@ class Score:
             return math.inf
 
     def __repr__(self) -> str:
-        return f"Score({counted(len(self.ids), 'token')}, total {self.total:.2f}, perplexity {self.perplexity:.2f})"
+        return (
+            f"Score({format_count(len(self.ids), 'token')}, total {self.total:.2f}, perplexity {self.perplexity:.2f})"
+        )
 
 
 def as_alternatives(tokenizer: Tokenizer, top_tokens: Sequence[tuple[int, float]]) -> tuple[Alternative, ...]:

@@ -73,14 +73,14 @@ class Beams:
         scores = torch.full((prompts, beams), EXCLUDED_SCORE, dtype=like.dtype, device=like.device)
         return cls(numbers, numbers.to(like.dtype), scores, torch.zeros_like(scores, dtype=torch.long))
 
-    def select(self, which: Tensor) -> "Beams":
+    def select(self, indices: Tensor) -> "Beams":
         """These beams of each prompt, in this order: Int[Tensor, "prompts kept"]"""
-        long = which[:, :, None]
+        token_indices = indices[:, :, None]
         return Beams(
-            self.ids.take_along_dim(long, dim=1),
-            self.log_probabilities.take_along_dim(long, dim=1),
-            self.scores.gather(1, which),
-            self.lengths.gather(1, which),
+            self.ids.take_along_dim(token_indices, dim=1),
+            self.log_probabilities.take_along_dim(token_indices, dim=1),
+            self.scores.gather(1, indices),
+            self.lengths.gather(1, indices),
         )
 
     def of_prompts(self, prompts: Tensor) -> "Beams":
@@ -121,16 +121,18 @@ def beam_search(
     until = deadline(settings) if until is None else until
     budgets = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     found: dict[int, list[Hypothesis]] = {}
-    for most in sorted(set(budgets)):  # a long prompt beside it leaves a short one no less room
-        own = [i for i, fits in enumerate(budgets) if fits == most]
-        found |= _Search(module, loaded, [prompts[i] for i in own], settings, most, own, until, judge).run()
+    for max_new_tokens in sorted(set(budgets)):  # a long prompt beside it leaves a short one no less room
+        group = [i for i, fits in enumerate(budgets) if fits == max_new_tokens]
+        found |= _Search(
+            module, loaded, [prompts[i] for i in group], settings, max_new_tokens, group, until, judge
+        ).run()
     return [found[i] for i in range(len(prompts))]
 
 
 class _Search:
     """The search for several prompts side by side; row `prompt * beams + beam` of the state reads that beam.
 
-    prompt_numbers: which prompts of the call these are.  most: tokens to choose at most.  until: when time is up.
+    prompt_numbers: which prompts of the call these are.  max_new_tokens: tokens to choose at most.  until: deadline.
     """
 
     @inference_mode()
@@ -140,21 +142,21 @@ class _Search:
         loaded: Loaded,
         prompts: Sequence[Sequence[int]],
         settings: Settings,
-        most: int,
+        max_new_tokens: int,
         prompt_numbers: list[int],
         until: float | None,
         judge: TextJudge | None,
     ) -> None:
-        self.settings, self.most, self.until, self.judge = settings, most, until, judge
+        self.settings, self.max_new_tokens, self.until, self.judge = settings, max_new_tokens, until, judge
         self.prompt_numbers = prompt_numbers
         self.beams, self.length = settings.num_beams, 0
         self.limit_reason: str | None = None
         self.ends = list(end_tokens(loaded, settings))
-        state, logits = prefill(module, prompts, most, start=decoder_start_token(loaded))
+        state, logits = prefill(module, prompts, max_new_tokens, start=decoder_start_token(loaded))
         rows = torch.arange(len(prompts), device="cpu").repeat_interleave(self.beams)
         self.state, self.logits = state.select_rows(rows), logits[rows]
         self.prompt_slots = self.shared_slots = state.cache.filled  # slots that all beams of a prompt fill alike
-        self.progress = initial_progress(loaded, prompts, most, settings)
+        self.progress = initial_progress(loaded, prompts, max_new_tokens, settings)
         wide = logits.new_empty(0, dtype=torch.promote_types(logits.dtype, torch.float32))
         self.finished = Beams.empty(len(prompts), self.beams, wide)
         self.running = Beams.empty(len(prompts), self.beams, wide)
@@ -186,8 +188,8 @@ class _Search:
         log_probabilities = self.next_log_probabilities().unflatten(0, (-1, self.beams))  # [prompts, beams, vocab]
         vocabulary = log_probabilities.shape[2]
         sums = (log_probabilities + self.running.scores[:, :, None]).flatten(1)
-        wanted = max(2, 1 + len(self.ends)) * self.beams
-        scores, indices = sums.topk(min(wanted, sums.shape[1]))
+        num_candidates = max(2, 1 + len(self.ends)) * self.beams
+        scores, indices = sums.topk(min(num_candidates, sums.shape[1]))
         origins, tokens = indices // vocabulary, indices % vocabulary
         texts = self.running.select(origins)
         each = log_probabilities.flatten(1).gather(1, indices)
@@ -209,7 +211,7 @@ class _Search:
     def ended(self, candidates: Beams) -> Tensor:
         """Which of them end here: Bool[Tensor, "prompts candidates"]"""
         late = self.until is not None and time.monotonic() >= self.until
-        self.limit_reason = "time" if late else "length" if self.length == self.most else None
+        self.limit_reason = "time" if late else "length" if self.length == self.max_new_tokens else None
         last = candidates.ids[:, :, -1]
         if self.limit_reason is not None:
             return torch.ones_like(last, dtype=torch.bool)
@@ -239,9 +241,9 @@ class _Search:
 
     def select_running(self, candidates: Beams, stopped: Tensor) -> Tensor:
         """Runs on with the best that do not end. ->  which they are, Int[Tensor, "prompts beams"]"""
-        scores, which = (candidates.scores + stopped * EXCLUDED_SCORE).topk(self.beams)
-        self.running = replace(candidates.select(which), scores=scores)
-        return which
+        scores, indices = (candidates.scores + stopped * EXCLUDED_SCORE).topk(self.beams)
+        self.running = replace(candidates.select(indices), scores=scores)
+        return indices
 
     def is_done(self, stopped: Tensor) -> Tensor:
         """For which prompts the search is over: Bool[Tensor, "prompts"]
@@ -250,9 +252,9 @@ class _Search:
         become better (line 3413).
         """
         early, penalty = self.settings.early_stopping, self.settings.length_penalty
-        hoped = self.most if early == "never" and penalty > 0 else self.length
-        likely = self.running.scores[:, 0] / hoped**penalty
-        hopeless = ~(likely > self.finished.scores.amin(dim=1))  # EXCLUDED_SCORE or less while a place is empty
+        final_length = self.max_new_tokens if early == "never" and penalty > 0 else self.length
+        best_score = self.running.scores[:, 0] / final_length**penalty
+        hopeless = ~(best_score > self.finished.scores.amin(dim=1))  # EXCLUDED_SCORE or less while a place is empty
         enough = (self.finished.lengths > 0).all(dim=1) & (early is True)
         return hopeless | enough | stopped.all(dim=1)
 

@@ -46,36 +46,38 @@ def settings_of(
     task: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
     *,
-    place: object = None,
+    location: object = None,
 ) -> Settings:
     """What was asked for, over what the checkpoint says of one task, over what it says of all writing, over defaults.
 
-    task: our options by name, as far as it sets them for the task.  place: where it does.
+    task: our options by name, as far as it sets them for the task.  location: where it does.
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
     requested, general = plain_numbers(requested), checkpoint_options(loaded)
     from_checkpoint = general | dict(task or {})
-    how: dict[str, Any] = {"defaults": defaults, "vocab_size": loaded.config.vocab_size}
+    keywords: dict[str, Any] = {"defaults": defaults, "vocab_size": loaded.config.vocab_size}
     try:
-        return read_settings(requested, from_checkpoint, **how)
+        return read_settings(requested, from_checkpoint, **keywords)
     except InputError:
-        read_settings(requested, **how)  # where this fails too, no file is at fault
+        read_settings(requested, **keywords)  # where this fails too, no file is at fault
         with blaming_checkpoint(generation_file(loaded), general):
-            read_settings(requested, general, **how)
-        with blaming_checkpoint(place, from_checkpoint):
+            read_settings(requested, general, **keywords)
+        with blaming_checkpoint(location, from_checkpoint):
             raise
 
 
 def checkpoint_options(loaded: Loaded, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Our options by name, as far as the checkpoint sets them.  task: what it says of one, by the same keys."""
     keys = loaded.generation if task is None else task
-    if left := _unsupported_keys(loaded, keys):
-        log.warning("%s says %s, which is not followed: texts may be others", generation_file(loaded), join_names(left))
+    if unsupported := _unsupported_keys(loaded, keys):
+        log.warning(
+            "%s says %s, which is not followed: texts may be others", generation_file(loaded), join_names(unsupported)
+        )
     options = {name: value for name, value in keys.items() if name in SETTINGS_KEYS or name in OPTIONS}
-    longest = keys.get("max_length")
-    meant = longest is not None and (task is not None or longest != REFERENCE_LENGTH)
-    if meant and "max_new_tokens" not in keys and loaded.config.kind == "encoder-decoder":
-        options["max_new_tokens"] = longest - 1  # the start token counts there
+    max_length = keys.get("max_length")
+    is_limit = max_length is not None and (task is not None or max_length != REFERENCE_LENGTH)
+    if is_limit and "max_new_tokens" not in keys and loaded.config.kind == "encoder-decoder":
+        options["max_new_tokens"] = max_length - 1  # the start token counts there
     if "stop_strings" in keys:
         options["stop"] = keys["stop_strings"]
     if keys.get("force_bos_token_to_be_generated") and loaded.config.bos_token_id is not None:
@@ -85,9 +87,9 @@ def checkpoint_options(loaded: Loaded, task: Mapping[str, Any] | None = None) ->
 
 def with_end_tokens(loaded: Loaded, extra: Iterable[int] = ()) -> Loaded:
     """The same model, which ends a text also with the end tokens of its `generation_config.json`, and with `extra`."""
-    stated, known = loaded.generation.get("eos_token_id", []), loaded.config.end_tokens
-    ends = tuple(dict.fromkeys((*known, *(stated if isinstance(stated, list) else [stated]), *extra)))
-    if ends == known:
+    stated, model_ends = loaded.generation.get("eos_token_id", []), loaded.config.end_tokens
+    ends = tuple(dict.fromkeys((*model_ends, *(stated if isinstance(stated, list) else [stated]), *extra)))
+    if ends == model_ends:
         return loaded
     with blaming_checkpoint(generation_file(loaded), ("eos_token_id",)):
         return dataclasses.replace(loaded, config=loaded.config.replace(eos_token_id=ends))
@@ -118,12 +120,12 @@ def required_start_token(loaded: Loaded) -> int:
     return start
 
 
-def blaming_checkpoint(place: object, option_names: Container[str]) -> AbstractContextManager[None]:
+def blaming_checkpoint(location: object, option_names: Container[str]) -> AbstractContextManager[None]:
     """An error about what nobody asked for names the place that says it.
 
     option_names: our options that stand there; of others the error speaks as of what can be asked for.
     """
-    return blaming(place, keys=lambda name: name if name in option_names else Argument(name))
+    return blaming(location, keys=lambda name: name if name in option_names else Argument(name))
 
 
 def generation_file(loaded: Loaded) -> Path:
@@ -141,6 +143,8 @@ def has_effect(name: str, value: Any) -> bool:
 
 def _unsupported_keys(loaded: Loaded, keys: Mapping[str, Any]) -> list[str]:
     """The keys of what a checkpoint says that ask for something which is not done."""
-    left = [name for name in UNSUPPORTED if has_effect(name, keys.get(name))]
-    one_each = loaded.config.decoder is not None and isinstance(keys.get("decoder_start_token_id"), list)
-    return [*left, "decoder_start_token_id"] if one_each else left
+    unsupported = [name for name in UNSUPPORTED if has_effect(name, keys.get(name))]
+    has_start_token_per_text = loaded.config.decoder is not None and isinstance(
+        keys.get("decoder_start_token_id"), list
+    )
+    return [*unsupported, "decoder_start_token_id"] if has_start_token_per_text else unsupported

@@ -73,10 +73,12 @@ def deadline(settings: Settings) -> float | None:
     return None if settings.max_time is None else time.monotonic() + settings.max_time
 
 
-def check_no_beams(settings: Settings, why: str, more: str = "") -> None:
-    """Refuses several beams.  why: and what is done with one.  more: what else can be done."""
+def check_no_beams(settings: Settings, reason: str, more: str = "") -> None:
+    """Refuses several beams.  reason: and what is done with one.  more: what else can be done."""
     if settings.num_beams > 1:
-        raise InputError(Argument("num_beams"), f" is {settings.num_beams}, and {why}", Argument("num_beams", 1), more)
+        raise InputError(
+            Argument("num_beams"), f" is {settings.num_beams}, and {reason}", Argument("num_beams", 1), more
+        )
 
 
 def _check_supported(settings: Settings, judge: Judge | None) -> None:
@@ -101,19 +103,20 @@ def generation_module(loaded: Loaded, *, packed: bool = True) -> Decoder | Encod
     return module.packed_copy() if packed else evaluation_copy(module.require_no_row_edits())
 
 
-def token_budget(loaded: Loaded, prompt: Sequence[int], max_new_tokens: int, which: int = 0) -> int:
+def token_budget(loaded: Loaded, prompt: Sequence[int], max_new_tokens: int, prompt_index: int = 0) -> int:
     """How many tokens can be written behind this prompt, `max_new_tokens` at most; the last one is never read, and
     needs no position."""
-    longest, pair = loaded.config.longest, loaded.config.kind == "encoder-decoder"
+    max_length, is_encoder_decoder = loaded.config.longest, loaded.config.kind == "encoder-decoder"
     if not len(prompt):
-        raise InputError(Item(which, "prompt"), " is empty: a model needs a token to begin with")
-    if longest is None:
+        raise InputError(Item(prompt_index, "prompt"), " is empty: a model needs a token to begin with")
+    if max_length is None:
         return max_new_tokens
-    if len(prompt) > longest:
+    if len(prompt) > max_length:
         raise InputError(
-            Item(which, "prompt"), f" has {len(prompt):,} tokens, and this model reads {longest:,} in all: cut it"
+            Item(prompt_index, "prompt"),
+            f" has {len(prompt):,} tokens, and this model reads {max_length:,} in all: cut it",
         )
-    return min(max_new_tokens, longest if pair else longest + 1 - len(prompt))
+    return min(max_new_tokens, max_length if is_encoder_decoder else max_length + 1 - len(prompt))
 
 
 def end_tokens(loaded: Loaded, settings: Settings) -> tuple[int, ...]:
@@ -122,14 +125,14 @@ def end_tokens(loaded: Loaded, settings: Settings) -> tuple[int, ...]:
 
 
 def initial_progress(
-    loaded: Loaded, prompts: Sequence[Sequence[int]], most: int, settings: Settings
+    loaded: Loaded, prompts: Sequence[Sequence[int]], max_new_tokens: int, settings: Settings
 ) -> GenerationProgress:
     """What the rules are told before the first choice: the prompts, or the start token that a decoder begins with."""
     if isinstance(loaded.module, EncoderDecoder):
         prompts = [[required_start_token(loaded)]] * len(prompts)
-    longest = max(map(len, prompts))
-    ids = torch.tensor([[-1] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
-    return GenerationProgress(ids.to(loaded.module.device), longest, most, end_tokens(loaded, settings))
+    max_length = max(map(len, prompts))
+    ids = torch.tensor([[-1] * (max_length - len(prompt)) + list(prompt) for prompt in prompts], device="cpu")
+    return GenerationProgress(ids.to(loaded.module.device), max_length, max_new_tokens, end_tokens(loaded, settings))
 
 
 class _TokenLoop:
@@ -155,8 +158,8 @@ class _TokenLoop:
         self.generators = generators(_seeds(settings, len(self.rows)))
         self.state, self.logits = state, logits
         if copies > 1:
-            which = torch.arange(len(prompts), device="cpu").repeat_interleave(copies)
-            self.state, self.logits = self.state.select_rows(which), self.logits[which]
+            prompt_indices = torch.arange(len(prompts), device="cpu").repeat_interleave(copies)
+            self.state, self.logits = self.state.select_rows(prompt_indices), self.logits[prompt_indices]
         texts = [prompts[row // copies] for row in self.rows]
         self.progress = initial_progress(loaded, texts, max(budgets), settings) if settings.rules else None
 
@@ -174,8 +177,8 @@ class _TokenLoop:
     def _choose_tokens(self) -> Tensor:
         logits = self.logits
         if self.progress is not None:
-            left = tuple(self.tokens_left[row] for row in self.rows)
-            logits = apply(self.settings.rules, logits, replace(self.progress, left=left))
+            tokens_left = tuple(self.tokens_left[row] for row in self.rows)
+            logits = apply(self.settings.rules, logits, replace(self.progress, left=tokens_left))
         if not self.settings.do_sample:
             return greedy_tokens(logits)
         return sample_tokens(logits, [self.generators[row] for row in self.rows])
@@ -185,10 +188,10 @@ class _TokenLoop:
         finished: dict[int, str] = {}
         for row, token in zip(self.rows, chosen):
             self.tokens_left[row] -= 1
-            why = "end" if token in self.ends else self.judge(row, token) if self.judge else None
-            why = why or ("length" if not self.tokens_left[row] else "time" if late else None)
-            if why is not None:
-                finished[row] = why
+            reason = "end" if token in self.ends else self.judge(row, token) if self.judge else None
+            reason = reason or ("length" if not self.tokens_left[row] else "time" if late else None)
+            if reason is not None:
+                finished[row] = reason
         return finished
 
     def _advance(self, tokens: Tensor, finished: dict[int, str]) -> None:
@@ -200,10 +203,10 @@ class _TokenLoop:
             self.rows = [self.rows[i] for i in stay]
             if not stay:
                 return
-            kept = torch.tensor(stay, device=tokens.device)
-            tokens, self.state = tokens[kept], self.state.select_rows(kept)
+            remaining = torch.tensor(stay, device=tokens.device)
+            tokens, self.state = tokens[remaining], self.state.select_rows(remaining)
             if self.progress is not None:
-                self.progress = replace(self.progress, ids=self.progress.ids[kept])
+                self.progress = replace(self.progress, ids=self.progress.ids[remaining])
         self.logits = self.state.next(tokens)
 
 

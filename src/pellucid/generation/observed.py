@@ -32,7 +32,7 @@ class TracedStep(NamedTensors):
     points: the tensors by name.  config: the facts of the model.
     """
 
-    called: ClassVar[str] = "step"
+    type_name: ClassVar[str] = "step"
 
     read: tuple[str, ...]
     before: tuple[str, ...]
@@ -67,21 +67,21 @@ def trace_writing(
     check_no_beams(request.settings, "one text is traced: pass ")
     recorders: list[Recorder] = []
 
-    def watch() -> Recorder:
+    def new_recorder() -> Recorder:
         recorders.append(Recorder(names))
         return recorders[-1]
 
     prompt_ids = [required_start_token(loaded)] if isinstance(loaded.module, EncoderDecoder) else request.prompts[0]
-    read, steps, sequence = list(prompt_ids), [], GeneratedSequence()
+    read_ids, steps, sequence = list(prompt_ids), [], GeneratedSequence()
     judge = stop_judge(request, 1)
     for step in write(
-        request.loaded, request.prompts, request.settings, judge=judge, log_probabilities=True, watch=watch
+        request.loaded, request.prompts, request.settings, judge=judge, log_probabilities=True, watch=new_recorder
     ):
         assert step.log_probabilities is not None  # they were asked for
         (one,) = token_scores(step.log_probabilities, step.tokens, ALTERNATIVES)
         steps.append(
             TracedStep(
-                read=tokens_of(request.tokenizer, read),
+                read=tokens_of(request.tokenizer, read_ids),
                 before=tokens_of(request.tokenizer, [*prompt_ids, *sequence.ids]),
                 token=tokens_of(request.tokenizer, step.tokens)[0],
                 id=step.tokens[0],
@@ -93,5 +93,5 @@ def trace_writing(
         )
         sequence.ids += step.tokens
         sequence.finish_reason = step.finished.get(0, sequence.finish_reason)
-        read = list(step.tokens)
+        read_ids = list(step.tokens)
     return TracedText(prompt, decode_sequence(request, sequence)[0], tuple(steps), edits_of(request.loaded))

@@ -15,7 +15,7 @@ ValueParser = Callable[[str, Any, int | None], Any]
 
 Raises InputError for what the value cannot be."""
 
-MOST_BIAS = 1e9
+MAX_BIAS = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +46,14 @@ class TokenSequences:
 def number(*, advice: MessagePart = "", **bounds: float) -> ValueParser:
     """A number between the bounds of `check_range`."""
 
-    def read(name: str, value: Any, vocab_size: int | None) -> float:
+    def parse(name: str, value: Any, vocab_size: int | None) -> float:
         try:
             check_range(name, value, **bounds)
         except InputError as error:
             raise InputError(error, advice) from None
         return float(value)
 
-    return read
+    return parse
 
 
 def whole_number(name: str, value: Any, vocab_size: int | None) -> int:
@@ -123,7 +123,7 @@ def _check_some(name: str, value: Any, kind: Any, expected: str) -> None:
 
 
 def _bias(name: str, value: Any) -> float:
-    check_range(name, value, least=-MOST_BIAS, most=MOST_BIAS)
+    check_range(name, value, least=-MAX_BIAS, most=MAX_BIAS)
     return float(value)
 
 

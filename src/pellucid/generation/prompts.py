@@ -6,7 +6,7 @@ from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import as_list
-from pellucid.errors import Argument, InputError, Item, Placeholder, counted
+from pellucid.errors import Argument, InputError, Item, Placeholder, format_count
 from pellucid.generation.answers import Messages
 from pellucid.generation.checkpoint_settings import settings_of, with_end_tokens
 from pellucid.generation.loop import generation_module, token_budget
@@ -58,10 +58,10 @@ def text_request(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, A
 
 def chat_request(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -> GenerationRequest:
     """A conversation in the words of the chat template; special tokens that stand in a message are plain characters."""
-    for kind, called in ((_is_text, "text"), (_is_conversation, "conversation")):
+    for kind, noun in ((_is_text, "text"), (_is_conversation, "conversation")):
         if isinstance(messages, list | tuple) and messages and all(map(kind, messages)):
-            given = counted(len(messages), called)
-            raise InputError(f"a list of {given} was given, expected one text or a conversation: ask one by one")
+            quantity = format_count(len(messages), noun)
+            raise InputError(f"a list of {quantity} was given, expected one text or a conversation: ask one by one")
     tokenizer = _required_tokenizer(loaded)
     ids = tokenizer.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
     return _request(with_end_tokens(loaded, end_of_turn(tokenizer)), [list(map(int, ids))], options)

@@ -22,24 +22,26 @@ class DecodingState:
 
     module: evaluating, with a head for the next token.  cache: what it has read.
     memory: of an encoder-decoder, and source_mask: which of its rows may be looked at, Int[Tensor, "rows source"].
-    watch: gives an observer for each pass.
+    observer_factory: gives an observer for each pass.
     """
 
     module: Decoder | EncoderDecoder
     cache: Cache
     source_mask: Tensor | None = None
     memory: Tensor | None = None
-    watch: Callable[[], Observer] | None = None
+    observer_factory: Callable[[], Observer] | None = None
 
     @inference_mode()
     def next(self, tokens: Tensor) -> Tensor:
         """Reads one more token in every row: Int[Tensor, "rows"]  ->  logits Float[Tensor, "rows vocab"]"""
         if isinstance(self.module, EncoderDecoder):
-            memory, watch = self.memory, self._new_observer()
-            read = self.module(None, self.source_mask, tokens[:, None], memory=memory, cache=self.cache, watch=watch)
+            memory, observer = self.memory, self._new_observer()
+            output = self.module(
+                None, self.source_mask, tokens[:, None], memory=memory, cache=self.cache, watch=observer
+            )
         else:
-            read = self.module(tokens[:, None], cache=self.cache, watch=self._new_observer())
-        return _float32_logits(self.module, read.logits[:, -1])
+            output = self.module(tokens[:, None], cache=self.cache, watch=self._new_observer())
+        return _float32_logits(self.module, output.logits[:, -1])
 
     @inference_mode()
     def select_rows(self, rows: Tensor, *, since: int = 0) -> Self:
@@ -54,7 +56,7 @@ class DecodingState:
         return self
 
     def _new_observer(self) -> Observer | None:
-        return None if self.watch is None else self.watch()
+        return None if self.observer_factory is None else self.observer_factory()
 
 
 @inference_mode()
@@ -62,12 +64,12 @@ def prefill(
     module: Decoder | EncoderDecoder,
     prompts: Sequence[Sequence[int]],
     max_new_tokens: int,
-    watch: Callable[[], Observer] | None = None,
+    observer_factory: Callable[[], Observer] | None = None,
     start: int | None = None,
 ) -> tuple[DecodingState, Tensor]:
     """Reads the prompts; room for `max_new_tokens` more tokens of each is set aside.
 
-    watch: gives an observer for each pass.
+    observer_factory: gives an observer for each pass.
     start: the token that a decoder beside an encoder begins with; None for the module's own.
 
     Prompts of one length are read together, short ones of several lengths end to end in one row, others apart, so that
@@ -75,16 +77,18 @@ def prefill(
     ->  the state, its rows in the order of the prompts, and the first logits Float[Tensor, "rows vocab"]
     """
     order, states, logits = [], [], []
-    longest = max(map(len, prompts))
-    for rows in _groups(module, prompts, same_length_only=watch is not None or module.observer is not None):
-        state, first = _prefill_group(module, [prompts[i] for i in rows], max_new_tokens, longest, watch, start)
+    max_length = max(map(len, prompts))
+    for rows in _groups(module, prompts, same_length_only=observer_factory is not None or module.observer is not None):
+        state, first = _prefill_group(
+            module, [prompts[i] for i in rows], max_new_tokens, max_length, observer_factory, start
+        )
         order += rows
         states.append(state)
         logits.append(first)
     if len(states) == 1 and order == sorted(order):
         return states[0], logits[0]
-    back = torch.tensor(order, device="cpu").argsort()
-    return _merge_states(states).select_rows(back), torch.cat(logits)[back]
+    restored_order = torch.tensor(order, device="cpu").argsort()
+    return _merge_states(states).select_rows(restored_order), torch.cat(logits)[restored_order]
 
 
 def _groups(
@@ -97,8 +101,10 @@ def _groups(
     groups: list[list[int]] = []
     positions, packs = 0, isinstance(module, Decoder) and not same_length_only
     for i in sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), i)):
-        length, longest = len(prompts[i]), len(prompts[groups[-1][0]]) if groups else 0
-        if groups and (length == longest or (packs and longest <= PACKED // 4 and positions + length <= PACKED)):
+        length, group_length = len(prompts[i]), len(prompts[groups[-1][0]]) if groups else 0
+        if groups and (
+            length == group_length or (packs and group_length <= PACKED // 4 and positions + length <= PACKED)
+        ):
             groups[-1].append(i)
             positions += length
         else:
@@ -111,26 +117,26 @@ def _prefill_group(
     module: Decoder | EncoderDecoder,
     prompts: Sequence[Sequence[int]],
     max_new_tokens: int,
-    longest: int,
-    watch: Callable[[], Observer] | None,
+    max_length: int,
+    observer_factory: Callable[[], Observer] | None,
     start: int | None,
 ) -> tuple[DecodingState, Tensor]:
     device, lengths = module.device, [len(prompt) for prompt in prompts]
     if len(set(lengths)) > 1:
         assert isinstance(module, Decoder)
-        return _prefill_packed(module, prompts, longest + max_new_tokens)
+        return _prefill_packed(module, prompts, max_length + max_new_tokens)
     ids = torch.tensor(list(prompts), device=device).view(len(prompts), lengths[0])
-    observer = None if watch is None else watch()
+    observer = None if observer_factory is None else observer_factory()
     if isinstance(module, EncoderDecoder):
         cache = module.new_cache(max_new_tokens + 1)
         decoder_ids = module.shift_right(ids[:, :1]) if start is None else torch.full_like(ids[:, :1], start)
         first = module(ids, None, decoder_ids, cache=cache, watch=observer)
         memory = first.encoder_last_hidden_state
-        state = DecodingState(module, cache, torch.ones_like(ids), memory, watch)
+        state = DecodingState(module, cache, torch.ones_like(ids), memory, observer_factory)
         return state, _float32_logits(module, first.logits[:, -1])
-    cache = module.new_cache(longest + max_new_tokens)
+    cache = module.new_cache(max_length + max_new_tokens)
     first = module(ids, cache=cache, logits_to_keep=1, watch=observer)
-    return DecodingState(module, cache, watch=watch), _float32_logits(module, first.logits[:, -1])
+    return DecodingState(module, cache, observer_factory=observer_factory), _float32_logits(module, first.logits[:, -1])
 
 
 def _prefill_packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) -> tuple[DecodingState, Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import Argument, InputError, counted, join_names, shorten
+from pellucid.errors import Argument, InputError, format_count, join_names, shorten
 from pellucid.generation.options import ValueParser
 from pellucid.generation.progress import GenerationProgress
 
@@ -70,8 +70,8 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
             if value != option.default:
                 values[name] = value
                 if option.sampling and not sampling:
-                    own, wrong = Argument(name), f" is {shorten(repr(value))} and nothing is drawn: pass "
-                    raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
+                    argument, wrong = Argument(name), f" is {shorten(repr(value))} and nothing is drawn: pass "
+                    raise InputError(argument, wrong, Argument("do_sample", True), ", or leave ", argument, " out")
     requested = {OPTIONS[name].rule for name in values}
     return tuple(
         functools.partial(function, **{name: values[name] for name in names if name in values})
@@ -88,10 +88,12 @@ def apply(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -
     """
     if not rules:
         return logits
-    ruled, most = apply_with_max(rules, logits, progress)
-    empty = most == -torch.inf
+    ruled, max_logits = apply_with_max(rules, logits, progress)
+    empty = max_logits == -torch.inf
     if bool(empty.any()) and (names := _forbidding_options(rules, logits, progress, empty)):
-        wrong = f"after {counted(progress.new, 'token')} no token is left to choose, because of {join_names(names)}"
+        wrong = (
+            f"after {format_count(progress.new, 'token')} no token is left to choose, because of {join_names(names)}"
+        )
         raise InputError(f"{wrong}: leave one of them out" if len(names) > 1 else wrong)
     return ruled
 
@@ -105,23 +107,23 @@ def apply_with_max(rules: Sequence[Rule], logits: Tensor, progress: GenerationPr
     ruled = logits
     for one in rules:
         ruled = one(ruled, progress)
-        if wrong := _what_instead_of_logits(ruled, logits):
+        if wrong := _describe_invalid_logits(ruled, logits):
             raise InputError(f"the rule {join_names(_names(one))} gives {wrong}, expected logits {tuple(logits.shape)}")
-    most = ruled.amax(dim=-1)
-    if not bool((most < torch.inf).all()) and (names := _overflowing_options(rules, logits, progress)):
-        raise InputError(f"the rule {join_names(names)} gives NaN or inf after {counted(progress.new, 'token')}")
-    return ruled, most
+    max_logits = ruled.amax(dim=-1)
+    if not bool((max_logits < torch.inf).all()) and (names := _overflowing_options(rules, logits, progress)):
+        raise InputError(f"the rule {join_names(names)} gives NaN or inf after {format_count(progress.new, 'token')}")
+    return ruled, max_logits
 
 
-def _what_instead_of_logits(ruled: Any, logits: Tensor) -> str:
+def _describe_invalid_logits(ruled: Any, logits: Tensor) -> str:
     """What a rule gave in place of logits; "" where it gave such."""
     if not isinstance(ruled, Tensor):
         return type(ruled).__name__
-    stands_alike = ruled.layout == logits.layout and ruled.device == logits.device
-    if stands_alike and ruled.shape == logits.shape and ruled.is_floating_point():
+    has_same_layout = ruled.layout == logits.layout and ruled.device == logits.device
+    if has_same_layout and ruled.shape == logits.shape and ruled.is_floating_point():
         return ""
-    place = "" if stands_alike else f", {ruled.layout}, on {ruled.device}"
-    return f"{tuple(ruled.shape)} of {ruled.dtype}{place}"
+    layout_note = "" if has_same_layout else f", {ruled.layout}, on {ruled.device}"
+    return f"{tuple(ruled.shape)} of {ruled.dtype}{layout_note}"
 
 
 def _overflowing_options(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> list[str]:

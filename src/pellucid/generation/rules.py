@@ -120,8 +120,8 @@ def hold_back_the_end(
         early = _lengths(progress) < min_length
     else:
         early = torch.full_like(progress.ids[:, 0], progress.new < min_new_tokens, dtype=torch.bool)
-    known = [end for end in progress.end_tokens if end < logits.shape[1]]
-    ends = torch.tensor(known, dtype=torch.long, device=logits.device)
+    valid_ends = [end for end in progress.end_tokens if end < logits.shape[1]]
+    ends = torch.tensor(valid_ends, dtype=torch.long, device=logits.device)
     return logits.index_copy(1, ends, logits[:, ends].masked_fill(early[:, None], FORBIDDEN))
 
 
@@ -230,8 +230,8 @@ def keep_typical(
     `typical_p`, and those as near as the last of them. Meister et al., 2022, arXiv:2202.00666."""
     logarithms = logits.log_softmax(dim=-1)
     probabilities = logarithms.exp()
-    nearness = -(-logarithms - _entropy(logarithms)).abs()
-    return logits.masked_fill(nearness < _top_mass(nearness, probabilities, typical_p)[0], FORBIDDEN)
+    typicality = -(-logarithms - _entropy(logarithms)).abs()
+    return logits.masked_fill(typicality < _top_mass(typicality, probabilities, typical_p)[0], FORBIDDEN)
 
 
 @rule(sampling=True)
@@ -290,9 +290,9 @@ def _top_mass(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor
     before it. Few are enough as a rule, so not all are sorted.
     """
     vocab = order.shape[1]
-    for most in (256, 4096, vocab):
-        best, which = order.topk(min(most, vocab))
-        summed = probabilities.gather(1, which).cumsum(dim=1, dtype=widest_dtype(order.device))
+    for k in (256, 4096, vocab):
+        best, indices = order.topk(min(k, vocab))
+        summed = probabilities.gather(1, indices).cumsum(dim=1, dtype=widest_dtype(order.device))
         if bool((summed[:, -1] >= mass).all()):
             break
     rank = (summed < mass).sum(dim=1, keepdim=True).clamp(max=best.shape[1] - 1)

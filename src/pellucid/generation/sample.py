@@ -28,8 +28,8 @@ def greedy_tokens(logits: Tensor) -> Tensor:
     if vocab < BLOCK:
         return logits.argmax(dim=1)
     blocks = logits[:, : vocab - vocab % BLOCK].unflatten(1, (-1, BLOCK)).amax(dim=2)
-    most = torch.cat((blocks, logits[:, -BLOCK:].amax(dim=1, keepdim=True)), dim=1)
-    start = (most.argmax(dim=1, keepdim=True) * BLOCK).clamp(max=vocab - BLOCK)
+    block_maxima = torch.cat((blocks, logits[:, -BLOCK:].amax(dim=1, keepdim=True)), dim=1)
+    start = (block_maxima.argmax(dim=1, keepdim=True) * BLOCK).clamp(max=vocab - BLOCK)
     window = logits.gather(1, start + torch.arange(BLOCK, device=logits.device))
     return start.squeeze(1) + window.argmax(dim=1)
 

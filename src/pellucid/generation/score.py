@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import require_list
-from pellucid.errors import InputError, Item, counted
+from pellucid.errors import InputError, Item, format_count
 from pellucid.generation.answers import Score
 from pellucid.generation.checkpoint_settings import required_start_token
 from pellucid.generation.loop import generation_module
@@ -31,9 +31,13 @@ class TokenScore(NamedTuple):
 
 def score(loaded: Loaded, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
     """How likely a text is. See `Model.score`."""
-    pair = loaded.config.kind == "encoder-decoder"
-    if pair == (target is None):
-        advice = "score(text, target=...) says how likely the target is" if pair else "score(text) takes no target"
+    is_encoder_decoder = loaded.config.kind == "encoder-decoder"
+    if is_encoder_decoder == (target is None):
+        advice = (
+            "score(text, target=...) says how likely the target is"
+            if is_encoder_decoder
+            else "score(text) takes no target"
+        )
         raise InputError(f"this model is of kind {loaded.config.kind!r}: {advice}")
     rows = encoded(loaded, [text] if isinstance(text, str) else text)
     if target is None:
@@ -90,16 +94,16 @@ def _log_probabilities(
     Float[Tensor, "positions vocab"]"""
     device, observed = module.device, module.is_observed
     if isinstance(module, EncoderDecoder):
-        source, behind = _padded(prompts).to(device), [[*start, *then[:-1]] for then in continuations]
+        source, inputs = _padded(prompts).to(device), [[*start, *then[:-1]] for then in continuations]
         batch, side = {"input_ids": source.clamp(min=0), "attention_mask": (source >= 0).long()}, "decoder_"
         starts = [0] * len(continuations)
     else:
         # the last token too, where it has a place and somebody may count from it
-        read, most = None if observed else -1, module.embeddings.position.length
-        behind = [[*first, *then[:read]][:most] for first, then in zip(prompts, continuations)]
+        end, max_length = None if observed else -1, module.embeddings.position.length
+        inputs = [[*first, *then[:end]][:max_length] for first, then in zip(prompts, continuations)]
         batch, side = {}, ""
         starts = [len(first) - 1 for first in prompts]
-    padded = _padded(behind).to(device)
+    padded = _padded(inputs).to(device)
     batch[f"{side}input_ids"] = padded.clamp(min=0)
     if observed:  # nothing looks at padding that stands behind it, but where a text ends may be asked
         batch[f"{side}attention_mask"] = (padded >= 0).long()
@@ -121,13 +125,14 @@ def _of_texts(loaded: Loaded, rows: list[list[int]]) -> list[Score]:
     for i, row in enumerate(rows):
         if len(row) < 2:
             raise InputError(
-                Item(i, "text"), f" has {counted(len(row), 'token')}, expected 2 at least: the first has no probability"
+                Item(i, "text"),
+                f" has {format_count(len(row), 'token')}, expected 2 at least: the first has no probability",
             )
     _check_lengths(loaded, "text", rows)
     found = score_tokens(loaded, [row[:1] for row in rows], [row[1:] for row in rows])
     tokenizer = loaded.required_target_tokenizer
     return [
-        Score(tuple(row), tokens_of(tokenizer, row), (None, *(place.log_probability for place in one)))
+        Score(tuple(row), tokens_of(tokenizer, row), (None, *(token_score.log_probability for token_score in one)))
         for row, one in zip(rows, found)
     ]
 
@@ -136,7 +141,8 @@ def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -
     targets = require_list("target", targets, "a text or several")
     if len(targets) != len(rows):
         raise InputError(
-            f"there are {counted(len(rows), 'text')} and {counted(len(targets), 'target')}: each text needs one"
+            f"there are {format_count(len(rows), 'text')} and {format_count(len(targets), 'target')}: each text "
+            "needs one"
         )
     tokenizer = loaded.required_target_tokenizer
     end = missing_end_token(loaded)
@@ -147,13 +153,15 @@ def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -
             raise InputError(f"{what} {ids.index([])} is empty: there is nothing to score")
     found = score_tokens(loaded, rows, target_rows)
     return [
-        Score(tuple(row), tokens_of(tokenizer, row), tuple(place.log_probability for place in one))
+        Score(tuple(row), tokens_of(tokenizer, row), tuple(token_score.log_probability for token_score in one))
         for row, one in zip(target_rows, found)
     ]
 
 
 def _check_lengths(loaded: Loaded, what: str, rows: list[list[int]]) -> None:
-    longest = loaded.config.longest
+    max_length = loaded.config.longest
     for i, row in enumerate(rows):
-        if longest is not None and len(row) > longest:
-            raise InputError(f"{what} {i} has {len(row):,} tokens, and this model reads {longest:,}: score it in parts")
+        if max_length is not None and len(row) > max_length:
+            raise InputError(
+                f"{what} {i} has {len(row):,} tokens, and this model reads {max_length:,}: score it in parts"
+            )

@@ -18,7 +18,7 @@ log = logging.getLogger("pellucid")
 CONFLICT_NOTE = "do_sample and num_beams do not go together, and %s: this %s"
 """What is noted where one of them gives way: who says one, and what is done."""
 
-MOST_STOPS, LONGEST_STOP = 64, 1_000
+MAX_STOPS, MAX_STOP_LENGTH = 64, 1_000
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Settings:
         self._check_compatible()
 
     def _check_stops(self) -> None:
-        if len(self.stop) > MOST_STOPS:
-            raise InputError(f"stop holds {len(self.stop)} texts, expected at most {MOST_STOPS}")
+        if len(self.stop) > MAX_STOPS:
+            raise InputError(f"stop holds {len(self.stop)} texts, expected at most {MAX_STOPS}")
         for text in self.stop:
-            if not isinstance(text, str) or not 1 <= len(text) <= LONGEST_STOP:
+            if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_LENGTH:
                 value = f"a text of {len(text):,} characters" if isinstance(text, str) else shorten(repr(text))
                 raise InputError(
-                    Argument("stop"), f" holds {value}, expected texts of 1 to {LONGEST_STOP:,} characters"
+                    Argument("stop"), f" holds {value}, expected texts of 1 to {MAX_STOP_LENGTH:,} characters"
                 )
         _check_tokens(self.stop_token_ids, None)
 
@@ -152,9 +152,11 @@ def read_settings(
                 wrong = f"{name} is {shorten(repr(requested[name]))} and there are no beams: pass "
                 raise InputError(wrong, Argument("num_beams", Placeholder("N")), ", or leave it out")
             options.pop(name, None)
-    own = {name: _as_tuple(name, options[name]) for name in options if name in _FIELD_NAMES and name != "rules"}
-    rules = chain(options, sampling=bool(own.get("do_sample")), vocab_size=vocab_size)
-    settings = Settings(**own, rules=(*rules, *requested.get("rules", ())))
+    field_values = {
+        name: _as_tuple(name, options[name]) for name in options if name in _FIELD_NAMES and name != "rules"
+    }
+    rules = chain(options, sampling=bool(field_values.get("do_sample")), vocab_size=vocab_size)
+    settings = Settings(**field_values, rules=(*rules, *requested.get("rules", ())))
     _check_has_effect(requested, settings)
     _check_tokens(settings.stop_token_ids, vocab_size)
     return settings
@@ -163,16 +165,16 @@ def read_settings(
 def _check_has_effect(requested: Mapping[str, Any], settings: Settings) -> None:
     """Refuses, of what was asked for, that from which nothing would follow."""
     if "seed" in requested and not settings.do_sample:
-        own, wrong = Argument("seed"), f" is {shorten(repr(requested['seed']))} and nothing is drawn: pass "
-        raise InputError(own, wrong, Argument("do_sample", True), ", or leave ", own, " out")
-    least, most = requested.get("min_new_tokens"), settings.max_new_tokens
-    if isinstance(least, int) and least > most:
-        advice = f" {most}: raise the one, or lower the other"
-        raise InputError(Argument("min_new_tokens"), f" is {least} and ", Argument("max_new_tokens"), advice)
-    if least is not None and requested.get("min_length"):
-        own, wrong = Argument("min_length"), f" is {shorten(repr(requested['min_length']))} and "
+        argument, wrong = Argument("seed"), f" is {shorten(repr(requested['seed']))} and nothing is drawn: pass "
+        raise InputError(argument, wrong, Argument("do_sample", True), ", or leave ", argument, " out")
+    min_new_tokens, max_new_tokens = requested.get("min_new_tokens"), settings.max_new_tokens
+    if isinstance(min_new_tokens, int) and min_new_tokens > max_new_tokens:
+        advice = f" {max_new_tokens}: raise the one, or lower the other"
+        raise InputError(Argument("min_new_tokens"), f" is {min_new_tokens} and ", Argument("max_new_tokens"), advice)
+    if min_new_tokens is not None and requested.get("min_length"):
+        argument, wrong = Argument("min_length"), f" is {shorten(repr(requested['min_length']))} and "
         advice = " takes its place: leave one of them out"
-        raise InputError(own, wrong, Argument("min_new_tokens"), advice)
+        raise InputError(argument, wrong, Argument("min_new_tokens"), advice)
 
 
 def check_beams(num_beams: Any) -> None:
@@ -210,13 +212,13 @@ def _without_conflicts(from_checkpoint: dict[str, Any], requested: dict[str, Any
         gives_way, does = ("num_beams", "draws") if requested.get("do_sample") else ("do_sample", "searches")
         log.warning(CONFLICT_NOTE, f"the checkpoint says {'one of them' if chosen else 'both'}", does)
         del from_checkpoint[gives_way]
-    most = requested.get("num_beams", from_checkpoint.get("num_beams", 1))
+    num_beams = requested.get("num_beams", from_checkpoint.get("num_beams", 1))
     texts = from_checkpoint.get("num_return_sequences")
     draws = requested.get("do_sample", from_checkpoint.get("do_sample", False))
     searches = not draws and chosen and "num_return_sequences" not in requested
-    if searches and type(texts) is type(most) is int and texts > most:
-        log.warning("the checkpoint says num_return_sequences %d, and this call gives at most %d", texts, most)
-        from_checkpoint["num_return_sequences"] = most
+    if searches and type(texts) is type(num_beams) is int and texts > num_beams:
+        log.warning("the checkpoint says num_return_sequences %d, and this call gives at most %d", texts, num_beams)
+        from_checkpoint["num_return_sequences"] = num_beams
     if not draws:
         return {name: value for name, value in from_checkpoint.items() if name not in SAMPLING}
     return from_checkpoint
@@ -227,5 +229,5 @@ def _as_tuple(name: str, value: Any) -> Any:
         return value
     if isinstance(value, str if name == "stop" else int):
         return (value,)
-    several = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
-    return tuple(value) if several else value
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+    return tuple(value) if is_sequence else value

@@ -17,30 +17,30 @@ class StopMatcher:
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
-        self._longest = max(map(len, texts), default=1)
-        self._held_back = ""
+        self._max_length = max(map(len, texts), default=1)
+        self._pending = ""
         self.found = False
 
     def push(self, part: str) -> str:
         """More of the text  ->  what is certain to come before a stop. Nothing more, once one is found."""
         if self.found:
             return ""
-        text = self._held_back + part
+        text = self._pending + part
         complete = [(text.find(stop) + len(stop), -len(stop)) for stop in self._texts if stop in text]
         if complete:
-            end, back = min(complete)
-            self.found, self._held_back = True, ""
-            return text[: end + back]
-        sure = max(0, len(text) - self._longest + 1)
-        while sure < len(text) and not any(stop.startswith(text[sure:]) for stop in self._texts):
-            sure += 1
-        self._held_back = text[sure:]
-        return text[:sure]
+            end, negative_length = min(complete)
+            self.found, self._pending = True, ""
+            return text[: end + negative_length]
+        settled = max(0, len(text) - self._max_length + 1)
+        while settled < len(text) and not any(stop.startswith(text[settled:]) for stop in self._texts):
+            settled += 1
+        self._pending = text[settled:]
+        return text[:settled]
 
     def flush(self) -> str:
         """What was held back, now that nothing more comes."""
-        rest, self._held_back = self._held_back, ""
-        return rest
+        pending, self._pending = self._pending, ""
+        return pending
 
 
 class AnswerStream:

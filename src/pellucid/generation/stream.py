@@ -10,7 +10,7 @@ from pellucid.generation.loop import Step, check_no_beams, write
 from pellucid.generation.prompts import GenerationRequest, prompt_request
 from pellucid.generation.score import token_scores
 from pellucid.generation.stops import AnswerStream
-from pellucid.generation.texts import MOST_ALTERNATIVES, require_one_sequence
+from pellucid.generation.texts import MAX_ALTERNATIVES, require_one_sequence
 from pellucid.text import tokens_of
 
 
@@ -19,10 +19,10 @@ def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **o
 
     What is wrong with the prompt or the options is said at once, and not when the first piece is asked for.
     """
-    check_count("alternatives", alternatives, most=MOST_ALTERNATIVES, least=0)
+    check_count("alternatives", alternatives, most=MAX_ALTERNATIVES, least=0)
     request = prompt_request(loaded, prompt, require_one_sequence(options))
-    why = "a search knows its answer only at the end: stream with "
-    check_no_beams(request.settings, why, ", or wait for the whole")
+    reason = "a search knows its answer only at the end: stream with "
+    check_no_beams(request.settings, reason, ", or wait for the whole")
     return _pieces(request, alternatives)
 
 
@@ -42,15 +42,15 @@ def _pieces(request: GenerationRequest, alternatives: int) -> Iterator[Piece]:
 
 def _piece(request: GenerationRequest, step: Step, answer: AnswerStream, alternatives: int) -> Piece:
     assert step.log_probabilities is not None
-    (token,), why = step.tokens, step.finished.get(0)
+    (token,), finish_reason = step.tokens, step.finished.get(0)
     (one,) = token_scores(step.log_probabilities, step.tokens, alternatives)
-    if why is not None and answer.finish():
-        why = "stop"
+    if finish_reason is not None and answer.finish():
+        finish_reason = "stop"
     return Piece(
         text=answer.new_text(),
         id=token,
         token=tokens_of(request.tokenizer, [token])[0],
         log_probability=one.log_probability,
         alternatives=as_alternatives(request.tokenizer, one.top_tokens),
-        finish_reason=why,
+        finish_reason=finish_reason,
     )

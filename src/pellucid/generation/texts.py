@@ -17,7 +17,7 @@ from pellucid.generation.score import TokenScore, score_tokens, token_scores
 from pellucid.generation.stops import AnswerStream, cut_at_stop, special_stop_ids
 from pellucid.text import tokens_of
 
-MOST_ALTERNATIVES = 1_000
+MAX_ALTERNATIVES = 1_000
 
 
 @dataclass
@@ -60,7 +60,7 @@ def completions(
 
 
 def _completions(request: GenerationRequest, alternatives: int, progress: bool | None) -> list[Completion]:
-    check_count("alternatives", alternatives, most=MOST_ALTERNATIVES, least=0)
+    check_count("alternatives", alternatives, most=MAX_ALTERNATIVES, least=0)
     found = []
     for generated in generate_all(request, progress, look=True, alternatives=alternatives):
         sequences = tuple(_completion(request, sequence) for sequence in generated)
@@ -68,13 +68,13 @@ def _completions(request: GenerationRequest, alternatives: int, progress: bool |
     return found
 
 
-def generate_all(request: GenerationRequest, progress: bool | None, **looking: Any) -> list[list[GeneratedSequence]]:
+def generate_all(request: GenerationRequest, progress: bool | None, **options: Any) -> list[list[GeneratedSequence]]:
     """The texts behind every prompt, in the order of the prompts."""
     found: dict[int, list[GeneratedSequence]] = {}
     until = deadline(request.settings)
     with progress_bar("writing", total=len(request.prompts), unit=" texts", shown=progress) as line:
         for group in request.groups():
-            found |= zip(group, generate_group(request, group, until=until, **looking))
+            found |= zip(group, generate_group(request, group, until=until, **options))
             line.update(len(group))
     return [found[i] for i in range(len(found))]
 
@@ -102,8 +102,8 @@ def generate_group(
         if step.log_probabilities is not None:
             for row, one in zip(step.rows, token_scores(step.log_probabilities, step.tokens, alternatives)):
                 sequences[row].token_scores.append(one)
-        for row, why in step.finished.items():
-            sequences[row].finish_reason = why
+        for row, reason in step.finished.items():
+            sequences[row].finish_reason = reason
     return [sequences[i * copies : (i + 1) * copies] for i in range(len(group))]
 
 
@@ -161,13 +161,13 @@ def _beam_search_group(
 
 
 def _completion(request: GenerationRequest, sequence: GeneratedSequence) -> Completion:
-    text, why = decode_sequence(request, sequence)
+    text, finish_reason = decode_sequence(request, sequence)
     return Completion(
         text=text,
         ids=tuple(sequence.ids),
         tokens=tokens_of(request.tokenizer, sequence.ids),
         log_probabilities=tuple(one.log_probability for one in sequence.token_scores),
-        finish_reason=why,
+        finish_reason=finish_reason,
         alternatives=tuple(as_alternatives(request.tokenizer, one.top_tokens) for one in sequence.token_scores)
         if sequence.token_scores[0].top_tokens
         else (),

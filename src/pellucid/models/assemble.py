@@ -44,12 +44,12 @@ def assemble(config: Config, *, attention: str = "fused") -> Network:
 
 def tied_parameters(config: Config) -> dict[str, str]:
     """Parameters that are one table under two names, where the file does not hold both."""
-    reads = config.tie_word_embeddings and config.head is not None and config.head.answers == "vocabulary"
+    is_head_tied = config.tie_word_embeddings and config.head is not None and config.head.answers == "vocabulary"
     if config.decoder is None:
-        return {"head.decoder.weight": "embeddings.token.weight"} if reads else {}
+        return {"head.decoder.weight": "embeddings.token.weight"} if is_head_tied else {}
     first = "encoder.embeddings.token.weight" if config.decoder.share_embeddings else "decoder.embeddings.token.weight"
     tied = {"decoder.embeddings.token.weight": first} if config.decoder.share_embeddings else {}
-    return tied | ({"head.decoder.weight": first} if reads else {})
+    return tied | ({"head.decoder.weight": first} if is_head_tied else {})
 
 
 def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
@@ -84,8 +84,8 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
             case heads.NextToken():
                 if part.bias is not None:
                     part.bias.zero_()
-            case _ if own := [name for name, _ in part.named_parameters(recurse=False)]:
-                raise TypeError(f"nothing says how {type(part).__name__} begins, which has {', '.join(own)}")
+            case _ if names := [name for name, _ in part.named_parameters(recurse=False)]:
+                raise TypeError(f"nothing says how {type(part).__name__} begins, which has {', '.join(names)}")
 
 
 @memory_errors()
@@ -148,10 +148,10 @@ def _encoder_decoder(config: Config, explicit: bool) -> EncoderDecoder:
 
 def _stack_arguments(config: Config, explicit: bool, cross: bool = False, rows: int | None = None) -> dict[str, Any]:
     """The arguments of a `Stack`.  rows: of its table of tokens, where it has its own vocabulary."""
-    own = config.num_hidden_groups or config.num_hidden_layers
+    num_layers = config.num_hidden_groups or config.num_hidden_layers
     return {
         "embeddings": _embeddings(config, rows),
-        "layers": [_layer(config, explicit, cross) for _ in range(own)],
+        "layers": [_layer(config, explicit, cross) for _ in range(num_layers)],
         "norm": _norm(config) if config.residual == "pre" else None,
         "dropout": config.dropout.probability("last_dropout"),
         "depth": config.num_hidden_layers,

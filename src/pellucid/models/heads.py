@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.blocks import ACTIVATIONS
-from pellucid.errors import Argument, InputError, counted
+from pellucid.errors import Argument, InputError, format_count
 
 
 class Pooler(nn.Module):
@@ -41,13 +41,13 @@ class PositionPooling(nn.Module):
         if self.place == "first":
             return stream[:, 0]
         if stream.shape[:2] != input_ids.shape:
-            others = counted(stream.shape[1], "other token")
-            why = f"a text is judged by its own end, and the decoder read {others}: leave "
-            raise InputError(why, Argument("decoder_input_ids"), " out")
+            others = format_count(stream.shape[1], "other token")
+            problem = f"a text is judged by its own end, and the decoder read {others}: leave "
+            raise InputError(problem, Argument("decoder_input_ids"), " out")
         candidates = self._candidates(input_ids, mask)
-        if self.place == "eos" and not (there := candidates.any(dim=1)).all():
+        if self.place == "eos" and not (has_end := candidates.any(dim=1)).all():
             ends = " or ".join(map(str, self.end_tokens)) or "eos_token_id, which is not set"
-            row = there.long().argmin().item()
+            row = has_end.long().argmin().item()
             raise InputError(f"row {row} of input_ids has no token {ends}, by whose state a text is judged: add it")
         last = (candidates * torch.arange(candidates.shape[1], device=candidates.device)).argmax(dim=1)
         return stream[torch.arange(len(stream), device=stream.device), last]

@@ -3,14 +3,14 @@
 _EMBED = "model.embed(texts) gives the vectors"
 _TRACE = "model.trace(text) keeps the numbers of one pass under their names, TransformerLens's too"
 _EDIT = "within `with model.edit({name: function}):` every pass goes on with what the function answers"
-_WORDS = "model.tokenizer makes ids of words, and words of ids"
+_TOKENIZER = "model.tokenizer makes ids of words, and words of ids"
 _MODULE = "model.module is the plain nn.Module, which has it"
 _MOVE = "model.to(device) moves the numbers, and model.to(dtype=...) changes their kind"
 _SAVE = (
     "model.save(folder) writes a checkpoint that pellucid opens, and transformers and sentence-transformers where they "
     "have the architecture"
 )
-_NAMED = "AutoModel of pellucid.compat answers to the names of transformers"
+_COMPAT = "AutoModel of pellucid.compat answers to the names of transformers"
 
 EQUIVALENTS = {
     # sentence-transformers
@@ -20,12 +20,12 @@ EQUIVALENTS = {
         "vectors = model.embed(texts, normalize=True) are of length 1, so that vectors @ vectors.T has the cosines",
     ),
     "max_seq_length": "model.embed(texts, max_length=...) says where a text is cut, model.loaded.max_length at most",
-    "tokenize": _WORDS,
+    "tokenize": _TOKENIZER,
     "predict": "pellucid.pipeline makes answers of a checkpoint with a head",
     # TransformerLens
     **dict.fromkeys(("run_with_cache", "get_caching_hooks", "hook_dict"), _TRACE),
     **dict.fromkeys(("run_with_hooks", "hooks", "add_hook", "reset_hooks"), _EDIT),
-    **dict.fromkeys(("to_tokens", "to_str_tokens", "to_string", "to_single_token"), _WORDS),
+    **dict.fromkeys(("to_tokens", "to_str_tokens", "to_string", "to_single_token"), _TOKENIZER),
     "cfg": "model.config has the facts",
     # transformers and PyTorch
     **dict.fromkeys(
@@ -42,7 +42,7 @@ EQUIVALENTS = {
     **dict.fromkeys(
         """resize_token_embeddings get_input_embeddings get_output_embeddings generation_config base_model name_or_path
         tie_weights""".split(),
-        _NAMED,
+        _COMPAT,
     ),
     "set_input_embeddings": "model.module.embeddings.token.weight.data.copy_(table) writes into the table of tokens",
     "gradient_checkpointing_enable": "pellucid.train(..., activation_checkpointing=True) computes layers again on the "

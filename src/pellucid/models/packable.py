@@ -54,10 +54,12 @@ class PackableNetwork(Observable):
         """Whether somebody hears its own pass: an observer, or a hook on it."""
         return self.observer is not None or is_hooked(self)
 
-    def require_float(self, what: str | Argument) -> Self:
+    def require_float(self, purpose: str | Argument) -> Self:
         """This model, for work that needs float weights. Raises InputError for one of 8 or 4 bits."""
         if self.bits:
-            raise InputError(what, f" needs float weights, and this model has {self.bits}-bit ones: load it as float32")
+            raise InputError(
+                purpose, f" needs float weights, and this model has {self.bits}-bit ones: load it as float32"
+            )
         return self
 
     def check_dtype(self, dtype: torch.dtype | None) -> None:
@@ -80,27 +82,27 @@ class PackableNetwork(Observable):
         if self.is_packed:
             return self
         first = next(self.parameters())
-        dtype, own = dtype or first.dtype, first.dtype
+        dtype, own_dtype = dtype or first.dtype, first.dtype
         if self.observer is not None:
-            return self._plain_copy(dtype, own)
-        kept: dict[torch.dtype, tuple[Snapshot, Self]] = self.__dict__.setdefault("_packed_copies", {})
-        found = kept.get(dtype)  # once: another thread may make this one another kind of number meanwhile
-        if found is None or not found[0].matches(self):
+            return self._plain_copy(dtype, own_dtype)
+        copies: dict[torch.dtype, tuple[Snapshot, Self]] = self.__dict__.setdefault("_packed_copies", {})
+        cached = copies.get(dtype)  # once: another thread may make this one another kind of number meanwhile
+        if cached is None or not cached[0].matches(self):
             if foreign_module(self):
-                return self._plain_copy(dtype, own)
+                return self._plain_copy(dtype, own_dtype)
             self._drop_stale_copies()
             layout = packing.float_packing(dtype, first.device, is_autoregressive=self.is_autoregressive)
             snapshot, copy = Snapshot(self), _without_packed_copies(packed_copy(self, layout))
             copy.is_packed = True
-            found = kept[dtype] = (snapshot, copy)
-        return found[1]
+            cached = copies[dtype] = (snapshot, copy)
+        return cached[1]
 
     def logits(self, **batch: Tensor) -> Tensor:
         """What the head says alone. batch: as `forward` takes it."""
         return self(**batch)["logits"]
 
-    def logits_at(self, index: Any, batch: Mapping[str, Any], most: int | None = None) -> Iterator[Tensor]:
-        """What the head says of some positions, `most` of them at a time, in their order; None for all at once.
+    def logits_at(self, index: Any, batch: Mapping[str, Any], max_positions: int | None = None) -> Iterator[Tensor]:
+        """The logits of some positions, `max_positions` of them at a time, in their order; None for all at once.
 
         index: which, Bool[Tensor, "batch seq"], or a pair of indices.  batch: as `forward` takes it.
         Who hears this pass is told of every position; else the head reads no others.
@@ -108,8 +110,8 @@ class PackableNetwork(Observable):
         """
         assert self.head is not None  # the caller saw to it
         observed = self.is_observed
-        found = (self(**batch)["logits"] if observed else self.before_head(**batch))[index]
-        for part in (found,) if most is None else found.split(most):
+        values = (self(**batch)["logits"] if observed else self.before_head(**batch))[index]
+        for part in (values,) if max_positions is None else values.split(max_positions):
             yield part if observed else self.head(part)
 
     def _head_logits(
@@ -148,15 +150,19 @@ class PackableNetwork(Observable):
 
     def _drop_stale_copies(self) -> None:
         """Lets go of copies of what this model was: they hold their own tables, and numbers that it has no more."""
-        kept = self.__dict__.get("_packed_copies", {})
-        for dtype, (snapshot, _) in list(kept.items()):
+        copies = self.__dict__.get("_packed_copies", {})
+        for dtype, (snapshot, _) in list(copies.items()):
             if not snapshot.matches(self):
-                kept.pop(dtype, None)
+                copies.pop(dtype, None)
 
-    def _plain_copy(self, dtype: torch.dtype, own: torch.dtype) -> Self:
-        if dtype != own:
-            what = "an edited model" if self.observer is not None else "a model with hooks or with parts of others"
-            raise InputError(f"{what} computes in its own numbers, {own}: leave ", Argument("dtype"), " out")
+    def _plain_copy(self, dtype: torch.dtype, own_dtype: torch.dtype) -> Self:
+        if dtype != own_dtype:
+            description = (
+                "an edited model" if self.observer is not None else "a model with hooks or with parts of others"
+            )
+            raise InputError(
+                f"{description} computes in its own numbers, {own_dtype}: leave ", Argument("dtype"), " out"
+            )
         return evaluation_copy(self.require_no_row_edits())
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:

@@ -40,18 +40,20 @@ def resize_vocabulary(module: nn.Module, before: int, rows: int) -> None:
 
     The first rows stay; new ones are the mean of the old ones, and 0 where a token has a single summand.
     """
-    made: dict[nn.Parameter, nn.Parameter] = {}
+    resized: dict[nn.Parameter, nn.Parameter] = {}
     parts = dict(module.named_modules())
-    for name, own in list(module.named_parameters(remove_duplicate=False)):
-        if name.endswith(_ROWS) and len(own) == before:
-            if own not in made:  # tables that are tied stay one
-                mean = own.float().mean(dim=0, keepdim=True) * (own.dim() > 1)
-                new = mean.to(own.dtype).expand(max(rows - before, 0), *own.shape[1:])
-                made[own] = nn.Parameter(torch.cat([own, new]) if rows > before else own[:rows].clone())
-                made[own].requires_grad_(own.requires_grad)
+    for name, parameter in list(module.named_parameters(remove_duplicate=False)):
+        if name.endswith(_ROWS) and len(parameter) == before:
+            if parameter not in resized:  # tables that are tied stay one
+                mean = parameter.float().mean(dim=0, keepdim=True) * (parameter.dim() > 1)
+                new_rows = mean.to(parameter.dtype).expand(max(rows - before, 0), *parameter.shape[1:])
+                resized[parameter] = nn.Parameter(
+                    torch.cat([parameter, new_rows]) if rows > before else parameter[:rows].clone()
+                )
+                resized[parameter].requires_grad_(parameter.requires_grad)
             owner, _, attribute = name.rpartition(".")
             part = parts[owner]
-            setattr(part, attribute, made[own])
+            setattr(part, attribute, resized[parameter])
             if isinstance(part, nn.Linear):
                 part.out_features = rows
             elif isinstance(part, nn.Embedding):

@@ -46,21 +46,21 @@ def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
 
     (PyTorch's own walk, which names all parts, takes as long as a layer of a small model.)
     """
-    found: list[tuple[int, ...]] = [(has_global_hooks(),)]
+    facts: list[tuple[int, ...]] = [(has_global_hooks(),)]
     values: list[Any] = []
     parts = [module]
     while parts:
         part = parts.pop()
-        own = vars(part)
-        found.append(
-            (0 if part is module else id(part), len(part._forward_hooks), len(part._forward_pre_hooks), len(own))
+        attributes = vars(part)
+        facts.append(
+            (0 if part is module else id(part), len(part._forward_hooks), len(part._forward_pre_hooks), len(attributes))
         )
-        values += islice(own.values(), _STANDARD_ATTRIBUTES, None)
+        values += islice(attributes.values(), _STANDARD_ATTRIBUTES, None)
         for one in _numbers(part):
             if one is not None:
-                found.append((id(one), one.untyped_storage()._cdata, *storage_version(one)))
+                facts.append((id(one), one.untyped_storage()._cdata, *storage_version(one)))
         parts += [inner for inner in part._modules.values() if inner is not None]
-    return found, values
+    return facts, values
 
 
 def _numbers(part: nn.Module) -> list[torch.Tensor | None]:
@@ -78,15 +78,19 @@ def foreign_module(module: nn.Module, path: str = "") -> str | None:
     since everybody asks for the table."""
     if isinstance(module, ParametrizationList):
         return None
-    rooms = [kind.__module__.partition(".")[0] for kind in type(module).__mro__]  # a parametrized part is of a new kind
-    known = "pellucid" in rooms or isinstance(module, _MADE_OF) or not (module._parameters or module._modules)
-    if rooms[0] not in ("pellucid", "torch") or not known or is_hooked(module):
+    packages = [
+        kind.__module__.partition(".")[0] for kind in type(module).__mro__
+    ]  # a parametrized part is of a new kind
+    is_known = (
+        "pellucid" in packages or isinstance(module, _TORCH_MODULES) or not (module._parameters or module._modules)
+    )
+    if packages[0] not in ("pellucid", "torch") or not is_known or is_hooked(module):
         return path or type(module).__name__
     parts = (foreign_module(part, f"{path}.{name}".lstrip(".")) for name, part in module.named_children())
     return next((name for name in parts if name), None)
 
 
-_MADE_OF = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.ModuleList, nn.ModuleDict)
+_TORCH_MODULES = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.ModuleList, nn.ModuleDict)
 
 
 @no_grad()

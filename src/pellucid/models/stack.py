@@ -138,9 +138,9 @@ class Stack(Observable):
             )
 
     def _check_length(self, positions: Tensor) -> None:
-        longest = self.embeddings.position.length
-        if longest is not None and positions.shape[1] and (most := int(positions.max()) + 1) > longest:
-            raise InputError(f"{most} tokens are too many: this model has {longest} positions; cut the text")
+        max_positions = self.embeddings.position.length
+        if max_positions is not None and positions.shape[1] and (length := int(positions.max()) + 1) > max_positions:
+            raise InputError(f"{length} tokens are too many: this model has {max_positions} positions; cut the text")
 
     def _shared_pass(
         self,
@@ -239,6 +239,6 @@ def check_ids(
 
 def _check_range(name: str, ids: Tensor, size: int) -> None:
     if ids.numel():
-        least, most = (int(n) for n in torch.aminmax(ids))
-        if least < 0 or most >= size:
-            raise InputError(f"{name} hold {least if least < 0 else most}, expected 0 to {size - 1}")
+        minimum, maximum = (int(n) for n in torch.aminmax(ids))
+        if minimum < 0 or maximum >= size:
+            raise InputError(f"{name} hold {minimum if minimum < 0 else maximum}, expected 0 to {size - 1}")

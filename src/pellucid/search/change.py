@@ -13,7 +13,7 @@ import numpy as np
 from pellucid.bars import check_progress, progress_bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_choice, check_count
-from pellucid.errors import Argument, InputError, Interrupted, PellucidError, counted, did_you_mean, join_names
+from pellucid.errors import Argument, InputError, Interrupted, PellucidError, did_you_mean, format_count, join_names
 from pellucid.search.building import SegmentBuilder, StagedVectors, write_vector_files
 from pellucid.search.condition_checks import check_deletion
 from pellucid.search.conditions import Condition
@@ -22,7 +22,7 @@ from pellucid.search.encoder import check_files, embed_texts, encoder_of, passag
 from pellucid.search.entries import write_entries, write_numbered_entries
 from pellucid.search.generations import BUILDING, commit, manifest_paths, remove_staged, write_segment
 from pellucid.search.ids import id_of
-from pellucid.search.manifest import ENTRIES, MOST_NUMBERS, Encoder, Manifest, Segment, Settings
+from pellucid.search.manifest import ENTRIES, MAX_DIMENSION, Encoder, Manifest, Segment, Settings
 from pellucid.search.opened import Generation, OpenSegment, open_generation
 from pellucid.search.progress import estimated_rows
 from pellucid.search.vectors import FLAT_UP_TO, LazyVectors, Vectors
@@ -30,15 +30,15 @@ from pellucid.text.cut import replace_surrogates
 
 log = logging.getLogger("pellucid")
 
-WORN = 0.2
+MAX_DELETED_SHARE = 0.2
 """From this share of deleted rows on, a segment is written anew."""
 
 MAX_REPORTED = 50
 """Of what was left out."""
 
-_GO_ON = "do the same again, and it goes on from there"
+_RESUME_ADVICE = "do the same again, and it goes on from there"
 
-MOST_SEGMENTS = 8
+MAX_SEGMENTS = 8
 """So many are searched one after the other; then the small ones become one."""
 
 
@@ -167,7 +167,7 @@ def _create_from_vectors(folder: Path, source: Any, requested: Settings, progres
     vectors = LazyVectors(source, requested.metric)
     if not len(vectors):
         raise InputError("there is nothing to put into the index: no vectors were given")
-    check_count("dimension", vectors.shape[1], MOST_NUMBERS)
+    check_count("dimension", vectors.shape[1], MAX_DIMENSION)
     segment, settings, made = _write_vector_segment(
         folder, 1, vectors, requested, lambda path: write_numbered_entries(len(vectors), path), progress
     )
@@ -234,7 +234,7 @@ def _write_text_segment(
         except KeyboardInterrupt as stop:
             if not (stored := builder.staged.num_stored):
                 raise
-            raise Interrupted(f"interrupted; {stored:,} embedded texts are kept: {_GO_ON}") from stop
+            raise Interrupted(f"interrupted; {stored:,} embedded texts are kept: {_RESUME_ADVICE}") from stop
 
 
 def _report(
@@ -242,8 +242,8 @@ def _report(
 ) -> None:
     """Says what was settled on, what was left out, how much was known already, and how many rows were replaced."""
     kind = "exact search" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
-    old = f", {counted(replaced, 'row')} replaced" if replaced else ""
-    log.info("%s, %d embedded%s, %s", counted(segment.alive, "row"), embedded, old, kind)
+    old = f", {format_count(replaced, 'row')} replaced" if replaced else ""
+    log.info("%s, %d embedded%s, %s", format_count(segment.alive, "row"), embedded, old, kind)
     if corpus.delimiter is not None:
         log.info("delimiter %r", corpus.delimiter)
     if corpus.empty:
@@ -265,9 +265,9 @@ def _commit_next(generation: Generation, manifest: Manifest, segments: Iterable[
     segments = tuple(segments)
     changed = replace(manifest, generation=manifest.generation + 1, segments=segments)
     _finish(generation.folder, changed)
-    worn = [i for i, one in enumerate(segments) if one.rows - one.alive > WORN * one.rows]
+    mostly_deleted = [i for i, one in enumerate(segments) if one.rows - one.alive > MAX_DELETED_SHARE * one.rows]
     small = [i for i, one in enumerate(segments) if one.rows < FLAT_UP_TO]
-    which = worn if worn else small if len(segments) > MOST_SEGMENTS else []
+    which = mostly_deleted if mostly_deleted else small if len(segments) > MAX_SEGMENTS else []
     try:
         changed = _commit_merged(generation.with_manifest(changed), which) if which else changed
     except (PellucidError, MemoryError) as error:  # what was asked for is done, and to do it again would do it twice

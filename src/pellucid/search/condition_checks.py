@@ -17,7 +17,7 @@ log = logging.getLogger("pellucid")
 _YEAR = re.compile("[0-9]{4}-")
 """How a date, or a month, begins."""
 
-_NEARLY = re.compile("[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2})?")
+_NEAR_DATE = re.compile("[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2})?")
 """A month, and what is a day but for zeros, or but for the calendar."""
 
 
@@ -35,17 +35,17 @@ def check_columns(
         ):
             raise InputError(Argument("where"), f": {unknown_column_message(condition.column, known)}")
         if condition.operator == "=" and not any(_some(segment.searchable_mask([condition])) for segment in segments):
-            strange = sorted({str(one) for one in condition.values})
-            hint = did_you_mean(strange[0], _values(segments, condition)) if len(strange) == 1 else ""
-            log.warning("no row has %s = %s%s", condition.column, join_names(strange), hint)
+            missing_values = sorted({str(one) for one in condition.values})
+            hint = did_you_mean(missing_values[0], _values(segments, condition)) if len(missing_values) == 1 else ""
+            log.warning("no row has %s = %s%s", condition.column, join_names(missing_values), hint)
         if condition.operator[0] in "<>":
-            wanted, values = condition.values[0], _values(segments, condition) - {""}
-            of_numbers = number_of(wanted) is not None
-            if canonical_date(wanted) and not any(_YEAR.match(value) for value in values):
-                log.warning("%s holds no date as 2026-01-02, and is compared with %r", condition.column, wanted)
+            operand, values = condition.values[0], _values(segments, condition) - {""}
+            of_numbers = number_of(operand) is not None
+            if canonical_date(operand) and not any(_YEAR.match(value) for value in values):
+                log.warning("%s holds no date as 2026-01-02, and is compared with %r", condition.column, operand)
             elif not any((number_of(value) is not None) == of_numbers for value in values):
                 kind = "no number" if of_numbers else "numbers alone"
-                log.warning("%s holds %s, and is compared with %r", condition.column, kind, wanted)
+                log.warning("%s holds %s, and is compared with %r", condition.column, kind, operand)
 
 
 def unknown_column_message(column: str, known: Collection[str]) -> str:
@@ -86,7 +86,7 @@ def _misread_date_message(segments: Sequence[OpenSegment], condition: Condition)
         if known and all(map(canonical_date, known)):
             return f"{condition.column} holds dates alone, and is compared with {value!r}"
         others = sorted(one for one in known if not _YEAR.match(one))
-        if _NEARLY.fullmatch(str(value)) and others and any(map(canonical_date, known)):
+        if _NEAR_DATE.fullmatch(str(value)) and others and any(map(canonical_date, known)):
             return f"{condition.column} holds {others[0]!r}, and is compared with {value!r}: give a whole date"
     return None
 

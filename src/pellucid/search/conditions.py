@@ -14,7 +14,7 @@ from typing import Any
 from pellucid.config.checks import as_list
 from pellucid.errors import Argument, InputError, normalize_nfc, shorten
 from pellucid.search.dates import canonical_date, is_zoned
-from pellucid.search.metadata import MOST_DIGITS, to_json_value
+from pellucid.search.metadata import MAX_DIGITS, to_json_value
 from pellucid.text.cut import replace_surrogates
 from pellucid.text.rows import base_value
 
@@ -29,10 +29,10 @@ _MORE = re.compile(
 _BETWEEN = re.compile("((?:[<>]|!=).*)")
 """The same where values have an order, without a column: `2010 < year < 2020`, `year > 2010 and < 2020`."""
 
-MOST, MOST_VALUES = 100, 10_000
+MAX_CONDITIONS, MAX_VALUES = 100, 10_000
 """Conditions that must hold together, and the values of one: SQLite does not take many more."""
 
-MOST_LETTERS, MOST_BITS = 1_000, 10_000
+MAX_COLUMN_CHARACTERS, MAX_BITS = 1_000, 10_000
 """Of a column's name, and of a number."""
 
 
@@ -82,16 +82,16 @@ class Condition:
             return f"instr(folded({text}), {bound(casefolded(str(self.values[0])))}) > 0"
         if self.operator in ("=", "!="):
             return f"{'NOT ' if self.operator == '!=' else ''}({' OR '.join(self._equal(value, kind, bound))})"
-        wanted = self.values[0]
-        if (number := canonical_number(wanted)) is not None:
+        operand = self.values[0]
+        if (number := canonical_number(operand)) is not None:
             return f"compared({value}, {bound(number)}) {self.operator} 0"
         ordered = text = f"CAST({value} AS TEXT)"
         some = f"{text} != ''"
-        if (date := canonical_date(wanted)) is not None:
-            ordered, wanted = f"IFNULL(dated({value}, {bound(is_zoned(date))}), {text})", date
+        if (date := canonical_date(operand)) is not None:
+            ordered, operand = f"IFNULL(dated({value}, {bound(is_zoned(date))}), {text})", date
             some = f"{text} GLOB '[0-9][0-9][0-9][0-9]-*'"
         # texts that are some, and no numbers: "2005" is not less than "O2000"
-        return f"({ordered} {self.operator} {bound(str(wanted))} AND {some} AND spelled({value}) IS NULL)"
+        return f"({ordered} {self.operator} {bound(str(operand))} AND {some} AND spelled({value}) IS NULL)"
 
     def _equal(self, value: str, kind: str, bound: Callable[..., str]) -> Iterator[str]:
         """What may hold where a value is equal: as texts, as numbers, as true or false, as dates."""
@@ -140,7 +140,7 @@ def _exact_integer(value: Any) -> int | None:
     """What a float cannot hold, where it is a whole number of no more digits than Python reads."""
     with contextlib.suppress(ArithmeticError):
         exact = Decimal(value)
-        if exact.is_finite() and exact.adjusted() < MOST_DIGITS and exact == exact.to_integral_value():
+        if exact.is_finite() and exact.adjusted() < MAX_DIGITS and exact == exact.to_integral_value():
             return int(exact)
     return None
 
@@ -157,15 +157,15 @@ def truth_of(value: Any) -> str | None:
     return name if name in ("true", "false") else None
 
 
-def compare_number(value: Any, wanted: str) -> int | None:
+def compare_number(value: Any, operand: str) -> int | None:
     """Whether a value is less than a number, equal or more: -1, 0 or 1; None for what is no number. SQLite itself
     would round large ones."""
-    number, other = number_of(value), _wanted_number(wanted)
+    number, other = number_of(value), _operand_number(operand)
     return None if number is None else (number > other) - (number < other)
 
 
 @functools.lru_cache(64)
-def _wanted_number(text: str) -> int | float:
+def _operand_number(text: str) -> int | float:
     found = number_of(text)
     assert found is not None
     return found
@@ -222,13 +222,13 @@ def parse_conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...
     if isinstance(where, Mapping):
         found = [
             condition
-            for column, wanted in where.items()
-            for condition in _column_conditions(_checked_column(replace_surrogates(str(base_value(column)))), wanted)
+            for column, operand in where.items()
+            for condition in _column_conditions(_checked_column(replace_surrogates(str(base_value(column)))), operand)
         ]
     else:
         found = [parse_condition(str(base_value(one))) for one in ([where] if isinstance(where, str) else where)]
-    if len(found) > MOST:
-        raise InputError(WHERE, f" has {len(found):,} conditions, expected at most {MOST}")
+    if len(found) > MAX_CONDITIONS:
+        raise InputError(WHERE, f" has {len(found):,} conditions, expected at most {MAX_CONDITIONS}")
     return found
 
 
@@ -256,35 +256,35 @@ def parse_condition(text: str) -> Condition:
 
 
 def _checked_column(column: str) -> str:
-    if len(column) > MOST_LETTERS:
+    if len(column) > MAX_COLUMN_CHARACTERS:
         raise InputError(WHERE, f": the name {shorten(column)!r} has {len(column):,} letters: expected a column")
     return column
 
 
-def _column_conditions(column: str, wanted: Any) -> list[Condition]:
-    if isinstance(wanted, Mapping):
-        if not wanted:
+def _column_conditions(column: str, operand: Any) -> list[Condition]:
+    if isinstance(operand, Mapping):
+        if not operand:
             raise InputError(WHERE, f": {column} has no operator: give one of {' '.join(OPERATORS)} and its value")
-        for operator in wanted:
+        for operator in operand:
             if not isinstance(operator, str) or operator not in OPERATORS:
                 raise InputError(WHERE, f": {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
-        return [Condition(column, operator, (_checked_value(column, value),)) for operator, value in wanted.items()]
-    values = [wanted] if (found := as_list(wanted)) is None else found
+        return [Condition(column, operator, (_checked_value(column, value),)) for operator, value in operand.items()]
+    values = [operand] if (found := as_list(operand)) is None else found
     if not values:
         raise InputError(WHERE, f": {column} may be none of no values: give one at least")
-    if len(values) > MOST_VALUES:
-        raise InputError(WHERE, f": {column} may be one of {len(values):,} values, expected at most {MOST_VALUES:,}")
+    if len(values) > MAX_VALUES:
+        raise InputError(WHERE, f": {column} may be one of {len(values):,} values, expected at most {MAX_VALUES:,}")
     return [Condition(column, "=", tuple(_checked_value(column, value) for value in values))]
 
 
 def _checked_value(column: str, value: Any) -> Any:
-    given = value
+    original = value
     with contextlib.suppress(TypeError, ValueError):  # the second sentence below tells of it
         value = base_value(value) if isinstance(value, str | int | float) else to_json_value(value)
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        raise InputError(WHERE, f": {column} is compared with a number of more than {MOST_BITS:,} bits")
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise InputError(WHERE, f": {column} is compared with a number of more than {MAX_BITS:,} bits")
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise InputError(WHERE, f": {column} is compared with {str(given)[:40]!r}, expected a text or a number")
+        raise InputError(WHERE, f": {column} is compared with {str(original)[:40]!r}, expected a text or a number")
     return replace_surrogates(value) if isinstance(value, str) else value
 
 

@@ -13,7 +13,7 @@ from pellucid.search.manifest import Manifest, write_manifest
 
 def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
     """Copies one generation to a new folder, which is there once all of it is on the disk."""
-    around = None
+    temporary = None
     try:
         check_folder_link(target)
         if target.exists():
@@ -21,20 +21,22 @@ def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
         if target.parent.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{target} lies within the index itself, which clears away what is not its own")
         target.parent.mkdir(parents=True, exist_ok=True)
-        around = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # a name that nobody can foretell
-        beside = around / "new"
+        temporary = Path(
+            tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent)
+        )  # a name that nobody can foretell
+        staging = temporary / "new"
         for segment in manifest.segments:
-            place = beside / SEGMENTS / segment.folder
+            place = staging / SEGMENTS / segment.folder
             place.mkdir(parents=True)
             for name in segment.files:
                 shutil.copyfile(checked_path(folder, segment, name), place / name)
-                sync_to_disk(checked_path(beside, segment, name))
+                sync_to_disk(checked_path(staging, segment, name))
             sync_to_disk(place)
-        (beside / SEGMENTS).mkdir(parents=True, exist_ok=True)
-        sync_to_disk(beside / SEGMENTS)
-        write_manifest(manifest, beside)
-        sync_to_disk(beside)
-        beside.replace(target)
+        (staging / SEGMENTS).mkdir(parents=True, exist_ok=True)
+        sync_to_disk(staging / SEGMENTS)
+        write_manifest(manifest, staging)
+        sync_to_disk(staging)
+        staging.replace(target)
         sync_to_disk(target.parent)
     except (CorruptFileError, OSError) as error:
         if isinstance(error, CorruptFileError | FileNotFoundError) and newest_manifest(folder) != manifest:
@@ -43,6 +45,6 @@ def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
             raise cannot_write(target, error) from error
         raise
     finally:
-        if around is not None:
-            shutil.rmtree(around, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
     return target

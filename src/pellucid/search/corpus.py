@@ -71,8 +71,8 @@ class Corpus:
 
     def __post_init__(self) -> None:
         check_bool("skip_bad", self.skip_bad)
-        if isinstance(given := self.source, str | os.PathLike):
-            self.source = (str if isinstance(given, str) else Path)(path_text(given))
+        if isinstance(source := self.source, str | os.PathLike):
+            self.source = (str if isinstance(source, str) else Path)(path_text(source))
         python_encoding(self.encoding)
         self.column = column_named("column", self.column)
         self.id_column = column_named("id_column", self.id_column)
@@ -164,7 +164,7 @@ class Corpus:
             raise InputError(f"{path} was changed while it was read: run this again once nobody writes it")
         self.digests[replace_surrogates(str(path))] = digest
 
-    def _entry(self, numbers: Iterator[str], fields: Mapping[str, Any], where: str = "") -> Entry:
+    def _entry(self, numbers: Iterator[str], fields: Mapping[str, Any], prefix: str = "") -> Entry:
         """A row whose column holds the text; one that does not fit takes none of the numbers."""
         assert self.column is not None
         column, id_column = matching_name(self.column, fields), self.id_column and matching_name(self.id_column, fields)
@@ -172,11 +172,12 @@ class Corpus:
         if not isinstance(text, str):
             missing = f"missing, expected a text{did_you_mean(column, fields)}"
             kind = f"{type(text).__name__}, expected a text" if column in fields else missing
-            raise InputError(f"{where}{column!r} is {kind}")
+            raise InputError(f"{prefix}{column!r} is {kind}")
         metadata = {name: value for name, value in fields.items() if name != column}
         if id_column is not None and id_column not in fields:
-            raise InputError(f"{where}no {id_column!r}{did_you_mean(id_column, fields)}")
-        named = id_column and checked_id(fields[id_column], self.has_id, f"{where}its id, in the column {id_column!r},")
+            raise InputError(f"{prefix}no {id_column!r}{did_you_mean(id_column, fields)}")
+        what = f"{prefix}its id, in the column {id_column!r},"
+        named = id_column and checked_id(fields[id_column], self.has_id, what)
         if any(not isinstance(value, str | int | None) for value in metadata.values()):
             metadata_json(named or text[:40], metadata)  # what cannot be written is a fault of this row alone
         return Entry(named or next(numbers), text, metadata)
@@ -232,17 +233,17 @@ class Corpus:
         except OSError as error:
             raise InputError(f"item {place + 1} could not be read: {error}") from error
 
-    def _entry_of_item(self, where: str, numbers: Iterator[str], one: Any) -> Entry:
+    def _entry_of_item(self, location: str, numbers: Iterator[str], one: Any) -> Entry:
         if isinstance(one, str):
             return Entry(next(numbers), one)
         if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], str):
-            return Entry(checked_id(one[0], self.has_id, f"{where}: the id"), one[1])
+            return Entry(checked_id(one[0], self.has_id, f"{location}: the id"), one[1])
         if not isinstance(one, Mapping):
-            raise InputError(f"{where} is {type(one).__name__}, expected a text, (id, text), or a mapping")
+            raise InputError(f"{location} is {type(one).__name__}, expected a text, (id, text), or a mapping")
         if self.column is None:
             named = Argument("column", Placeholder("NAME"))
-            raise InputError(f"{where} is a mapping: name the field with the text (", named, ")")
-        return self._entry(numbers, {str(base_value(name)): value for name, value in one.items()}, f"{where}: ")
+            raise InputError(f"{location} is a mapping: name the field with the text (", named, ")")
+        return self._entry(numbers, {str(base_value(name)): value for name, value in one.items()}, f"{location}: ")
 
 
 @dataclass
@@ -282,9 +283,8 @@ class PassageSplitter:
         if (before := self.rows_by_id.get(id_)) is None:
             return
         if not self.keep_last:
-            way = () if self.keep_last is None else (", or pass ", Argument("on_duplicate", "keep-last"))
-            twice = f"the id {id_!r} stands there twice, the second time as "
-            raise InputError(twice, Item(number), ": give each its own", way)
+            advice = () if self.keep_last is None else (", or pass ", Argument("on_duplicate", "keep-last"))
+            raise InputError(f"the id {id_!r} appears twice, again as ", Item(number), ": give each its own", advice)
         self.replaced.append(before)
 
 
@@ -292,9 +292,9 @@ def _passage(entry: Entry, first: int, last: int) -> Entry:
     return Entry(entry.id, entry.text[first:last], entry.metadata, first, last)
 
 
-def chunks(entries: Iterable[Entry], first: int, most: int) -> Iterator[list[Entry]]:
-    """Some at a time: `first` of them, then twice as many each time, up to `most`."""
-    source, size = iter(entries), min(first, most)
+def chunks(entries: Iterable[Entry], first: int, max_size: int) -> Iterator[list[Entry]]:
+    """Some at a time: `first` of them, then twice as many each time, up to `max_size`."""
+    source, size = iter(entries), min(first, max_size)
     while chunk := list(itertools.islice(source, size)):
         yield chunk
-        size = min(2 * size, most)
+        size = min(2 * size, max_size)

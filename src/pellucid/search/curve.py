@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.config.checks import check_count, require_integers
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.search.opened import OpenSegment, Segments
 from pellucid.search.retrieval import SearchRequest, SegmentSearcher
 from pellucid.view.picture import Drawing
@@ -67,10 +67,10 @@ class Curve(Drawing):
                  filled=p.efSearch == self.used, on_line=p.efSearch is not None)
             for p in self.points
         ]  # fmt: skip
-        queries = counted(self.queries, "query", "queries")
+        queries = format_count(self.queries, "query", "queries")
         return Plot(
             title=f"Recall@{self.k} against time",
-            subtitle=f"{counted(self.rows, 'row')}, {queries} as vectors, each asked alone",
+            subtitle=f"{format_count(self.rows, 'row')}, {queries} as vectors, each asked alone",
             x_label="milliseconds for one query (median)",
             y_label=f"recall@{self.k} against the exact neighbours",
             points=tuple(points),

@@ -15,7 +15,7 @@ from pellucid.checkpoints.location import HubOptions
 from pellucid.checkpoints.network import files_mismatch
 from pellucid.config.checks import require_names
 from pellucid.config.pooling import Pooling
-from pellucid.errors import Argument, InputError, NotFoundError, Placeholder, counted
+from pellucid.errors import Argument, InputError, NotFoundError, Placeholder, format_count
 from pellucid.files import cannot_read, digest_of
 from pellucid.search.corpus import SpanFunction
 from pellucid.search.manifest import Encoder
@@ -39,7 +39,7 @@ _PARTS = (
 )
 """What the vectors of a checkpoint depend on, beside its config and what its tokenizer does."""
 
-_FROM_NOWHERE = "a model that came from no files"
+_UNSAVED_MODEL = "a model that came from no files"
 """How such a name begins, by which nothing can be opened."""
 
 
@@ -50,7 +50,7 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     Raises InputError for a model whose numbers are random, since nobody could make the same vectors again, and for one
     that is edited, which would be taken for the plain one.
     """
-    name = f"{_FROM_NOWHERE} ({loaded.config.family})"
+    name = f"{_UNSAVED_MODEL} ({loaded.config.family})"
     if (source := loaded.source) is not None:
         places = {"folder": source.folder, "file": source.file}  # in full: an index may be asked from another folder
         name = str(places.get(source.kind, source.name))
@@ -77,18 +77,18 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
     _check_has_model(encoder)
     found = encoder_of(loaded, encoder.prompt)
     for fact in ("dimension", "pooling", "normalize", "max_length", "digest"):
-        recorded, here = getattr(encoder, fact), getattr(found, fact)
-        if recorded != here:
+        recorded, actual = getattr(encoder, fact), getattr(found, fact)
+        if recorded != actual:
             raise InputError(
                 f"this index was built with {encoder.name} ({fact} {str(recorded)[:16]}), and {found.name} has {fact} "
-                f"{str(here)[:16]}: search with the model that built it, or build it again"
+                f"{str(actual)[:16]}: search with the model that built it, or build it again"
             )
     if encoder.bits not in (None, found.bits):
-        made = f"int{encoder.bits}" if encoder.bits else "float32"
+        dtype_name = f"int{encoder.bits}" if encoder.bits else "float32"
         raise InputError(
-            f"this index was built with {encoder.name} as {made}, and {found.name} is {loaded.module.kind} here, which "
-            "makes other vectors: load it with ",
-            Argument("dtype", made),
+            f"this index was built with {encoder.name} as {dtype_name}, and {found.name} is {loaded.module.kind} "
+            "here, which makes other vectors: load it with ",
+            Argument("dtype", dtype_name),
             ", or build the index again",
         )
     side = loaded.required_tokenizer.truncation_side
@@ -104,7 +104,7 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
 def load_encoder(encoder: Encoder) -> Loaded:
     """The model that made the vectors of an index, by its name, once it is found to be the same."""
     _check_has_model(encoder)
-    if encoder.name.startswith(_FROM_NOWHERE):
+    if encoder.name.startswith(_UNSAVED_MODEL):
         raise InputError(
             f"this index was built with {encoder.name}: give that one as ",
             Argument("model", Placeholder("MODEL")),
@@ -113,7 +113,7 @@ def load_encoder(encoder: Encoder) -> Loaded:
     kind = f"int{encoder.bits}" if encoder.bits else None
     options: dict[str, Any] = {"head": None, "dtype": kind}
     try:
-        loaded = open_checkpoint(encoder.name, **options, where=HubOptions(encoder.revision))
+        loaded = open_checkpoint(encoder.name, **options, hub_options=HubOptions(encoder.revision))
     except NotFoundError as error:
         if encoder.revision is None:
             at = " (", Argument("model", Placeholder("FOLDER")), " says where it lies now): "
@@ -159,23 +159,27 @@ def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> Sp
 
     Raises InputError for a prompt, or so few tokens, that leave no room.
     """
-    most, added = loaded.pooling_length(), loaded.required_tokenizer.added_tokens(pair=False)
+    max_tokens, added = loaded.pooling_length(), loaded.required_tokenizer.added_tokens(pair=False)
     if tokens is not None and tokens <= added:
         raise InputError(
-            Argument("passage_tokens", tokens), f" leaves no room beside {counted(added, 'special token')}"
+            Argument("passage_tokens", tokens), f" leaves no room beside {format_count(added, 'special token')}"
         )
-    if most and prompt:
+    if max_tokens and prompt:
         taken = len(loaded.required_tokenizer.encode_raw([prompt], False, "prompt")[0])
-        if (most := most - taken) <= added:
-            raise InputError(Argument("prompt"), f" has {counted(taken, 'token')}, which leaves no room for a text")
-    if most and tokens and tokens > most:
-        log.warning("passages have %d tokens, for the model reads no more at once, and not %d", most, tokens)
-    longest = min((n for n in (most, tokens) if n), default=None)
+        if (max_tokens := max_tokens - taken) <= added:
+            raise InputError(
+                Argument("prompt"), f" has {format_count(taken, 'token')}, which leaves no room for a text"
+            )
+    if max_tokens and tokens and tokens > max_tokens:
+        log.warning("passages have %d tokens, for the model reads no more at once, and not %d", max_tokens, tokens)
+    window_length = min((n for n in (max_tokens, tokens) if n), default=None)
 
     def spans(text: str, number: int) -> list[tuple[int, int]]:
-        if longest is None or 4 * len(text) + 8 <= longest:  # a character is four bytes, and so four tokens, at most
+        if (
+            window_length is None or 4 * len(text) + 8 <= window_length
+        ):  # a character is four bytes, and so four tokens, at most
             return []
-        found = windows(loaded.required_tokenizer, text, index=number, rule="windows", max_length=longest)
+        found = windows(loaded.required_tokenizer, text, index=number, rule="windows", max_length=window_length)
         return [
             (start_without_marks(text, first, last), visible_span(text, first, last)[1])
             for first, last in map(Window.span, found)
@@ -187,8 +191,8 @@ def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> Sp
 def _fingerprint(loaded: Loaded) -> str:
     """sha256 of a model's facts and its files, or of the numbers of a model that has none. Raises InputError where the
     files are others than those that it was loaded from."""
-    idle = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None}
-    whole = hashlib.sha256(loaded.config_bytes(head=None, labels=("none",), **idle))
+    ignored_facts = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None}
+    whole = hashlib.sha256(loaded.config_bytes(head=None, labels=("none",), **ignored_facts))
     try:
         for path in _files(loaded):
             whole.update(f"{path.name} {digest_of(path)}\n".encode())

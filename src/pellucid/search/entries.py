@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import CorruptFileError, InputError, counted, normalize_nfc
+from pellucid.errors import CorruptFileError, InputError, format_count, normalize_nfc
 from pellucid.lazy import cached_property
 from pellucid.search.conditions import NUL, SQL_FUNCTIONS, WHERE, Condition
 from pellucid.search.connections import close_after, close_dropped
@@ -34,13 +34,13 @@ CREATE VIRTUAL TABLE words USING fts5(terms, content='', tokenize='ascii');
 CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
 """
 
-_STANDING = "CREATE VIRTUAL TABLE temp.standing USING fts5vocab(main, words, instance)"
+_WORD_POSITIONS = "CREATE VIRTUAL TABLE temp.standing USING fts5vocab(main, words, instance)"
 """Where each word stands; beside the file, which is read only."""
 
 _PRAGMAS = "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
 """Of a file that is read."""
 
-_STRANGE_ROW = "a row is not as it was written"
+_CORRUPT_ROW = "a row is not as it was written"
 
 _BY_ID = "CREATE INDEX by_id ON rows (id)"
 """Made last: to sort all ids at once is quicker than to put each into its place."""
@@ -114,7 +114,7 @@ class Entries:
         if _schema_by_name(self._run("SELECT name, type, sql FROM sqlite_schema")) != _expected_schema():
             raise self._corrupt_error("its tables are not those of an index")
         if self._run("SELECT count(*), min(number), max(number) FROM rows") != [(rows, 0, rows - 1)]:
-            raise self._corrupt_error(f"it does not hold {counted(rows, 'row')}")
+            raise self._corrupt_error(f"it does not hold {format_count(rows, 'row')}")
 
     def _open(self) -> None:
         """The file is opened for reading alone, and its schema runs no code."""
@@ -122,7 +122,7 @@ class Entries:
         try:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
             close_after(self, self._connection)
-            self._connection.executescript(_PRAGMAS + _STANDING)
+            self._connection.executescript(_PRAGMAS + _WORD_POSITIONS)
             for (name, many), function in SQL_FUNCTIONS.items():
                 self._connection.create_function(name, many, function, deterministic=True)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where it cites what is damaged
@@ -159,7 +159,7 @@ class Entries:
             raise self._corrupt_error(f"the metadata of a row is no JSON ({error})") from error
         whole = type(id_) is str and type(text) is str and type(known) is dict
         if not whole or not (first is last is None or (type(first) is type(last) is int and 0 <= first <= last)):
-            raise self._corrupt_error(_STRANGE_ROW)
+            raise self._corrupt_error(_CORRUPT_ROW)
         return Entry(id_, text, known, first, last)
 
     def get(self, numbers: Sequence[int]) -> list[Entry]:
@@ -209,8 +209,8 @@ class Entries:
         """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
         parameters: dict[str, Any] = {}
         clauses = [condition.sql(self.column_spellings(condition.column), parameters) for condition in conditions]
-        if len(parameters) > (most := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
-            many = f" has too many values, {len(parameters):,} with their columns, and SQLite takes {most:,}"
+        if len(parameters) > (max_variables := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
+            many = f" has too many values, {len(parameters):,} with their columns, and SQLite takes {max_variables:,}"
             raise InputError(WHERE, f"{many}: ask for fewer")
         fitting = self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", parameters)
         mask = np.zeros(self.rows, bool)
@@ -222,7 +222,7 @@ class Entries:
         """The names of the metadata that some row has."""
         known = {row[0] for row in self._run(f"SELECT DISTINCT key FROM rows, json_each(metadata) WHERE NOT {NUL}")}
         if not all(isinstance(name, str) for name in known):  # of metadata that is a list, or no more than a number
-            raise self._corrupt_error(_STRANGE_ROW)
+            raise self._corrupt_error(_CORRUPT_ROW)
         others = self._run(f"SELECT id, text, metadata, first, last FROM rows WHERE {NUL}")
         return known.union(*(self._entry(row).metadata for row in others))
 
@@ -232,10 +232,10 @@ class Entries:
             return [column]
         return [one for one in self.columns if normalize_nfc(one) == normalize_nfc(column)]
 
-    def values(self, column: str, most: int = 2_000) -> set[str]:
+    def values(self, column: str, limit: int = 2_000) -> set[str]:
         """Some of the values of one column, as texts."""
         statement = "SELECT DISTINCT CAST(value AS TEXT) FROM rows, json_each(metadata) WHERE key = ? LIMIT ?"
-        return {row[0] for row in self._run(statement, (column, most)) if row[0] is not None}
+        return {row[0] for row in self._run(statement, (column, limit)) if row[0] is not None}
 
     def document_frequencies(self) -> dict[str, int]:
         """Every word, and in how many rows it stands."""

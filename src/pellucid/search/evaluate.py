@@ -20,7 +20,7 @@ from pellucid.config.checks import (
     require_list,
     unwrap_arrow,
 )
-from pellucid.errors import Argument, InputError, Item, counted, join_names, normalize_nfc
+from pellucid.errors import Argument, InputError, Item, format_count, join_names, normalize_nfc
 from pellucid.search.condition_checks import unknown_column_message
 from pellucid.search.conditions import Condition, as_json, canonical_number, truth_of
 from pellucid.search.corpus import column_named
@@ -88,7 +88,7 @@ class Evaluation:
             f"recall@{k} {self.recall[k]:.4f}, MRR@{k} {self.mrr[k]:.4f}, nDCG@{k} {self.ndcg[k]:.4f}"
             for k in self.recall
         )
-        return f"Evaluation({counted(self.queries, 'query', 'queries')}: {'; '.join(at_k)})"
+        return f"Evaluation({format_count(self.queries, 'query', 'queries')}: {'; '.join(at_k)})"
 
 
 def evaluate_search(
@@ -104,36 +104,37 @@ def evaluate_search(
     check_choice("unlisted", unlisted, ("error", "skip"))
     by = column_named("by", by)
     ks = _sorted_ks(depths)
-    asked, wanted = _queries_and_answers(index, queries, answers, by)
-    answerable = _answerable_queries(index, asked, wanted, by, unlisted)
+    query_list, grades_by_query = _queries_and_answers(index, queries, answers, by)
+    answerable = _answerable_queries(index, query_list, grades_by_query, by, unlisted)
     if not is_one_of(options.get("mode"), "words"):
         _ = index.loaded  # to load the model is no part of a search
     index.search("a", k=ks[0], **options)  # nor is what the first one makes ready
     started = time.perf_counter()
-    found = _search_all(index, [asked[i] for i in answerable], ks, by, options)
+    found = _search_all(index, [query_list[i] for i in answerable], ks, by, options)
     seconds = time.perf_counter() - started
-    judged = {k: [score_query(names, wanted[i], k) for i, names in zip(answerable, found[k])] for k in ks}
+    scores_by_k = {k: [score_query(names, grades_by_query[i], k) for i, names in zip(answerable, found[k])] for k in ks}
     recall, mrr, ndcg = (
-        {k: math.fsum(one[part] for one in judged[k]) / len(answerable) for k in ks} for part in range(3)
+        {k: math.fsum(one[part] for one in scores_by_k[k]) / len(answerable) for k in ks} for part in range(3)
     )
-    judged_last = [
-        _miss(asked[i], wanted[i], list(dict.fromkeys(names))) for i, names in zip(answerable, found[ks[-1]])
+    query_misses = [
+        _miss(query_list[i], grades_by_query[i], list(dict.fromkeys(names)))
+        for i, names in zip(answerable, found[ks[-1]])
     ]
-    misses = tuple(one for one in judged_last if one is not None)
-    return Evaluation(recall, mrr, ndcg, len(answerable), len(asked) - len(answerable), seconds, misses)
+    misses = tuple(one for one in query_misses if one is not None)
+    return Evaluation(recall, mrr, ndcg, len(answerable), len(query_list) - len(answerable), seconds, misses)
 
 
-def score_query(found: Sequence[str], wanted: Mapping[str, float], k: int) -> tuple[float, float, float]:
+def score_query(found: Sequence[str], grades: Mapping[str, float], k: int) -> tuple[float, float, float]:
     """Recall, reciprocal rank and nDCG of one query at k.
 
     found: the hits, the best first; what comes again among the first k counts where it came first.
-    wanted: how right each answer is; 0 is wrong.
+    grades: how right each answer is; 0 is wrong.
     """
     names = list(dict.fromkeys(found[:k]))
-    right = {name for name, grade in wanted.items() if grade > 0}
+    right = {name for name, grade in grades.items() if grade > 0}
     first = next((place for place, name in enumerate(names, 1) if name in right), None)
-    best = sorted(wanted.values(), reverse=True)[:k]
-    gain = _dcg([wanted.get(name, 0.0) for name in names]) / _dcg(best)
+    best = sorted(grades.values(), reverse=True)[:k]
+    gain = _dcg([grades.get(name, 0.0) for name in names]) / _dcg(best)
     return len(right.intersection(names)) / len(right), 0.0 if first is None else 1 / first, gain
 
 
@@ -161,27 +162,27 @@ def _queries_and_answers(
         if hasattr(type(one), "columns"):
             raise InputError(Argument(name), f" is {type(one).__name__}, expected a list: give one of its columns")
     queries = queries.keys() if isinstance(queries, Mapping) else queries
-    asked, right = require_list("queries", queries, "a list of texts"), require_list("answers", answers, "a list")
-    if len(asked) != len(right):
-        raise InputError(
-            f"there are answers of {len(right)} to {counted(len(asked), 'query', 'queries')}: give each query its own"
-        )
-    if not asked:
+    query_list = require_list("queries", queries, "a list of texts")
+    answer_list = require_list("answers", answers, "a list")
+    if len(query_list) != len(answer_list):
+        counts = f"{format_count(len(query_list), 'query', 'queries')} and {len(answer_list)} answers"
+        raise InputError(f"there are {counts}: give each query its own")
+    if not query_list:
         raise InputError("there are no queries to evaluate with")
-    for i, one in enumerate(asked):
+    for i, one in enumerate(query_list):
         if isinstance(one, str) and not one.strip():
             raise InputError(Item(i, "query"), " holds nothing to look for")
-    return [*map(base_value, asked)], [_grades(index, one, i, by) for i, one in enumerate(right)]
+    return [*map(base_value, query_list)], [_grades(index, one, i, by) for i, one in enumerate(answer_list)]
 
 
-def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
+def _grades(index: "Index", answer: Any, number: int, by: str | None) -> Grades:
     """An id, several, or ids with how right each is; or values of a column. A cell in which nothing stands is none."""
-    there = index.segments.has_id
-    pairs = given.items() if isinstance(given, Mapping) else [(one, 1.0) for one in _all_of(given)]
+    has_id = index.segments.has_id
+    pairs = answer.items() if isinstance(answer, Mapping) else [(one, 1.0) for one in _all_of(answer)]
     known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_one_of(name, ""))]
     grades: Grades = {}
     for value, grade in known:
-        name = _answer_key(id_of(value, there) if by is None else value, by)
+        name = _answer_key(id_of(value, has_id) if by is None else value, by)
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
             wrong = f": the answer {name!r} has the grade {grade!r}, expected a number from 0 to 1e30"
             raise InputError(Item(number, "query"), wrong)
@@ -193,8 +194,8 @@ def _grades(index: "Index", given: Any, number: int, by: str | None) -> Grades:
     return grades
 
 
-def _all_of(given: Any) -> Iterable[Any]:
-    return unwrap_arrow(given) if is_list_like(given) else [given]
+def _all_of(value: Any) -> Iterable[Any]:
+    return unwrap_arrow(value) if is_list_like(value) else [value]
 
 
 def _answer_key(value: Any, by: str | None) -> str:
@@ -217,19 +218,20 @@ def _row_key(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
 
 
 def _answerable_queries(
-    index: "Index", asked: list[str], wanted: list[Grades], by: str | None, unlisted: str
+    index: "Index", query_list: list[str], grades_by_query: list[Grades], by: str | None, unlisted: str
 ) -> list[int]:
     """The queries that have a right answer in the index; InputError where that is not all, and should be."""
     if not len(index):
         raise InputError(f"{index.folder} holds no texts: add some first")
-    there = _known_answers(index, {answer for grades in wanted for answer in grades}, by)
-    right = [{name for name, grade in grades.items() if grade > 0} for grades in wanted]
-    answerable = [i for i, names in enumerate(right) if names & there]
-    if len(answerable) < len(asked) and unlisted == "error":
-        lost = join_names([name for names in right if not names & there for name in sorted(names)])
+    known_answers = _known_answers(index, {answer for grades in grades_by_query for answer in grades}, by)
+    right = [{name for name, grade in grades.items() if grade > 0} for grades in grades_by_query]
+    answerable = [i for i, names in enumerate(right) if names & known_answers]
+    if len(answerable) < len(query_list) and unlisted == "error":
+        missing_answers = join_names([name for names in right if not names & known_answers for name in sorted(names)])
         raise InputError(
-            f"the index has no {by or 'id'} {lost}, the right answers of {len(asked) - len(answerable):,} of "
-            f"{len(asked):,} queries: add these texts, or leave the queries out with ",
+            f"the index has no {by or 'id'} {missing_answers}, the right answers of "
+            f"{len(query_list) - len(answerable):,} of {len(query_list):,} queries: add these texts, "
+            "or leave the queries out with ",
             Argument("unlisted", "skip"),
         )
     if not answerable:
@@ -286,12 +288,12 @@ def _search_depth(index: "Index", k: int, options: Mapping[str, Any]) -> tuple[i
     if not graphs and request.mode != "hybrid":
         return 0, 0  # each is compared, whatever k
     depth = request.depth(request.mode != "dense")
-    most = max((one.entries.max_passages for one in index.segments), default=1)
-    return min_candidates(depth, index.manifest.settings.efSearch), k if most * k > depth else 0
+    max_passages = max((one.entries.max_passages for one in index.segments), default=1)
+    return min_candidates(depth, index.manifest.settings.efSearch), k if max_passages * k > depth else 0
 
 
-def _miss(query: str, wanted: Grades, found: list[str]) -> Miss | None:
-    right = [name for name, grade in wanted.items() if grade > 0]
+def _miss(query: str, grades: Grades, found: list[str]) -> Miss | None:
+    right = [name for name, grade in grades.items() if grade > 0]
     if found and found[0] in right:
         return None
     place = next((place for place, name in enumerate(found, 1) if name in right), None)

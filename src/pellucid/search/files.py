@@ -10,7 +10,7 @@ from pathlib import Path
 from pellucid.errors import InputError
 from pellucid.files import cannot_read, path_text
 from pellucid.search.generations import is_index
-from pellucid.text.cut import MOST_CHARACTERS
+from pellucid.text.cut import MAX_CHARACTERS
 from pellucid.text.lines import lines, size_and_time
 
 
@@ -92,9 +92,9 @@ def _outside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[P
 def read_text(path: Path, encoding: str) -> str:
     """A file as one text."""
     size, _ = size_and_time(path)
-    if size > 4 * MOST_CHARACTERS:
-        raise InputError(f"{path} has {size:,} bytes, expected at most {4 * MOST_CHARACTERS:,} of one text: split it")
+    if size > 4 * MAX_CHARACTERS:
+        raise InputError(f"{path} has {size:,} bytes, expected at most {4 * MAX_CHARACTERS:,} of one text: split it")
     text = "".join(lines(path, encoding))
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"{path} has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first")
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"{path} has {len(text):,} characters, expected at most {MAX_CHARACTERS:,}: split it first")
     return text

@@ -231,15 +231,15 @@ def write_segment(
         they need not be read again.
     """
     name = f"{number:06}"
-    place, beside = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
+    place, staging = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
     try:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(place, ignore_errors=True)  # of a writer that was killed before its manifest
-        beside.mkdir(parents=True)
-        rows, settings, made = write(beside)
-        for path in (*sorted(beside.iterdir()), beside):
+        staging.mkdir(parents=True)
+        rows, settings, made = write(staging)
+        for path in (*sorted(staging.iterdir()), staging):
             sync_to_disk(path)
-        beside.replace(place)
+        staging.replace(place)
         for path in (place.parent, folder):
             sync_to_disk(path)
         files = {path.name: (path.stat().st_size, digest_of(path)) for path in sorted(place.iterdir())}
@@ -249,7 +249,7 @@ def write_segment(
     except (OSError, sqlite3.OperationalError) as error:
         raise _write_error(place, error) from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _write_error(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:

@@ -18,7 +18,7 @@ from pellucid.errors import CorruptFileError
 
 _STORED = {"euclidean": b"IxF2", "cosine": b"IxFI", "dot": b"IxFI"}
 _METRIC = {"euclidean": 1, "cosine": 0, "dot": 0}
-_MOST_LEVELS = 64
+_MAX_LEVELS = 64
 
 
 @dataclass
@@ -61,32 +61,44 @@ def check_graph(path: Path, data: np.ndarray, rows: int, dimension: int, metric:
     read = _Reader(path, data)
     read.header(b"IHNf", rows, dimension, _METRIC[metric])
     read.read_counted_array("<f8")
-    upto, levels, starts, neighbours = (read.read_counted_array(kind) for kind in ("<i4", "<i4", "<u8", "<i4"))
+    cumulative_neighbours, levels, starts, neighbours = (
+        read.read_counted_array(kind) for kind in ("<i4", "<i4", "<u8", "<i4")
+    )
     entry, top, _, _, _ = read.unpack("iiiii")
     read.header(_STORED[metric], rows, dimension, _METRIC[metric])
     if len(read.read_counted_array("<f4")) != rows * dimension or read.offset != len(read.bytes):
         read.fault("its vectors do not end where the file ends")
-    if not 2 <= len(upto) <= _MOST_LEVELS or upto[0] != 0 or (np.diff(upto) < 0).any() or upto[-1] > 2**20:
+    if (
+        not 2 <= len(cumulative_neighbours) <= _MAX_LEVELS
+        or cumulative_neighbours[0] != 0
+        or (np.diff(cumulative_neighbours) < 0).any()
+        or cumulative_neighbours[-1] > 2**20
+    ):
         read.fault("its neighbours of each level are not counted upwards")
-    if len(levels) != rows or not (levels.min() >= 1 and levels.max() == top + 1 < len(upto)):
+    if len(levels) != rows or not (levels.min() >= 1 and levels.max() == top + 1 < len(cumulative_neighbours)):
         read.fault("its rows do not stand on levels that are there")
     if not 0 <= entry < rows or levels[entry] != top + 1:
         read.fault("its search does not begin on the top level")
-    ends = np.concatenate([[0], np.cumsum(upto[levels], dtype=np.int64)])
+    ends = np.concatenate([[0], np.cumsum(cumulative_neighbours[levels], dtype=np.int64)])
     if len(starts) != rows + 1 or not np.array_equal(starts.astype(np.int64), ends) or ends[-1] != len(neighbours):
         read.fault("the neighbours of its rows do not follow one another")
     if len(neighbours) and not (neighbours.min() >= -1 and neighbours.max() < rows):
         read.fault(f"a neighbour is none of its {rows:,} rows")
     for level in range(1, top + 1):
-        _check_level(read, level, upto, levels, ends, neighbours)
+        _check_level(read, level, cumulative_neighbours, levels, ends, neighbours)
 
 
 def _check_level(
-    read: _Reader, level: int, upto: np.ndarray, levels: np.ndarray, starts: np.ndarray, neighbours: np.ndarray
+    read: _Reader,
+    level: int,
+    cumulative_neighbours: np.ndarray,
+    levels: np.ndarray,
+    starts: np.ndarray,
+    neighbours: np.ndarray,
 ) -> None:
     """On an upper level every neighbour must stand on that level, too: FAISS looks for its neighbours there."""
-    here = np.flatnonzero(levels > level)
-    places = starts[here][:, None] + np.arange(upto[level], upto[level + 1])
+    rows = np.flatnonzero(levels > level)
+    places = starts[rows][:, None] + np.arange(cumulative_neighbours[level], cumulative_neighbours[level + 1])
     found = neighbours[places]
     if (levels[found[found >= 0]] <= level).any():
         read.fault(f"a neighbour on level {level} does not stand there")

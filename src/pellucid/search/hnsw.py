@@ -15,17 +15,17 @@ from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings
 from pellucid.text.cut import replace_surrogates
 
-STEP = 10_000
+ROWS_PER_STEP = 10_000
 """Rows that a graph takes in at a time, so that it can be told how far it is."""
 
 LINE, LARGE = 64, 2**21
 """Bytes of a line of the processor's cache, and of a large page."""
 
-HELD = 2**22
+MAX_BATCH_CANDIDATES = 2**22
 """Candidates of several queries that are held at a time (48 MiB)."""
 
 
-_SHUT = "a search in a graph needs FAISS, which is there and does not open"
+_FAISS_FAILS = "a search in a graph needs FAISS, which is there and does not open"
 
 
 def faiss() -> Any:
@@ -36,9 +36,11 @@ def faiss() -> Any:
         if isinstance(broken, ModuleNotFoundError) and broken.name == "faiss":
             raise InputError("a search in a graph needs FAISS: pip install 'pellucid[search]'") from broken
         # too little memory for it; a library beside it that is missing, or too old for it
-        raise ResourceError(f"{_SHUT}: {broken}") from broken
+        raise ResourceError(f"{_FAISS_FAILS}: {broken}") from broken
     if not hasattr(library, "IndexHNSWFlat"):  # another package of that name, or what is left of one
-        raise ResourceError(f"{_SHUT}: {getattr(library, '__path__', ['it'])[0]} holds no graphs; install it anew")
+        raise ResourceError(
+            f"{_FAISS_FAILS}: {getattr(library, '__path__', ['it'])[0]} holds no graphs; install it anew"
+        )
     return library
 
 
@@ -55,10 +57,10 @@ def build_graph(vectors: Any, settings: Settings, on_progress: Callable[[int], o
     numbers.resize(4 * rows * dimension)  # sets aside what all of them need: growing would need twice as much
     _on_large_pages(int(numbers.data()), 4 * rows * dimension)
     numbers.resize(0)
-    for start in range(0, rows, STEP):
-        graph.add(vectors[start : start + STEP])
+    for start in range(0, rows, ROWS_PER_STEP):
+        graph.add(vectors[start : start + ROWS_PER_STEP])
         if on_progress is not None:
-            on_progress(min(STEP, rows - start))
+            on_progress(min(ROWS_PER_STEP, rows - start))
     return graph
 
 
@@ -97,12 +99,12 @@ def search_graph(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | No
     if alive is None:
         return graph.search(queries, k, params=_search_parameters(ef))[1]
     found = np.full((len(queries), k), -1)
-    half, step = max(ef // 2, 1), max(HELD // ef, 1)
+    half, step = max(ef // 2, 1), max(MAX_BATCH_CANDIDATES // ef, 1)
     for start in range(0, len(queries), step):
-        met = graph.search(queries[start : start + step], half, params=_search_parameters(ef))[1]
-        fits = alive[met] & (met >= 0)
+        candidates = graph.search(queries[start : start + step], half, params=_search_parameters(ef))[1]
+        fits = alive[candidates] & (candidates >= 0)
         order = np.argsort(~fits, axis=1, kind="stable")[:, :k]
-        some = np.where(np.take_along_axis(fits, order, 1), np.take_along_axis(met, order, 1), -1)
+        some = np.where(np.take_along_axis(fits, order, 1), np.take_along_axis(candidates, order, 1), -1)
         found[start : start + step, : some.shape[1]] = some
     return found
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded, storage_versions
 from pellucid.checkpoints.model_or_name import resolve_model
 from pellucid.config.checks import check_bool, plain_number, require_list
-from pellucid.errors import Argument, InputError, counted, join_names
+from pellucid.errors import Argument, InputError, format_count, join_names
 from pellucid.files import path_of
 from pellucid.search.change import BuildOptions, add_texts, compact_generation, create_generation, delete_texts
 from pellucid.search.conditions import parse_conditions
@@ -282,7 +282,7 @@ class Index:
 
     def __repr__(self) -> str:
         kinds = join_names(dict.fromkeys(segment.kind for segment in self.manifest.segments))
-        facts = f"{counted(len(self), 'row')}, {kinds or 'empty'}, {self.manifest.settings.metric}"
+        facts = f"{format_count(len(self), 'row')}, {kinds or 'empty'}, {self.manifest.settings.metric}"
         return f"Index({str(self.folder)!r}, {facts}, by {self.manifest.encoder.name})"
 
     def _reload(self) -> None:

@@ -22,15 +22,15 @@ ENTRIES, VECTORS, GRAPH = "entries.sqlite", "vectors.f32", "vectors.faiss"
 FORMAT = 1
 """Of the folder. A later one is refused with the version that reads it."""
 
-MOST_BYTES, AGAIN = 64 * 2**20, "build the index again"
+MAX_BYTES, REBUILD_ADVICE = 64 * 2**20, "build the index again"
 """Of a manifest; and what helps where it is damaged."""
 
 KINDS, METRICS = ("flat", "hnsw"), ("cosine", "dot", "euclidean")
 
-MOST_NEIGHBOURS, MOST_CANDIDATES = 1_024, 65_536
+MAX_NEIGHBOURS, MAX_CANDIDATES = 1_024, 65_536
 """Of M, and of efConstruction and efSearch."""
 
-MOST_NUMBERS = 65_536
+MAX_DIMENSION = 65_536
 """Of one vector."""
 
 _FOLDER, _DIGEST = re.compile(r"[0-9]{6,12}"), re.compile(r"[0-9a-f]{64}")
@@ -78,9 +78,9 @@ class Settings:
         """Raises InputError for a setting that FAISS could not work with."""
         check_choice("metric", self.metric, METRICS)
         check_choice("kind", self.kind, (*KINDS, "auto"))
-        check_count("M", self.M, MOST_NEIGHBOURS, least=2)
-        check_count("efConstruction", self.efConstruction, MOST_CANDIDATES)
-        check_count("efSearch", self.efSearch, MOST_CANDIDATES)
+        check_count("M", self.M, MAX_NEIGHBOURS, least=2)
+        check_count("efConstruction", self.efConstruction, MAX_CANDIDATES)
+        check_count("efSearch", self.efSearch, MAX_CANDIDATES)
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ class Segment:
         """Bool[ndarray, "rows"]. Raises CorruptFileError where the bits are not as many as the rows."""
         if not self.dead:
             return np.zeros(self.rows, bool)
-        most = (self.rows + 7) // 8
+        num_bytes = (self.rows + 7) // 8
         try:
-            bits = zlib.decompressobj().decompress(base64.b64decode(self.dead, validate=True), most + 1)
+            bits = zlib.decompressobj().decompress(base64.b64decode(self.dead, validate=True), num_bytes + 1)
         except (ValueError, zlib.error) as error:
             raise CorruptFileError(f"segment {self.folder}: its deleted rows cannot be read ({error})") from error
-        if len(bits) != most:
+        if len(bits) != num_bytes:
             raise CorruptFileError(f"segment {self.folder}: its deleted rows are not {self.rows:,} bits")
         return np.unpackbits(np.frombuffer(bits, np.uint8), count=self.rows).astype(bool)
 
@@ -169,12 +169,12 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
 
 def read_manifest(path: Path) -> Manifest:
     """Raises CorruptFileError for a file that was changed, and InputError for one from a later version."""
-    body = read_sealed(path, FORMAT, MOST_BYTES, AGAIN)
+    body = read_sealed(path, FORMAT, MAX_BYTES, REBUILD_ADVICE)
     try:
         manifest = from_json_value(body, Manifest)
         _check(manifest, path)
     except ValueError as error:
-        raise damaged_error(path, error, AGAIN) from error
+        raise damaged_error(path, error, REBUILD_ADVICE) from error
     return manifest
 
 
@@ -183,7 +183,7 @@ def _check(manifest: Manifest, path: Path) -> None:
     if path.name != file_of(manifest.generation):
         raise ValueError(f"it is generation {manifest.generation!r}")
     encoder = manifest.encoder
-    check_count("dimension", encoder.dimension, MOST_NUMBERS)
+    check_count("dimension", encoder.dimension, MAX_DIMENSION)
     if encoder.bits not in (None, 0, 4, 8):
         raise ValueError(f"its encoder has {encoder.bits!r} bits")
     if encoder.max_length is not None:
@@ -194,7 +194,7 @@ def _check(manifest: Manifest, path: Path) -> None:
         raise ValueError("its format is unknown")
     folders = [segment.folder for segment in manifest.segments]
     if len(set(folders)) != len(folders):
-        raise ValueError("a segment stands there twice")
+        raise ValueError("a segment appears twice")
     for segment in manifest.segments:
         _check_segment(segment)
 

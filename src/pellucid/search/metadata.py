@@ -12,7 +12,7 @@ from pellucid.errors import InputError
 from pellucid.text.cut import replace_surrogates
 from pellucid.text.rows import base_value, is_missing
 
-MOST_DIGITS = 4_300
+MAX_DIGITS = 4_300
 """Of a whole number that Python reads."""
 
 _FAULTS = (TypeError, ValueError, RecursionError)
@@ -56,7 +56,7 @@ def to_json_value(value: Any) -> Any:
         return None
     if isinstance(value, Decimal):
         text, near = str(value), float(value)
-        whole = text.lstrip("-").isdigit() and len(text) <= MOST_DIGITS
+        whole = text.lstrip("-").isdigit() and len(text) <= MAX_DIGITS
         exact = value.is_finite() and Decimal(repr(near)) == value
         return _finite(near) if value.is_infinite() else int(text) if whole else near if exact else text
     if isinstance(value, UUID):

@@ -20,7 +20,7 @@ from pellucid.search.conditions import Condition
 from pellucid.search.entries import Entries
 from pellucid.search.entry import Entry
 from pellucid.search.generations import checked_path, newest_manifest
-from pellucid.search.manifest import AGAIN, ENTRIES, Manifest, Segment, file_of
+from pellucid.search.manifest import ENTRIES, REBUILD_ADVICE, Manifest, Segment, file_of
 from pellucid.search.vectors import Vectors, read_graph, read_vectors
 from pellucid.search.words import Vocabulary
 
@@ -171,7 +171,7 @@ def _deleted_rows(folder: Path, manifest: Manifest, segment: Segment) -> np.ndar
     try:
         return segment.deleted
     except CorruptFileError as error:
-        raise damaged_error(folder / file_of(manifest.generation), error, AGAIN) from error
+        raise damaged_error(folder / file_of(manifest.generation), error, REBUILD_ADVICE) from error
 
 
 def _read_segment_vectors(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:

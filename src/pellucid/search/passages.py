@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from pellucid.search.entry import Entry
-from pellucid.search.words import LONGEST, split_words, terms
+from pellucid.search.words import MAX_WORD_CHARACTERS, split_words, terms
 from pellucid.text.cut import replace_surrogates
 from pellucid.text.unspaced import is_unspaced
 
@@ -30,13 +30,13 @@ def terms_between(text: str, first: int, last: int) -> list[str]:
     if _kinds(_neighbours(text, first)) == {"word"}:
         while start < last and _character_kind(text[start]) in ("word", "nothing"):
             start += 1
-    beside, end = _neighbours(text, last), last
-    if start < last and _kinds(beside) == {"word"}:
-        while end < min(len(text), last + LONGEST) and _character_kind(text[end]) in ("word", "nothing"):
+    neighbours, end = _neighbours(text, last), last
+    if start < last and _kinds(neighbours) == {"word"}:
+        while end < min(len(text), last + MAX_WORD_CHARACTERS) and _character_kind(text[end]) in ("word", "nothing"):
             end += 1
     across = []
-    if first < last and _kinds(beside) == {"alone"}:
-        left, right = map(split_words, beside)  # a sign may stand for several letters
+    if first < last and _kinds(neighbours) == {"alone"}:
+        left, right = map(split_words, neighbours)  # a sign may stand for several letters
         across.append(left[-1][-1] + right[0][0])
     return terms(text[start:end]) + across
 
@@ -85,5 +85,5 @@ def _kinds(letters: str) -> set[str]:
 
 def _neighbours(text: str, place: int) -> str:
     """The letters before and behind a place, past accents and joiners; " " where there is none."""
-    sides = text[max(place - LONGEST, 0) : place][::-1], text[place : place + LONGEST]
+    sides = text[max(place - MAX_WORD_CHARACTERS, 0) : place][::-1], text[place : place + MAX_WORD_CHARACTERS]
     return "".join(next((letter for letter in side if _character_kind(letter) != "nothing"), " ") for side in sides)

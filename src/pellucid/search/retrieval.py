@@ -80,10 +80,10 @@ def search_queries(
     generation: Generation, encode: Encode, inputs: list[str] | np.ndarray, request: SearchRequest
 ) -> list[Hits]:
     """The hits of each query.  inputs: texts, or vectors that are prepared."""
-    silent = isinstance(inputs, np.ndarray)
-    if silent and request.rerank is not None:
+    are_vectors = isinstance(inputs, np.ndarray)
+    if are_vectors and request.rerank is not None:
         raise InputError("rerank reads texts, and vectors were asked for: give the queries as texts")
-    if silent and request.mode == "words":
+    if are_vectors and request.mode == "words":
         raise InputError("a vector has no words: give the queries as texts, or ask with ", Argument("mode", "dense"))
     reranker = None if request.rerank is None else load_reranker(request.rerank)
     searcher = SegmentSearcher(generation.segments, request, generation.manifest.settings.efSearch)
@@ -133,13 +133,13 @@ class SegmentSearcher:
         k, rows = self.request.num_candidates, int(self.segments.starts[-1])
         depth = self.request.depth(any(query.terms is not None for query in queries))
         answers: list[list[Hit]] = [[] for _ in queries]
-        waiting = list(range(len(queries)))
-        while waiting:
-            rankings = self.rankings([queries[i] for i in waiting], depth)
-            for i, hits in zip(waiting, self.hits(rankings, k)):
+        pending = list(range(len(queries)))
+        while pending:
+            rankings = self.rankings([queries[i] for i in pending], depth)
+            for i, hits in zip(pending, self.hits(rankings, k)):
                 answers[i] = hits
-            short = [i for i, one in zip(waiting, rankings) if len(answers[i]) < k and len(one.global_rows) >= depth]
-            waiting = short if depth < rows else []
+            short = [i for i, one in zip(pending, rankings) if len(answers[i]) < k and len(one.global_rows) >= depth]
+            pending = short if depth < rows else []
             depth *= 4
         return answers
 
@@ -246,22 +246,22 @@ class SegmentSearcher:
         return list(hits.values())
 
     def _entries(self, global_rows: Iterable[int]) -> dict[int, Entry]:
-        wanted = np.array(sorted(set(global_rows)), np.int64)
+        unique_rows = np.array(sorted(set(global_rows)), np.int64)
         return {
             row: entry
-            for chosen, rows, segment in self.segments.by_segment(wanted)
-            for row, entry in zip(wanted[chosen].tolist(), segment.entries.get(rows.tolist()))
+            for chosen, rows, segment in self.segments.by_segment(unique_rows)
+            for row, entry in zip(unique_rows[chosen].tolist(), segment.entries.get(rows.tolist()))
         }
 
 
-def _top_rows(found: ScoredRows, most: int, alive: np.ndarray | None) -> ScoredRows:
+def _top_rows(found: ScoredRows, limit: int, alive: np.ndarray | None) -> ScoredRows:
     """So many of the rows that are alive, and those that are as good as the last of them; in no order."""
     rows, score = found
     if alive is not None:
-        fits = alive[rows]
-        rows, score = rows[fits], score[fits]
-    if len(rows) > most:
-        best = score >= np.partition(score, -most)[-most]
+        is_alive = alive[rows]
+        rows, score = rows[is_alive], score[is_alive]
+    if len(rows) > limit:
+        best = score >= np.partition(score, -limit)[-limit]
         rows, score = rows[best], score[best]
     return rows, score
 

@@ -24,7 +24,7 @@ LARGEST, SMALLEST = 1e15, 1e-154
 """Of a vector's numbers: products of larger ones are no numbers of float32 any more. Of its length: below it is no
 direction."""
 
-WALKED = 30
+ROWS_PER_CANDIDATE = 30
 """How many rows are compared one by one in the time that a walk takes for one candidate, as measured."""
 
 
@@ -144,14 +144,14 @@ class Vectors:
         least = min(min_candidates(k, ef), many)
         ef = min(max(ef, k if alive is None else 4 * least) * rows // many, rows)
         answers: dict[int, ScoredRows] = {}
-        waiting = np.arange(len(queries))
-        while len(waiting) and self.graph is not None and ef <= rows and many > WALKED * ef:
-            found = hnsw.search_graph(self.graph, queries[waiting], least, alive, ef)
+        pending = np.arange(len(queries))
+        while len(pending) and self.graph is not None and ef <= rows and many > ROWS_PER_CANDIDATE * ef:
+            found = hnsw.search_graph(self.graph, queries[pending], least, alive, ef)
             whole = found[:, -1] >= 0  # where rows are lacking, they are at the end
-            answers |= zip(waiting[whole].tolist(), self._rescored(queries[waiting[whole]], found[whole], k))
-            waiting = waiting[~whole]
+            answers |= zip(pending[whole].tolist(), self._rescored(queries[pending[whole]], found[whole], k))
+            pending = pending[~whole]
             ef = rows + 1 if alive is None else 4 * ef  # more would meet no others where all are alive
-        answers |= zip(waiting.tolist(), self._exhaustive(queries[waiting], k, alive, many))
+        answers |= zip(pending.tolist(), self._exhaustive(queries[pending], k, alive, many))
         return [answers[i] for i in range(len(queries))]
 
     def _rescored(self, queries: np.ndarray, found: np.ndarray, k: int) -> Iterator[ScoredRows]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.machine import inference_mode
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import Window, windows
@@ -78,7 +78,7 @@ def _hit_summary(hit: Mapping[str, Any], cut: int) -> str:
     parts += [f"score {format_number(hit['score'], 3)}"] if "score" in hit else []
     parts += [f"similarity of the vectors {format_number(similarity, 3)}"] if similarity is not None else []
     parts += [f"BM25 of the words {format_number(words)}"] if words is not None else []
-    parts += [f"not read: the last {counted(cut, 'token')}"] if cut else []
+    parts += [f"not read: the last {format_count(cut, 'token')}"] if cut else []
     return ", ".join(parts)
 
 

@@ -18,14 +18,14 @@ NEAR = 0.75
 SHORTEST = 4
 """Letters of a word that can be mistyped; of shorter ones nearly every change is another word."""
 
-MOST_WORDS = 64
+MAX_WORDS = 64
 """Of a query; the others are left out of the search for words. Of its unknown words as many are taken for mistyped."""
 
-MOST_ROWS = 50_000
+MAX_ROWS = 50_000
 """In so many rows the words of a query may stand, the rarest first; more common ones would only cost time, since BM25
 hardly counts them, as long as some row holds another. The rarest is always looked for."""
 
-LONGEST = 64
+MAX_WORD_CHARACTERS = 64
 """Letters that are looked at of one word; longer ones are numbers in disguise, and no index should be made of them. Of
 a script without spaces a run is a sentence, and all of it is looked at."""
 
@@ -50,7 +50,7 @@ class QueryTerms:
     """What is looked for.
 
     terms: every word to look for.  corrected: the query with mistyped words put right; None where none was.
-    common: words of the query that stand in too many rows (see `MOST_ROWS`), for where the others find nothing.
+    common: words of the query that stand in too many rows (see `MAX_ROWS`), for where the others find nothing.
     """
 
     terms: tuple[str, ...]
@@ -62,10 +62,12 @@ def split_words(text: str) -> list[str]:
     """Runs of letters, marks and digits, in lower case, without accents; a run ends where a script begins that puts no
     space between its words. "Müller's 手机X" -> muller, s, 手机, x."""
     if text.isascii():
-        return [run[:LONGEST] for run in _PLAIN.findall(text.lower())]
+        return [run[:MAX_WORD_CHARACTERS] for run in _PLAIN.findall(text.lower())]
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     joined = unicodedata.normalize("NFC", _ACCENTS.sub("", plain))
-    return [run if is_unspaced(run) else run[:LONGEST] for run in _RUNS.findall("".join(map(_letter, joined)))]
+    return [
+        run if is_unspaced(run) else run[:MAX_WORD_CHARACTERS] for run in _RUNS.findall("".join(map(_letter, joined)))
+    ]
 
 
 def terms(text: str) -> list[str]:
@@ -82,19 +84,19 @@ def parse_query(query: str, vocabulary: "Vocabulary") -> QueryTerms:
     unknown: set[str] = set()
     runs = split_words(query)
     for run in runs:
-        if len(found) >= MOST_WORDS:
+        if len(found) >= MAX_WORDS:
             break
         if is_unspaced(run):
             found |= dict.fromkeys(term for term in _bigrams(run) or [run] if term in vocabulary.document_frequencies)
         elif vocabulary.has_live_row(run):
             found[run] = None
-        elif run not in unknown and len(unknown) < MOST_WORDS:  # each is compared with the whole vocabulary
+        elif run not in unknown and len(unknown) < MAX_WORDS:  # each is compared with the whole vocabulary
             unknown.add(run)
             if nearest := vocabulary.nearest_words(run):
                 found |= dict.fromkeys(nearest)
                 changes[run] = nearest[0]
     corrected = " ".join(changes.get(run, run) for run in runs) if changes else None
-    words = list(found)[:MOST_WORDS]
+    words = list(found)[:MAX_WORDS]
     rare = _rare_words(words, vocabulary.document_frequencies)
     return QueryTerms(tuple(rare), corrected, tuple(word for word in words if word not in rare))
 
@@ -104,7 +106,7 @@ def _rare_words(words: list[str], document_frequencies: Mapping[str, int]) -> li
     rare, rows = set(), 0
     for word in sorted(words, key=lambda word: (document_frequencies[word], word)):
         rows += document_frequencies[word]
-        if rare and rows > MOST_ROWS:
+        if rare and rows > MAX_ROWS:
             break
         rare.add(word)
     return [word for word in words if word in rare]
@@ -132,19 +134,19 @@ class Vocabulary:
         """In the order of their letters, so that equals among near ones do not depend on how they were read."""
         return sorted(self.document_frequencies)
 
-    def nearest_words(self, word: str, most: int = 3) -> list[str]:
+    def nearest_words(self, word: str, limit: int = 3) -> list[str]:
         """The nearest words, those that stand in more rows first among equals (optimal string alignment)."""
         if len(word) < SHORTEST:
             return []
         try:
             from rapidfuzz import distance, process
         except ImportError as missing:
-            ways = "pip install 'pellucid[search]', or to compare vectors alone pass ", Argument("mode", "dense")
-            raise InputError("a search for words needs RapidFuzz: ", *ways) from missing
-        alike: Any = distance.OSA.normalized_similarity
-        found = process.extract(word, self.words, scorer=alike, limit=50, score_cutoff=NEAR)
+            advice = "pip install 'pellucid[search]', or to compare vectors alone pass ", Argument("mode", "dense")
+            raise InputError("a search for words needs RapidFuzz: ", *advice) from missing
+        similarity: Any = distance.OSA.normalized_similarity
+        found = process.extract(word, self.words, scorer=similarity, limit=50, score_cutoff=NEAR)
         nearest = sorted(found, key=lambda hit: (-hit[1], -self.document_frequencies[hit[0]], hit[0]))
-        return list(itertools.islice((one for one, _, _ in nearest if self.has_live_row(one)), most))
+        return list(itertools.islice((one for one, _, _ in nearest if self.has_live_row(one)), limit))
 
 
 @functools.lru_cache(4096)

@@ -24,7 +24,7 @@ from pellucid.errors import Argument, InputError, PellucidError
 LOOPBACK, HTTP_PORT = "127.0.0.1", 80
 PATIENCE = 10.0
 """Seconds that a request may take to arrive, and an answer to be taken; then its connection is closed."""
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 """Connections at a time; further ones are closed at once."""
 
 _LOG = logging.getLogger("pellucid.serve")
@@ -86,7 +86,7 @@ class PageServer(ThreadingHTTPServer):
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether there is room for one more connection."""
-        return len(self._deadlines) < MOST_CONNECTIONS
+        return len(self._deadlines) < MAX_CONNECTIONS
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """A connection begins: by when its request must be there."""
@@ -168,11 +168,11 @@ class _Handler(BaseHTTPRequestHandler):
         if refused:
             return self._respond(HTTPStatus.FORBIDDEN, "text/plain", refused)
         path = unquote(self.path.split("?")[0].split("#")[0])
-        _, _, wanted = path[1:].partition("/")
-        if wanted == "" and path.endswith("/"):
+        _, _, resource = path[1:].partition("/")
+        if resource == "" and path.endswith("/"):
             return self._respond(HTTPStatus.OK, "text/html", self.server.page)
-        name = wanted.removeprefix("block/")
-        if wanted != name and name in self.server.blocks:
+        name = resource.removeprefix("block/")
+        if resource != name and name in self.server.blocks:
             return self._send_block(name)
         return self._respond(
             HTTPStatus.NOT_FOUND, "text/plain", "There is nothing at this address of the page's server."

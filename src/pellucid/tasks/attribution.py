@@ -49,8 +49,8 @@ class Target:
 
 def logit_target(description: str, window: Window, index: int, position: int | None = None) -> Target:
     """A logit as a target.  index: which one.  position: of which token; None where the text has one answer."""
-    where = (0, index) if position is None else (0, position, index)
-    return Target(f"logit of {description}", window, lambda output: output["logits"][where])
+    logit_index = (0, index) if position is None else (0, position, index)
+    return Target(f"logit of {description}", window, lambda output: output["logits"][logit_index])
 
 
 def with_attribution(

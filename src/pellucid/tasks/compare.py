@@ -45,8 +45,8 @@ def config_of(name: str) -> Config:
 
 def compare_configs(left: Config, right: Config) -> list[Axis]:
     """Every axis of both: first what kind of part, then sizes and settings, last the number of parameters."""
-    ours, theirs = _axes(left), _axes(right)
-    axes = [Axis(name, ours.get(name), theirs.get(name)) for name in ours | theirs]
+    left_axes, right_axes = _axes(left), _axes(right)
+    axes = [Axis(name, left_axes.get(name), right_axes.get(name)) for name in left_axes | right_axes]
     return [*axes, Axis("parameters", _parameters(left), _parameters(right))]
 
 

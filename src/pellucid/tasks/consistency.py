@@ -10,7 +10,7 @@ from pellucid.blocks import Cache
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.errors import counted
+from pellucid.errors import format_count
 from pellucid.files import temporary_folder
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, Encoder, EncoderDecoder, Network, Output, assemble
@@ -97,18 +97,18 @@ def check_padding(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
             alone = loaded.module(**row)
             for name, expected in alone.items():
                 points.append((name, _without_padding(together[name][i : i + 1], expected, left), expected))
-    return compare_points("padded = alone", points, tolerance, counted(len(rows), "text"))
+    return compare_points("padded = alone", points, tolerance, format_count(len(rows), "text"))
 
 
-def padded_batch(rows: list[Row], pad: int, longest: int | None, left: bool = False) -> Row:
+def padded_batch(rows: list[Row], pad: int, max_positions: int | None, left: bool = False) -> Row:
     """Rows as one batch, three places wider than the longest where the model has room for it.
 
-    pad: what ids are filled with; the mask and the types are filled with 0.  longest: places that the model has.
+    pad: what ids are filled with; the mask and the types are filled with 0.  max_positions: places that the model has.
     """
     batch: Row = {}
     for name in rows[0]:
-        most = max(row[name].shape[1] for row in rows)
-        width = max(most, min(most + 3, longest or most + 3))
+        max_width = max(row[name].shape[1] for row in rows)
+        width = max(max_width, min(max_width + 3, max_positions or max_width + 3))
         blank = pad if name.endswith("input_ids") else 0
         batch[name] = torch.cat([_pad(row[name], width, blank, left) for row in rows])
     return batch

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import counted
+from pellucid.errors import format_count
 from pellucid.models import count
 
 
@@ -73,9 +73,9 @@ def summary(loaded: Loaded) -> str:
     base = f" (an adapter on {loaded.source.base.name})" if loaded.source and loaded.source.base else ""
     head = f", {config.head.name} head" if config.head else ""
     warning = " (UNTRAINED)" if loaded.source and loaded.untrained else ""
-    layers = counted(config.num_hidden_layers, "layer")
+    layers = format_count(config.num_hidden_layers, "layer")
     return (
-        f"{name}{base}: {config.family}, {layers}, {counted(config.num_attention_heads, 'head')}, "
+        f"{name}{base}: {config.family}, {layers}, {format_count(config.num_attention_heads, 'head')}, "
         f"{config.hidden_size} wide{head}{warning}, {count(loaded.module):,} parameters, "
         f"{loaded.module.kind} on {weight.device}"
     )

@@ -94,8 +94,8 @@ def _word_scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tens
         return sums / sizes[:, None]
     if strategy != "max":
         return scores[[one.start for one in ranges]]
-    surest = scores.max(dim=-1).values.tolist()
-    return scores[[max(one, key=surest.__getitem__) for one in ranges]]
+    max_scores = scores.max(dim=-1).values.tolist()
+    return scores[[max(one, key=max_scores.__getitem__) for one in ranges]]
 
 
 def word_ranges(tokens: TaggedTokens, strategy: str, use_tokenizer_words: bool, tokenizer: Tokenizer) -> list[range]:

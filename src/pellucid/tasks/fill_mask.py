@@ -85,18 +85,18 @@ class FillMask(Reader):
 
     def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         """The logits of the masks alone, the first of each text first: Float[Tensor, "batch masks vocab"]"""
-        here = batch["input_ids"] == work.loaded.required_tokenizer.mask_token_id
-        (logits,) = module.logits_at(here, batch)
-        rows, _ = here.nonzero(as_tuple=True)
-        nth = (here.cumsum(dim=1) - 1)[here]
-        masks = logits.new_zeros(len(here), int(here.sum(dim=1).max()), logits.shape[-1])
-        masks[rows, nth] = logits
+        is_mask = batch["input_ids"] == work.loaded.required_tokenizer.mask_token_id
+        (logits,) = module.logits_at(is_mask, batch)
+        rows, _ = is_mask.nonzero(as_tuple=True)
+        mask_index = (is_mask.cumsum(dim=1) - 1)[is_mask]
+        masks = logits.new_zeros(len(is_mask), int(is_mask.sum(dim=1).max()), logits.shape[-1])
+        masks[rows, mask_index] = logits
         return masks
 
-    def window_output(self, work: Work, here: Tensor, window: Window) -> list[Guesses]:
+    def window_output(self, work: Work, output: Tensor, window: Window) -> list[Guesses]:
         """The likeliest tokens at each mask, or all that the targets may be."""
         tokenizer = work.loaded.required_tokenizer
-        scores = here[: len(_mask_positions(tokenizer, window))].softmax(dim=-1)
+        scores = output[: len(_mask_positions(tokenizer, window))].softmax(dim=-1)
         possible = possible_ids(tokenizer, self._targets, partial=self.partial_targets) if self._targets else None
         ids = None if possible is None else torch.tensor(possible, device=scores.device)
         chosen = scores if ids is None else scores[:, ids]
@@ -161,23 +161,23 @@ def _no_mask_error(tokenizer: Tokenizer, item: str, index: int) -> InputError:
 def _fill_text(tokenizer: Tokenizer, text: str, window: Window, position: int, token: int) -> str:
     """The text with one mask filled. Whether a space stands before it is as the token says, if tokens say so."""
     start, end = trimmed_span(text, *window.offsets[position])
-    before, piece, behind = text[:start], tokenizer.decode([token]), text[end:]
+    before, piece, rest = text[:start], tokenizer.decode([token]), text[end:]
     if tokenizer.subword_prefix is not None:
         continues_word = piece.startswith(tokenizer.subword_prefix)
         piece = piece.removeprefix(tokenizer.subword_prefix)
         if not continues_word and _is_letter(before[-1:]) and _is_letter(piece[:1]):
             before += " "
-        if _is_letter(piece[-1:]) and _is_letter(behind[:1]):  # which the model read as a word of its own
-            behind = f" {behind}"
+        if _is_letter(piece[-1:]) and _is_letter(rest[:1]):  # which the model read as a word of its own
+            rest = f" {rest}"
     else:
         (written,) = tokenizer.convert_ids_to_tokens([token]) if piece else ("",)
         continues_word = tokenizer.space_marker is not None and not written.startswith(tokenizer.space_marker)
         if tokenizer.space_marker and not continues_word and before and not before[-1].isspace():
             before += " "
         (after,) = tokenizer.convert_ids_to_tokens(window.ids[position + 1 : position + 2]) or ("",)
-        if tokenizer.space_marker and after.startswith(tokenizer.space_marker) and _is_letter(behind[:1]):
-            behind = f" {behind}"
-    return (before.rstrip() if continues_word else before) + piece.strip() + behind
+        if tokenizer.space_marker and after.startswith(tokenizer.space_marker) and _is_letter(rest[:1]):
+            rest = f" {rest}"
+    return (before.rstrip() if continues_word else before) + piece.strip() + rest
 
 
 def _is_letter(character: str) -> bool:

@@ -62,8 +62,8 @@ def _run_module(loaded: Loaded, watch: Observer | None, **inputs: Tensor | None)
             raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
     try:
         device = loaded.module.device
-        here = {name: _as_tensor(name, rows).to(device) for name, rows in inputs.items() if rows is not None}
-        return loaded.module(**here, watch=watch)
+        tensors = {name: _as_tensor(name, rows).to(device) for name, rows in inputs.items() if rows is not None}
+        return loaded.module(**tensors, watch=watch)
     except (AttributeError, TypeError) as error:
         if (part := _peft_part(loaded.module)) is None:
             raise
@@ -92,8 +92,8 @@ def _encode_texts(loaded: Loaded, texts: list[str]) -> dict[str, Tensor]:
 def _as_tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
     if isinstance(rows, Tensor):
         if rows.is_meta or rows.is_nested or rows.layout != torch.strided:
-            where = " on 'meta', which holds no numbers" if rows.is_meta else ", sparse or nested"
-            raise InputError(f"{name} is a tensor{where}: give a dense one of shape [batch, seq]")
+            reason = " on 'meta', which holds no numbers" if rows.is_meta else ", sparse or nested"
+            raise InputError(f"{name} is a tensor{reason}: give a dense one of shape [batch, seq]")
         return rows
     if isinstance(rows, list | tuple) and not rows:
         raise InputError(f"{name} holds no rows: give one for each text")

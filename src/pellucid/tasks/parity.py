@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import PellucidError, counted
+from pellucid.errors import PellucidError, format_count
 from pellucid.machine import no_grad
 from pellucid.models import Decoder, EncoderDecoder
 from pellucid.tasks.consistency import Row, shared_weights_copy
@@ -25,7 +25,7 @@ GROUPS = {
 }
 """What is compared, and how the places end where it arises."""
 
-WORDS = "transformers: same tokens"
+SAME_TOKENS = "transformers: same tokens"
 
 
 def compare_with_reference(
@@ -49,17 +49,17 @@ def compare_with_reference(
     whole = compare_points(title, points, tolerance, f"{type(model).__name__}{remark}")
     yield whole
     for name, endings in GROUPS.items():
-        part = {place: apart for place, apart in whole.points if place.endswith(endings)}
+        part = {place: difference for place, difference in whole.points if place.endswith(endings)}
         if part:
             yield check_differences(
                 f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} places"
             )
     if tokens and loaded.config.writes:
-        begin(f"writing {counted(tokens, 'token')} with both")
+        begin(f"writing {format_count(tokens, 'token')} with both")
         try:
             yield check_same_tokens(loaded, model, rows[0], tokens, tolerance)
         except NoReference as reason:
-            yield Check(WORDS, None, note=str(reason))
+            yield Check(SAME_TOKENS, None, note=str(reason))
 
 
 # -- one pass ----------------------------------------------------------------------------------------------------------
@@ -83,14 +83,14 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
 
 def _reference_outputs(out: Any, config: Config) -> dict[str, Tensor]:
     """The reference's answer under the names of our places; one that we lack stays under its own."""
-    ours = aliases(config)
+    own_names = aliases(config)
     sides = ("encoder_", "decoder_") if config.kind == "encoder-decoder" else ("",)
     layered = [f"{side}{name}" for side in sides for name in ("hidden_states", "attentions")]
     found: dict[str, Tensor] = {}
     for name in (*layered, "cross_attentions"):
         for i, table in enumerate(out.get(name) or ()):
             place = f"{name}[{i}]"
-            found[ours.get(place, place)] = table
+            found[own_names.get(place, place)] = table
     if "start_logits" in out:
         found["logits"] = torch.stack((out["start_logits"], out["end_logits"]), dim=-1)
     if "logits" in out:
@@ -112,17 +112,19 @@ def check_same_tokens(loaded: Loaded, model: Any, row: Row, tokens: int, toleran
     room = (loaded.config.longest or 10**9) - tokens
     row = {name: ids if "decoder_input_ids" in row else ids[:, : max(room, 1)] for name, ids in row.items()}
     tokens = min(tokens, (loaded.config.longest or 10**9) - 1)
-    expected, logits = _their_tokens(model, row, tokens)
+    expected, logits = _reference_tokens(model, row, tokens)
     actual = _our_tokens(loaded, row, tokens)
     note = "" if loaded.tokenizer is None else repr(loaded.required_target_tokenizer.decode(actual))
-    for i, (ours, theirs) in enumerate(zip(actual, expected)):
-        if ours != theirs:
-            worth = float(logits[i][theirs] - logits[i][ours]) / max(float(logits[i].abs().max()), 1.0)
-            return check_differences(WORDS, {f"token {i + 1}": worth}, tolerance, note)
-    return check_differences(WORDS, {"tokens": 0.0}, tolerance, f"{len(actual)} of {tokens} agree {note}".strip())
+    for i, (actual_token, expected_token) in enumerate(zip(actual, expected)):
+        if actual_token != expected_token:
+            logit_gap = float(logits[i][expected_token] - logits[i][actual_token]) / max(
+                float(logits[i].abs().max()), 1.0
+            )
+            return check_differences(SAME_TOKENS, {f"token {i + 1}": logit_gap}, tolerance, note)
+    return check_differences(SAME_TOKENS, {"tokens": 0.0}, tolerance, f"{len(actual)} of {tokens} agree {note}".strip())
 
 
-def _their_tokens(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Tensor]]:
+def _reference_tokens(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Tensor]]:
     name = "decoder_input_ids" if "decoder_input_ids" in row else "input_ids"
     ids = row[name][:, :1] if name == "decoder_input_ids" else row[name]
     chosen, logits = [], []

@@ -58,9 +58,9 @@ class Reader(Task):
         """What is looked at of a pass: Float[Tensor, "batch seq answers"], or "batch answers" """
         return module.logits(**batch)
 
-    def window_output(self, work: Work, here: Tensor, window: Window) -> Any:
-        """What is kept of one stretch. here: Float32[Tensor, "seq answers"], or "answers" where the text has one."""
-        return here
+    def window_output(self, work: Work, output: Tensor, window: Window) -> Any:
+        """What is kept of one stretch. output: Float32[Tensor, "seq answers"], or "answers" where the text has one."""
+        return output
 
     @abstractmethod
     def answer(self, work: Work, item: Any, outputs: list[WindowOutput]) -> TaskAnswer:
@@ -80,11 +80,11 @@ class Reader(Task):
         side: which of a pair is cut; None for the longer one.
         """
         loaded = work.loaded
-        most = loaded.max_length if self.max_length is None else loaded.capped_length(self.max_length)
-        cutting: dict[str, Any] = {"rule": self.long, "max_length": most, "stride": self.stride}
-        cutting |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
-        cutting["is_split_into_words"] = isinstance(text, list)
-        found = windows(loaded.required_tokenizer, text, pair, **cutting)
+        max_tokens = loaded.max_length if self.max_length is None else loaded.capped_length(self.max_length)
+        options: dict[str, Any] = {"rule": self.long, "max_length": max_tokens, "stride": self.stride}
+        options |= {"index": index, "side": side, "parse_special_tokens": self.parse_special_tokens}
+        options["is_split_into_words"] = isinstance(text, list)
+        found = windows(loaded.required_tokenizer, text, pair, **options)
         check_has_tokens(found[0].ids, item_name(index, "item"))
         return found
 
@@ -108,11 +108,11 @@ class Reader(Task):
     def _window_outputs(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
         """What is kept of each row, by its number."""
         module = work.loaded.module.packed_copy(work.dtype)
-        alike = _equal_rows(rows)
-        lengths = [len(rows[numbers[0]].ids) for numbers in alike]
+        row_groups = _equal_rows(rows)
+        lengths = [len(rows[numbers[0]].ids) for numbers in row_groups]
 
         def outputs_of(group: list[int]) -> list[tuple[int, Any]]:
-            firsts = [rows[alike[i][0]] for i in group]
+            firsts = [rows[row_groups[i][0]] for i in group]
             batch = as_batch(work.loaded, [row.ids for row in firsts], [row.type_ids for row in firsts])
             output = self.forward_batch(work, module, batch).float().cpu()
             found = [here[: lengths[i]] if output.dim() == 3 else here for here, i in zip(output, group)]
@@ -121,11 +121,11 @@ class Reader(Task):
             return [
                 (number, self.window_output(work, here, rows[number]))
                 for here, i in zip(found, group)
-                for number in alike[i]
+                for number in row_groups[i]
             ]
 
-        for _, kept in run_batches(module, lengths, outputs_of, parallel=self.parallel):
-            yield from kept
+        for _, numbered_outputs in run_batches(module, lengths, outputs_of, parallel=self.parallel):
+            yield from numbered_outputs
 
 
 def _equal_rows(rows: Sequence[Window]) -> list[list[int]]:
@@ -150,9 +150,11 @@ def most_central_windows(windows_: Sequence[Window], side: int | None = None) ->
     """
     best: dict[int, tuple[float, int, int]] = {}
     for number, window in enumerate(windows_):
-        here = [position for position, one in enumerate(window.sequence_ids) if one is not None and side in (None, one)]
-        for nth, position in enumerate(here):
-            depth, token = _distance_to_cut(window, nth, len(here)), window.tokens_before + nth
+        text_positions = [
+            position for position, one in enumerate(window.sequence_ids) if one is not None and side in (None, one)
+        ]
+        for nth, position in enumerate(text_positions):
+            depth, token = _distance_to_cut(window, nth, len(text_positions)), window.tokens_before + nth
             if token not in best or depth > best[token][0]:
                 best[token] = depth, number, position
     return [best[token][1:] for token in sorted(best)]

@@ -56,10 +56,10 @@ def open_reference(loaded: Loaded) -> tuple[Any, str]:
 def _open_gguf(loaded: Loaded, file: Path) -> Any:
     with _without_bar():
         model = _open(loaded, file.parent, gguf_file=file.name)
-    turned = loaded.config.attention_position
-    stretched = isinstance(turned, Rotary) and turned.rope_scaling is not None
-    understood = getattr(model.config, "rope_parameters", None) or {}
-    if stretched and understood.get("rope_type", "default") == "default":
+    position = loaded.config.attention_position
+    has_rope_scaling = isinstance(position, Rotary) and position.rope_scaling is not None
+    rope_parameters = getattr(model.config, "rope_parameters", None) or {}
+    if has_rope_scaling and rope_parameters.get("rope_type", "default") == "default":
         raise NoReference("it passes over how the file stretches positions")
     return model
 
@@ -73,13 +73,13 @@ def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
     architecture = loaded.family.page(loaded.config.head).architecture
     kind = loaded.module.dtype
     require_memory(count(loaded.module), kind.itemsize * 8, torch.device("cpu"), NARROWER_FLOATS)
-    ways = {"attn_implementation": "eager", "local_files_only": True, "output_loading_info": True, **form}
+    load_options = {"attn_implementation": "eager", "local_files_only": True, "output_loading_info": True, **form}
     with _quiet() as transformers:
         model_class = getattr(transformers, architecture, None)
         if model_class is None:
             raise NoReference(f"it has no {architecture}")
         try:
-            model, report = model_class.from_pretrained(folder, dtype=kind, **ways)
+            model, report = model_class.from_pretrained(folder, dtype=kind, **load_options)
         except Exception as error:  # another library's errors can be anything
             raise _no_reference_error("it does not open these files", error) from error
     missing = [name for name in report["missing_keys"] if loaded.config.pools or "pooler" not in name]
@@ -99,18 +99,18 @@ def _quiet() -> Iterator[Any]:
     """The library, its remarks and bars put off, making its tensors where ours are."""
     import transformers
 
-    say = transformers.utils.logging
-    level, bars = say.get_verbosity(), say.is_progress_bar_enabled()
-    say.set_verbosity_error()
-    say.disable_progress_bar()
+    reference_logging = transformers.utils.logging
+    level, bars = reference_logging.get_verbosity(), reference_logging.is_progress_bar_enabled()
+    reference_logging.set_verbosity_error()
+    reference_logging.disable_progress_bar()
     try:
         with torch.device("cpu"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield transformers
     finally:
-        say.set_verbosity(level)
+        reference_logging.set_verbosity(level)
         if bars:
-            say.enable_progress_bar()
+            reference_logging.enable_progress_bar()
 
 
 @contextlib.contextmanager
@@ -147,8 +147,8 @@ def _float64_for_float32(value: Any) -> Any:
 def reference_forward(model: Any, **inputs: Any) -> Any:
     """One pass of the reference; without its cache, which lays keys out anew and so rounds otherwise."""
     settings = {"use_cache": False} if getattr(model.config, "use_cache", False) else {}
-    wide = next(model.parameters()).dtype == torch.float64
-    with no_grad(), _quiet(), _KeepFloat64() if wide else contextlib.nullcontext():
+    is_float64 = next(model.parameters()).dtype == torch.float64
+    with no_grad(), _quiet(), _KeepFloat64() if is_float64 else contextlib.nullcontext():
         try:
             return model(**inputs, **settings)
         except Exception as error:  # as above

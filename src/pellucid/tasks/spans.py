@@ -19,7 +19,7 @@ from pellucid.tasks.reader import WindowOutput, most_central_windows
 from pellucid.text import Window
 from pellucid.text.cut import trimmed_span, visible_span
 
-AT_ONCE = 1_024
+STARTS_PER_CHUNK = 1_024
 """Beginnings whose ends are looked at together: a long context must not need all its spans in memory."""
 
 
@@ -103,23 +103,23 @@ def _select_spans(
     context: str, probabilities: Tensor, units: list[Unit], options: SpanOptions, null_span: list[Span]
 ) -> list[Span]:
     """As many as were asked for; more and more spans are looked at until there are."""
-    most = 4 * options.top_k + 12
+    num_candidates = 4 * options.top_k + 12
     while True:
         found, texts = list(null_span), set[str]()
-        ranked = _most_likely_spans(probabilities, units, options.max_tokens, most)
+        ranked = _most_likely_spans(probabilities, units, options.max_tokens, num_candidates)
         for score, first, last in ranked:
             start, end = visible_span(context, units[first].start, units[last].end)
             text = context[start:end].casefold()
             if text and text not in texts and not any(one.start < end and start < one.end for one in found):
                 texts.add(text)
                 found.append(Span(score, start, end, units[first].window))
-        if len(found) >= options.top_k + len(null_span) or len(ranked) < most:
+        if len(found) >= options.top_k + len(null_span) or len(ranked) < num_candidates:
             return sorted(found, key=lambda span: -span.score)[: options.top_k]
-        most *= 4
+        num_candidates *= 4
 
 
 def _most_likely_spans(
-    probabilities: Tensor, units: list[Unit], max_tokens: int, most: int
+    probabilities: Tensor, units: list[Unit], max_tokens: int, num_spans: int
 ) -> list[tuple[float, int, int]]:
     """Score, first and last unit of the likeliest spans, the best first."""
     firsts = torch.tensor([unit.first for unit in units], device="cpu")
@@ -127,16 +127,16 @@ def _most_likely_spans(
     limits = torch.searchsorted(firsts, lasts + max_tokens)  # the first unit that is too far away
     width = int((limits - torch.arange(len(units), device="cpu")).max())
     found: list[tuple[float, int, int]] = []
-    for rows in torch.arange(len(units), device="cpu").split(AT_ONCE):
+    for rows in torch.arange(len(units), device="cpu").split(STARTS_PER_CHUNK):
         columns = rows[:, None] + torch.arange(width, device="cpu")
         scores = probabilities[rows, :1] * probabilities[:, 1][columns.clamp(max=len(units) - 1)]
         scores = scores.masked_fill(columns >= limits[rows, None], -1.0).flatten()
-        best = scores.topk(min(most, len(scores)))
+        best = scores.topk(min(num_spans, len(scores)))
         places = zip(
             best.values.tolist(), rows[best.indices // width].tolist(), columns.flatten()[best.indices].tolist()
         )
         found += [place for place in places if place[0] >= 0]
-    return sorted(found, key=lambda place: (-place[0], place[1], place[2]))[:most]
+    return sorted(found, key=lambda place: (-place[0], place[1], place[2]))[:num_spans]
 
 
 def _token_sources(outputs: Sequence[WindowOutput]) -> list[tuple[int, int]]:

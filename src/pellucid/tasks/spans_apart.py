@@ -29,10 +29,12 @@ def spans_per_window(
     """
     found: dict[str, Span] = {}
     least = 1_000_000.0
-    for number, stretch in enumerate(outputs):
-        window = stretch.window
+    for number, window_output in enumerate(outputs):
+        window = window_output.window
         allowed = np.array([side == 1 or i == cls_token_id for side, i in zip(window.sequence_ids, window.ids)])
-        starts, ends = (_softmax(np.where(allowed, logits, np.float32(OUTSIDE))) for logits in stretch.output.numpy().T)
+        starts, ends = (
+            _softmax(np.where(allowed, logits, np.float32(OUTSIDE))) for logits in window_output.output.numpy().T
+        )
         least = min(least, float(starts[0] * ends[0]))
         starts[0] = ends[0] = 0.0
         for score, first, last in _most_likely_spans(starts, ends, allowed, options):
@@ -55,13 +57,13 @@ def _most_likely_spans(
     """Score, first and last token of the best spans of one stretch, impossible ones with a score of 0 among them."""
     table = np.tril(np.triu(np.outer(starts, ends)), options.max_tokens - 1)
     flat = -table.flatten()
-    most = 2 * options.top_k + 10 if options.align_to_words else options.top_k
-    if most == 1:
+    num_spans = 2 * options.top_k + 10 if options.align_to_words else options.top_k
+    if num_spans == 1:
         order = np.array([flat.argmin()])
-    elif len(flat) <= most:
+    elif len(flat) <= num_spans:
         order = np.argsort(flat)
     else:
-        chosen = np.argpartition(flat, most)[:most]  # of equal scores, those that this very call finds
+        chosen = np.argpartition(flat, num_spans)[:num_spans]  # of equal scores, those that this very call finds
         order = chosen[np.argsort(flat[chosen])]
     selectable = allowed.copy()
     selectable[0] = True

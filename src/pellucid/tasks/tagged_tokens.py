@@ -65,8 +65,8 @@ class AlignedText:
         """A stretch of `read` in `shown`, and the number of the word that was given there."""
         word = None
         if self.word_starts is not None:
-            seen = end - len(self.read[start:end].lstrip())
-            word = bisect_right(self.word_starts, seen) - 1
+            text_start = end - len(self.read[start:end].lstrip())
+            word = bisect_right(self.word_starts, text_start) - 1
             start = max(start, self.word_starts[word])
             end = max(end, min(start + 1, len(self.read)))  # a space alone counts as the letter that follows it
         if self.places is not None:
@@ -103,12 +103,12 @@ def tag_window(sentence: AlignedText, output: WindowOutput, unknown: int | None)
     window = output.window
     here = [i for i, side in enumerate(window.sequence_ids) if side is not None]
     placed = [sentence.shown_span(*window.offsets[i]) for i in here]
-    words_given = sentence.word_starts is not None
+    is_pretokenized = sentence.word_starts is not None
     return TaggedTokens(
         sentence,
         [window.tokens[i].strip() or window.tokens[i].strip(" ") for i in here],  # spaces come with a typed mask
         [place for place, _ in placed],
-        [word for _, word in placed] if words_given else [window.words[i] for i in here],
+        [word for _, word in placed] if is_pretokenized else [window.words[i] for i in here],
         [window.ids[i] == unknown for i in here],
         [window.tokens_before + i for i in here],
         [window.index] * len(here),
@@ -121,9 +121,9 @@ def merge_windows(parts: Sequence[TaggedTokens], outputs: Sequence[WindowOutput]
     """The tokens of the whole sentence, each from the stretch in which it stands farthest from where that was cut."""
     if len(parts) == 1:
         return parts[0]
-    nths = [{position: nth for nth, position in enumerate(part.within)} for part in parts]
+    token_numbers = [{position: nth for nth, position in enumerate(part.within)} for part in parts]
     best = most_central_windows([output.window for output in outputs])
-    chosen = [(parts[number], nths[number][position]) for number, position in best]
+    chosen = [(parts[number], token_numbers[number][position]) for number, position in best]
     names = ("pieces", "places", "words", "unknown", "numbers", "stretches", "within")
     lists: dict[str, Any] = {name: [getattr(part, name)[nth] for part, nth in chosen] for name in names}
     return replace(parts[0], scores=torch.stack([part.scores[nth] for part, nth in chosen]), **lists)
@@ -162,18 +162,22 @@ def character_ranges(tokens: TaggedTokens) -> list[range]:
 
 
 def _continues_word(tokens: TaggedTokens, kinds: list[str], i: int) -> bool:
-    shown, words_given = tokens.sentence.shown, tokens.sentence.word_starts is not None
+    shown, is_pretokenized = tokens.sentence.shown, tokens.sentence.word_starts is not None
     if kinds[i] == "space" and _overlaps_previous(
         tokens, i
     ):  # one character that normalisation writes as several words
         return True
-    if not words_given and kinds[i - 1] == "space" and is_unspaced(shown, trimmed_span(shown, *tokens.places[i])[0]):
+    if (
+        not is_pretokenized
+        and kinds[i - 1] == "space"
+        and is_unspaced(shown, trimmed_span(shown, *tokens.places[i])[0])
+    ):
         return False
     if kinds[i] in ("word", "sign") and _shares_character(tokens, i):
         return True
     if tokens.words[i] != tokens.words[i - 1] or "gap" in kinds[i - 1 : i + 1]:
         return False
-    return words_given or "sign" not in kinds[i - 1 : i + 1]
+    return is_pretokenized or "sign" not in kinds[i - 1 : i + 1]
 
 
 def _shares_character(tokens: TaggedTokens, i: int) -> bool:
@@ -193,9 +197,11 @@ def _token_kinds(tokens: TaggedTokens) -> list[str]:
     """What each token is: "word", "sign", "space" at the beginning of a word, or else "gap"."""
     shown, kinds = tokens.sentence.shown, list[str]()
     for i, (start, end) in enumerate(tokens.places):
-        seen = shown[start:end].strip()
-        if seen and (tokens.pieces[i] != SPACE or seen == SPACE):  # which may have the place of the letter behind it
-            kinds.append("sign" if all(unicodedata.category(c)[0] in "PS" for c in seen) else "word")
+        visible = shown[start:end].strip()
+        if visible and (
+            tokens.pieces[i] != SPACE or visible == SPACE
+        ):  # which may have the place of the letter behind it
+            kinds.append("sign" if all(unicodedata.category(c)[0] in "PS" for c in visible) else "word")
         else:
             kinds.append("gap" if i and tokens.words[i] == tokens.words[i - 1] and kinds[i - 1] != "space" else "space")
     return kinds

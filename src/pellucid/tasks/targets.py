@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pellucid.errors import Argument, InputError, did_you_mean, join_names
 from pellucid.text import Tokenizer
 
-_MOST_NEAR = 5_000
+_MAX_SIMILAR = 5_000
 
 
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str], before: str, *, partial: bool) -> list[int]:
@@ -86,4 +86,4 @@ def _similar_tokens(tokenizer: Tokenizer, target: str) -> list[str]:
     """The tokens that begin as a word does, without what stands for a space before them."""
     beginning, space = target.strip()[:2].casefold(), tokenizer.space_marker or ""
     plain = {token.lstrip(space) for token in tokenizer.vocab}
-    return sorted(token for token in plain if token.casefold().startswith(beginning))[:_MOST_NEAR]
+    return sorted(token for token in plain if token.casefold().startswith(beginning))[:_MAX_SIMILAR]

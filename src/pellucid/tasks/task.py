@@ -96,9 +96,9 @@ class Task(ABC):
         """Refuses a model that cannot answer such questions, and one that would answer from random numbers."""
         head = loaded.config.head.name if loaded.config.head else None
         if head not in cls.heads:
-            wanted = " or ".join(one or "no head" for one in cls.heads)
+            expected = " or ".join(one or "no head" for one in cls.heads)
             raise InputError(
-                f"{loaded.name} has {head or 'no'} head, and {cls.name} needs {wanted}: choose another model"
+                f"{loaded.name} has {head or 'no'} head, and {cls.name} needs {expected}: choose another model"
             )
         check_readable(loaded, loaded.untrained)
 

@@ -30,7 +30,7 @@ _ENDS: Mapping[str, Callable[[Loaded], Any]] = {
 }
 """The tokens that texts end and begin with, whatever the task."""
 
-MOST_PREFIX = 10_000
+MAX_PREFIX_CHARACTERS = 10_000
 """Characters; the longest in use have about 40."""
 
 
@@ -59,8 +59,8 @@ def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
     params = params_of(loaded)
     found = next((params[name]["prefix"] for name in names if "prefix" in params.get(name, {})), None)
     found = loaded.config.inert.get("prefix") if found is None else found
-    if found is not None and (not isinstance(found, str) or len(found) > MOST_PREFIX):
-        expected = f"a text of at most {MOST_PREFIX:,} characters"
+    if found is not None and (not isinstance(found, str) or len(found) > MAX_PREFIX_CHARACTERS):
+        expected = f"a text of at most {MAX_PREFIX_CHARACTERS:,} characters"
         raise CorruptFileError(f"{_config_path(loaded)}: prefix is {shorten(repr(found))}, expected {expected}")
     return found
 
@@ -85,7 +85,7 @@ def task_generation_settings(
     Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
     """
     place = f"{_config_path(loaded)}: task_specific_params"
-    return settings_of(loaded, requested, _task_options(loaded, names), defaults, place=place)
+    return settings_of(loaded, requested, _task_options(loaded, names), defaults, location=place)
 
 
 def _task_options(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:

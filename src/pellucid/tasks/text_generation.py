@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pellucid.config.checks import check_bool, check_choice
-from pellucid.errors import Argument, InputError, Item, counted
+from pellucid.errors import Argument, InputError, Item, format_count
 from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.texts import GeneratedSequence
 from pellucid.tasks.answer import Answer, TextCoverage
@@ -124,16 +124,19 @@ class TextGeneration(Writer):
         advice: what helps then.
         """
         if self.long == "error":
-            most = min(n for n in (self.max_length, limit, tokens) if n is not None)
-            if tokens > most:
-                much = counted(tokens - most, "token")
+            max_tokens = min(n for n in (self.max_length, limit, tokens) if n is not None)
+            if tokens > max_tokens:
+                excess = format_count(tokens - max_tokens, "token")
                 raise InputError(
-                    Item(index), f" has {much} more than the {most:,} that can be gone on with: pass ", _CUT, *advice
+                    Item(index),
+                    f" has {excess} more than the {max_tokens:,} that can be gone on with: pass ",
+                    _CUT,
+                    *advice,
                 )
             return None
         new = 0 if limit is None else min(self.settings.max_new_tokens, limit // 2)
-        most = min(n for n in (self.max_length, limit and limit - new, tokens) if n is not None)
-        return most if tokens > most else None
+        max_tokens = min(n for n in (self.max_length, limit and limit - new, tokens) if n is not None)
+        return max_tokens if tokens > max_tokens else None
 
     def _portions(self, work: Work, tokenizer: Tokenizer, text: str, index: int, limit: int | None) -> list[TextChunk]:
         reading = PrefixedEncoder(tokenizer, self.prefix or "", self.parse_special_tokens, self.add_special_tokens)
@@ -143,27 +146,28 @@ class TextGeneration(Writer):
             if start is None:
                 raise InputError(Item(index), " has no tokens: a model needs one to begin with")
             return [replace(whole, ids=[start])]
-        stretches = (" to cut it, or ", Argument("long", "windows"), " to go on with each stretch of it")
-        most = self._token_limit(limit, index, len(whole.ids), *stretches)
-        if most is None:
+        windows_advice = (" to cut it, or ", Argument("long", "windows"), " to go on with each stretch of it")
+        max_tokens = self._token_limit(limit, index, len(whole.ids), *windows_advice)
+        if max_tokens is None:
             return [whole]
         side = self.truncation_side or tokenizer.settings.get("truncation_side", "left")
         how: dict[str, Any] = {"rule": self.long, "stride": self.stride, "left": side == "left"}
-        return ending_chunks(reading, text, index, room=most, **how)
+        return ending_chunks(reading, text, index, room=max_tokens, **how)
 
     def _conversation(self, tokenizer: Tokenizer, messages: Messages, index: int, limit: int | None) -> TextChunk:
         ids = self._ids(tokenizer, messages, index)
-        most = self._token_limit(limit, index, len(ids), _OLDEST)
-        whole, kept = len(ids), list(messages)
-        if most is not None and self.long == "windows":
+        max_tokens = self._token_limit(limit, index, len(ids), _OLDEST)
+        whole, remaining = len(ids), list(messages)
+        if max_tokens is not None and self.long == "windows":
             raise InputError(Item(index), " is a conversation too long to be read at once: pass ", _CUT, _OLDEST)
-        while most is not None and len(ids) > most:
-            kept = without_oldest_turn(kept)
-            if not kept:
+        while max_tokens is not None and len(ids) > max_tokens:
+            remaining = without_oldest_turn(remaining)
+            if not remaining:
                 raise InputError(
-                    Item(index), f": the last message alone does not fit into {counted(most, 'token')}: shorten it"
+                    Item(index),
+                    f": the last message alone does not fit into {format_count(max_tokens, 'token')}: shorten it",
                 )
-            ids = self._ids(tokenizer, kept, index)
+            ids = self._ids(tokenizer, remaining, index)
         return TextChunk(ids, (0, 0), whole - len(ids))
 
     def _ids(self, tokenizer: Tokenizer, messages: Messages, index: int) -> list[int]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_bool, check_choice, check_count, is_list_like, unwrap_arrow
-from pellucid.errors import Argument, InputError, Item, counted, join_names, shorten
+from pellucid.errors import Argument, InputError, Item, format_count, join_names, shorten
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.attribution import Target, logit_target
@@ -88,8 +88,8 @@ class TextRanking(VectorTask):
         queries, documents = list(unwrap_arrow(queries)), list(unwrap_arrow(documents))
         same = all(isinstance(one, str) for one in documents)
         if not same and len(documents) != len(queries):
-            number = counted(len(queries), "query", "queries")
-            raise InputError(f"{number} and {counted(len(documents), 'list')} of documents were given")
+            number = format_count(len(queries), "query", "queries")
+            raise InputError(f"{number} and {format_count(len(documents), 'list')} of documents were given")
         return [{"query": one, "documents": documents if same else documents[i]} for i, one in enumerate(queries)]
 
     def check_item(self, item: Any, index: int) -> RankingQuery:
@@ -124,15 +124,15 @@ class TextRanking(VectorTask):
     def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         return module.logits(**batch) if _is_cross_encoder(work.loaded) else super().forward_batch(work, module, batch)
 
-    def window_output(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return here if _is_cross_encoder(work.loaded) else super().window_output(work, here, window)
+    def window_output(self, work: Work, output: Tensor, window: Window) -> Tensor:
+        return output if _is_cross_encoder(work.loaded) else super().window_output(work, output, window)
 
     def answer(self, work: Work, item: RankingQuery, outputs: list[WindowOutput]) -> Answers:
         query, documents = self._split_query(work, outputs)
         side, found = 1 if _is_cross_encoder(work.loaded) else 0, []
         query_vector = mean_output(query) if query else None
         for i, (text, document) in enumerate(zip(item.documents, documents)):
-            scores = [self._score(work, query_vector, stretch) for stretch in document]
+            scores = [self._score(work, query_vector, output) for output in document]
             best = scores.index(max(scores))
             keys = {"corpus_id": i, "score": scores[best]} | ({"text": text} if self.return_documents else {})
             found.append(Answer(keys, read=text_coverage(document, side), window=best))

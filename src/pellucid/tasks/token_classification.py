@@ -110,11 +110,11 @@ class TokenClassification(Reader):
         return AlignedText.of_words(item, self.delimiter, index)
 
     def item_windows(self, work: Work, item: AlignedText, index: int) -> list[Window]:
-        alone = self.boundaries == "heuristic" and item.word_starts is not None
-        return self.text_windows(work, index, item.words if alone else item.read)
+        is_split_into_words = self.boundaries == "heuristic" and item.word_starts is not None
+        return self.text_windows(work, index, item.words if is_split_into_words else item.read)
 
-    def window_output(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return here.softmax(dim=-1)
+    def window_output(self, work: Work, output: Tensor, window: Window) -> Tensor:
+        return output.softmax(dim=-1)
 
     def answer(self, work: Work, item: AlignedText, outputs: list[WindowOutput]) -> Answers:
         parts, read = self._tagged_windows(work, item, outputs), text_coverage(outputs)
@@ -147,8 +147,8 @@ class TokenClassification(Reader):
                 if use_tokenizer_words
                 else [label.split("-", 1)[-1] for label in labels]
             )
-        wanted = [(one, kinds[one.label]) for one in found if kinds[one.label] not in self.ignore_labels]
-        return [(self._entity(tokenizer, tokens, *one), tokens.stretches[one[0].tokens[0]]) for one in wanted]
+        included = [(one, kinds[one.label]) for one in found if kinds[one.label] not in self.ignore_labels]
+        return [(self._entity(tokenizer, tokens, *one), tokens.stretches[one[0].tokens[0]]) for one in included]
 
     def _entity(self, tokenizer: Tokenizer, tokens: TaggedTokens, one: Entity, kind: str) -> dict[str, Any]:
         start, end = tokens.places[one.tokens[0]][0], tokens.places[one.tokens[-1]][1]
@@ -174,8 +174,8 @@ class TokenClassification(Reader):
         self, work: Work, item: AlignedText, outputs: list[WindowOutput], one: Answer
     ) -> list[Target]:
         """The mean of the logits of an entity's label at its tokens, as far as the stretch it began in holds them."""
-        stretch = outputs[one.window or 0]
-        (tokens,) = self._tagged_windows(work, item, [stretch])
+        window_output = outputs[one.window or 0]
+        (tokens,) = self._tagged_windows(work, item, [window_output])
         kind = one.get("entity", one.get("entity_group"))
         labels = [i for i, label in enumerate(work.loaded.config.labels) if kind in (label, label.split("-", 1)[-1])]
         here = [nth for nth, (start, end) in enumerate(tokens.places) if one["start"] < end and start < one["end"]]
@@ -186,4 +186,4 @@ class TokenClassification(Reader):
         def of(output: Output) -> Tensor:
             return output["logits"][0, torch.tensor(places, device="cpu"), torch.tensor(numbers, device="cpu")].mean()
 
-        return [Target(f"logit of {kind} at {one['word']!r}", stretch.window, of)]
+        return [Target(f"logit of {kind} at {one['word']!r}", window_output.window, of)]

@@ -46,10 +46,10 @@ def relative_difference(actual: Tensor, expected: Tensor) -> float:
         return math.inf
     if not expected.numel():
         return 0.0
-    apart = (actual.double() - expected.double()).abs().amax(dim=-1)
+    differences = (actual.double() - expected.double()).abs().amax(dim=-1)
     size = expected.double().abs().amax(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
-    most = float((apart / size).max())
-    return most if math.isfinite(most) else math.inf
+    largest = float((differences / size).max())
+    return largest if math.isfinite(largest) else math.inf
 
 
 def with_unit_column(logits: Tensor) -> Tensor:
@@ -72,6 +72,6 @@ def compare_points(name: str, points: Iterable[Point], tolerance: float, note: s
 
 def check_differences(name: str, differences: dict[str, float], tolerance: float, note: str = "") -> Check:
     """A check from the differences that were measured, place by place."""
-    first = next((place for place, apart in differences.items() if apart > tolerance), "")
+    first = next((place for place, difference in differences.items() if difference > tolerance), "")
     largest = max(differences.values(), default=0.0)
     return Check(name, not first, largest, tolerance, first, note, tuple(differences.items()))

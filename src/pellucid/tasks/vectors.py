@@ -47,8 +47,8 @@ class VectorTask(Reader):
     def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
         return pooled_states(module, batch, pooling_of(work))[0]
 
-    def window_output(self, work: Work, here: Tensor, window: Window) -> Tensor:
-        return window_vector(work, here)
+    def window_output(self, work: Work, output: Tensor, window: Window) -> Tensor:
+        return window_vector(work, output)
 
     def _window_outputs(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
         unknown = [row.is_all_unknown(work.loaded.required_tokenizer.unk_token_id) for row in rows]

@@ -100,8 +100,8 @@ class ZeroShotClassification(Reader):
     def attribution_targets(self, work: Work, item: str, outputs: list[WindowOutput], one: Answer) -> list[Target]:
         entails, _ = self._entailment_indices(work)
         best = outputs_by_text(outputs)[self._labels.index(one["labels"][0])]
-        most = max(best, key=lambda stretch: float(stretch.output[entails]))
-        return [logit_target(f"entailment of {one['labels'][0]!r}", most.window, entails)]
+        best_window = max(best, key=lambda stretch: float(stretch.output[entails]))
+        return [logit_target(f"entailment of {one['labels'][0]!r}", best_window.window, entails)]
 
     @property
     def _labels(self) -> list[str]:
@@ -137,13 +137,13 @@ def labels_of(candidate_labels: str | Sequence[str]) -> list[str]:
         raise InputError(_LABELS, f" is {kind}, expected a list of texts, or one text with commas")
     if not labels:
         raise InputError(_LABELS, " holds no label: give at least one")
-    met = set[str]()
+    seen = set[str]()
     for i, label in enumerate(labels):
         if not isinstance(label, str):
             raise InputError(_LABELS, f"[{i}] is {type(label).__name__}, expected a text")
         if not label.strip():
             raise InputError(_LABELS, f"[{i}] is empty: leave it out or write what it stands for")
-        if label in met:
+        if label in seen:
             raise InputError(_LABELS, f"[{i}] is {label!r} once more: give each label once")
-        met.add(label)
+        seen.add(label)
     return labels

@@ -12,8 +12,8 @@ from pellucid.text.assembly import add_tokens_and_template, with_default_roles
 from pellucid.text.cut import panics_as_errors
 from pellucid.text.layouts import LAYOUTS, Layout, layout_of
 
-MOST_BYTES = 64 * 2**20
-_MOST_GAPS = 1024
+MAX_BYTES = 64 * 2**20
+_MAX_GAPS = 1024
 """Ids that a vocabulary may leave out; a table is as long as its greatest id."""
 
 
@@ -53,11 +53,11 @@ def _guessed_layout(vocabulary: dict[str, int]) -> Layout | None:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    found = read_json_value(path, MOST_BYTES)
+    found = read_json_value(path, MAX_BYTES)
     if not isinstance(found, dict) or not found or not all(type(i) is int for i in found.values()):
         raise CorruptFileError(f"{path} is no vocabulary, expected an object of words and their ids")
     ids = set(found.values())
-    if len(ids) != len(found) or min(ids) < 0 or max(ids) >= len(ids) + _MOST_GAPS:
+    if len(ids) != len(found) or min(ids) < 0 or max(ids) >= len(ids) + _MAX_GAPS:
         raise CorruptFileError(f"{path} gives {len(found)} words the ids {min(ids)} to {max(ids)}, expected each once")
     return found
 
@@ -66,7 +66,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
         raise CorruptFileError(f"{path} is missing, expected it beside vocab.json")
     merges = []
-    for number, line in enumerate(read_text(path, MOST_BYTES).split("\n"), 1):
+    for number, line in enumerate(read_text(path, MAX_BYTES).split("\n"), 1):
         if (number == 1 and line.startswith("#version")) or not line.strip():
             continue
         parts = line.removesuffix("\r").split(" ")

@@ -4,14 +4,17 @@ import codecs
 import contextlib
 import re
 
-SAMPLE = 2**16
+SAMPLE_BYTES = 2**16
 """So many bytes are looked at."""
 
-MOST_ENCODINGS = 5
+MAX_ENCODINGS = 5
 """Encodings that are told: whoever tries more knows better."""
 
 _OTHERS = re.compile(r"[^\0-\x7f]")
-_BESIDE, _ALONE = r"(?<=[A-Za-z])[^\0-\x7f]|[^\0-\x7f](?=[A-Za-z])", r"(?<![^\0-\x7f])[^\0-\x7f](?![^\0-\x7f])"
+_NEXT_TO_ASCII, _ISOLATED = (
+    r"(?<=[A-Za-z])[^\0-\x7f]|[^\0-\x7f](?=[A-Za-z])",
+    r"(?<![^\0-\x7f])[^\0-\x7f](?![^\0-\x7f])",
+)
 _SIGNS = "\u00a0-\u00a1§ª«°´·º»¿\u2013-\u2014\u2018-\u201e•…‹-›€"
 _LATIN = (
     ("cp1252", f"[{_SIGNS}À-ÖØ-öø-ÿŒœ]"),
@@ -55,17 +58,17 @@ def encodings_of(sample: bytes) -> list[str]:
         return []
     found: dict[str, str] = {}
     latin = _decoded(sample, "latin-1")
-    beside = max(_share(latin, kind) for kind in (_BESIDE, _ALONE)) >= 0.5
-    for name, kind in _LATIN if beside else ():
+    is_latin = max(_share(latin, kind) for kind in (_NEXT_TO_ASCII, _ISOLATED)) >= 0.5
+    for name, kind in _LATIN if is_latin else ():
         if _share(text := _decoded(sample, name), kind) >= 0.95:
             found |= {} if text in found.values() else {name: text}
-    for names, kind, least in (*_WIDE, *(() if beside else _NARROW), *_HANS):
+    for names, kind, least in (*_WIDE, *(() if is_latin else _NARROW), *_HANS):
         texts = {name: _decoded(sample, name) for name in names}
         fit = [name for name in names if _share(texts[name], f"(?<![A-Za-z]){kind}(?![A-Za-z])") >= least]
         for name in sorted(fit, key=lambda name: -_share(texts[name], _SMALL)):
             found |= {} if texts[name] in found.values() else {name: texts[name]}
     plain = not any(0x80 <= byte < 0xA0 for byte in sample)
-    return ["latin-1" if name == "cp1252" and plain else name for name in found][:MOST_ENCODINGS]
+    return ["latin-1" if name == "cp1252" and plain else name for name in found][:MAX_ENCODINGS]
 
 
 def _decoded(sample: bytes, encoding: str) -> str:

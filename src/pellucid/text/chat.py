@@ -7,14 +7,14 @@ from typing import Any
 from pellucid.errors import Argument, CorruptFileError, InputError, escape_unprintable, join_names, shorten
 from pellucid.text.rows import base_value
 
-MOST_TEMPLATE = 256 * 1024
+MAX_TEMPLATE_CHARACTERS = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
 
 _MARK = "\U000f0002"
 """A character of private use: where the last message ends."""
 
 
-_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+_REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 """What a message may call the reasoning before its content; templates read the first, or the second."""
 
 
@@ -67,8 +67,10 @@ def render_chat(
     checked = check_messages(messages)
     values = {"messages": _with_end_mark(checked) if continue_final_message else checked, **variables}
     plain = {name: _json_value(value, name) for name, value in values.items()}
-    if len(template) > MOST_TEMPLATE:
-        raise InputError(f"the chat template has {len(template):,} characters, expected at most {MOST_TEMPLATE:,}")
+    if len(template) > MAX_TEMPLATE_CHARACTERS:
+        raise InputError(
+            f"the chat template has {len(template):,} characters, expected at most {MAX_TEMPLATE_CHARACTERS:,}"
+        )
     from jinja2 import TemplateError
 
     from pellucid.text.template_meter import BUDGET, Budget
@@ -106,8 +108,8 @@ def check_messages(messages: object) -> list[dict[str, Any]]:
 def _with_reasoning_names(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message without empty values, its reasoning under the names by which templates ask for it."""
     fields = {str(key): value for key, value in message.items() if value is not None}
-    thought = next((fields[name] for name in _THOUGHTS if name in fields), None)
-    return fields if thought is None else {"thinking": thought} | fields | {"reasoning_content": thought}
+    reasoning = next((fields[name] for name in _REASONING_KEYS if name in fields), None)
+    return fields if reasoning is None else {"thinking": reasoning} | fields | {"reasoning_content": reasoning}
 
 
 def _with_end_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -126,11 +128,11 @@ def _with_end_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _text_before_mark(text: str, messages: list[dict[str, Any]]) -> str:
     """The text of a conversation up to where its last message ends, trimmed where the template trims it."""
-    before, mark, behind = text.rpartition(_MARK)
+    before, mark, after = text.rpartition(_MARK)
     if not mark:
         raise InputError(f"the chat template leaves message {len(messages) - 1} out, so it cannot be gone on with")
     before = before.replace(f"{_MARK} ", "").replace(_MARK, "")  # where the template says the message twice
-    return before if behind.startswith(" ") else before.rstrip()
+    return before if after.startswith(" ") else before.rstrip()
 
 
 def _short_value(value: object) -> str:

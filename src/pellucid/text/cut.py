@@ -15,13 +15,13 @@ from pellucid.errors import (
     MessagePart,
     PellucidError,
     ResourceError,
-    counted,
+    format_count,
     shorten,
 )
 
 log = logging.getLogger("pellucid")
 
-MOST_CHARACTERS = 10_000_000
+MAX_CHARACTERS = 10_000_000
 """Longest single text that is tokenised at all; a longer one is refused before any work is done."""
 
 
@@ -34,10 +34,10 @@ def clean_text(text: object, index: int | str, what: str) -> str:
     """The text itself, half surrogate pairs replaced; raises InputError for what is no text or too long."""
     if not isinstance(text, str):
         raise InputError(item_name(index, what), f" is {type(text).__name__}, expected a string")
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         raise InputError(
             item_name(index, what),
-            f" has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}: split it first",
+            f" has {len(text):,} characters, expected at most {MAX_CHARACTERS:,}: split it first",
         )
     return replace_surrogates(text)
 
@@ -48,10 +48,10 @@ def check_has_tokens(ids: Sequence[int], name: MessagePart, advice: str = "") ->
         raise InputError(name, " has no tokens: a model reads at least one", advice)
 
 
-def warn_of_truncation(number: int, total: int, most: int | None, what: str = "texts") -> None:
-    """Says how many of all texts were too long, where there are any.  most: tokens that were left of each."""
-    if number and most is not None:
-        log.warning("%d of %d %s were cut to %s", number, total, what, counted(most, "token"))
+def warn_of_truncation(number: int, total: int, max_tokens: int | None, what: str = "texts") -> None:
+    """Says how many of all texts were too long, where there are any.  max_tokens: tokens that were left of each."""
+    if number and max_tokens is not None:
+        log.warning("%d of %d %s were cut to %s", number, total, what, format_count(max_tokens, "token"))
 
 
 def checked_ids(ids: Any) -> list[int]:
@@ -152,7 +152,7 @@ def too_long_error(index: int | str, excess: int, limit: int) -> InputError:
     """The error for an item that is not read whole, and may not be cut or read in stretches unasked."""
     return InputError(
         item_name(index, "item"),
-        f" has {counted(excess, 'token')} more than the {limit:,} that are read at once: pass ",
+        f" has {format_count(excess, 'token')} more than the {limit:,} that are read at once: pass ",
         Argument("long", "windows"),
         " to read all of it in stretches, or ",
         Argument("long", "truncate"),
@@ -166,7 +166,7 @@ def overlap_tokens(stride: int | None, room: int) -> int:
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(
             Argument("stride"),
-            f" is {stride!r}, expected a whole number below the {counted(room, 'token')} of a stretch: ask for "
+            f" is {stride!r}, expected a whole number below the {format_count(room, 'token')} of a stretch: ask for "
             "fewer, or raise ",
             Argument("max_length"),
         )

@@ -76,8 +76,8 @@ def open_tokenizer(
     if name != "tokenizer.json":
         settings = settings | {"tokenizer_class": _GENERIC_CLASS}
     limits = [n for n in (max_length, stated_length(settings)) if n is not None]
-    most = min(limits, default=None)
-    return Tokenizer(backend, settings=settings, max_length=most, token_types=token_types, tiled=plain)
+    length_limit = min(limits, default=None)
+    return Tokenizer(backend, settings=settings, max_length=length_limit, token_types=token_types, tiled=plain)
 
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
@@ -107,8 +107,8 @@ def without_tokens_beyond(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, l
     beyond, settings = [token for token, i in tokenizer.added_vocab.items() if i >= rows], tokenizer.settings
     around = {i for pairs in (None, [""]) for i in tokenizer.encode([""], pairs)[0].ids}
     role_tokens = {tokenizer.special_token(role) for role in ROLES if role != "pad"}
-    talk = json.dumps(settings.get("chat_template"), ensure_ascii=False)
-    if max(around, default=0) >= rows or any(token in role_tokens or token in talk for token in beyond):
+    chat_template = json.dumps(settings.get("chat_template"), ensure_ascii=False)
+    if max(around, default=0) >= rows or any(token in role_tokens or token in chat_template for token in beyond):
         return tokenizer, []
     state = json.loads(tokenizer.to_json())
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < rows]

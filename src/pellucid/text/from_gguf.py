@@ -132,7 +132,7 @@ def _merge_pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     if not all(left and right and " " not in right for left, right in pairs):
         raise ValueError("a merge is not two pieces with a blank between them")
-    return list(dict.fromkeys(pairs))  # of one that stands there twice llama.cpp keeps the first rank
+    return list(dict.fromkeys(pairs))  # of one that appears twice llama.cpp keeps the first rank
 
 
 def _begins_with_space(vocabulary: Vocabulary) -> bool:

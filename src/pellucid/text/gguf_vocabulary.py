@@ -23,8 +23,8 @@ _FLAGS = (
 _NO_ID = (-1, 2**32 - 1)
 """What some writers say for a role that no token plays."""
 
-_MOST_PIECE = 1_000
-_MOST_CHARACTERS = 16_000_000
+_MAX_PIECE_CHARACTERS = 1_000
+_MAX_CHARACTERS = 16_000_000
 """Of all tokens together; finding the merges of a SentencePiece vocabulary takes a step for each."""
 
 
@@ -115,12 +115,12 @@ def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary | No
 
 def _check_tokens(stated: Sequence[str], source: str) -> None:
     tokens = list(stated)
-    if not all(type(token) is str and len(token) <= _MOST_PIECE for token in tokens):
+    if not all(type(token) is str and len(token) <= _MAX_PIECE_CHARACTERS for token in tokens):
         raise CorruptFileError(
-            f"{source}: tokenizer.ggml.tokens are not all strings of at most {_MOST_PIECE:,} characters"
+            f"{source}: tokenizer.ggml.tokens are not all strings of at most {_MAX_PIECE_CHARACTERS:,} characters"
         )
-    if sum(map(len, tokens)) > _MOST_CHARACTERS:
-        raise CorruptFileError(f"{source}: tokenizer.ggml.tokens has more than {_MOST_CHARACTERS:,} characters")
+    if sum(map(len, tokens)) > _MAX_CHARACTERS:
+        raise CorruptFileError(f"{source}: tokenizer.ggml.tokens has more than {_MAX_CHARACTERS:,} characters")
     seen: set[str] = set()
     twice = [token for token in tokens if token and (token in seen or seen.add(token))]
     if twice:

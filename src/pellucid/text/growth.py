@@ -13,10 +13,10 @@ from pellucid.text.cut import panics_as_errors
 from pellucid.text.protobuf import BrokenMessage
 from pellucid.text.tokenizer import Tokenizer
 
-MOST_GROWTH = 4095
+MAX_GROWTH = 4095
 """Characters that one may become at the worst, each step by itself. ALBERT's count 3,888: U+FDFA becomes 18 by
 Unicode's table, and a table of sentencepiece's knows the same."""
-MOST_SPECIAL_TOKENS = 1000
+MAX_SPECIAL_TOKENS = 1000
 """Special tokens around a text or a pair."""
 
 
@@ -27,17 +27,17 @@ def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
     )
     after = _greatest_growth(path, "decoder", backend.decoder)
     for growth, what in ((before, "normalizer and pre_tokenizer"), (after, "decoder")):
-        if growth > MOST_GROWTH:
+        if growth > MAX_GROWTH:
             raise CorruptFileError(
-                f"{path}: {what} may make {growth:,.0f} characters of one, expected at most {MOST_GROWTH:,}"
+                f"{path}: {what} may make {growth:,.0f} characters of one, expected at most {MAX_GROWTH:,}"
             )
     if backend.pre_tokenizer is not None:
         with panics_as_errors(f"{path}: its pre_tokenizer fails"):
             backend.pre_tokenizer.pre_tokenize_str("a")
     around = max(backend.num_special_tokens_to_add(pair) for pair in (False, True))
-    if around > MOST_SPECIAL_TOKENS:
+    if around > MAX_SPECIAL_TOKENS:
         raise CorruptFileError(
-            f"{path}: {around:,} special tokens stand around a text, expected at most {MOST_SPECIAL_TOKENS:,}"
+            f"{path}: {around:,} special tokens stand around a text, expected at most {MAX_SPECIAL_TOKENS:,}"
         )
     _check_post_processor(backend, path)
 

@@ -9,9 +9,9 @@ from typing import IO
 
 from pellucid.errors import Argument, InputError, NotFoundError, did_you_mean, shorten
 from pellucid.files import cannot_read
-from pellucid.text.character_encodings import SAMPLE, encodings_of
+from pellucid.text.character_encodings import SAMPLE_BYTES, encodings_of
 
-MOST_LINE = 64 * 2**20
+MAX_LINE_CHARACTERS = 64 * 2**20
 """Characters of a line; a file without line ends is not read into memory whole."""
 
 MAGIC = {
@@ -64,10 +64,10 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 def missing_file_error(path: Path) -> NotFoundError:
     """The error for a file that is not there, with those of its folder that have nearly its name."""
     try:
-        beside = [one.name for one in path.parent.iterdir() if one.is_file()]
+        siblings = [one.name for one in path.parent.iterdir() if one.is_file()]
     except OSError:
-        beside = []
-    return NotFoundError(f"there is no file {str(path)[:200]!r}{did_you_mean(path.name, beside)}")
+        siblings = []
+    return NotFoundError(f"there is no file {str(path)[:200]!r}{did_you_mean(path.name, siblings)}")
 
 
 def size_and_time(path: Path) -> tuple[int, int]:
@@ -108,12 +108,17 @@ def _refuse_other_formats(path: Path, start: bytes, encoding: str) -> None:
 
 
 def _bounded_lines(path: Path, file: IO[str]) -> Iterator[str]:
-    number, line = 1, file.readline(MOST_LINE + 1).removeprefix("\ufeff")  # a mark of which many codecs make text
+    number, line = (
+        1,
+        file.readline(MAX_LINE_CHARACTERS + 1).removeprefix("\ufeff"),
+    )  # a mark of which many codecs make text
     while line:
-        if len(line) > MOST_LINE:
-            raise InputError(f"{path}, line {number}: longer than {MOST_LINE:,} characters, expected text in lines")
+        if len(line) > MAX_LINE_CHARACTERS:
+            raise InputError(
+                f"{path}, line {number}: longer than {MAX_LINE_CHARACTERS:,} characters, expected text in lines"
+            )
         yield line
-        number, line = number + 1, file.readline(MOST_LINE + 1)
+        number, line = number + 1, file.readline(MAX_LINE_CHARACTERS + 1)
 
 
 def _decoding_error(path: Path, encoding: str, number: int, error: UnicodeError) -> InputError:
@@ -137,13 +142,13 @@ def _first_invalid_byte(path: Path) -> tuple[int, int, list[str]]:
     """The line of the first byte that is not UTF-8, that byte, and what the encoding may be."""
     number = 1
     with path.open("rb") as file:
-        while row := file.readline(MOST_LINE):
+        while row := file.readline(MAX_LINE_CHARACTERS):
             try:
                 row.decode()
             except UnicodeDecodeError as error:
                 before = row[: error.start]
                 number += len(re.findall(rb"\r(?!\n)", before))
-                file.seek(0 if file.tell() < SAMPLE else (file.tell() - len(row)) // 2 * 2)
-                return number, row[error.start], encodings_of(file.read(SAMPLE))
+                file.seek(0 if file.tell() < SAMPLE_BYTES else (file.tell() - len(row)) // 2 * 2)
+                return number, row[error.start], encodings_of(file.read(SAMPLE_BYTES))
             number += len(re.findall(rb"\r\n?|\n", row))
     return number, 0, []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import tokenizers
 
-from pellucid.errors import InputError, Item, counted
+from pellucid.errors import InputError, Item, format_count
 from pellucid.text.cut import clean_text, overlap_tokens, too_long_error, trimmed_span
 from pellucid.text.prefix import encode_raw_with_prefix
 from pellucid.text.tokenizer import Tokenizer
@@ -97,7 +97,8 @@ def sentence_chunks(
     if room <= len(encoder.encode_raw("")):
         raise InputError(
             Item(index),
-            f": what stands before the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
+            f": what stands before the text leaves no room in {format_count(limit, 'token')}: allow more, or shorten "
+            "it",
         )
     if rule == "truncate" and encoder.tokenizer.truncation_side == "left":
         return ending_chunks(encoder, clean, index, room=limit, rule=rule)
@@ -151,14 +152,14 @@ def _split_chunks(encoder: PrefixedEncoder, text: str, whole: tokenizers.Encodin
     places = [(max(start - shift, 0), end - shift) for start, end in whole.offsets if end > shift]
     starts, start = [first for first, _ in places], 0
     while start < len(text):
-        first, many = bisect.bisect_left(starts, start), room - before
+        first, num_tokens = bisect.bisect_left(starts, start), room - before
         while True:
-            last = first + many
+            last = first + num_tokens
             end = len(text) if last >= len(places) else _chunk_end(text, start, max(places[last - 1][1], start + 1))
             row = encoder.encode_raw(text[start:end].strip())
-            if len(row) <= room or many == 1:
+            if len(row) <= room or num_tokens == 1:
                 break
-            many = max(many - (len(row) - room), 1)
+            num_tokens = max(num_tokens - (len(row) - room), 1)
         if text[start:end].strip():
             cut = max(len(row) - room, 0)  # one word of more tokens than there is room for
             row.truncate(room)
@@ -166,17 +167,17 @@ def _split_chunks(encoder: PrefixedEncoder, text: str, whole: tokenizers.Encodin
         start = end
 
 
-def _chunk_end(text: str, start: int, most: int) -> int:
-    """Where a stretch ends that may hold the characters from `start` to `most`."""
-    marks = _SENTENCE.finditer(text, start, min(most + 1, len(text)))
-    ends = [found.end() for found in marks if found["end"] and found.end() <= most]
+def _chunk_end(text: str, start: int, max_end: int) -> int:
+    """Where a stretch ends that may hold the characters from `start` to `max_end`."""
+    marks = _SENTENCE.finditer(text, start, min(max_end + 1, len(text)))
+    ends = [found.end() for found in marks if found["end"] and found.end() <= max_end]
     if ends:
         return ends[-1]
-    if _SPACE.match(text, most):
-        return most
-    spaces = [found.start() for found in _SPACE.finditer(text, start, most)]
+    if _SPACE.match(text, max_end):
+        return max_end
+    spaces = [found.start() for found in _SPACE.finditer(text, start, max_end)]
     if spaces and text[start : spaces[-1]].strip():
         return spaces[-1]
-    while start + 1 < most < len(text) and unicodedata.category(text[most])[0] == "M":
-        most -= 1
-    return most
+    while start + 1 < max_end < len(text) and unicodedata.category(text[max_end])[0] == "M":
+        max_end -= 1
+    return max_end

@@ -12,11 +12,20 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pellucid.errors import Argument, InputError, Placeholder, counted, did_you_mean, join_names, normalize_nfc, shorten
+from pellucid.errors import (
+    Argument,
+    InputError,
+    Placeholder,
+    did_you_mean,
+    format_count,
+    join_names,
+    normalize_nfc,
+    shorten,
+)
 from pellucid.files import unique_keys
 from pellucid.text.lines import lines
 
-MOST_FIELD = 16 * 2**20
+MAX_FIELD_CHARACTERS = 16 * 2**20
 """Characters of one field of a table."""
 
 TABLE_SUFFIXES, JSON_LINES_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
@@ -160,7 +169,7 @@ def _table_rows(rows: Rows) -> Iterator[Row]:
     names, delimiter = rows.columns or (), rows.delimiter or ","
     for line, record in itertools.islice(_records(rows.path, rows.encoding, delimiter), 1, None):
         if len(record) != len(names):
-            rows.skip_or_refuse(line, f"{counted(len(record), 'field')}, expected {len(names)}")
+            rows.skip_or_refuse(line, f"{format_count(len(record), 'field')}, expected {len(names)}")
         elif len(names) > 1 and tuple(record) == names:  # a table of one column may hold its name as a word
             rows.skip_or_refuse(
                 line, "the names of the columns stand here again, as between tables put together: take them out"
@@ -171,7 +180,9 @@ def _table_rows(rows: Rows) -> Iterator[Row]:
 
 def _records(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The records of a table, the first line among them, with the line where each begins; empty lines are none."""
-    csv.field_size_limit(max(MOST_FIELD, csv.field_size_limit()))  # of the whole process, which may have a greater one
+    csv.field_size_limit(
+        max(MAX_FIELD_CHARACTERS, csv.field_size_limit())
+    )  # of the whole process, which may have a greater one
     reader = csv.reader(lines(path, encoding), delimiter=delimiter, strict=True)
     line = 0
     try:
@@ -191,7 +202,7 @@ def _records(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, l
 
 def _csv_error_text(error: csv.Error) -> str:
     if "field larger" in str(error):
-        return f"a field of more than {MOST_FIELD // 2**20} MiB; a quote may be missing"
+        return f"a field of more than {MAX_FIELD_CHARACTERS // 2**20} MiB; a quote may be missing"
     return "a quote is never closed" if "unexpected end" in str(error) else str(error)
 
 

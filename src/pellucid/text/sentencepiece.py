@@ -20,8 +20,8 @@ from pellucid.text.user_defined_pieces import normalizers_sparing, piece_splitte
 FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _NUMBER_COMMA = re.compile(r".*\d,\Z")
 """ALBERT was trained with the comma after a number as a token of its own; its vocabulary holds both together."""
-_MOST_SPLITS = 8_000_000
-_MOST_SPACES = 1_000_000
+_MAX_SPLITS = 8_000_000
+_MAX_LEADING_SPACES = 1_000_000
 """What no text begins with: all of them are taken away where the model was trained on texts without."""
 
 
@@ -64,7 +64,9 @@ def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:
     if not any(SPACE in piece[1:] for piece in model.pieces_of_kind(PieceKind.NORMAL, PieceKind.USER)):
         # No piece reaches over a space, so words can be looked at one by one; the result is the same and soon cached.
         backend.pre_tokenizer = pre_tokenizers.Split(SPACE, behavior="merged_with_next")
-    backend.decoder = piece_decoder(_MOST_SPACES if model.remove_extra_whitespaces else int(model.add_dummy_prefix))
+    backend.decoder = piece_decoder(
+        _MAX_LEADING_SPACES if model.remove_extra_whitespaces else int(model.add_dummy_prefix)
+    )
     return backend
 
 
@@ -119,7 +121,7 @@ def _merges(model: SentencePieceModel, ids: dict[str, int]) -> list[tuple[str, s
 
     The file has scores only. Control pieces are no text: `</s>` that somebody typed must never be merged together.
     """
-    if sum(map(len, model.pieces)) > _MOST_SPLITS:
+    if sum(map(len, model.pieces)) > _MAX_SPLITS:
         raise CorruptFileError(f"a model of merges with pieces of {sum(map(len, model.pieces)):,} characters in all")
     usable = {piece for piece, kind in zip(model.pieces, model.kinds) if kind is PieceKind.NORMAL}
     ranked = []

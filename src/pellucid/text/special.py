@@ -22,8 +22,8 @@ class SpecialTokens:
         """What a copy is made of; what is computed when it is asked for is computed anew, since the library forgets the
         switches of a backend that is pickled."""
         kind = type(self)
-        kept = (name for name in vars(self) if not isinstance(getattr(kind, name, None), cached_property))
-        return {name: vars(self)[name] for name in kept}
+        stored_names = (name for name in vars(self) if not isinstance(getattr(kind, name, None), cached_property))
+        return {name: vars(self)[name] for name in stored_names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

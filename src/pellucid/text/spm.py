@@ -14,11 +14,11 @@ from pellucid.files import check_byte_count
 from pellucid.text import protobuf
 from pellucid.text.growth import check_charsmap_size
 
-MOST_BYTES = 32 * 2**20
-MOST_PIECES = 2**19
+MAX_BYTES = 32 * 2**20
+MAX_PIECES = 2**19
 """Twice the largest vocabulary in use."""
-MOST_PIECE_BYTES = 1024
-MOST_VOCABULARY_BYTES = 8 * 2**20
+MAX_PIECE_BYTES = 1024
+MAX_VOCABULARY_BYTES = 8 * 2**20
 """All pieces together; the library builds a tree with a node for each byte."""
 
 
@@ -62,7 +62,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     Raises CorruptFileError, naming what is wrong, for anything that the library would not have written, and InputError
     for the kinds of model that no Transformer uses (words, characters, spaces behind the words).
     """
-    check_byte_count(path, MOST_BYTES)
+    check_byte_count(path, MAX_BYTES)
     try:
         return _model(path.read_bytes(), path)
     except (protobuf.BrokenMessage, UnicodeDecodeError) as error:
@@ -109,7 +109,7 @@ def _check_pieces(data: bytes) -> None:
     for number, kind, value in protobuf.fields(data):
         if number == 1 and kind == protobuf.BYTES and isinstance(value, bytes):
             count, total = count + 1, total + len(value)
-            if count > MOST_PIECES or total > 3 * MOST_VOCABULARY_BYTES or len(value) < 3:
+            if count > MAX_PIECES or total > 3 * MAX_VOCABULARY_BYTES or len(value) < 3:
                 raise protobuf.BrokenMessage(f"piece {count:,} has {len(value)} bytes after {total:,} in all")
     if count == 0:
         raise protobuf.BrokenMessage("it has no pieces")
@@ -126,8 +126,8 @@ def _read_piece(pieces: dict[str, tuple[float, PieceKind]], message: bytes) -> N
             kind = value
     piece = text.decode()
     what = f"piece {len(pieces)} ({piece[:20]!a})"
-    if not text or len(text) > MOST_PIECE_BYTES or "\0" in piece:
-        raise protobuf.BrokenMessage(f"{what} has {len(text)} bytes, expected 1 to {MOST_PIECE_BYTES} without a NUL")
+    if not text or len(text) > MAX_PIECE_BYTES or "\0" in piece:
+        raise protobuf.BrokenMessage(f"{what} has {len(text)} bytes, expected 1 to {MAX_PIECE_BYTES} without a NUL")
     if piece in pieces:
         raise protobuf.BrokenMessage(f"{what} is there twice")
     if not math.isfinite(score) or not 1 <= kind <= 6:

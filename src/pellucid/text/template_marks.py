@@ -55,13 +55,13 @@ def _normalized_spans(text: str, forms: Collection[str], normalizer: Any) -> lis
 
 def _split_at_spans(text: str, special: Iterable[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
     """The parts of a text, of which some places are special; two of them may lie in one letter."""
-    here = 0
+    position = 0
     for first, last in special:
-        if last > here:
-            yield text[here:first], False
-            yield text[max(first, here) : last], True
-            here = last
-    yield text[here:], False
+        if last > position:
+            yield text[position:first], False
+            yield text[max(first, position) : last], True
+            position = last
+    yield text[position:], False
 
 
 def _alternation(tokens: Iterable[str]) -> str:

@@ -12,17 +12,17 @@ from jinja2.exceptions import TemplateRuntimeError
 from jinja2.runtime import Macro, Undefined
 from jinja2.utils import Namespace
 
-MOST_CHARACTERS = 4_000_000
+MAX_CHARACTERS = 4_000_000
 """Characters that one rendering may write, and the most that a value in it may have."""
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 """Names, texts, tags and the like of a template, since Python compiles twice as many in more than twice the time; one
 of 20,000 characters has about 2,500."""
-MOST_STEPS = 500_000
-SECONDS = 10.0
-_MOST_BITS = 4096
-_MOST_WIDTH = 10_000
-_MOST_PLACES = 100
-_MOST_COMPARED = 1_000_000_000
+MAX_STEPS = 500_000
+MAX_SECONDS = 10.0
+_MAX_BITS = 4096
+_MAX_WIDTH = 10_000
+_MAX_DECIMALS = 100
+_MAX_COMPARED = 1_000_000_000
 _SMALL = (float, complex, NoneType, Undefined, GeneratorType)
 
 
@@ -34,19 +34,19 @@ class Budget:
     """What one rendering may still do."""
 
     def __init__(self) -> None:
-        self.steps, self.characters = MOST_STEPS, MOST_CHARACTERS
-        self.deadline = time.monotonic() + SECONDS
+        self.steps, self.characters = MAX_STEPS, MAX_CHARACTERS
+        self.deadline = time.monotonic() + MAX_SECONDS
 
     def spend(self, steps: int = 1, characters: int = 0) -> None:
         """Counts; raises TooMuchError where nothing is left."""
         self.steps -= steps
         self.characters -= characters
         if self.steps < 0:
-            raise TooMuchError(f"it takes more than {MOST_STEPS:,} steps")
+            raise TooMuchError(f"it takes more than {MAX_STEPS:,} steps")
         if self.characters < 0:
-            raise TooMuchError(f"it writes more than {MOST_CHARACTERS:,} characters")
+            raise TooMuchError(f"it writes more than {MAX_CHARACTERS:,} characters")
         if time.monotonic() > self.deadline:
-            raise TooMuchError(f"it takes more than {SECONDS:g} seconds")
+            raise TooMuchError(f"it takes more than {MAX_SECONDS:g} seconds")
 
 
 BUDGET: ContextVar[Budget] = ContextVar("budget")
@@ -69,13 +69,13 @@ def size_of(value: Any) -> int:
     Ends the rendering where they are too many, and where something stands in another that is no plain value: what a
     namespace, a loop or a macro within a macro holds would be counted nowhere.
     """
-    left, stack = MOST_CHARACTERS, [value]
+    left, stack = MAX_CHARACTERS, [value]
     while stack:
         one = stack.pop()
         if isinstance(one, str):
             left -= len(one)
         elif isinstance(one, int):
-            if one.bit_length() > _MOST_BITS:
+            if one.bit_length() > _MAX_BITS:
                 refuse("a giant number")
         elif isinstance(one, Collection):
             left -= 16 * (1 + len(one))
@@ -87,7 +87,7 @@ def size_of(value: Any) -> int:
             refuse(f"a value with a {type(one).__name__.strip('_')} in it")
         if left < 0:
             refuse("a giant value")
-    return MOST_CHARACTERS - left
+    return MAX_CHARACTERS - left
 
 
 def _is_top_level_macro(one: Any) -> bool:
@@ -108,15 +108,15 @@ def _check_product(left: Any, right: Any) -> None:
     for one, other in ((left, right), (right, left)):
         if isinstance(one, str | list | tuple) and isinstance(other, int):
             size = 1 + sum(len(x) if isinstance(x, str | list | tuple) else 1 for x in one)
-            if size * max(other, 0) > MOST_CHARACTERS:
+            if size * max(other, 0) > MAX_CHARACTERS:
                 refuse("a giant value")
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > _MOST_BITS:
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > _MAX_BITS:
         refuse("a giant number")
 
 
 def _check_power(left: Any, right: Any) -> None:
     whole = isinstance(left, int) and isinstance(right, int)
-    if whole and left.bit_length() * max(right, 0) > _MOST_BITS:
+    if whole and left.bit_length() * max(right, 0) > _MAX_BITS:
         refuse("a giant number")
 
 
@@ -128,9 +128,9 @@ def check_remainder(left: Any, right: Any) -> None:
 
 def check_format(text: str, *values: Any) -> None:
     """Widths in a format (`%9999d`, `{:9999}`, `{:{}}`) make text from nothing, and a name in it may stand often."""
-    if len(text) > _MOST_WIDTH or re.search(r"\d{4}|\*|\{[^}]*\{", text):
+    if len(text) > _MAX_WIDTH or re.search(r"\d{4}|\*|\{[^}]*\{", text):
         refuse("text by giant formats")
-    if (text.count("{") + text.count("%")) * size_of(values) > MOST_CHARACTERS:
+    if (text.count("{") + text.count("%")) * size_of(values) > MAX_CHARACTERS:
         refuse("text by giant formats")
 
 
@@ -140,28 +140,28 @@ OPERATOR_CHECKS: dict[str, Callable[[Any, Any], None]] = {"*": _check_product, "
 # -- what strings and filters may do ----------------------------------------------------------------------------------
 
 
-def check_widths(arguments: Iterable[Any], most: int = _MOST_WIDTH) -> None:
+def check_widths(arguments: Iterable[Any], max_width: int = _MAX_WIDTH) -> None:
     """Refuses a width or a count that no conversation needs."""
-    if any(isinstance(a, int | float) and (math.isnan(a) or abs(a) > most) for a in arguments):
+    if any(isinstance(a, int | float) and (math.isnan(a) or abs(a) > max_width) for a in arguments):
         refuse("text of a giant width")
 
 
 def check_replaced(text: Any, old: Any = "", new: Any = "", count: Any = None) -> None:
     """Refuses a replacement whose text would be giant."""
-    if len(str(text)) + (len(str(text)) + 1) * len(str(new)) // max(len(str(old)), 1) > MOST_CHARACTERS:
+    if len(str(text)) + (len(str(text)) + 1) * len(str(new)) // max(len(str(old)), 1) > MAX_CHARACTERS:
         refuse("a giant text")
 
 
 def check_indented(text: Any, width: Any = 4, *rest: Any, **named: Any) -> None:
     """Refuses an indentation whose text would be giant."""
     wide = width if isinstance(width, int) else len(str(width))
-    if (len(str(text).splitlines()) + 1) * wide > MOST_CHARACTERS:
+    if (len(str(text).splitlines()) + 1) * wide > MAX_CHARACTERS:
         refuse("a giant text")
 
 
 def check_rounded(value: Any, precision: Any = 0, method: Any = "common") -> None:
     """Refuses a power of ten that no conversation needs, and what it would multiply that is no number."""
-    if not isinstance(value, int | float | Undefined) or abs(precision) > _MOST_PLACES:
+    if not isinstance(value, int | float | Undefined) or abs(precision) > _MAX_DECIMALS:
         refuse("a giant number")
 
 
@@ -171,17 +171,17 @@ def check_summed(values: Any, attribute: Any = None, start: Any = 0) -> None:
         refuse("a sum of what are no numbers")
 
 
-def check_searched(text: Any, *wanted: Any, **named: Any) -> None:
+def check_searched(text: Any, *patterns: Any, **named: Any) -> None:
     """Refuses what compares each character of a text with each of another, where both are long."""
-    longest = max((len(one) for one in (*wanted, *named.values()) if isinstance(one, str)), default=0)
-    if len(str(text)) * longest > _MOST_COMPARED:
+    max_pattern_length = max((len(one) for one in (*patterns, *named.values()) if isinstance(one, str)), default=0)
+    if len(str(text)) * max_pattern_length > _MAX_COMPARED:
         refuse("comparisons of giant texts")
 
 
 def check_joined(parts: Any, between: Any) -> Any:
     """The parts as a list; refused where they and what stands between them would be giant."""
     parts = charge(list(parts))
-    if len(parts) * len(str(between)) > MOST_CHARACTERS:
+    if len(parts) * len(str(between)) > MAX_CHARACTERS:
         refuse("a giant text")
     return parts
 

@@ -22,8 +22,8 @@ from jinja2.visitor import NodeTransformer
 from pellucid.text.template_meter import (
     BUDGET,
     FILTER_CHECKS,
-    MOST_CHARACTERS,
-    MOST_PARTS,
+    MAX_CHARACTERS,
+    MAX_PARTS,
     OPERATOR_CHECKS,
     TooMuchError,
     charge,
@@ -82,10 +82,10 @@ def _to_json(x: Any, ensure_ascii: bool = False, indent: Any = None, **named: An
     known = {name: named.pop(name) for name in ("separators", "sort_keys") if name in named}
     if named:
         raise TemplateRuntimeError(f"tojson knows no {', '.join(named)}")
-    check_widths([indent], most=16)
+    check_widths([indent], max_width=16)
     if any(len(text) > 16 for text in (*(known.get("separators") or ()), indent) if isinstance(text, str)):
         refuse("text of a giant width")
-    parts, left = [], MOST_CHARACTERS
+    parts, left = [], MAX_CHARACTERS
     for part in json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, **known).iterencode(charge(x)):
         parts.append(part)
         left -= len(part)
@@ -153,8 +153,8 @@ class _MeteringTransformer(NodeTransformer):
 
     def visit(self, node: nodes.Node, *arguments: Any, **named: Any) -> Any:
         self.parts += 1
-        if self.parts > MOST_PARTS:
-            raise TooMuchError(f"it has more than {MOST_PARTS:,} parts")
+        if self.parts > MAX_PARTS:
+            raise TooMuchError(f"it has more than {MAX_PARTS:,} parts")
         return super().visit(node, *arguments, **named)
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
@@ -233,7 +233,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.tests = {name: _metered_test(name, plain) for name, plain in self.tests.items()}
         own = {"timed": _time, "written": _write, "joined": _join, "weighed": _charge_value, "tojson": _to_json}
         self.filters.update(own)
-        kept = {name: self.globals[name] for name in ("range", "cycler", "joiner")}
+        default_globals = {name: self.globals[name] for name in ("range", "cycler", "joiner")}
         self.globals.clear()
         own_globals: Any = {
             "namespace": _PlainNamespace,
@@ -241,7 +241,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "raise_exception": _raise,
             "strftime_now": _now,
         }
-        self.globals.update(kept | own_globals)
+        self.globals.update(default_globals | own_globals)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _MeteringTransformer().visit(super()._parse(source, name, filename))

@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import Encoding
 
 from pellucid.config.checks import check_bool, check_one_of, require_names
-from pellucid.errors import Argument, CorruptFileError, InputError, Item, Placeholder, counted, shorten
+from pellucid.errors import Argument, CorruptFileError, InputError, Item, Placeholder, format_count, shorten
 from pellucid.lazy import cached_property
 from pellucid.text.batch import PADDINGS, RETURN_TENSORS, Batch, check_equally_long, collate, text_list, to_tensor_type
 from pellucid.text.chat import render_chat, select_template
@@ -114,7 +114,7 @@ class Tokenizer(SpecialTokens, Spelling):
         texts, pairs = text_list("texts", texts), None if pairs is None else text_list("pairs", pairs)
         firsts = self.encode_raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
-            both = f"{counted(len(texts), 'text')} but {counted(len(pairs), 'second text')}"
+            both = f"{format_count(len(texts), 'text')} but {format_count(len(pairs), 'second text')}"
             raise InputError(f"{both}: a pair needs one of each")
         seconds = [None] * len(firsts) if pairs is None else self.encode_raw(pairs, parse_special_tokens, "second text")
         added = self.added_tokens(pair=pairs is not None) if add_special_tokens else 0
@@ -181,8 +181,8 @@ class Tokenizer(SpecialTokens, Spelling):
     ) -> Batch:
         padded = padding in (True, "longest", "max_length")
         length = self._limit(max_length) if padding == "max_length" else None
-        if length is not None and (longest := max((len(r.ids) for r in rows), default=0)) > length:
-            fault = f"a text of {counted(longest, 'token')} does not fit into {length}: pass "
+        if length is not None and (max_row_length := max((len(r.ids) for r in rows), default=0)) > length:
+            fault = f"a text of {format_count(max_row_length, 'token')} does not fit into {length}: pass "
             raise InputError(fault, Argument("truncation", True))
         ids, types = [r.ids for r in rows], [r.type_ids for r in rows]
         if not padded and (kind is None or not rows):
@@ -221,7 +221,7 @@ class Tokenizer(SpecialTokens, Spelling):
         for i in checked_ids(ids):
             token = self._backend.id_to_token(i)
             if token is None:
-                raise InputError(f"id {i} is not in this vocabulary of {counted(len(self), 'token')}")
+                raise InputError(f"id {i} is not in this vocabulary of {format_count(len(self), 'token')}")
             tokens.append(token)
         return tokens
 

@@ -33,8 +33,8 @@ def word_starts(text: str, places: Sequence[Span], words: Sequence[int | None]) 
     starts, end, before = [0], 0, None
     for place, word in zip(places, words):
         start, stop = trimmed_span(text, *place)
-        beside = is_unspaced(text, start) or (end > 0 and is_unspaced(text, end - 1))
-        parts = word != before or (beside and start < stop)
+        touches_unspaced = is_unspaced(text, start) or (end > 0 and is_unspaced(text, end - 1))
+        parts = word != before or (touches_unspaced and start < stop)
         if parts and end <= start > starts[-1] and not (is_unspaced(text, start) and is_combining_mark(text[start])):
             starts.append(start)
         end, before = max(end, stop), word

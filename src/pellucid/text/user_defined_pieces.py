@@ -9,7 +9,7 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers
 from pellucid.errors import CorruptFileError
 from pellucid.text.spm import PieceKind, SentencePieceModel
 
-_MOST = 4096
+_MAX_PIECES = 4096
 """So many pieces a text can be looked through for at once, in time that nobody notices."""
 _PRIVATE = 0xF0000
 """The first of 65,534 characters that no text is meant to hold, and no table of normalisation knows."""
@@ -52,8 +52,8 @@ def normalizers_sparing(pieces: Sequence[str], table: Any) -> list[Any]:
 
 
 def _check_number(pieces: Sequence[str]) -> None:
-    if len(pieces) > _MOST:
+    if len(pieces) > _MAX_PIECES:
         raise CorruptFileError(
             f"a sentencepiece model with {len(pieces):,} pieces that stand in a text as they are, "
-            f"expected at most {_MOST:,}"
+            f"expected at most {_MAX_PIECES:,}"
         )

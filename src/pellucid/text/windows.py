@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import tokenizers
 
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.text.cut import clean_text, item_name, overlap_tokens, too_long_error, trimmed_span, truncate_pair
 from pellucid.text.encoded import Encoded, with_tiled_offsets
 from pellucid.text.tokenizer import Tokenizer
@@ -92,7 +92,8 @@ def windows(
         if room < 1 and not longest_first:
             raise InputError(
                 item_name(index, "item"),
-                f": what stands beside the text leaves no room in {counted(limit, 'token')}: allow more, or shorten it",
+                f": what stands beside the text leaves no room in {format_count(limit, 'token')}: allow more, or "
+                "shorten it",
             )
         if rule == "truncate":
             strategy = "longest_first" if longest_first else "only_second" if long is seconds else "only_first"

@@ -77,25 +77,25 @@ def resolve_with_alias(pattern: str, config: Config) -> dict[str, str]:
         raise InputError(f"a point is called {shorten(repr(pattern))}, expected a name; model.points() lists all")
     if found := matching_points(pattern, config):
         return found
-    if why := unavailable_message(pattern, config):
-        raise InputError(why)
-    known = [*points(config), *aliases(config)]
+    if message := unavailable_message(pattern, config):
+        raise InputError(message)
+    names = [*points(config), *aliases(config)]
     raise InputError(
-        f"no point is called {shorten(repr(pattern))}{did_you_mean(pattern, known)}; model.points() lists all"
+        f"no point is called {shorten(repr(pattern))}{did_you_mean(pattern, names)}; model.points() lists all"
     )
 
 
 def matching_points(pattern: str, config: Config) -> dict[str, str]:
     """The same, nothing where this model has nothing of that name. Names of ours go before those of others."""
-    own, table = points(config), aliases(config)
-    if pattern in own:
+    all_points, all_aliases = points(config), aliases(config)
+    if pattern in all_points:
         return {pattern: pattern}
-    if pattern in table:
-        return {table[pattern]: pattern}
-    if hits := fnmatch.filter(own, pattern):
+    if pattern in all_aliases:
+        return {all_aliases[pattern]: pattern}
+    if hits := fnmatch.filter(all_points, pattern):
         return {name: name for name in hits}
-    theirs = {table[name]: name for name in fnmatch.filter(table, _glob(pattern))}
-    return {name: theirs[name] for name in own if name in theirs}
+    theirs = {all_aliases[name]: name for name in fnmatch.filter(all_aliases, _glob(pattern))}
+    return {name: theirs[name] for name in all_points if name in theirs}
 
 
 def unavailable_message(pattern: str, config: Config) -> str:
@@ -115,25 +115,29 @@ def omitted_message(pattern: str, config: Config, besides: Container[str]) -> st
 
 def warn_of_omitted(pattern: str, config: Config, besides: Container[str]) -> None:
     """Warns of what a glob of what is only looked at leaves out; see `omitted_message`."""
-    if why := omitted_message(pattern, config, besides):
-        log.warning("%s", why)
+    if message := omitted_message(pattern, config, besides):
+        log.warning("%s", message)
 
 
 def _message_for(
     pattern: str, config: Config, besides: Container[str] = (), head: str = "{} finds no point, since {}"
 ) -> str:
-    known = _unavailable_names(config)
-    hits = {known[name]: name for name in fnmatch.filter(known, _glob(pattern)) if known[name] not in besides}
+    unavailable = _unavailable_names(config)
+    hits = {
+        unavailable[name]: name
+        for name in fnmatch.filter(unavailable, _glob(pattern))
+        if unavailable[name] not in besides
+    }
     if not hits:
         return ""
     ours, theirs = (join_names(_collapse_layers([*names], config)) for names in (hits, hits.values()))
     many = theirs != pattern and "," in theirs
     head = pattern if theirs == pattern else head.format(shorten(pattern), theirs)
     if not _is_version_dependent(config):
-        why = f"stand{'' if many else 's'} before the gain and bias of {'their norms' if many else 'its norm'}"
-        return f"{head} {why} in TransformerLens, and no point here does: {ours} {'have' if many else 'has'} both"
-    why = f"{'are each' if many else 'is'} another number from version to version of TransformerLens"
-    return f"{head} {why}, where norms stand behind the sum: ask for {ours}"
+        reason = f"stand{'' if many else 's'} before the gain and bias of {'their norms' if many else 'its norm'}"
+        return f"{head} {reason} in TransformerLens, and no point here does: {ours} {'have' if many else 'has'} both"
+    reason = f"{'are each' if many else 'is'} another number from version to version of TransformerLens"
+    return f"{head} {reason}, where norms stand behind the sum: ask for {ours}"
 
 
 def _collapse_layers(names: list[str], config: Config) -> list[str]:
@@ -146,13 +150,13 @@ def _collapse_layers(names: list[str], config: Config) -> list[str]:
 @functools.lru_cache(maxsize=32)
 def _unavailable_names(config: Config) -> dict[str, str]:
     """The names of TransformerLens whose numbers no point of this model has, each with ours that comes nearest."""
-    named = {f"{norm}.hook_normalized": f"{ours}.output" for norm, ours in _NORMALIZED.items()}
+    nearest = {f"{norm}.hook_normalized": f"{ours}.output" for norm, ours in _NORMALIZED.items()}
     if _is_version_dependent(config):
         layers = range(config.num_hidden_layers)
-        named = {
+        nearest = {
             f"blocks.{i}.{name}": f"layers.{i}.{ours}" for i in layers for name, ours in _VERSION_DEPENDENT.items()
         }
-    return _with_bare({theirs: ours for theirs, ours in named.items() if ours in points(config)})
+    return _with_bare({theirs: ours for theirs, ours in nearest.items() if ours in points(config)})
 
 
 def _with_bare(table: dict[str, str]) -> dict[str, str]:
@@ -171,11 +175,11 @@ def _is_version_dependent(config: Config) -> bool:
 @functools.lru_cache(maxsize=32)
 def aliases(config: Config) -> dict[str, str]:
     """Every name that others have for a point of this model, and ours; `hook_` may be left out."""
-    own = points(config)
-    table = _with_bare({theirs: ours for theirs, ours in _transformer_lens_names(config) if ours in own}) | dict(
+    all_points = points(config)
+    table = _with_bare({theirs: ours for theirs, ours in _transformer_lens_names(config) if ours in all_points}) | dict(
         _reference_names(config)
     )
-    return {theirs: ours for theirs, ours in table.items() if theirs not in own}
+    return {theirs: ours for theirs, ours in table.items() if theirs not in all_points}
 
 
 def _transformer_lens_names(config: Config) -> Iterator[tuple[str, str]]:

@@ -48,10 +48,10 @@ class PlacedEdit:
     def apply(self, value: Tensor, context: PointContext) -> Tensor:
         """The edited value, of the same shape but for a batch of one that is no longer the same for all."""
         if not self.fired or self._unmatched():
-            where = self.edit.where
-            for keyword, size in where.axis_lengths(value, context).items():
+            selection = self.edit.where
+            for keyword, size in selection.axis_lengths(value, context).items():
                 self.axis_lengths[keyword] = max(size, self.axis_lengths.get(keyword, 0))
-            for keyword, matched in where.matched_indices(value, context).items():
+            for keyword, matched in selection.matched_indices(value, context).items():
                 self.matched_indices[keyword] = matched | self.matched_indices.get(keyword, set())
             self.fired = True
         return self.edit(value, context)
@@ -66,10 +66,10 @@ class PlacedEdit:
         for keyword, one in self._unmatched():
             requested, length = f"{keyword} {shorten(format_indices(one))}", self.axis_lengths[keyword]
             if first_out_of_range(one, length) is not None:
-                why = f"{requested} does not exist, no pass had more than {length} {keyword}s there"
+                reason = f"{requested} does not exist, no pass had more than {length} {keyword}s there"
             else:
-                why = f"{requested} was not among the {keyword}s that were computed there"
-            raise InputError(f"an edit never fired, of {self}: {why}")
+                reason = f"{requested} was not among the {keyword}s that were computed there"
+            raise InputError(f"an edit never fired, of {self}: {reason}")
 
     def _unmatched(self) -> list[tuple[str, int | slice]]:
         """What was chosen and has not been met yet."""
@@ -111,27 +111,27 @@ class EditObserver:
         context = PointContext(name, axes, token_positions, self.bits, alias)
         if axes == self.axes[name]:
             return placed.apply(value, context)
-        seen = transposed(value)
-        new = placed.apply(seen, context)
-        return value if new is seen else transposed(new)
+        transposed_value = transposed(value)
+        edited_value = placed.apply(transposed_value, context)
+        return value if edited_value is transposed_value else transposed(edited_value)
 
 
-def _requested_axes(own: Axes, name: str, aliases: Mapping[str, str]) -> Axes:
+def _requested_axes(axes: Axes, name: str, aliases: Mapping[str, str]) -> Axes:
     """The axes of a point under the name by which it was asked for."""
-    return transposed_axes(own) if name in aliases and is_transposed(name) else own
+    return transposed_axes(axes) if name in aliases and is_transposed(name) else axes
 
 
 def placed_edits(config: Config, requested: EditsByName) -> list[PlacedEdit]:
     """The edits that were asked for, with their points. Raises InputError for what this model has nothing of."""
     if not isinstance(requested, Mapping) or not requested:
         raise InputError('edits are given as {name: edit}, such as {"layers.3.attention.weights": zero(head=5)}')
-    placed, own = [], points(config)
+    placed, all_points = [], points(config)
     found = {pattern: resolve_with_alias(pattern, config) for pattern in requested}
     reached = {name for names in found.values() for name in names}
     for pattern, values in requested.items():
         # what it does not reach would still be in what the model answers
-        if why := omitted_message(pattern, config, reached):
-            raise InputError(why)
+        if message := omitted_message(pattern, config, reached):
+            raise InputError(message)
         names = found[pattern]
         values = values if isinstance(values, list | tuple) else [values]
         if not values:
@@ -140,7 +140,9 @@ def placed_edits(config: Config, requested: EditsByName) -> list[PlacedEdit]:
             edit = as_edit(value)
             theirs = {name: alias for name, alias in names.items() if alias != name}
             for name in names:
-                edit.check(name, _requested_axes(own[name], name, theirs), own.sizes(name), theirs.get(name, ""))
+                edit.check(
+                    name, _requested_axes(all_points[name], name, theirs), all_points.sizes(name), theirs.get(name, "")
+                )
             placed.append(PlacedEdit(pattern, edit, tuple(names), theirs))
     return placed
 
@@ -175,8 +177,8 @@ _EDITED: ContextVar[tuple[_Block, ...]] = ContextVar("edited", default=())
 
 def with_active_edits(loaded: Loaded) -> Loaded:
     """What this model is here and now: itself, or with the edits of the blocks that this line stands in."""
-    here = (one.edited for one in reversed(_EDITED.get()) if one.module is loaded.module)
-    edited = next((module for module in here if module is not None), None)  # another thread may end one meanwhile
+    active = (one.edited for one in reversed(_EDITED.get()) if one.module is loaded.module)
+    edited = next((module for module in active if module is not None), None)  # another thread may end one meanwhile
     return loaded if edited is None else replace(loaded, module=edited)
 
 

@@ -119,9 +119,9 @@ def add(vector: Tensor | float, factor: float = 1.0, **where: OptionalIndices) -
     vector: a number, or a tensor of the point's dtype that spreads to its shape.  where: as for `zero`.
     """
     vector, factor = as_tensor_or_number(vector, "add takes"), as_number(factor, "the factor of add")
-    said = f"add({describe(vector)})" if factor == 1.0 else f"add({describe(vector)}, factor={factor})"
+    description = f"add({describe(vector)})" if factor == 1.0 else f"add({describe(vector)}, factor={factor})"
     return Edit(
-        said,
+        description,
         lambda now, context: now + expand_like(vector, now, context, "the vector") * factor,
         Selection.from_keywords(where),
     )
@@ -146,19 +146,21 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
 
     def changed(now: Tensor, context: PointContext) -> Tensor:
         try:
-            new = call(now.clone(), context)  # a copy, which it may also write into
+            answer = call(now.clone(), context)  # a copy, which it may also write into
         except RecursionError as error:
             raise InputError(
                 f"{name} at {context.display_name} never ends; what it asks of the model that it edits, "
                 "ask before the edit"
             ) from error
-        if not isinstance(new, Tensor):
+        if not isinstance(answer, Tensor):
             raise InputError(
-                f"{name} at {context.display_name} answered {type(new).__name__}, expected {context.describe(now)}"
+                f"{name} at {context.display_name} answered {type(answer).__name__}, expected {context.describe(now)}"
             )
-        if (new := new.to_dense()).shape != now.shape or context.match_dtype(new, now).dtype != now.dtype:
-            raise InputError(f"{name} at {context.display_name} answered {kind(new)}, expected {context.describe(now)}")
-        return context.match_dtype(new, now).to(
+        if (answer := answer.to_dense()).shape != now.shape or context.match_dtype(answer, now).dtype != now.dtype:
+            raise InputError(
+                f"{name} at {context.display_name} answered {kind(answer)}, expected {context.describe(now)}"
+            )
+        return context.match_dtype(answer, now).to(
             now.device, copy=True
         )  # what the function keeps, it may write into later
 
@@ -210,13 +212,13 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: OptionalIndices) ->
         patched = source_of if isinstance(source_of, Tensor) else context.value_in(source_of)
         check_patchable(patched, now, context)
         patched = context.match_dtype(patched, now).to(now.device)
-        known = torch.ones((), dtype=torch.bool, device=now.device)
+        mask = torch.ones((), dtype=torch.bool, device=now.device)
         for axis in ("seq", "source"):
             if axis in context.axes:
                 first_position = tokens_before(source_of) if axis == "seq" else 0
-                patched, there = align_tokens(patched, now, context, axis, chosen, first_position)
-                known = known & there
-        return torch.where(known, patched, now)
+                patched, is_patched = align_tokens(patched, now, context, axis, chosen, first_position)
+                mask = mask & is_patched
+        return torch.where(mask, patched, now)
 
     return Edit(f"patch({describe(source_of)})", changed, chosen, fits)
 

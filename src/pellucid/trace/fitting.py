@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import Argument, InputError, Placeholder, counted, did_you_mean, join_names, shorten
+from pellucid.errors import Argument, InputError, Placeholder, did_you_mean, format_count, join_names, shorten
 from pellucid.trace.selection import (
     PointContext,
     Selection,
@@ -27,34 +27,37 @@ def tokens_before(source_of: Mapping[str, Tensor] | Tensor) -> int:
 
 
 def align_tokens(
-    patched: Tensor, value: Tensor, context: PointContext, axis: str, where: Selection, first_position: int
+    patched: Tensor, value: Tensor, context: PointContext, axis: str, selection: Selection, first_position: int
 ) -> tuple[Tensor, Tensor]:
     """`patched`, whose tokens stand from `first_position` on, with them moved to where those of `value` stand, and
     where there are such."""
-    place, keyword = context.axes.index(axis), "position" if axis == "seq" else "source"
-    chosen = where.chosen.get(keyword, slice(None))
-    size, end = value.shape[place], first_position + patched.shape[place]
+    dim, keyword = context.axes.index(axis), "position" if axis == "seq" else "source"
+    chosen = selection.chosen.get(keyword, slice(None))
+    size, end = value.shape[dim], first_position + patched.shape[dim]
     for one in split_indices(chosen):
         if not isinstance(one, slice) and not any(i >= first_position for i in resolve_indices(one, end)):
             has = f"{end - first_position}, from position {first_position} on" if first_position else str(end)
             raise InputError(
                 f"{keyword} {one} of {context.display_name} does not exist in what is patched in, which has {has}"
             )
-    wholly = context.is_first_pass() or (axis == "source" and "cross_attention." in context.name)
-    edited_rows = resolve_indices(where.chosen.get("row", slice(None)), context.batch_size(value))
+    must_match = context.is_first_pass() or (axis == "source" and "cross_attention." in context.name)
+    edited_rows = resolve_indices(selection.chosen.get("row", slice(None)), context.batch_size(value))
     rows, positions = [], context.positions(axis)
     for i, row in enumerate(positions):
-        here, there = resolve_indices(chosen, text_length(row)), resolve_indices(chosen, end)
+        target_positions, source_positions = resolve_indices(chosen, text_length(row)), resolve_indices(chosen, end)
         reached = text_length(row) > first_position and (i in edited_rows or len(positions) == 1)
-        if len(here) != len(there) and wholly and reached and isinstance(chosen, slice):
-            many = f"{counted(len(there), 'token')} of {context.display_name} are to be patched into {len(here)}"
-            raise InputError(f"{many}: choose which with ", Argument(keyword, Placeholder("...")))
-        pairs = {one: two - first_position for one, two in zip(here, there)}
+        if len(target_positions) != len(source_positions) and must_match and reached and isinstance(chosen, slice):
+            given = f"{format_count(len(source_positions), 'token')} of {context.display_name}"
+            raise InputError(
+                f"{given} are to be patched into {len(target_positions)}: choose which with ",
+                Argument(keyword, Placeholder("...")),
+            )
+        pairs = {one: two - first_position for one, two in zip(target_positions, source_positions)}
         rows.append([pairs.get(i, -1) for i in row[-size:]])
     shape = [1] * value.dim()
-    shape[0], shape[place] = len(rows), size
+    shape[0], shape[dim] = len(rows), size
     index = torch.tensor(rows, device=value.device).view(shape)
-    return torch.take_along_dim(patched, index.clamp(min=0), dim=place), index >= 0
+    return torch.take_along_dim(patched, index.clamp(min=0), dim=dim), index >= 0
 
 
 def check_patchable(patched: Tensor, value: Tensor, context: PointContext) -> None:
@@ -67,39 +70,40 @@ def check_patchable(patched: Tensor, value: Tensor, context: PointContext) -> No
         raise InputError(f"{kind(patched)} was to be patched into {target}")
 
 
-def expand_like(given: Tensor | float, value: Tensor, context: PointContext, what: str) -> Tensor:
-    """`given` in the shape of `value`."""
+def expand_like(operand: Tensor | float, value: Tensor, context: PointContext, name: str) -> Tensor:
+    """`operand` in the shape of `value`."""
     try:
-        tensor = given if isinstance(given, Tensor) else torch.full_like(value, given)
+        tensor = operand if isinstance(operand, Tensor) else torch.full_like(value, operand)
         expanded = context.match_dtype(tensor, value).to(value.device).expand(value.shape).clone()
     except RuntimeError:  # of another shape, or beyond the numbers of this kind
         expanded = None
     if expanded is None or expanded.dtype != value.dtype:
-        found = kind(given) if isinstance(given, Tensor) else given
+        description = kind(operand) if isinstance(operand, Tensor) else operand
         raise InputError(
-            f"{what} is {found}, and {context.display_name} is {context.describe(value)}: give one that fits into it"
+            f"{name} is {description}, and {context.display_name} is {context.describe(value)}: give one that fits "
+            "into it"
         )
     return expanded
 
 
-def as_tensor_or_number(given: Any, takes: str) -> Tensor | float:
+def as_tensor_or_number(argument: Any, subject: str) -> Tensor | float:
     """A tensor as it is now, a number as Python's own."""
-    if isinstance(given, Tensor):
-        return clone_unless_trainable(given)
-    if not isinstance(given, Real) or isinstance(given, bool):
-        raise InputError(f"{takes} a tensor or a number, and was given a {type(given).__name__}")
-    return as_number(given, "the number")
+    if isinstance(argument, Tensor):
+        return clone_unless_trainable(argument)
+    if not isinstance(argument, Real) or isinstance(argument, bool):
+        raise InputError(f"{subject} a tensor or a number, and was given a {type(argument).__name__}")
+    return as_number(argument, "the number")
 
 
-def as_number(given: Any, what: str) -> float:
+def as_number(argument: Any, name: str) -> float:
     """A number as Python's own; a tensor or an array of one is one, too."""
     try:
-        if isinstance(given, bool | str):
+        if isinstance(argument, bool | str):
             raise TypeError
-        number = float(given)
+        number = float(argument)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{what} is {shorten(repr(given))}, expected a number") from error
-    return given if isinstance(given, int) and abs(given) < 2**63 else number
+        raise InputError(f"{name} is {shorten(repr(argument))}, expected a number") from error
+    return argument if isinstance(argument, int) and abs(argument) < 2**63 else number
 
 
 def traces_by_text(trace: Any) -> list[Mapping[str, Tensor]]:
@@ -114,11 +118,11 @@ def check_has_point(trace: Mapping[str, Tensor], name: str) -> None:
         raise InputError(f"what was given has no {name}{did_you_mean(name, trace)}; it has {join_names(trace)}")
 
 
-def describe(given: object) -> str:
+def describe(argument: object) -> str:
     """What was given, as an edit says it: a tensor by its kind, a trace by its texts."""
-    if isinstance(given, Tensor):
-        return kind(given)
-    if not isinstance(given, Mapping):
-        return str(given)
-    rows = getattr(given, "rows", ())
+    if isinstance(argument, Tensor):
+        return kind(argument)
+    if not isinstance(argument, Mapping):
+        return str(argument)
+    rows = getattr(argument, "rows", ())
     return f"trace of {join_names(repr(row.texts[0]) for row in rows)}" if rows else "trace"

@@ -24,7 +24,7 @@ from pellucid.trace.trace import Trace
 SAMPLED_ROWS = 16
 PICTURE = 64
 
-MOST_WHOLE = 2**28
+MAX_WEIGHT_BYTES = 2**28
 """Bytes of all weights of a pass, above which they are better not kept."""
 
 
@@ -106,7 +106,7 @@ def is_long(
 ) -> bool:
     """Whether all weights of a pass over this text take more room than MOST_WHOLE."""
     rows = read_texts(loaded, text, pair, target, None, max_length)
-    return _attention_count(loaded) * _layer_weight_bytes(loaded, rows) > MOST_WHOLE
+    return _attention_count(loaded) * _layer_weight_bytes(loaded, rows) > MAX_WEIGHT_BYTES
 
 
 def _attention_count(loaded: Loaded) -> int:

@@ -20,7 +20,7 @@ class NamedTensors(Mapping[str, Tensor]):
     TransformerLens's a tensor has its axes ([batch, seq, heads, head_dim] for `hook_z`, where ours is heads first).
     """
 
-    called: ClassVar[str] = "record"
+    type_name: ClassVar[str] = "record"
 
     points: dict[str, Tensor]
     config: Config
@@ -31,27 +31,27 @@ class NamedTensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         if not isinstance(name, str):
             raise InputError(
-                f"a {self.called} is asked by name, and not by {shorten(repr(name))}; names() lists what it has"
+                f"a {self.type_name} is asked by name, and not by {shorten(repr(name))}; names() lists what it has"
             )
-        found = self._our_name(name)
-        if found not in self.points:
-            unknown = f"{shorten(repr(name))}{did_you_mean(found, self.points)}"
-            missing = f"this {self.called} has no {unknown}; names() lists what it has"
+        our_name = self._our_name(name)
+        if our_name not in self.points:
+            unknown = f"{shorten(repr(name))}{did_you_mean(our_name, self.points)}"
+            missing = f"this {self.type_name} has no {unknown}; names() lists what it has"
             raise InputError(unavailable_message(name, self.config) or missing)
-        return self._with_requested_axes(name, found)
+        return self._with_requested_axes(name, our_name)
 
     def __contains__(self, name: object) -> bool:
         return self._our_name(str(name)) in self.points
 
     def get(self, name: str, default: Any = None) -> Any:
         """The tensor of this name, or `default` where there is none."""
-        found = self._our_name(name)
-        return self._with_requested_axes(name, found) if found in self.points else default
+        our_name = self._our_name(name)
+        return self._with_requested_axes(name, our_name) if our_name in self.points else default
 
-    def _with_requested_axes(self, name: str, found: str) -> Tensor:
+    def _with_requested_axes(self, name: str, our_name: str) -> Tensor:
         """The tensor on the axes of the name by which it is asked for."""
-        tensor = self.points[found]
-        return transposed(tensor) if name != found and is_transposed(found) else tensor
+        tensor = self.points[our_name]
+        return transposed(tensor) if name != our_name and is_transposed(our_name) else tensor
 
     def _our_name(self, name: str) -> str:
         return name if name in self.points else aliases(self.config).get(name, name)

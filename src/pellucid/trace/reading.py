@@ -93,21 +93,21 @@ def warn_if_truncated(rows: Sequence[Reading], max_length: int | None) -> None:
         warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), max(len(row.ids) for row in rows))
 
 
-def batch_of(loaded: Loaded, rows: Sequence[Reading], *, left: bool = False) -> dict[str, Tensor]:
+def batch_of(loaded: Loaded, rows: Sequence[Reading], *, pad_left: bool = False) -> dict[str, Tensor]:
     """What the module takes for these rows in one pass; the shorter are padded, and masks say so."""
     targets = [row.target_ids for row in rows] if isinstance(loaded.module, EncoderDecoder) else None
     return as_batch(
-        loaded, [row.ids for row in rows], [row.segments for row in rows], decoder_rows=targets, pad_left=left
+        loaded, [row.ids for row in rows], [row.segments for row in rows], decoder_rows=targets, pad_left=pad_left
     )
 
 
-def _list_of_texts(given: object, what: str, count: int | None = None) -> list[str]:
-    texts = list(unwrap_arrow(given)) if is_list_like(given) else [given]
+def _list_of_texts(argument: object, name: str, count: int | None = None) -> list[str]:
+    texts = list(unwrap_arrow(argument)) if is_list_like(argument) else [argument]
     if not texts or not all(isinstance(text, str) for text in texts):
-        found = repr(str(given)[:40]) if texts else "empty"
-        raise InputError(f"{what} is {found}: expected a string, or a list of strings")
+        found = repr(str(argument)[:40]) if texts else "empty"
+        raise InputError(f"{name} is {found}: expected a string, or a list of strings")
     if count is not None and len(texts) != count:
-        raise InputError(f"{count} texts were given and {len(texts)} of {what!r}: each text needs one")
+        raise InputError(f"{count} texts were given and {len(texts)} of {name!r}: each text needs one")
     return texts
 
 
@@ -122,10 +122,10 @@ def _prefix_ids(loaded: Loaded, after: Texts | None, pair: Texts | None, count: 
     rows = [row.ids for row in loaded.tokenizer.encode(_list_of_texts(after, "after", count))]
     if not all(rows):
         raise InputError("a text of 'after' has no tokens: leave 'after' out where nothing was read before")
-    longest = max(map(len, rows))
-    if loaded.max_length is not None and longest >= loaded.max_length:
+    max_length = max(map(len, rows))
+    if loaded.max_length is not None and max_length >= loaded.max_length:
         raise InputError(
-            f"'after' has {longest:,} tokens, and this model reads {loaded.max_length:,} in all: shorten it"
+            f"'after' has {max_length:,} tokens, and this model reads {loaded.max_length:,} in all: shorten it"
         )
     return rows
 
@@ -134,8 +134,8 @@ def _decoder_ids(loaded: Loaded, ids: list[int], target: str | None) -> list[int
     """What the decoder of an encoder-decoder reads: the target, or the text itself, behind the start token."""
     if not isinstance(loaded.module, EncoderDecoder):
         if target is not None:
-            why = f" was given, and a model of kind {loaded.config.kind!r} has no decoder beside it: leave it out"
-            raise InputError(Argument("target"), why)
+            problem = f" was given, and a model of kind {loaded.config.kind!r} has no decoder beside it: leave it out"
+            raise InputError(Argument("target"), problem)
         return []
     head = loaded.config.head
     if target is not None and head is not None and head.per == "text":

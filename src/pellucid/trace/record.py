@@ -63,8 +63,8 @@ def detach_compact(value: Tensor) -> Tensor:
     Blocks never write into what they have told, so nothing else needs a copy.
     """
     value = value.detach()
-    alone = value.untyped_storage().nbytes() <= value.numel() * value.element_size()
-    return value if alone else value.clone()
+    is_compact = value.untyped_storage().nbytes() <= value.numel() * value.element_size()
+    return value if is_compact else value.clone()
 
 
 @inference_mode(False)  # a caller's own setting does not matter: gradients need plain tensors to begin with
@@ -82,11 +82,11 @@ def record(
 ) -> Trace:
     """One pass over a text, or several texts at once, recorded. See `Model.trace`."""
     names = kept_names(loaded.config, keep)
-    left = _is_left(loaded, padding, after)
+    pad_left = _is_left_padded(loaded, padding, after)
     rows = read_texts(loaded, text, pair, target, after, max_length)
     warn_if_truncated(rows, max_length)
     module = evaluation_copy(loaded.module)
-    batch = batch_of(loaded, rows, left=left) | _prefilled_cache(loaded, module, rows)
+    batch = batch_of(loaded, rows, pad_left=pad_left) | _prefilled_cache(loaded, module, rows)
     if gradients_of is not None and not callable(gradients_of):
         raise InputError(
             f"gradients_of is {shorten(repr(gradients_of))}, expected a function of the output, such as "
@@ -105,10 +105,10 @@ def record(
 
 def model_metadata(loaded: Loaded) -> dict[str, Any]:
     """What a trace says of its model."""
-    made_here = "an untrained model" if loaded.untrained else "a model trained here"
+    fallback_name = "an untrained model" if loaded.untrained else "a model trained here"
     return {
         "config": loaded.config,
-        "model": loaded.source.name if loaded.source else made_here,
+        "model": loaded.source.name if loaded.source else fallback_name,
         "parameters": count(loaded.module),
         "edits": edits_of(loaded),
     }
@@ -120,20 +120,20 @@ def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
     keep: "all"; "view" for what a page of attention needs; a name or glob, or several, also as others call them.
     Raises InputError for a name that no point answers to.
     """
-    own, patterns = points(config), require_names("keep", keep, "'all', 'view', or names of points")
+    all_points, patterns = points(config), require_names("keep", keep, "'all', 'view', or names of points")
     if is_one_of(keep, "all"):
-        return list(own)
+        return list(all_points)
     if is_one_of(keep, "view"):
-        return [name for name in own if name.endswith(VIEW_POINTS)]
+        return [name for name in all_points if name.endswith(VIEW_POINTS)]
     matching = {name for pattern in patterns for name in resolve(pattern, config)}
     for pattern in patterns:
         warn_of_omitted(pattern, config, matching)
     if not matching:
         raise InputError("keep names nothing: expected 'all', 'view', or names of points")
-    return [name for name in own if name in matching]
+    return [name for name in all_points if name in matching]
 
 
-def _is_left(loaded: Loaded, padding: str, after: Texts | None) -> bool:
+def _is_left_padded(loaded: Loaded, padding: str, after: Texts | None) -> bool:
     check_one_of("padding", padding, ("right", "left"))
     if padding == "left" and (loaded.config.kind != "decoder" or after is not None):
         raise InputError(
@@ -148,7 +148,7 @@ def _prefilled_cache(loaded: Loaded, module: Network, rows: tuple[Reading, ...])
     stands behind all of it."""
     if not rows[0].before_ids or not isinstance(module, Decoder):
         return {}
-    longest = max(len(row.before_ids) for row in rows) + max(len(row.ids) for row in rows)
-    cache = module.new_cache(longest)
+    capacity = max(len(row.before_ids) for row in rows) + max(len(row.ids) for row in rows)
+    cache = module.new_cache(capacity)
     module(**as_batch(loaded, [row.before_ids for row in rows], pad_left=True), cache=cache)
     return {"cache": cache}

@@ -95,8 +95,8 @@ class Selection:
             if keyword not in SELECTABLE_AXES:
                 unknown = f"{shorten(repr(keyword))}{did_you_mean(keyword, SELECTABLE_AXES)}"
                 raise InputError(f"an edit is placed by {', '.join(SELECTABLE_AXES)}, and not by {unknown}")
-        given = [keyword for keyword in SELECTABLE_AXES if keywords.get(keyword) is not None]
-        return cls({keyword: _as_indices(keyword, keywords[keyword]) for keyword in given})
+        provided = [keyword for keyword in SELECTABLE_AXES if keywords.get(keyword) is not None]
+        return cls({keyword: _as_indices(keyword, keywords[keyword]) for keyword in provided})
 
     def check(self, name: str, axes: Axes, sizes: dict[str, int]) -> None:
         """Refuses axes that the point does not have, and indices beyond the sizes that are known beforehand."""
@@ -105,10 +105,10 @@ class Selection:
             if not axis:
                 indices = shorten(format_indices(chosen))
                 raise InputError(f"{keyword}={indices}: {name} has no {keyword}s, its axes are {', '.join(axes)}")
-            if axis in sizes and (lost := first_out_of_range(chosen, sizes[axis])) is not None:
-                what = f"key and value {keyword}s" if axis == "key_heads" else f"{keyword}s"
-                index = shorten(format_indices(lost))
-                raise InputError(f"{keyword}={index} does not exist: {name} has {sizes[axis]} {what}")
+            if axis in sizes and (missing := first_out_of_range(chosen, sizes[axis])) is not None:
+                noun = f"key and value {keyword}s" if axis == "key_heads" else f"{keyword}s"
+                index = shorten(format_indices(missing))
+                raise InputError(f"{keyword}={index} does not exist: {name} has {sizes[axis]} {noun}")
 
     def mask(self, value: Tensor, context: PointContext) -> Tensor | None:
         """Bool[Tensor, "..."] that spreads over `value`, True where it is chosen; None where all of it is.
@@ -171,12 +171,12 @@ def split_indices(chosen: Indices) -> Sequence[int | slice]:
     return [chosen] if isinstance(chosen, int | slice) else chosen
 
 
-def clone_unless_trainable(given: Any) -> Any:
+def clone_unless_trainable(argument: Any) -> Any:
     """A tensor that somebody gave, or a dictionary of such, as it is now, whatever he writes into it later; one that
     learns stays itself, since it is written into by whoever learns it. All else, such as a trace, as it is."""
-    if type(given) is dict:
-        return {name: clone_unless_trainable(one) for name, one in given.items()}
-    return given.clone() if isinstance(given, Tensor) and not given.requires_grad else given
+    if type(argument) is dict:
+        return {name: clone_unless_trainable(one) for name, one in argument.items()}
+    return argument.clone() if isinstance(argument, Tensor) and not argument.requires_grad else argument
 
 
 def _axis_mask(keyword: str, chosen: Indices, value: Tensor, context: PointContext) -> Tensor:

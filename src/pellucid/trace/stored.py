@@ -21,7 +21,7 @@ from pellucid.config import Config
 from pellucid.config.plain import from_json_value, to_json_value
 from pellucid.errors import CorruptFileError, InputError, escape_unprintable, join_names
 from pellucid.files import path_of, target_of, unique_keys
-from pellucid.text.cut import MOST_CHARACTERS
+from pellucid.text.cut import MAX_CHARACTERS
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
 from pellucid.trace.trace import EditSaid, Trace
@@ -73,9 +73,9 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     path = path_of(path)
     spans, note = read_bundle(path)
     manifest = _read_manifest(path, note)
-    if strange := sorted(spans.keys() ^ manifest["digests"].keys()):
+    if mismatched := sorted(spans.keys() ^ manifest["digests"].keys()):
         raise CorruptFileError(
-            f"{path}: tensors and manifest do not name the same: {escape_unprintable(join_names(strange))}"
+            f"{path}: tensors and manifest do not name the same: {escape_unprintable(join_names(mismatched))}"
         )
     tensors = {name: _read_tensor(path, name, spans[name], digest) for name, digest in manifest["digests"].items()}
     trace = Trace(
@@ -166,18 +166,18 @@ def _check_rows(path: Path, trace: Trace) -> None:
         if len(lengths) > 1 or not pairs:
             raise CorruptFileError(f"{path}: row {i} of the manifest has tokens, ids and places of unequal number")
         ids = (*row.ids, *row.target_ids, *row.before_ids)
-        placed = all(0 <= start <= end <= MOST_CHARACTERS for start, end in row.offsets)
-        if not placed or not all(0 <= number < 2**31 for number in ids):
+        offsets_fit = all(0 <= start <= end <= MAX_CHARACTERS for start, end in row.offsets)
+        if not offsets_fit or not all(0 <= number < 2**31 for number in ids):
             raise CorruptFileError(f"{path}: row {i} of the manifest has ids or places that no text has")
 
 
 def _check_shapes(path: Path, trace: Trace) -> None:
     """Every tensor must be a point of this model, and as long on every axis as its facts and texts say."""
-    known = points(trace.config)
+    all_points = points(trace.config)
     for name, tensor in [*trace.points.items(), *trace.gradients.items()]:
-        if name not in known:
+        if name not in all_points:
             raise CorruptFileError(f"{path}: a model of these facts has no point {name[:80]!r}")
-        axes, sizes = known[name], known.sizes(name)
+        axes, sizes = all_points[name], all_points.sizes(name)
         expected = [sizes.get(axis) or _length(trace, name, axis) for axis in axes]
         shape = list(tensor.shape)
         shared = len(shape) == len(axes) and shape[0] == 1  # one for all texts

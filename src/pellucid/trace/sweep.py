@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.bars import progress_bar
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_choice, require_list
-from pellucid.errors import Argument, InputError, counted, did_you_mean, shorten
+from pellucid.errors import Argument, InputError, did_you_mean, format_count, shorten
 from pellucid.machine import no_grad
 from pellucid.models import Output, evaluation_copy
 from pellucid.trace.edit import PlacedEdit, with_edits
@@ -24,7 +24,7 @@ Metric = Callable[[Output], Any] | tuple[str, str]
 ROWS, POSITIONS = 32, 1_024
 """Texts of one pass, each with an edit of its own, and tokens of theirs, at most."""
 
-OVER = {"layers x heads": ("head", "attention.heads"), "layers x positions": ("position", "residual.pre")}
+SWEEP_AXES = {"layers x heads": ("head", "attention.heads"), "layers x positions": ("position", "residual.pre")}
 """What is gone over: the word that chooses in an edit, and the point that is edited by default."""
 
 
@@ -46,8 +46,8 @@ def sweep(
 
     Edits of several places run side by side, as the rows of one batch.
     """
-    check_choice("over", over, tuple(OVER))
-    keyword, default_point = OVER[over]
+    check_choice("over", over, tuple(SWEEP_AXES))
+    keyword, default_point = SWEEP_AXES[over]
     if edit is not None and not callable(edit):
         raise InputError(f"edit is {shorten(repr(edit))}, expected a function that makes an edit, such as zero")
     if edit is not None and source is not None:
@@ -65,30 +65,30 @@ def sweep(
     warn_if_truncated([row], None)
     names = _point_in_layers(loaded, point or default_point)
     edits = [_make_edit(make, keyword, i) for i in range(_column_count(loaded, names[0], keyword, row))]
-    tried = [(name, one) for name in names for one in edits]
+    variants = [(name, one) for name in names for one in edits]
     size = max(1, min(ROWS, POSITIONS // (len(row.ids) + len(row.target_ids))))
-    with progress_bar(over, total=len(tried), unit=" edits", shown=progress) as line:
+    with progress_bar(over, total=len(variants), unit=" edits", shown=progress) as line:
         found: list[float] = []
-        for start in range(0, len(tried), size):
-            found += _metric_values(loaded, row, tried[start : start + size], measure)
-            line.update(min(size, len(tried) - start))
+        for start in range(0, len(variants), size):
+            found += _metric_values(loaded, row, variants[start : start + size], measure)
+            line.update(min(size, len(variants) - start))
     wide = torch.promote_types(loaded.module.dtype, torch.float32)
     return torch.tensor(found, dtype=wide, device="cpu").view(len(names), -1)
 
 
 def _metric_values(
-    loaded: Loaded, row: Reading, tried: list[tuple[str, Edit]], measure: Callable[[Output], Any]
+    loaded: Loaded, row: Reading, variants: list[tuple[str, Edit]], measure: Callable[[Output], Any]
 ) -> Iterator[float]:
     """The metric under each edit: one pass over as many copies of the text."""
-    edits = [PlacedEdit(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(tried)]
-    own = points(loaded.config)
+    edits = [PlacedEdit(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(variants)]
+    all_points = points(loaded.config)
     for placed in edits:
-        placed.edit.check(placed.pattern, own[placed.pattern], own.sizes(placed.pattern))
+        placed.edit.check(placed.pattern, all_points[placed.pattern], all_points.sizes(placed.pattern))
     module = with_edits(loaded, edits).module
-    output = evaluation_copy(module)(**batch_of(loaded, [row] * len(tried)))
+    output = evaluation_copy(module)(**batch_of(loaded, [row] * len(variants)))
     for placed in edits:
         placed.check()
-    for i in range(len(tried)):
+    for i in range(len(variants)):
         yield _number(measure(Output({name: tensor[i : i + 1] for name, tensor in output.items()})))
 
 
@@ -108,21 +108,24 @@ def _point_in_layers(loaded: Loaded, point: str) -> list[str]:
     fits = re.compile(re.escape(side) + r"layers\.\d+\." + re.escape(rest))
     names = [name for name in points(loaded.config) if fits.fullmatch(name)]
     if not names:
-        known = dict.fromkeys(re.sub(r"layers\.\d+\.", "", name) for name in points(loaded.config) if "layers." in name)
+        layer_points = dict.fromkeys(
+            re.sub(r"layers\.\d+\.", "", name) for name in points(loaded.config) if "layers." in name
+        )
         raise InputError(
-            f"no layer has a point {point!r}{did_you_mean(point, known)}; such points are {', '.join(known)}"
+            f"no layer has a point {point!r}{did_you_mean(point, layer_points)}; such points are "
+            f"{', '.join(layer_points)}"
         )
     return names
 
 
 def _column_count(loaded: Loaded, name: str, keyword: str, row: Reading) -> int:
     """How many heads or positions there are at a point."""
-    own = points(loaded.config)
+    all_points = points(loaded.config)
     if keyword == "head":
-        sizes = own.sizes(name)
-        zero(head=0).check(name, own[name], sizes)
+        sizes = all_points.sizes(name)
+        zero(head=0).check(name, all_points[name], sizes)
         return sizes.get("heads") or sizes["key_heads"]
-    zero(position=0).check(name, own[name], {})
+    zero(position=0).check(name, all_points[name], {})
     return len(row.target_ids if sides_of(name)[0] == "decoder" and row.target_ids else row.ids)
 
 
@@ -135,7 +138,8 @@ def _logit_difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Outpu
     words = tuple(require_list("metric", words, "a function or two words"))
     if len(words) != 2:
         raise InputError(
-            f"a metric is {counted(len(words), 'word')}, expected a function or two words, the right one and another"
+            f"a metric is {format_count(len(words), 'word')}, expected a function or two words, the right one and "
+            "another"
         )
     rows = [row.ids for row in loaded.required_target_tokenizer.encode(list(words), add_special_tokens=False)]
     if rows[0] == rows[1]:

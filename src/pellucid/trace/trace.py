@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config.checks import check_choice, check_count, require_integer
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.trace.named import NamedTensors
 from pellucid.trace.points import axes_of, points, sides_of
 from pellucid.trace.reading import Reading
@@ -45,7 +45,7 @@ class Trace(NamedTensors):
     list is a copy, which changes nothing here.
     """
 
-    called: ClassVar[str] = "trace"
+    type_name: ClassVar[str] = "trace"
 
     rows: tuple[Reading, ...]
     model: str
@@ -123,16 +123,18 @@ class Trace(NamedTensors):
         """The number of a text, from 0; one below 0 counts from the end."""
         i = require_integer("row", i, "the number of a text")
         if not -len(self.rows) <= i < len(self.rows):
-            raise InputError(f"row {i} is not there: this trace is of {counted(len(self.rows), 'text')}, from row 0 on")
+            raise InputError(
+                f"row {i} is not there: this trace is of {format_count(len(self.rows), 'text')}, from row 0 on"
+            )
         return i % len(self.rows)
 
     def _without_padding(self, name: str, tensor: Tensor, i: int) -> Tensor:
-        for place, axis in enumerate(axes_of(name, self.config)):
+        for dim, axis in enumerate(axes_of(name, self.config)):
             if axis == "batch" and tensor.shape[0] > 1:
                 tensor = tensor.narrow(0, i, 1)
             elif axis in ("seq", "source"):
                 start, stop = self.span(name, axis, i)
-                tensor = tensor.narrow(place, start, stop - start)
+                tensor = tensor.narrow(dim, start, stop - start)
         return tensor
 
     def span(self, name: str, axis: str, i: int) -> tuple[int, int]:
@@ -145,13 +147,13 @@ class Trace(NamedTensors):
         side = sides_of(name)[axis == "source"]
         if side == "decoder" and self.config.decoder is not None:
             return 0, len(self.rows[i].target_tokens)
-        here = len(self.rows[i].tokens)
-        start = max(len(row.tokens) for row in self.rows) - here if self.padding == "left" else 0
+        length = len(self.rows[i].tokens)
+        start = max(len(row.tokens) for row in self.rows) - length if self.padding == "left" else 0
         if axis == "seq":
-            return start, start + here
+            return start, start + length
         remembered = max(len(row.before) for row in self.rows)
         start += remembered - len(self.rows[i].before)
-        return start, start + len(self.rows[i].before) + here
+        return start, start + len(self.rows[i].before) + length
 
     # -- for a person -------------------------------------------------------------------------------------------------
 
@@ -171,10 +173,10 @@ class Trace(NamedTensors):
             raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")
         weights = every[head].detach().cpu().clone()
         real = torch.tensor([not special for special in self.special], device="cpu")
-        seen = real[:, None] & real[None, :]
+        allowed = real[:, None] & real[None, :]
         if self.config.kind == "decoder":
-            seen = seen.tril().triu(1 - (self.config.attention.sliding_window or len(seen)))
-        weights[~seen | weights.isnan()] = -math.inf  # below all that an edit may set
+            allowed = allowed.tril().triu(1 - (self.config.attention.sliding_window or len(allowed)))
+        weights[~allowed | weights.isnan()] = -math.inf  # below all that an edit may set
         links = zip(*weights.flatten().topk(min(most, weights.numel())))
         return [(*divmod(int(i), len(self.tokens)), float(w)) for w, i in links if w > -math.inf]
 
@@ -186,7 +188,7 @@ class Trace(NamedTensors):
 
     def __repr__(self) -> str:
         size = sum(t.numel() * t.element_size() for t in self.points.values()) / 2**20
-        longest = max(len(row.tokens) for row in self.rows)
-        tokens = counted(longest, "token")
-        read = tokens if len(self.rows) == 1 else f"{len(self.rows)} texts of at most {tokens}"
-        return f"Trace({read}, {len(self.points)} tensors, {size:.1f} MiB, of {self.model})"
+        max_length = max(len(row.tokens) for row in self.rows)
+        tokens = format_count(max_length, "token")
+        contents = tokens if len(self.rows) == 1 else f"{len(self.rows)} texts of at most {tokens}"
+        return f"Trace({contents}, {len(self.points)} tensors, {size:.1f} MiB, of {self.model})"

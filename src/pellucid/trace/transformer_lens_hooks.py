@@ -39,12 +39,12 @@ def hook_adapter(function: Callable[..., Any]) -> Callable[[Tensor, PointContext
     if not signatures:  # of what is written in C, nothing may be known
         return lambda value, context: function(value)
     by_name = any(_is_hook(one.parameters.get("hook")) for one in signatures)
-    for known in (signatures, signatures[:1]):  # what it wraps may have been given the rest by the wrapper
-        if by_name and all(_binds(one, None, hook=None) for one in known):
+    for candidates in (signatures, signatures[:1]):  # what it wraps may have been given the rest by the wrapper
+        if by_name and all(_binds(one, None, hook=None) for one in candidates):
             return lambda value, context: function(value, hook=Hook(context.display_name, context.name))
-        if all(_binds(one, None) for one in known):
+        if all(_binds(one, None) for one in candidates):
             return lambda value, context: function(value)
-        if all(_binds(one, None, None) for one in known):
+        if all(_binds(one, None, None) for one in candidates):
             return lambda value, context: function(value, Hook(context.display_name, context.name))
     name = getattr(function, "__name__", type(function).__name__)
     raise InputError(
@@ -57,9 +57,9 @@ def _signatures(function: Callable[..., Any]) -> Iterator[inspect.Signature]:
     """What a function takes and, where it takes anything and hands it on, as `torch.no_grad()` makes them, what the one
     that it wraps takes. Else the wrapped one is not asked: its other arguments are given by the wrapper."""
     try:
-        own = inspect.signature(function, follow_wrapped=False)
-        yield own
-        if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in own.parameters.values()):
+        signature = inspect.signature(function, follow_wrapped=False)
+        yield signature
+        if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in signature.parameters.values()):
             yield inspect.signature(function)
     except (TypeError, ValueError):
         return
@@ -72,9 +72,9 @@ def _is_hook(one: inspect.Parameter | None) -> bool:
     return one.default is one.empty or one.default is None
 
 
-def _binds(signature: inspect.Signature, *given: None, **named: None) -> bool:
+def _binds(signature: inspect.Signature, *positional: None, **keywords: None) -> bool:
     try:
-        signature.bind(*given, **named)
+        signature.bind(*positional, **keywords)
     except TypeError:
         return False
     return True

@@ -12,7 +12,7 @@ from torch.nn import functional
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import check_bool, check_count
-from pellucid.errors import Argument, InputError, counted, did_you_mean, shorten
+from pellucid.errors import Argument, InputError, did_you_mean, format_count, shorten
 from pellucid.tasks.question_answering import REFERENCE_LENGTH
 from pellucid.tasks.question_answering import QuestionAnswering as Task
 from pellucid.tasks.reader import WindowOutput
@@ -128,7 +128,7 @@ class QuestionAnswering(Objective):
         """->  "exact_match" and "f1" of the answers that the task finds in the whole context, and "loss" """
         logits = logits_of(loaded, examples)
         ends = [torch.tensor([one.target[:2]], device="cpu") for one in examples]
-        losses = [float(functional.cross_entropy(here[None], aim)) for here, aim in zip(logits, ends)]
+        losses = [float(functional.cross_entropy(here[None], target)) for here, target in zip(logits, ends)]
         questions = {one.target.row: one.target.question for one in examples}
         found = list(self._predicted_answers(loaded, questions, logits))
         scores = answer_scores([question.answers for question in questions.values()], found)
@@ -141,8 +141,8 @@ class QuestionAnswering(Objective):
         task = Task(handle_impossible_answer=bool(self.impossible), max_answer_len=self.max_answer_len)
         work, rest = Work(loaded), iter(logits)
         for i, question in questions.items():
-            stretches = [WindowOutput(window, next(rest)) for window in self._windows(loaded, question, i)]
-            yield task.answer(work, task.check_item((question.question, question.context), i), stretches)["answer"]
+            outputs = [WindowOutput(window, next(rest)) for window in self._windows(loaded, question, i)]
+            yield task.answer(work, task.check_item((question.question, question.context), i), outputs)["answer"]
 
     def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """Whoever says that no context tells."""
@@ -153,18 +153,18 @@ class QuestionAnswering(Objective):
 def _question(row: Fields) -> Question:
     """A row, checked: each answer stands where it is said to stand."""
     question, context = (replace_surrogates(text_of(row, name)) for name in ("question", "context"))
-    where = row_location(row)
-    pairs = _answers_with_starts(row, where)
-    starts = tuple(_answer_start(context, text, start, where) for text, start in pairs)
+    location = row_location(row)
+    pairs = _answers_with_starts(row, location)
+    starts = tuple(_answer_start(context, text, start, location) for text, start in pairs)
     return Question(question, context, tuple(text for text, _ in pairs), starts)
 
 
-def _answers_with_starts(row: Fields, where: str) -> list[tuple[str, Any]]:
+def _answers_with_starts(row: Fields, location: str) -> list[tuple[str, Any]]:
     """The answers of a row, each with its first character, as far as the row says it."""
     answers, pairs = row.get("answers", row.get("answer")), list[tuple[Any, Any]]()
     if "answers" not in row and "answer" not in row:
         raise InputError(
-            f"{where} has no 'answers'{did_you_mean('answers', row)}: give 'answers', or 'answer' and 'answer_start'"
+            f"{location} has no 'answers'{did_you_mean('answers', row)}: give 'answers', or 'answer' and 'answer_start'"
         )
     if isinstance(answers, str) or answers is None:
         pairs += [(answers, row.get("answer_start"))] if answers else []
@@ -172,19 +172,20 @@ def _answers_with_starts(row: Fields, where: str) -> list[tuple[str, Any]]:
         listed, starts = (_listed(answers.get(name, ())) for name in ("text", "answer_start"))
         if len(listed) != len(starts):
             raise InputError(
-                f"{where}: answers have {counted(len(listed), 'text')} and {len(starts)} answer_start, expected as many"
+                f"{location}: answers have {format_count(len(listed), 'text')} and {len(starts)} answer_start, "
+                "expected as many"
             )
         pairs += zip(listed, starts)
     elif not isinstance(answers, list | tuple):
         shown = shorten(repr(answers), 60)
-        raise InputError(f"{where}: answers are {shown}, expected a text, or texts with their answer_start")
+        raise InputError(f"{location}: answers are {shown}, expected a text, or texts with their answer_start")
     else:
         pairs += [
             (one.get("text"), one.get("answer_start")) if isinstance(one, Mapping) else (one, None) for one in answers
         ]
     for text, _ in pairs:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{where}: an answer is {shorten(repr(text), 60)}, expected a stretch of the context")
+            raise InputError(f"{location}: an answer is {shorten(repr(text), 60)}, expected a stretch of the context")
     return pairs
 
 
@@ -193,24 +194,28 @@ def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _answer_start(context: str, text: str, start: Any, where: str) -> int:
+def _answer_start(context: str, text: str, start: Any, location: str) -> int:
     """Where an answer begins: as the row says, where that is true; or the only place where it stands."""
     shown, many = shorten(text, 60), context.count(text)
     if is_blank(start):
         if many != 1:
-            raise InputError(f"{where}: the answer {shown!r} stands {many} times in the context: give its answer_start")
+            raise InputError(
+                f"{location}: the answer {shown!r} stands {many} times in the context: give its answer_start"
+            )
         return context.index(text)
     try:
         begin = int(start)
     except (TypeError, ValueError, OverflowError):
         begin = None
     if begin is None or isinstance(start, bool) or (isinstance(start, float) and begin != start):
-        raise InputError(f"{where}: answer_start is {shorten(repr(start), 60)}, expected the answer's first character")
-    if begin < 0 or context[begin : begin + len(text)] != text:
-        there = shorten(context[max(begin, 0) :][: len(text)], 60)
-        stands = f"it stands at {context.index(text)}" if many else "it stands nowhere"
         raise InputError(
-            f"{where}: the answer {shown!r} is not at character {begin} of the context ({there!r}); {stands}"
+            f"{location}: answer_start is {shorten(repr(start), 60)}, expected the answer's first character"
+        )
+    if begin < 0 or context[begin : begin + len(text)] != text:
+        actual = shorten(context[max(begin, 0) :][: len(text)], 60)
+        hint = f"it stands at {context.index(text)}" if many else "it stands nowhere"
+        raise InputError(
+            f"{location}: the answer {shown!r} is not at character {begin} of the context ({actual!r}); {hint}"
         )
     return begin
 
@@ -220,9 +225,9 @@ def _answer_tokens(window: Window, question: Question) -> tuple[int, int]:
     if not question.answers:
         return 0, 0
     start, end = question.starts[0], question.starts[0] + len(question.answers[0])
-    here = [i for i, side in enumerate(window.sequence_ids) if side == 1]
-    inside = [i for i in here if window.offsets[i][0] < end and start < window.offsets[i][1]]
+    context_tokens = [i for i, side in enumerate(window.sequence_ids) if side == 1]
+    inside = [i for i in context_tokens if window.offsets[i][0] < end and start < window.offsets[i][1]]
     first, last = window.span(side=1)
-    begins_here = first <= start or window.index == 0  # spaces and accents may be part of an answer, and of no token
-    whole = inside and begins_here and (end <= last or window.index == window.count - 1)
+    has_start = first <= start or window.index == 0  # spaces and accents may be part of an answer, and of no token
+    whole = inside and has_start and (end <= last or window.index == window.count - 1)
     return (inside[0], inside[-1]) if whole else (0, 0)

@@ -47,17 +47,20 @@ def options_of(name: Name) -> dict[str, Any]:
     return _field_types(name.objective())
 
 
-def convert_options(name: Name, options: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def convert_options(name: Name, options: Mapping[str, Any], error_prefix: str = "") -> dict[str, Any]:
     """The options, each value of the type that its field wants.
 
-    options: options of the objective and settings, by name.  where: begins each complaint, such as "recipe.toml: ".
+    options: options of the objective and settings, by name.  error_prefix: begins each error, such as "recipe.toml: ".
     Raises InputError for a name that is neither, and a value of another type.
     """
-    wanted, own = _field_types(Settings), options_of(name)
+    setting_types, option_types = _field_types(Settings), options_of(name)
     for one in options:
-        if one not in wanted and one not in own:
-            raise InputError(f"{where}{_unknown_option_message(name, one, own, wanted)}")
-    return {one: convert_value(one, value, (wanted | own)[one], where) for one, value in options.items()}
+        if one not in setting_types and one not in option_types:
+            raise InputError(f"{error_prefix}{_unknown_option_message(name, one, option_types, setting_types)}")
+    return {
+        one: convert_value(one, value, (setting_types | option_types)[one], error_prefix)
+        for one, value in options.items()
+    }
 
 
 def objective_and_settings(name: Name, options: Mapping[str, Any]) -> "tuple[Objective, Settings]":
@@ -70,7 +73,7 @@ def objective_and_settings(name: Name, options: Mapping[str, Any]) -> "tuple[Obj
     return kind(**{one: value for one, value in found.items() if one in own}), settings
 
 
-def convert_value(name: str, value: Any, hint: Any, where: str = "") -> Any:
+def convert_value(name: str, value: Any, hint: Any, error_prefix: str = "") -> Any:
     """A value as the type of its field has it: a list or "a,b" as a tuple, "none" as None, 1 as 1.0.
 
     Raises InputError where it is of another type.
@@ -85,7 +88,7 @@ def convert_value(name: str, value: Any, hint: Any, where: str = "") -> Any:
             if (found := _converted(one, kind)) is not None:
                 return found
     message = f" is {shorten(repr(value))}, expected {' or '.join(map(_type_in_words, kinds))}"
-    raise InputError(f"{where}{name}{message}") if where else InputError(Argument(name), message)
+    raise InputError(f"{error_prefix}{name}{message}") if error_prefix else InputError(Argument(name), message)
 
 
 def _field_types(kind: type) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pellucid import __version__
 from pellucid.checkpoints.front_matter import Scored, front_matter
 from pellucid.checkpoints.hub import is_hub_id
 from pellucid.config import head_named
-from pellucid.errors import counted
+from pellucid.errors import format_count
 from pellucid.tasks.names import TASKS
 from pellucid.training.names import Name
 
@@ -90,7 +90,7 @@ def _description(result: "Result", name: Name) -> str:
     plan = result.start.plan
     says = {one.name: one.summary for one in TASKS}.get(name.task, name.says)
     base = "from random numbers" if plan.base.source is None else f"from {_linked(plan.base.source.name)}"
-    data = f"on {counted(len(plan.data), 'row')} of {escape_markdown(plan.data.name)}"
+    data = f"on {format_count(len(plan.data), 'row')} of {escape_markdown(plan.data.name)}"
     labels = plan.loaded.config.labels
     named = name.head and head_named(name.head).answers == "labels"
     listed = f" Its labels: {', '.join(map(escape_markdown, labels[:50]))}." if named else ""
@@ -145,7 +145,7 @@ def _scores(result: "Result") -> str:
     columns += [("before", result.before)] if result.before else []
     columns += [("baseline", result.simplest)] if result.simplest else []
     head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
-    held_out_rows = counted(len(result.start.plan.held_out or ()), "held-out row")
+    held_out_rows = format_count(len(result.start.plan.held_out or ()), "held-out row")
     rows = "".join(_rows(columns, result.scores))
     note = f"\n{_BASELINE}\n" if result.simplest else ""
     return f"## Scores\n\nOf {held_out_rows}:\n\n{head}{rows}{note}"

@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import check_bool, check_choice
-from pellucid.errors import Argument, InputError, counted
+from pellucid.errors import Argument, InputError, format_count
 from pellucid.training.language_examples import COLUMNS, TokenizedText, end_token, texts_of, tokenized_texts
 from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example, Fields, head_for
@@ -32,7 +32,7 @@ from pellucid.training.token_likelihood import VocabularyObjective, likelihood_s
 
 log = logging.getLogger("pellucid")
 
-MOST = 1024
+DEFAULT_MAX_LENGTH = 1024
 """Positions of a row where nothing else is said; models of this kind read thousands."""
 
 PIECE = 500_000
@@ -91,7 +91,7 @@ class TextGeneration(VocabularyObjective):
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        room = row_length(loaded, self.max_length, MOST)
+        room = row_length(loaded, self.max_length, DEFAULT_MAX_LENGTH)
         if self.packing == "stream":
             return _stream_rows(self._token_stream(loaded, rows), room)
         chunks = _chunks(tokenized_texts(loaded, rows), room)
@@ -163,9 +163,11 @@ def _chunks(texts: Iterable[TokenizedText], room: int) -> list[Chunk]:
         lost += not found
         chunks += found
     if short:
-        log.warning("%s longer than %s: what is beyond was cut off", counted(short, "text"), counted(room, "token"))
+        log.warning(
+            "%s longer than %s: what is beyond was cut off", format_count(short, "text"), format_count(room, "token")
+        )
     if lost:
-        log.warning("left out: %s without anything to learn", counted(lost, "text"))
+        log.warning("left out: %s without anything to learn", format_count(lost, "text"))
     return chunks
 
 

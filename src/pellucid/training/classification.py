@@ -46,7 +46,7 @@ class Target(NamedTuple):
 
     kind: str
     label: int | list[float] | None
-    taught: list[float] | None = None
+    teacher_logits: list[float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class TextClassification(DistillationObjective):
     separator: str | None = None
     class_weights: Any = None
     label_smoothing: float = 0.0
-    _seen: LabelSummary | None = field(default=None, repr=False)
+    _label_summary: LabelSummary | None = field(default=None, repr=False)
 
     name: ClassVar[str] = "text-classification"
     columns: ClassVar[tuple[str, ...]] = ("text", "label", "text_pair")
@@ -100,7 +100,8 @@ class TextClassification(DistillationObjective):
         if self.is_unlabelled(rows):
             assert self.taught_by is not None
             return replace(
-                self, _seen=LabelSummary("single", self.classes or self.taught_by.config.labels, rows=len(rows))
+                self,
+                _label_summary=LabelSummary("single", self.classes or self.taught_by.config.labels, rows=len(rows)),
             )
         found = summarise_labels(self._label_column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
@@ -110,7 +111,7 @@ class TextClassification(DistillationObjective):
         if found.kind == "soft" and self.class_weights is not None:
             raise InputError("class_weights are for labels that hold or do not: leave them out where they have shares")
         label_weights(self.class_weights, found.classes, found)  # refuses, before anything is learned, what is no label
-        return replace(self, _seen=found)
+        return replace(self, _label_summary=found)
 
     def _label_column(self, rows: Sequence[Fields]) -> list[Label]:
         """The labels of the rows, as they are meant."""
@@ -134,18 +135,20 @@ class TextClassification(DistillationObjective):
     def labels(self, loaded: Loaded) -> tuple[str, ...]:
         own = loaded.config.labels
         has = isinstance(loaded.config.head, SequenceClassification)
-        if self.classes or self._seen is None:
+        if self.classes or self._label_summary is None:
             found = self.classes or own
         else:
-            known = all(matching_label(name, own) is not None or is_label_id(name, own) for name in self._seen.classes)
-            found = own if has and known else self._seen.classes
+            known = all(
+                matching_label(name, own) is not None or is_label_id(name, own) for name in self._label_summary.classes
+            )
+            found = own if has and known else self._label_summary.classes
         if len(found) < 2:
             problem = f"the only label is {found[0]!r}" if found else "no row has a label"
             raise InputError(f"{problem}: a classifier needs at least two to tell apart")
         return found
 
     def with_task_settings(self, loaded: Loaded) -> Loaded:
-        self._warn_of_label_ids(self._seen.classes if self._seen else (), loaded.config.labels)
+        self._warn_of_label_ids(self._label_summary.classes if self._label_summary else (), loaded.config.labels)
         return super().with_task_settings(loaded)
 
     def _warn_of_label_ids(self, names: Sequence[str], labels: Sequence[str]) -> None:
@@ -157,13 +160,16 @@ class TextClassification(DistillationObjective):
         return head_for(loaded, "sequence-classification")
 
     def facts(self) -> dict[str, Any]:
-        return {"problem_type": PROBLEMS.get(self._seen.kind, PROBLEMS["single"])} if self._seen else {}
+        return (
+            {"problem_type": PROBLEMS.get(self._label_summary.kind, PROBLEMS["single"])} if self._label_summary else {}
+        )
 
     def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
-        ours, theirs = loaded.config.labels, teacher.config.labels
-        if not isinstance(teacher.config.head, SequenceClassification) or set(ours) != set(theirs):
+        student_labels, teacher_labels = loaded.config.labels, teacher.config.labels
+        if not isinstance(teacher.config.head, SequenceClassification) or set(student_labels) != set(teacher_labels):
             raise InputError(
-                f"the teacher's labels are {join_names(theirs)}, expected those to be learned, {join_names(ours)}"
+                f"the teacher's labels are {join_names(teacher_labels)}, expected those to be learned, "
+                f"{join_names(student_labels)}"
             )
 
     def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
@@ -180,15 +186,15 @@ class TextClassification(DistillationObjective):
         return [Example((one.ids,), (one.type_ids,), target) for one, target in zip(read, targets)]
 
     def _targets(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Target]:
-        labels, taught = loaded.config.labels, self._teacher_logits(loaded, rows)
+        labels, teacher_logits = loaded.config.labels, self._teacher_logits(loaded, rows)
         if self.is_unlabelled(rows):
-            return [Target("single", None, one) for one in taught]
+            return [Target("single", None, one) for one in teacher_logits]
         column = self._label_column(rows)
-        kind = self._seen.kind if self._seen else _kind_to_score(loaded, column)
-        if self._seen is not None:
+        kind = self._label_summary.kind if self._label_summary else _kind_to_score(loaded, column)
+        if self._label_summary is not None:
             check_kind(kind, column)
-        found = [Target(kind, label_target(kind, label, labels), one) for label, one in zip(column, taught)]
-        known = self._seen.classes if self._seen else ()
+        found = [Target(kind, label_target(kind, label, labels), one) for label, one in zip(column, teacher_logits)]
+        known = self._label_summary.classes if self._label_summary else ()
         self._warn_of_label_ids([name for name in column_label_names(column) if name not in known], labels)
         return found
 
@@ -205,10 +211,10 @@ class TextClassification(DistillationObjective):
         targets: list[Target] = [one.target for one in examples]
         found = {"labels": _label_tensor(targets, [0 if one.label is None else one.label for one in targets])}
         if self.class_weights is not None and targets[0].label is not None:
-            weights = label_weights(self.class_weights, loaded.config.labels, self._seen)
+            weights = label_weights(self.class_weights, loaded.config.labels, self._label_summary)
             found["weights"] = weights[found["labels"]] if targets[0].kind == "single" else weights
         if self.teacher is not None:
-            found["taught"] = torch.tensor([one.taught for one in targets], dtype=torch.float32, device="cpu")
+            found["taught"] = torch.tensor([one.teacher_logits for one in targets], dtype=torch.float32, device="cpu")
         return batch_of(loaded, examples, **found)
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
@@ -217,11 +223,13 @@ class TextClassification(DistillationObjective):
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         logits = learner.logits(**batch)
-        assert self._seen is not None
-        weights, single = batch.get("weights"), self._seen.kind == "single"
-        each = row_losses(self._seen.kind, logits, batch["labels"], None if single else weights, self.label_smoothing)
+        assert self._label_summary is not None
+        weights, single = batch.get("weights"), self._label_summary.kind == "single"
+        each = row_losses(
+            self._label_summary.kind, logits, batch["labels"], None if single else weights, self.label_smoothing
+        )
         if self.teacher is not None:
-            distance = multilabel_distillation_loss if self._seen.kind == "multiple" else distillation_loss
+            distance = multilabel_distillation_loss if self._label_summary.kind == "multiple" else distillation_loss
             each = self.blend_losses(each, distance(logits, batch["taught"], self.temperature))
         return (each * weights if single and weights is not None else each).sum()
 
@@ -234,7 +242,7 @@ class TextClassification(DistillationObjective):
         targets: list[Target] = [one.target for one in examples]
         kind = targets[0].kind
         if targets[0].label is None:
-            right = torch.tensor([one.taught for one in targets], device="cpu").argmax(-1)
+            right = torch.tensor([one.teacher_logits for one in targets], device="cpu").argmax(-1)
         else:
             right = _label_tensor(targets, [one.label for one in targets])
         loss = {"loss": float(row_losses(kind, logits, right).mean())}

@@ -108,10 +108,12 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
     origin = data_source(data)
     paths = [path_of(one) for one in origin.files]
     files = tuple(map(File.of, paths))
-    wanted = (*known, *columns.values())
+    column_names = (*known, *columns.values())
     parallel = getattr(objective, "parallel", ())
     read_ = (
-        _records_from_files(paths, wanted, parallel, encoding) if paths else _records_from_memory(data, known, columns)
+        _records_from_files(paths, column_names, parallel, encoding)
+        if paths
+        else _records_from_memory(data, known, columns)
     )
     rows = _rename_columns(list(read_), columns)
     if not rows:
@@ -159,7 +161,7 @@ def digest_of_rows(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _records_from_files(
-    paths: list[Path], wanted: Collection[str], parallel: Sequence[str], encoding: str
+    paths: list[Path], column_names: Collection[str], parallel: Sequence[str], encoding: str
 ) -> Iterator[Record]:
     path, many = paths[0], len(paths)
     if many > 1 and not parallel:
@@ -168,9 +170,9 @@ def _records_from_files(
         )
     if many > 1:
         both = read_parallel(paths, parallel, encoding=encoding)
-        where = " and ".join(f"{one.name} ({name})" for one, name in zip(paths, parallel))
-        return (Record(row.fields, f"{where}, line {row.line}") for row in both)
-    if (found := read_known_format(path, wanted, encoding)) is not None:
+        location = " and ".join(f"{one.name} ({name})" for one, name in zip(paths, parallel))
+        return (Record(row.fields, f"{location}, line {row.line}") for row in both)
+    if (found := read_known_format(path, column_names, encoding)) is not None:
         return (Record(fields, f"{path.name}, example {i}") for i, fields in enumerate(found, 1))
     if path.suffix.lower() == ".json":
         entries = enumerate(_list(path), 1)
@@ -211,14 +213,14 @@ def _rows_from_columns(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     return (dict(zip(data, values)) for values in zip(*map(unwrap_arrow, data.values())))
 
 
-def _row(row: Any, where: str) -> dict[str, Any]:
+def _row(row: Any, location: str) -> dict[str, Any]:
     if not isinstance(row, Mapping):
-        raise InputError(f"{where} is {type(row).__name__}, expected values by column")
+        raise InputError(f"{location} is {type(row).__name__}, expected values by column")
     try:
         return {str(base_value(name)): to_python(value) for name, value in row.items()}
     except RecursionError as error:
         raise InputError(
-            f"{where} holds a list that holds itself, or lists in lists without end: leave it out"
+            f"{location} holds a list that holds itself, or lists in lists without end: leave it out"
         ) from error
 
 

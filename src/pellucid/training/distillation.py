@@ -75,16 +75,20 @@ class DistillationObjective(Objective):
         sizes = [one.config.vocab_size for one in (teacher, loaded)]
         if sizes[0] != sizes[1]:
             raise InputError(f"the teacher knows {sizes[0]:,} tokens, expected {sizes[1]:,}, as what it teaches")
-        ours, theirs = _vocabulary(loaded), _vocabulary(teacher)
-        if ours is not None and theirs is not None and ours != theirs:
+        student_vocabulary, teacher_vocabulary = _vocabulary(loaded), _vocabulary(teacher)
+        if (
+            student_vocabulary is not None
+            and teacher_vocabulary is not None
+            and student_vocabulary != teacher_vocabulary
+        ):
             raise InputError(
                 "the teacher has another vocabulary than what it teaches: the same id must be the same token"
             )
 
     def is_unlabelled(self, rows: Sequence[Fields]) -> bool:
         """Whether the teacher alone is listened to, since no row has a label."""
-        alone = self.teacher is not None and self.teacher_share == 1.0
-        return alone and all(is_blank(row.get("label")) for row in rows)
+        is_teacher_only = self.teacher is not None and self.teacher_share == 1.0
+        return is_teacher_only and all(is_blank(row.get("label")) for row in rows)
 
     def teacher_logits_of_texts(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[Tensor | None]:
         """What the teacher says of each row, once for the whole training, since a row's words are always the same: its
@@ -95,9 +99,9 @@ class DistillationObjective(Objective):
         read = encode_rows(self.taught_by, rows, None)
         return logits_of(self.taught_by, [Example((one.ids,), (one.type_ids,)) for one in read])
 
-    def blend_losses(self, own: Tensor, theirs: Tensor) -> Tensor:
+    def blend_losses(self, label_loss: Tensor, teacher_loss: Tensor) -> Tensor:
         """The truth's loss and the teacher's as one, by their shares."""
-        return (1.0 - self.teacher_share) * own + self.teacher_share * theirs
+        return (1.0 - self.teacher_share) * label_loss + self.teacher_share * teacher_loss
 
     @no_grad()
     def teacher_logits(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -115,9 +119,14 @@ def distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperatur
 
     student_logits, teacher_logits: logits, Float[Tensor, "... classes"].  ->  Float[Tensor, "..."]
     """
-    ours = functional.log_softmax(student_logits.float() / temperature, dim=-1)
-    theirs = functional.log_softmax(teacher_logits.float() / temperature, dim=-1)
-    return functional.kl_div(ours, theirs, reduction="none", log_target=True).sum(-1) * temperature**2
+    student_log_probabilities = functional.log_softmax(student_logits.float() / temperature, dim=-1)
+    teacher_log_probabilities = functional.log_softmax(teacher_logits.float() / temperature, dim=-1)
+    return (
+        functional.kl_div(student_log_probabilities, teacher_log_probabilities, reduction="none", log_target=True).sum(
+            -1
+        )
+        * temperature**2
+    )
 
 
 def multilabel_distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:

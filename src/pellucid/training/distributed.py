@@ -77,15 +77,15 @@ class Ranks:
         if self.world_size == 1:
             return
         known = list(parameters)
-        there = self.totals([float(p.grad is not None) for p in known])
+        counts = self.totals([float(p.grad is not None) for p in known])
         for p in known:
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-        for bucket in _buckets(p.grad for p, many in zip(known, there) if many and p.grad is not None):
+        for bucket in _buckets(p.grad for p, many in zip(known, counts) if many and p.grad is not None):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             with self._explain_lost_process():
                 dist.all_reduce(flat)
             _copy_back(flat, bucket)
-        for p, many in zip(known, there):
+        for p, many in zip(known, counts):
             p.grad = p.grad if many else None
 
     @no_grad()
@@ -94,11 +94,11 @@ class Ranks:
         if self.world_size == 1:
             return [tensor]
         lengths = [int(many) for many in self.totals([len(tensor) * (i == self.rank) for i in range(self.world_size)])]
-        longest = tensor.new_zeros(max(lengths), *tensor.shape[1:])
-        longest[: len(tensor)] = tensor
-        found = [torch.empty_like(longest) for _ in lengths]
+        padded = tensor.new_zeros(max(lengths), *tensor.shape[1:])
+        padded[: len(tensor)] = tensor
+        found = [torch.empty_like(padded) for _ in lengths]
         with self._explain_lost_process():
-            dist.all_gather(found, longest)
+            dist.all_gather(found, padded)
         return [one[:length] for one, length in zip(found, lengths)]
 
     @contextlib.contextmanager

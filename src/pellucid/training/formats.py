@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.files import unique_keys
 from pellucid.text.lines import lines
 from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES
@@ -58,7 +58,7 @@ def read_conll(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
     read = list(_sentences(path, encoding))
     left_out = _notes(read)
     if left_out:
-        many, number = counted(len(left_out), "line"), min(left_out)
+        many, number = format_count(len(left_out), "line"), min(left_out)
         log.warning("%s: %s left out as notes, # in place of a word (the first: line %d)", path, many, number)
     sentences = [[one for one in sentence if one.number not in left_out] for sentence in read]
     words = [sentence for sentence in sentences if sentence]
@@ -86,13 +86,13 @@ def _sentences(path: Path, encoding: str) -> Iterator[list[Line]]:
 
 def _notes(sentences: Sequence[Sequence[Line]]) -> set[int]:
     """The numbers of lines that are notes: before the first word, with other columns or a tag that no word has."""
-    doubtful, words = list[Line](), list[Line]()
+    candidates, words = list[Line](), list[Line]()
     for sentence in sentences:
         first = next((i for i, one in enumerate(sentence) if one.fields[0] != NOTE), len(sentence))
-        doubtful += sentence[:first]
+        candidates += sentence[:first]
         words += sentence[first:]
     tags, width = {one.fields[-1] for one in words}, len(words[0].fields) if words else 0
-    return {one.number for one in doubtful if len(one.fields) != width or one.fields[-1] not in tags}
+    return {one.number for one in candidates if len(one.fields) != width or one.fields[-1] not in tags}
 
 
 def _check_lines(path: Path, sentences: Sequence[Sequence[Line]]) -> None:
@@ -100,13 +100,17 @@ def _check_lines(path: Path, sentences: Sequence[Sequence[Line]]) -> None:
     width = len(sentences[0][0].fields)
     for one in (one for sentence in sentences for one in sentence):
         if len(one.fields) < 2 or len(one.fields) != width:
-            wanted = f"{width}, as in the lines before" if width > 1 else "a word and its tag"
-            raise InputError(f"{path}, line {one.number}: {counted(len(one.fields), 'column')}, expected {wanted}")
+            expected = f"{width}, as in the lines before" if width > 1 else "a word and its tag"
+            raise InputError(
+                f"{path}, line {one.number}: {format_count(len(one.fields), 'column')}, expected {expected}"
+            )
     begin = {sentence[0].fields[0] for sentence in sentences}
     second = {sentence[1].fields[0] for sentence in sentences if len(sentence) > 1}
     if width > 2 and (begin, second) in (({"0"}, {"1"}), ({"1"}, {"2"})):
-        where = f"{path}, line {sentences[0][0].number}"
-        raise InputError(f"{where}: the first column counts the words, and the words are expected there: take it out")
+        location = f"{path}, line {sentences[0][0].number}"
+        raise InputError(
+            f"{location}: the first column counts the words, and the words are expected there: take it out"
+        )
 
 
 def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:

@@ -32,8 +32,12 @@ def split(
     rows = data.rows
     if len(rows) < 2:
         raise InputError(f"{data.name} holds one row, expected at least 2: one to learn from, and one to hold out")
-    many = min(max(round(share * len(rows)), 1), len(rows) - 1)
-    chosen = set(range(len(rows) - many, len(rows))) if ordered else _draw_stratified(rows, many, seed, stratum_of)
+    num_held_out = min(max(round(share * len(rows)), 1), len(rows) - 1)
+    chosen = (
+        set(range(len(rows) - num_held_out, len(rows)))
+        if ordered
+        else _draw_stratified(rows, num_held_out, seed, stratum_of)
+    )
     learned = {label for i, row in enumerate(rows) if i not in chosen for label in labels_of(row)}
     for i in sorted(chosen):
         if not learned.issuperset(new := labels_of(rows[i])):
@@ -49,30 +53,30 @@ def split(
 
 def warn_of_overlap(data: Data, held_out: Data) -> None:
     """Says how many of the held-out rows stand among those that are learned from, word for word."""
-    learned = set(map(_whole, data.rows))
-    many = sum(_whole(row) in learned for row in held_out.rows if not all(map(is_blank, row.values())))
+    learned = set(map(_row_digest, data.rows))
+    many = sum(_row_digest(row) in learned for row in held_out.rows if not all(map(is_blank, row.values())))
     if many:
         message = "%d of %d held-out rows stand among those that are learned from: their scores flatter the model"
         log.warning(message, many, len(held_out))
 
 
-def _whole(row: Record) -> bytes:
+def _row_digest(row: Record) -> bytes:
     return bytes.fromhex(digest_of_rows([row]))
 
 
 def _draw_stratified(
-    rows: Sequence[Record], many: int, seed: int, stratum_of: Callable[[Record], Hashable]
+    rows: Sequence[Record], num_held_out: int, seed: int, stratum_of: Callable[[Record], Hashable]
 ) -> set[int]:
-    """The numbers of `many` rows, or of fewer, where each stratum must keep one."""
+    """The numbers of `num_held_out` rows, or of fewer, where each stratum must keep one."""
     groups: dict[Hashable, list[int]] = {}
     for i, row in enumerate(rows):
         groups.setdefault(stratum_of(row), []).append(i)
     members = list(groups.values())
-    exact = [many * len(one) / len(rows) for one in members]
+    exact = [num_held_out * len(one) / len(rows) for one in members]
     parts = [min(int(part), len(one) - 1) for part, one in zip(exact, members)]
     order = sorted(range(len(members)), key=lambda i: parts[i] - exact[i])  # the greatest remainder first
     for i in order * 2:
-        if sum(parts) < many and parts[i] < len(members[i]) - 1:
+        if sum(parts) < num_held_out and parts[i] < len(members[i]) - 1:
             parts[i] += 1
     generator = np.random.default_rng((seed, len(rows)))
     return {one[i] for part, one in zip(parts, members) for i in generator.permutation(len(one))[:part].tolist()}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pellucid.errors import InputError, counted, did_you_mean, join_names, shorten
+from pellucid.errors import InputError, did_you_mean, format_count, join_names, shorten
 from pellucid.training.losses import IGNORED
 
 log = logging.getLogger("pellucid")
@@ -17,13 +17,13 @@ log = logging.getLogger("pellucid")
 KINDS = {"single": "one name each", "multiple": "several labels each", "soft": "shares that sum to 1"}
 """One label; any number of labels; a share of each label; and what an error calls them."""
 
-ALIKE = 0.8
+MIN_SIMILARITY = 0.8
 """From such a likeness on, a label that stands once may be another one misspelt."""
 
-MOST_COMPARED = 1000
+MAX_COMPARED = 1000
 """Labels that are compared each with each other."""
 
-MOST_WARNED = 5
+MAX_WARNED = 5
 """Labels of which it is said that they may be misspelt."""
 
 
@@ -41,11 +41,11 @@ _NAME, _NAMES, _SHARES, _NUMBERS = "a name", "a list of names", "shares by name"
 class Label(NamedTuple):
     """What a row has in the column of labels.
 
-    where: the place of the row.  value: as it stands there.  form: one of the four.
+    location: the place of the row.  value: as it stands there.  form: one of the four.
     names: the labels that it names; none where numbers say by their place how much of each.  shares: of each of them.
     """
 
-    where: str
+    location: str
     value: Any
     form: str
     names: tuple[str, ...]
@@ -64,36 +64,38 @@ class LabelSummary(NamedTuple):
     rows: int = 0
 
 
-def label_of(value: Any, where: str, separator: str | None = None) -> Label:
+def label_of(value: Any, location: str, separator: str | None = None) -> Label:
     """A label as it is meant. Raises InputError for what is none.  separator: between several in one text."""
     if isinstance(value, str) and _LISTED.fullmatch(value.strip()):
         advice = "give lists from .jsonl or a data frame, or names with a separator between"
-        raise InputError(f"{where}: the label is {_short(value)}, a list written as one text: {advice}")
+        raise InputError(f"{location}: the label is {_short(value)}, a list written as one text: {advice}")
     if isinstance(value, str) and separator is not None:
         value = [part.strip() for part in value.split(separator) if part.strip()]
     if isinstance(value, int | float) and value == IGNORED:
-        raise InputError(f"{where}: the label is {IGNORED}, by which others say that there is none: leave the row out")
+        raise InputError(
+            f"{location}: the label is {IGNORED}, by which others say that there is none: leave the row out"
+        )
     if isinstance(value, float) and not value.is_integer():
         raise InputError(
-            f"{where}: the label is {value}, expected a name or a whole number; for others use text-regression"
+            f"{location}: the label is {value}, expected a name or a whole number; for others use text-regression"
         )
     if isinstance(value, str | int | float):
-        return Label(where, value, _NAME, (str(int(value)) if isinstance(value, float) else str(value),), (1.0,))
+        return Label(location, value, _NAME, (str(int(value)) if isinstance(value, float) else str(value),), (1.0,))
     if isinstance(value, Mapping) and value and all(map(_is_number, value.values())):
         if min(value.values()) < 0.0 or not _are_whole(value.values()):
             whole = math.fsum(value.values())
-            raise InputError(f"{where}: the shares {_short(value)} sum to {whole:g}, expected 1, and none below 0")
+            raise InputError(f"{location}: the shares {_short(value)} sum to {whole:g}, expected 1, and none below 0")
         shares = {str(name): float(share) for name, share in value.items() if share > 0.0}
-        return Label(where, value, _SHARES, tuple(shares), tuple(shares.values()))
+        return Label(location, value, _SHARES, tuple(shares), tuple(shares.values()))
     if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
         if all(0.0 <= one <= 1.0 for one in value):
-            return Label(where, value, _NUMBERS, (), tuple(map(float, value)))
+            return Label(location, value, _NUMBERS, (), tuple(map(float, value)))
         raise InputError(
-            f"{where}: the label is {_short(value)}, expected names, or for each label a number from 0 to 1"
+            f"{location}: the label is {_short(value)}, expected names, or for each label a number from 0 to 1"
         )
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-        return Label(where, value, _NAMES, tuple(map(str, value)), (1.0,) * len(value))
-    raise InputError(f"{where}: the label is {_short(value)}, expected a name, several, or a share of each label")
+        return Label(location, value, _NAMES, tuple(map(str, value)), (1.0,) * len(value))
+    raise InputError(f"{location}: the label is {_short(value)}, expected a name, several, or a share of each label")
 
 
 def _are_whole(shares: Iterable[float]) -> bool:
@@ -138,7 +140,7 @@ def _check_classes(
     for label, names in zip(labels, row_labels):
         for name in names:
             if name not in classes:
-                raise unknown_label_error(name, label.where, classes)
+                raise unknown_label_error(name, label.location, classes)
     if empty := [name for name in classes if not counts[name]]:
         raise InputError(
             f"no row has the label {join_names(map(repr, empty))}: leave it out of classes, or add rows of it"
@@ -165,7 +167,7 @@ def kind_of(labels: Sequence[Label]) -> str:
     first = labels[0]
     for label in labels:
         if label.form != first.form:
-            both = f"{label.where}: the label is {label.form}, and that of {first.where} is {first.form}"
+            both = f"{label.location}: the label is {label.form}, and that of {first.location} is {first.form}"
             raise InputError(f"{both}: expected the same in every row")
     if first.form == _NUMBERS:
         return "soft" if all(_are_whole(label.shares) for label in labels) else "multiple"
@@ -183,7 +185,7 @@ def check_kind(kind: str, labels: Sequence[Label]) -> None:
     if not labels or matches_kind(kind, labels):
         return
     strange = next((one for one in labels if one.form != _NUMBERS or not _are_whole(one.shares)), labels[0])
-    message = f"{strange.where}: the label is {_short(strange.value)}, and what is learned is"
+    message = f"{strange.location}: the label is {_short(strange.value)}, and what is learned is"
     raise InputError(f"{message} {KINDS[kind]}: expected the same in every row")
 
 
@@ -191,8 +193,8 @@ def _check_widths(labels: Sequence[Label]) -> None:
     first = labels[0]
     for label in labels:
         if len(label.shares) != len(first.shares):
-            many = f"{counted(len(label.shares), 'number')}, and that of {first.where} {len(first.shares)}"
-            raise InputError(f"{label.where}: the label has {many}: expected one for each label")
+            many = f"{format_count(len(label.shares), 'number')}, and that of {first.location} {len(first.shares)}"
+            raise InputError(f"{label.location}: the label has {many}: expected one for each label")
 
 
 def column_label_names(labels: Iterable[Label]) -> tuple[str, ...]:
@@ -207,52 +209,52 @@ def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: (int(name) if whole else 0, name)))
 
 
-def unknown_label_error(name: str, where: str, classes: Sequence[str]) -> InputError:
+def unknown_label_error(name: str, location: str, classes: Sequence[str]) -> InputError:
     """The sentence for a label that is not among those that are learned."""
     return InputError(
-        f"{where}: the label {_short(name)} is not one of {join_names(classes)}{did_you_mean(name, classes)}"
+        f"{location}: the label {_short(name)} is not one of {join_names(classes)}{did_you_mean(name, classes)}"
     )
 
 
 def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
     """Says which labels may be others misspelt: those of one row that are near another, and those that differ in case
     alone, or in how Unicode writes the same letters, which no eye can see."""
-    if len(counts) > MOST_COMPARED:
+    if len(counts) > MAX_COMPARED:
         return
     if (truths := {"True", "False"} & {*counts}) and (numbers := {"0", "1"} & {*counts}):
         log.warning(
             "the labels %s stand beside %s: are they the same?", *(join_names(sorted(x)) for x in (truths, numbers))
         )
-    last = {name: label.where for label, names in zip(labels, row_labels) for name in names}
+    last = {name: label.location for label, names in zip(labels, row_labels) for name in names}
     folded: dict[str, str] = {}
     doubtful: list[tuple[str, str]] = []
     for name in sorted(counts, key=lambda one: -counts[one]):
         other = folded.setdefault(unicodedata.normalize("NFKC", name.strip()).casefold(), name)
         if other == name and counts[name] == 1 and any(sign.isalpha() for sign in name):  # no number, and no date
-            often = [one for one in counts if counts[one] > 1]
-            other = next(iter(difflib.get_close_matches(name, often, n=1, cutoff=ALIKE)), name)
+            frequent = [one for one in counts if counts[one] > 1]
+            other = next(iter(difflib.get_close_matches(name, frequent, n=1, cutoff=MIN_SIMILARITY)), name)
         if other != name:
             doubtful.append((name, other))
-    for name, other in doubtful[:MOST_WARNED]:
+    for name, other in doubtful[:MAX_WARNED]:
         many = f"in one row alone ({last[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
-        unseen = unicodedata.normalize("NFKC", name) == unicodedata.normalize("NFKC", other)
-        one, two = map(ascii if unseen else repr, (name, other))
-        doubt = "they differ by the spaces at their ends alone" if name.strip() == other.strip() else "is it misspelt?"
-        log.warning("the label %s stands %s, and %s in %d: %s", one, many, two, counts[other], doubt)
-    if len(doubtful) > MOST_WARNED:
-        log.warning("%d more labels are near others: is this the right column?", len(doubtful) - MOST_WARNED)
+        looks_identical = unicodedata.normalize("NFKC", name) == unicodedata.normalize("NFKC", other)
+        one, two = map(ascii if looks_identical else repr, (name, other))
+        advice = "they differ by the spaces at their ends alone" if name.strip() == other.strip() else "is it misspelt?"
+        log.warning("the label %s stands %s, and %s in %d: %s", one, many, two, counts[other], advice)
+    if len(doubtful) > MAX_WARNED:
+        log.warning("%d more labels are near others: is this the right column?", len(doubtful) - MAX_WARNED)
 
 
 # -- labels as a model learns them ------------------------------------------------------------------------------------
 
 
-def label_id(name: str, where: str, labels: Sequence[str]) -> int:
+def label_id(name: str, location: str, labels: Sequence[str]) -> int:
     """The number of a label. A whole number that is no label itself is the number of one, as the reference takes it."""
     if (found := matching_label(name, labels)) is not None:
         return labels.index(found)
     if is_label_id(name, labels):
         return int(name)
-    raise unknown_label_error(name, where, labels)
+    raise unknown_label_error(name, location, labels)
 
 
 def matching_label(name: str, labels: Sequence[str]) -> str | None:
@@ -274,16 +276,16 @@ def is_label_id(name: str, labels: Sequence[str]) -> bool:
 def label_target(kind: str, label: Label, labels: Sequence[str]) -> int | list[float]:
     """A label as the model learns it: its number, or a share (of each label) or a 0 or 1 (for each)."""
     if kind == "single":
-        return label_id(label.names[0], label.where, labels)
+        return label_id(label.names[0], label.location, labels)
     if label.form == _NUMBERS:
         if len(label.shares) != len(labels):
-            many = counted(len(label.shares), "number")
-            raise InputError(f"{label.where}: the label has {many}, and there are {len(labels)} labels")
+            many = format_count(len(label.shares), "number")
+            raise InputError(f"{label.location}: the label has {many}, and there are {len(labels)} labels")
         return list(label.shares)
     found = [0.0] * len(labels)
     for name, share in zip(label.names, label.shares):
-        number = label_id(name, label.where, labels)
+        number = label_id(name, label.location, labels)
         if found[number] and label.form != _SHARES:
-            raise InputError(f"{label.where}: the label {_short(label.value)} names one twice")
+            raise InputError(f"{label.location}: the label {_short(label.value)} names one twice")
         found[number] += share  # two spellings have two shares
     return found

@@ -17,7 +17,7 @@ COLUMNS = ("text", "prompt", "completion", "messages")
 _PLACEHOLDER = "\ue000"
 """A character that nobody writes, put in place of an answer to see where a template puts it."""
 
-TOGETHER = 512
+BATCH_SIZE = 512
 """Texts that are made into tokens in one call."""
 
 
@@ -49,8 +49,8 @@ def texts_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def tokenized_texts(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[TokenizedText]:
     """Every row as one text, or of a conversation that the template tells otherwise each time, one for each answer."""
     tokenizer, end = loaded.required_tokenizer, end_token(loaded)
-    for start in range(0, len(rows), TOGETHER):
-        part = rows[start : start + TOGETHER]
+    for start in range(0, len(rows), BATCH_SIZE):
+        part = rows[start : start + BATCH_SIZE]
         kinds = list(map(_kind, part))
         plain = texts_of([row for row, kind in zip(part, kinds) if kind == "text"])
         read = iter(tokenizer.encode(plain))
@@ -87,51 +87,51 @@ def _prompt_and_completion(tokenizer: Tokenizer, prompt: str, completion: str, e
     return TokenizedText(ids, is_target + [True] * (len(ids) - len(is_target)), answers_only=True)
 
 
-def _conversation(tokenizer: Tokenizer, messages: Any, where: str) -> Iterator[TokenizedText]:
-    many = len(messages) if isinstance(messages, Sequence) else 0
-    whole, apart, spans = _render_chat(tokenizer, messages, many, where), [], []
+def _conversation(tokenizer: Tokenizer, messages: Any, location: str) -> Iterator[TokenizedText]:
+    num_messages = len(messages) if isinstance(messages, Sequence) else 0
+    full_text, separate_texts, spans = _render_chat(tokenizer, messages, num_messages, location), [], []
     for i, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        so_far = _render_chat(tokenizer, messages, i + 1, where)
-        span = _answer_start(tokenizer, messages, i, so_far, where), len(so_far)
-        if whole.startswith(so_far):
+        so_far = _render_chat(tokenizer, messages, i + 1, location)
+        span = _answer_start(tokenizer, messages, i, so_far, location), len(so_far)
+        if full_text.startswith(so_far):
             spans.append(span)
         else:
-            apart.append((so_far, [span]))
-    if not spans and not apart:
-        raise InputError(f"{where}: its messages hold no answer, expected one of the role 'assistant'")
-    for text, answer_spans in [*apart, *([(whole, spans)] if spans else [])]:
+            separate_texts.append((so_far, [span]))
+    if not spans and not separate_texts:
+        raise InputError(f"{location}: its messages hold no answer, expected one of the role 'assistant'")
+    for text, answer_spans in [*separate_texts, *([(full_text, spans)] if spans else [])]:
         (read,) = tokenizer.encode([text], add_special_tokens=False, parse_special_tokens=True)
         yield TokenizedText(read.ids, _tokens_within(read, answer_spans), answers_only=True)
 
 
 def _render_chat(
-    tokenizer: Tokenizer, messages: Any, many: int, where: str, add_generation_prompt: bool = False
+    tokenizer: Tokenizer, messages: Any, num_messages: int, location: str, add_generation_prompt: bool = False
 ) -> str:
     """The first messages in the words of the template.  add_generation_prompt: an answer is to follow."""
-    first = messages[:many] if isinstance(messages, Sequence) else messages
+    first = messages[:num_messages] if isinstance(messages, Sequence) else messages
     try:
         return str(tokenizer.apply_chat_template(first, add_generation_prompt=add_generation_prompt))
     except InputError as error:
-        raise InputError(f"{where}: ", error) from error
+        raise InputError(f"{location}: ", error) from error
 
 
-def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str, where: str) -> int:
+def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str, location: str) -> int:
     """Where an answer begins in the conversation that it ends: behind what the model reads when it is asked for it."""
-    before = _render_chat(tokenizer, messages, number, where, add_generation_prompt=True) if number else None
+    before = _render_chat(tokenizer, messages, number, location, add_generation_prompt=True) if number else None
     if before is not None and so_far.startswith(before):
         return len(before)
     answer, place = messages[number].get("content"), -1
     if isinstance(answer, str) and answer.strip():
         marked = _render_chat(
-            tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], number + 1, where
+            tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], number + 1, location
         )
         place = marked.find(_PLACEHOLDER)
         if place < 0 or not so_far.startswith(marked[:place]):  # what the template does depends on the answer
             place = so_far.rfind(answer.strip())
     if place < 0:
-        raise InputError(f"{where}: the chat template hides where answer {number} begins, so it cannot be learned")
+        raise InputError(f"{location}: the chat template hides where answer {number} begins, so it cannot be learned")
     return place
 
 

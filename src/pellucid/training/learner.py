@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pellucid.blocks.training_copy import TrainingContext
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.machine import choose_dtype, keep_memory
+from pellucid.machine import choose_dtype, retain_freed_memory
 from pellucid.training.settings import Settings
 
 
@@ -27,7 +27,7 @@ class Learner:
         self.device = self.module.device
         self.dtype = choose_dtype(settings.precision, torch.float32, self.device)
         if self.device.type == "cpu":
-            keep_memory()
+            retain_freed_memory()
         self.context = TrainingContext(
             self.dtype,
             seed=settings.seed,

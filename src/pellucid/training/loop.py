@@ -21,7 +21,7 @@ from pellucid.training.optimizer import build_optimizer, gradient_norm, optimize
 from pellucid.training.schedule import learning_rate_factor
 from pellucid.training.settings import Settings
 
-BAD = 3
+DIVERGED_STEPS = 3
 """So many steps one after the other without a finite loss and gradient end a training; fewer are left out."""
 
 _LESS_IS_BETTER = ("loss", "perplexity")
@@ -120,8 +120,8 @@ class Loop:
     @property
     def has_next_step(self) -> bool:
         """Whether there are steps left, and evaluations still get better."""
-        tired = self.settings.patience is not None and self.progress.waited >= self.settings.patience
-        return self.progress.step < self.steps and not tired
+        out_of_patience = self.settings.patience is not None and self.progress.waited >= self.settings.patience
+        return self.progress.step < self.steps and not out_of_patience
 
     def advance(self) -> list[Event]:
         """One step, and the evaluation that is due after it."""
@@ -170,25 +170,25 @@ class Loop:
         """
         loss, stop_requests = self.ranks.totals([loss, float(self.stop_requested())])
         self.ranks.sum_gradients(self.parameters.values())
-        norm, most = gradient_norm(self.parameters.values()), self.settings.clip
-        sound = math.isfinite(loss) and math.isfinite(norm)
-        if sound:
-            optimizer_step(self.optimizer, learning_rate, min(1.0, most / (norm + 1e-6)) if most else 1.0)
+        norm, max_norm = gradient_norm(self.parameters.values()), self.settings.clip
+        is_finite = math.isfinite(loss) and math.isfinite(norm)
+        if is_finite:
+            optimizer_step(self.optimizer, learning_rate, min(1.0, max_norm / (norm + 1e-6)) if max_norm else 1.0)
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step += 1
-        self.progress.bad = 0 if sound else self.progress.bad + 1
+        self.progress.bad = 0 if is_finite else self.progress.bad + 1
         self.stopped = stop_requests > 0
         self.last_loss_and_norm = loss, norm
         return loss, norm
 
     def check_diverged(self) -> None:
         """Raises DivergedError once too many steps in a row could not be applied."""
-        if self.progress.bad < BAD:
+        if self.progress.bad < DIVERGED_STEPS:
             return
         loss, norm = self.last_loss_and_norm
         raise DivergedError(
-            f"step {self.progress.step}: the loss is {loss:g} and the gradient norm {norm:g}, the last {BAD} steps "
-            f"were not applied: try a smaller ",
+            f"step {self.progress.step}: the loss is {loss:g} and the gradient norm {norm:g}, the last "
+            f"{DIVERGED_STEPS} steps were not applied: try a smaller ",
             Argument("learning_rate"),
             f" (it is {self.settings.learning_rate:g}) or a longer ",
             Argument("warmup"),
@@ -211,7 +211,7 @@ class Loop:
     def _evaluation_due(self) -> bool:
         every, last = self.settings.evaluate_every, self.progress.step == self.steps
         if self.progress.bad:  # what was looked at before; and what is left out may be taken back
-            return last and self.progress.bad < BAD
+            return last and self.progress.bad < DIVERGED_STEPS
         return self.ends_epoch if every is None else self.progress.step % every == 0 or last
 
     def evaluate_before(self) -> None:

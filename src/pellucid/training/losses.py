@@ -12,7 +12,7 @@ from pellucid.machine import product_dtype
 IGNORED = -100
 """A position that is not asked about."""
 
-NUMBERS, LEAST = 2**22, 512
+MAX_LOGITS, MIN_POSITIONS = 2**22, 512
 """Logits that are there at a time, and the fewest positions that are multiplied together."""
 
 
@@ -37,12 +37,12 @@ def vocabulary_loss(
         and sums are float32 at least.
     ->  Float[Tensor, ""]; it can be differentiated once
     """
-    rows, wanted = features.flatten(0, -2), targets.flatten()
-    has_target = wanted != IGNORED
+    rows, flat_targets = features.flatten(0, -2), targets.flatten()
+    has_target = flat_targets != IGNORED
     if not bool(has_target.all()):
-        rows, wanted = rows[has_target], wanted[has_target]
+        rows, flat_targets = rows[has_target], flat_targets[has_target]
     kind = product_dtype(dtype or features.dtype, features.device)
-    loss: Any = _VocabularyLoss.apply(rows, weight, bias, wanted, smoothing, kind)
+    loss: Any = _VocabularyLoss.apply(rows, weight, bias, flat_targets, smoothing, kind)
     return loss
 
 
@@ -60,11 +60,11 @@ class _VocabularyLoss(torch.autograd.Function):
         dtype: torch.dtype,
     ) -> Tensor:
         gradients = _Gradients(features, weight, bias, ctx.needs_input_grad[:3], dtype)
-        size = max(NUMBERS // len(weight), LEAST)
+        size = max(MAX_LOGITS // len(weight), MIN_POSITIONS)
         total = torch.zeros((), dtype=gradients.sum_dtype, device=features.device)
         for start in range(0, len(features), size):
-            here = slice(start, start + size)
-            total += gradients.chunk_loss(here, targets[here], smoothing)
+            chunk = slice(start, start + size)
+            total += gradients.chunk_loss(chunk, targets[chunk], smoothing)
         ctx.gradients = (gradients.grad_features, gradients.grad_weight, gradients.grad_bias)
         ctx.kinds = (features.dtype, weight.dtype, None if bias is None else bias.dtype)
         return total
@@ -89,9 +89,9 @@ class _Gradients:
         self.grad_weight = torch.zeros(weight.shape, dtype=self.sum_dtype, device=weight.device) if needed[1] else None
         self.grad_bias = torch.zeros_like(self.summand) if needed[2] and self.summand is not None else None
 
-    def chunk_loss(self, here: slice, targets: Tensor, smoothing: float) -> Tensor:
+    def chunk_loss(self, chunk: slice, targets: Tensor, smoothing: float) -> Tensor:
         """The losses of some positions, summed; their gradients are added."""
-        logits = (self.rows[here] @ self.table.T).to(self.sum_dtype)
+        logits = (self.rows[chunk] @ self.table.T).to(self.sum_dtype)
         if self.summand is not None:
             logits += self.summand
         logits -= logits.amax(dim=-1, keepdim=True)
@@ -103,20 +103,20 @@ class _Gradients:
         whole = exponentials.sum(dim=-1, keepdim=True)
         loss = (whole.log() - fit).sum()
         if not (self.grad_features is None and self.grad_weight is None and self.grad_bias is None):
-            self._accumulate(here, _logit_gradient(exponentials, whole, target_index, smoothing))
+            self._accumulate(chunk, _logit_gradient(exponentials, whole, target_index, smoothing))
         return loss
 
-    def _accumulate(self, here: slice, slope: Tensor) -> None:
+    def _accumulate(self, chunk: slice, slope: Tensor) -> None:
         """slope: of the loss by each logit, Float[Tensor, "positions vocab"]"""
         if self.grad_bias is not None:
             self.grad_bias += slope.sum(dim=0)
         narrow = slope.to(self.table.dtype)
         if self.grad_features is not None:
-            self.grad_features[here] = narrow @ self.table
+            self.grad_features[chunk] = narrow @ self.table
         if self.grad_weight is not None and narrow.dtype == self.sum_dtype:
-            self.grad_weight.addmm_(narrow.T, self.rows[here])
+            self.grad_weight.addmm_(narrow.T, self.rows[chunk])
         elif self.grad_weight is not None:
-            self.grad_weight += narrow.T @ self.rows[here]
+            self.grad_weight += narrow.T @ self.rows[chunk]
 
 
 def _logit_gradient(exponentials: Tensor, whole: Tensor, target_index: Tensor, smoothing: float) -> Tensor:

@@ -67,27 +67,27 @@ def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
     """
     assert settings.lora is not None
     module, generator = loaded.module, torch.Generator().manual_seed(settings.seed)
-    free = {name for name, p in module.named_parameters() if p.requires_grad}
-    beside = [name for name in free if _trains_fully(name, loaded)]
+    trainable = {name for name, p in module.named_parameters() if p.requires_grad}
+    fully_trained = [name for name in trainable if _trains_fully(name, loaded)]
     freeze(module, "*")
-    if beside:
-        freeze(module, *beside, frozen=False)
+    if fully_trained:
+        freeze(module, *fully_trained, frozen=False)
     if settings.lora_beside:
-        beside += freeze(module, *settings.lora_beside, frozen=False)
+        fully_trained += freeze(module, *settings.lora_beside, frozen=False)
     alpha = 2.0 * settings.lora if settings.lora_alpha is None else settings.lora_alpha
     chosen = target_paths(module, settings.lora_targets)
-    lows = {
+    adapters = {
         path: LowRank(_linear(module, path).weight.detach(), settings.lora, alpha / settings.lora, generator)
         for path in chosen
-        if f"{path}.weight" in free and f"{path}.weight" not in beside  # else it stays, or learns, as it is
+        if f"{path}.weight" in trainable and f"{path}.weight" not in fully_trained  # else it stays, or learns, as it is
     }
-    if not lows:
+    if not adapters:
         raise InputError(
             f"an adapter changes what is learned already, and {join_names(chosen, 2)} are random or frozen"
         )
     if settings.adapter_only:  # told before the work, not after it
-        check_expressible(loaded, {path: low.change for path, low in lows.items()}, _parameters_to_save(loaded))
-    for path, low in lows.items():
+        check_expressible(loaded, {path: low.change for path, low in adapters.items()}, _parameters_to_save(loaded))
+    for path, low in adapters.items():
         parametrize.register_parametrization(_linear(module, path), "weight", low)
     return loaded
 
@@ -99,8 +99,8 @@ def check_base(loaded: Loaded) -> None:
     """
     loaded.module.require_float("training")
     name, own = base_name(loaded), loaded.module.state_dict()
-    where = HubOptions(loaded.source.revision if loaded.source else None)
-    base = open_checkpoint(name, where=where, narrower={})
+    hub_options = HubOptions(loaded.source.revision if loaded.source else None)
+    base = open_checkpoint(name, hub_options=hub_options, narrower={})
     for one, numbers in base.module.state_dict().items():
         if one in own and not is_untrained(one, base) and not torch.equal(own[one].to(numbers), numbers):
             raise InputError(

@@ -16,7 +16,7 @@ from pellucid.files import cannot_read, write_atomically
 from pellucid.sealed import damaged_error, read_sealed, seal
 from pellucid.text.fingerprint import fingerprint
 from pellucid.trace.stored import tensor_digest
-from pellucid.training.advice import AGAIN
+from pellucid.training.advice import OVERWRITE_ADVICE
 from pellucid.training.loop import Progress
 from pellucid.training.settings import Settings
 
@@ -25,7 +25,7 @@ NAME = "manifest.json"
 FORMAT = 1
 """Of the folder. A later one is refused with the version that wrote it."""
 
-MOST_BYTES = 16 * 2**20
+MAX_BYTES = 16 * 2**20
 """Of a manifest."""
 
 MAY_CHANGE = ("accumulation", "activation_checkpointing", "save_every")
@@ -115,7 +115,8 @@ class Manifest:
         )
         if differences:
             raise InputError(
-                f"the training in {folder} cannot go on: {join_names(differences)}; give what it began with, or ", AGAIN
+                f"the training in {folder} cannot go on: {join_names(differences)}; give what it began with, or ",
+                OVERWRITE_ADVICE,
             )
 
 
@@ -146,7 +147,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / NAME
     try:
-        body = read_sealed(path, FORMAT, MOST_BYTES, AGAIN)
+        body = read_sealed(path, FORMAT, MAX_BYTES, OVERWRITE_ADVICE)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -155,7 +156,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         manifest = from_json_value(body, Manifest)
         _check(manifest)
     except ValueError as error:
-        raise damaged_error(path, error, AGAIN) from error
+        raise damaged_error(path, error, OVERWRITE_ADVICE) from error
     return manifest
 
 

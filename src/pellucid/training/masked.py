@@ -13,7 +13,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import check_bool, check_choice, check_count, check_range
-from pellucid.errors import InputError, counted
+from pellucid.errors import InputError, format_count
 from pellucid.text import Tokenizer, Window, windows
 from pellucid.training.data import row_location
 from pellucid.training.language_examples import texts_of
@@ -25,7 +25,7 @@ from pellucid.training.token_likelihood import VocabularyObjective, likelihood_s
 
 log = logging.getLogger("pellucid")
 
-MOST = 512
+DEFAULT_MAX_LENGTH = 512
 """Positions of a row where nothing else is said."""
 
 
@@ -72,9 +72,11 @@ class FillMask(VocabularyObjective):
         check_range("mlm_probability", self.mlm_probability, above=0.0, most=1.0)
         for name in ("mask_replace_prob", "random_replace_prob"):
             check_range(name, getattr(self, name), least=0.0, most=1.0)
-        most = self.mask_replace_prob + self.random_replace_prob
-        if most > 1.0 + 1e-9:
-            raise InputError(f"mask_replace_prob and random_replace_prob are {most:g} together, expected at most 1")
+        total_probability = self.mask_replace_prob + self.random_replace_prob
+        if total_probability > 1.0 + 1e-9:
+            raise InputError(
+                f"mask_replace_prob and random_replace_prob are {total_probability:g} together, expected at most 1"
+            )
         check_bool("whole_word_mask", self.whole_word_mask)
         check_choice("packing", self.packing, ("none", "stream", "documents"))
         check_count("score_seed", self.score_seed, most=2**63 - 1, least=0)
@@ -92,16 +94,18 @@ class FillMask(VocabularyObjective):
     # -- rows to examples ---------------------------------------------------------------------------------------------
 
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
-        tokenizer, room = loaded.required_tokenizer, row_length(loaded, self.max_length, MOST)
-        most = min(room, tokenizer.model_max_length or room)
+        tokenizer, room = loaded.required_tokenizer, row_length(loaded, self.max_length, DEFAULT_MAX_LENGTH)
+        window_length = min(room, tokenizer.model_max_length or room)
         texts = texts_of(rows)
         if empty := sum(not text.strip() for text in texts):
-            log.warning("left out: %s without anything to learn", counted(empty, "text"))
+            log.warning("left out: %s without anything to learn", format_count(empty, "text"))
         found = [
             window
             for row, text in zip(rows, texts)
             if text.strip()
-            for window in windows(tokenizer, text, index=row_location(row), rule="windows", max_length=most, stride=0)
+            for window in windows(
+                tokenizer, text, index=row_location(row), rule="windows", max_length=window_length, stride=0
+            )
         ]
         if self.packing == "stream":
             return list(_stream_examples(tokenizer, found, room))
@@ -143,14 +147,16 @@ class FillMask(VocabularyObjective):
         ids, words = np.asarray(example.ids[0]), example.target.words
         units = words if self.whole_word_mask else np.arange(len(ids))
         drawn = generator.random(int(units.max(initial=0)) + 1) < self.mlm_probability
-        chosen = drawn[units] & (words >= 0)
-        fate = generator.random(len(ids))
+        is_target = drawn[units] & (words >= 0)
+        replacement_draws = generator.random(len(ids))
         tokenizer = loaded.required_tokenizer
         others = generator.choice(_non_special_ids(tokenizer, loaded.config.vocab_size), len(ids))
-        becomes_mask = chosen & (fate < self.mask_replace_prob)
-        becomes_other = chosen & ~becomes_mask & (fate < self.mask_replace_prob + self.random_replace_prob)
+        becomes_mask = is_target & (replacement_draws < self.mask_replace_prob)
+        becomes_other = (
+            is_target & ~becomes_mask & (replacement_draws < self.mask_replace_prob + self.random_replace_prob)
+        )
         read = np.where(becomes_mask, tokenizer.mask_token_id, np.where(becomes_other, others, ids))
-        return read, np.where(chosen, ids, IGNORED)
+        return read, np.where(is_target, ids, IGNORED)
 
     def check_held_out(self, loaded: Loaded, examples: Sequence[Example]) -> None:
         hidden = (self.mask_tokens(loaded, one, self._score_generator(i))[1] for i, one in enumerate(examples))

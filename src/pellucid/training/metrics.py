@@ -107,16 +107,19 @@ def regression_scores(truth: Sequence[float], predictions: Sequence[float]) -> d
     require_library("scipy")
     from scipy import stats
 
-    apart = [one - other for one, other in zip(truth, predictions)]
-    ways: dict[str, Callable[..., Any]] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
-    varied = len(truth) > 1 and len(set(truth)) > 1 and len(set(predictions)) > 1
-    correlations = {name: float(way(truth, predictions).statistic) if varied else 0.0 for name, way in ways.items()}
+    differences = [one - other for one, other in zip(truth, predictions)]
+    correlation_functions: dict[str, Callable[..., Any]] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
+    has_variance = len(truth) > 1 and len(set(truth)) > 1 and len(set(predictions)) > 1
+    correlations = {
+        name: float(correlation(truth, predictions).statistic) if has_variance else 0.0
+        for name, correlation in correlation_functions.items()
+    }
     finite = {name: value if math.isfinite(value) else 0.0 for name, value in correlations.items()}
     try:
-        squared = math.fsum(one * one for one in apart)
+        squared = math.fsum(one * one for one in differences)
     except OverflowError:  # of a sum that no float holds
         squared = math.inf
-    return {"mse": squared / max(len(apart), 1)} | finite
+    return {"mse": squared / max(len(differences), 1)} | finite
 
 
 # -- entities ---------------------------------------------------------------------------------------------------------
@@ -167,11 +170,11 @@ def normalise_answer(answer: str) -> str:
 
 
 def _f1_of_words(right: str, prediction: str) -> float:
-    ours, theirs = prediction.split(), right.split()
-    if not ours or not theirs:
-        return float(ours == theirs)
-    same = sum((Counter(ours) & Counter(theirs)).values())
-    return 2 * same / (len(ours) + len(theirs))
+    predicted_words, right_words = prediction.split(), right.split()
+    if not predicted_words or not right_words:
+        return float(predicted_words == right_words)
+    same = sum((Counter(predicted_words) & Counter(right_words)).values())
+    return 2 * same / (len(predicted_words) + len(right_words))
 
 
 def translation_scores(truth: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:

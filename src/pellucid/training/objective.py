@@ -170,12 +170,12 @@ def head_for(loaded: Loaded, name: str) -> Head:
     return head
 
 
-def batch_of(loaded: Loaded, examples: Sequence[Example], **beside: Any) -> dict[str, Tensor]:
+def batch_of(loaded: Loaded, examples: Sequence[Example], **loss_inputs: Any) -> dict[str, Tensor]:
     """The first row of each example as the model takes them together, and on its device what a loss needs beside them,
     tensors or arrays by name."""
     device = loaded.module.device
     batch = as_batch(loaded, [one.ids[0] for one in examples], [one.types[0] for one in examples])
-    return batch | {name: torch.as_tensor(value, device=device) for name, value in beside.items()}
+    return batch | {name: torch.as_tensor(value, device=device) for name, value in loss_inputs.items()}
 
 
 def logits_of(loaded: Loaded, examples: Sequence[Example]) -> list[Tensor]:

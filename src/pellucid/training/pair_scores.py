@@ -26,16 +26,16 @@ def check_scores_differ(rows: Sequence[Fields], top_score: float, other: Argumen
 
 def infer_top_score(rows: Sequence[Fields]) -> float:
     """The score of two texts that mean the same."""
-    scores = scaled_scores(rows, 1.0, most=FIVE)
+    scores = scaled_scores(rows, 1.0, max_score=FIVE)
     if max(scores) <= 1.0:
         return 1.0
     log.warning("scores lie in %g to %g: they are divided by %g (top_score)", min(scores), max(scores), FIVE)
     return FIVE
 
 
-def scaled_scores(rows: Sequence[Fields], top_score: float, most: float | None = None) -> list[float]:
-    """The scores, of the same texts 1. most: the greatest that there may be."""
-    most = top_score if most is None else most
+def scaled_scores(rows: Sequence[Fields], top_score: float, max_score: float | None = None) -> list[float]:
+    """The scores, of the same texts 1. max_score: the greatest that there may be."""
+    max_score = top_score if max_score is None else max_score
     found = []
     for row in rows:
         value = value_of(row, SCORE)
@@ -43,9 +43,9 @@ def scaled_scores(rows: Sequence[Fields], top_score: float, most: float | None =
             score = float(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{row_location(row)}: score is {shorten(repr(value), 60)}, expected a number") from error
-        if not -top_score <= score <= most:
+        if not -top_score <= score <= max_score:
             raise InputError(
-                f"{row_location(row)}: score is {score:g}, expected one from 0 to {most:g}: pass ",
+                f"{row_location(row)}: score is {score:g}, expected one from 0 to {max_score:g}: pass ",
                 Argument("top_score", Placeholder("N")),
                 ", the score of two texts that mean the same",
             )

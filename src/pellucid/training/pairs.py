@@ -164,9 +164,9 @@ class SentenceSimilarity(Objective):
     def _tokenize(self, loaded: Loaded, every: list[str]) -> list[tuple[list[int], list[int]]]:
         """The tokens of each text, and their types."""
         limits = [n for n in (token_limit(loaded, self.max_length), self.pooling_for(loaded).max_length) if n]
-        most = min(limits, default=None)
-        found = loaded.required_tokenizer.encode(every, max_length=most)
-        warn_of_truncation(sum(one.cut > 0 for one in found), len(found), most)
+        max_tokens = min(limits, default=None)
+        found = loaded.required_tokenizer.encode(every, max_length=max_tokens)
+        warn_of_truncation(sum(one.cut > 0 for one in found), len(found), max_tokens)
         return [(one.ids, one.type_ids) for one in found]
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _text_columns(rows: Sequence[Fields]) -> tuple[str, ...]:
         if names[0] in row or names[1] in row:
             negatives = names == MATCHED and any(NEGATIVE in one for one in rows)
             return (*names, NEGATIVE) if negatives else names
-    wanted = f"{' and '.join(SCORED)}, or {' and '.join(MATCHED)}"
+    expected = f"{' and '.join(SCORED)}, or {' and '.join(MATCHED)}"
     raise InputError(
-        f"{row_location(row)} holds no texts to compare: expected columns {wanted}; it has {', '.join(row)}"
+        f"{row_location(row)} holds no texts to compare: expected columns {expected}; it has {', '.join(row)}"
     )

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import Argument, InputError, Placeholder, counted
+from pellucid.errors import Argument, InputError, Placeholder, format_count
 from pellucid.training.data import Data
 from pellucid.training.inputs import DataArguments
 from pellucid.training.manifest import TrainingIdentity, digest_of_model, digest_of_tokenizers
@@ -75,7 +75,9 @@ def _check_enough_examples(min_examples: int, rows: int, batch_size: int | None)
     """Refuses fewer rows, in all or in a step, than a loss compares: it would be 0, and nothing learned."""
     compared = "what is learned is told by comparing the rows of a step"
     if 0 < rows < min_examples:  # where there is none, the order says so
-        raise InputError(f"there is {counted(rows, 'row')} to learn from, and {compared}: give {min_examples} or more")
+        raise InputError(
+            f"there is {format_count(rows, 'row')} to learn from, and {compared}: give {min_examples} or more"
+        )
     if batch_size is not None and batch_size < min_examples:
         raise InputError(
             f"batch_size is {batch_size}, and {compared}: pass ", Argument("batch_size", min_examples), " or more"

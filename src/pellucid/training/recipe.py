@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError, did_you_mean, join_names
-from pellucid.files import MOST_BYTES, cannot_read
+from pellucid.files import MAX_BYTES, cannot_read
 
 if TYPE_CHECKING:
     from pellucid.training.data import Data
@@ -102,21 +102,21 @@ class Recipe:
     def resolve_path(self, name: str) -> str:
         """A path that it names: as it stands, or beside the recipe."""
         here = Path(name).expanduser()
-        beside = (self.file.parent if self.file else Path()) / here
-        return str(beside if beside.exists() and not here.exists() else name)
+        beside_recipe = (self.file.parent if self.file else Path()) / here
+        return str(beside_recipe if beside_recipe.exists() and not here.exists() else name)
 
     def differences(self, start: "RunStart") -> list[str]:
         """What is not as it was when the recipe was written, in sentences; such a training gives other numbers."""
         plan = start.plan
-        here = {"data": plan.data.digest}
+        current_digests = {"data": plan.data.digest}
         if plan.held_out is not None:
-            here["validation"] = plan.held_out.digest
+            current_digests["validation"] = plan.held_out.digest
         if plan.base.source is not None:  # random numbers follow from the seed
-            here["model"] = plan.base_digest
+            current_digests["model"] = plan.base_digest
         return [
-            f"{self.file}: the {name} is not that of the recipe (digest {found[:12]}…, expected {str(wanted)[:12]}…)"
-            for name, found in here.items()
-            if (wanted := getattr(self, name).get("digest")) not in (None, found)
+            f"{self.file}: the {name} is not that of the recipe (digest {found[:12]}…, expected {str(recorded)[:12]}…)"
+            for name, found in current_digests.items()
+            if (recorded := getattr(self, name).get("digest")) not in (None, found)
         ]
 
     def toml(self) -> str:
@@ -143,8 +143,8 @@ def read_recipe(path: Path) -> Recipe:
     Raises NotFoundError where there is none, and InputError, with the file and the key, for what is no TOML, for a key
     that nobody knows and for a value of another type.
     """
-    if path.exists() and not path.is_dir() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
-        raise InputError(f"{path} is no recipe: expected a file of at most {MOST_BYTES:,} bytes")
+    if path.exists() and not path.is_dir() and (not path.is_file() or path.stat().st_size > MAX_BYTES):
+        raise InputError(f"{path} is no recipe: expected a file of at most {MAX_BYTES:,} bytes")
     try:
         found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors begin a file with a mark
         repr(found)  # 0xFFF... of thousands of digits can be read, and not be said
@@ -170,8 +170,8 @@ def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
     if type(value) in _SHORT[name]:
         return {_SHORT[name][type(value)]: value}
     if not isinstance(value, dict):
-        wanted = " or ".join(_WORDS[kind] for kind in dict.fromkeys([*_SHORT[name], dict]))
-        raise InputError(f"{path}: {name} is {value!r}, expected {wanted}")
+        expected = " or ".join(_WORDS[kind] for kind in dict.fromkeys([*_SHORT[name], dict]))
+        raise InputError(f"{path}: {name} is {value!r}, expected {expected}")
     _check(path, f"{name}.", value, _TABLES[name])
     if "share" in value and value.get("file"):
         raise InputError(f"{path}: {name} has a share of the data and a file: leave one of them out")
@@ -183,16 +183,16 @@ def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _check(path: Path, where: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def _check(path: Path, key_prefix: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     """Refuses keys that nobody knows, and values of another type."""
     for name, value in found.items():
         if name not in known:
             hint = did_you_mean(name, known) or f": its keys are {', '.join(known)}"
-            more = "" if where or hint.startswith(" ") else "; options and settings stand below [settings]"
-            raise InputError(f"{path} has no key {where}{name}{hint}{more}")
+            more = "" if key_prefix or hint.startswith(" ") else "; options and settings stand below [settings]"
+            raise InputError(f"{path} has no key {key_prefix}{name}{hint}{more}")
         kinds = known[name] if isinstance(known[name], tuple) else (known[name],)
         if object not in kinds and type(value) not in kinds:
-            raise InputError(f"{path}: {where}{name} is {value!r}, expected {_WORDS[kinds[-1]]}")
+            raise InputError(f"{path}: {key_prefix}{name} is {value!r}, expected {_WORDS[kinds[-1]]}")
 
 
 def _to_toml(value: Any) -> Any:
@@ -207,7 +207,7 @@ def _to_toml(value: Any) -> Any:
     return source.name if source is not None else str(value)
 
 
-def recipe_beside(path: Path) -> Recipe:
+def recipe_or_empty(path: Path) -> Recipe:
     """The recipe at a path; one that says nothing where there is none that can be read."""
     try:
         return read_recipe(path)
@@ -221,6 +221,6 @@ def overlap_warning(recipe: Recipe, data: "Data") -> str | None:
     if recipe.data.get("digest") != data.digest:
         return None
     held_out = recipe.validation.get("rows", 0) if recipe.validation.get("share") else 0
-    most = f"all but {held_out:,}" if held_out else "all"
+    learned_rows = f"all but {held_out:,}" if held_out else "all"
     what = f"{data.name} holds the rows that {recipe.file} names"
-    return f"{what}: the model learned from {most} of them, and scores flatter it"
+    return f"{what}: the model learned from {learned_rows} of them, and scores flatter it"

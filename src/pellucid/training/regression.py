@@ -21,10 +21,10 @@ from pellucid.training.reading import encode_rows
 
 
 class Target(NamedTuple):
-    """The number that is to be answered; None for a row without one. taught: what a teacher answers."""
+    """The number that is to be answered; None for a row without one. teacher_number: what a teacher answers."""
 
     number: float | None
-    taught: float | None = None
+    teacher_number: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class TextRegression(DistillationObjective):
         targets: list[Target] = [one.target for one in examples]
         found = {"labels": torch.tensor([one.number or 0.0 for one in targets], dtype=torch.float32, device="cpu")}
         if self.teacher is not None:
-            found["taught"] = torch.tensor([one.taught for one in targets], dtype=torch.float32, device="cpu")
+            found["taught"] = torch.tensor([one.teacher_number for one in targets], dtype=torch.float32, device="cpu")
         return batch_of(loaded, examples, **found)
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
@@ -106,7 +106,7 @@ class TextRegression(DistillationObjective):
         teacher."""
         predictions = logits_of(loaded, examples)
         targets: list[Target] = [one.target for one in examples]
-        right = [one.taught if one.number is None else one.number for one in targets]
+        right = [one.teacher_number if one.number is None else one.number for one in targets]
         found = regression_scores([0.0 if one is None else one for one in right], [float(one) for one in predictions])
         return {"loss": found["mse"]} | found
 

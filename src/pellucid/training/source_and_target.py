@@ -17,17 +17,20 @@ def source_and_target_texts(
 
     source, target: the languages. Raises InputError, which names the row, for what is not there or is no text.
     """
-    plain = [_plain(row, source, target) if BY_LANGUAGE in row and "target" not in row else row for row in rows]
+    plain = [
+        _with_text_and_target(row, source, target) if BY_LANGUAGE in row and "target" not in row else row
+        for row in rows
+    ]
     return column_texts(plain, "text"), column_texts(plain, "target")
 
 
-def _plain(row: Fields, source: str | None, target: str | None) -> Fields:
-    texts, where = row[BY_LANGUAGE], row_location(row)
+def _with_text_and_target(row: Fields, source: str | None, target: str | None) -> Fields:
+    texts, location = row[BY_LANGUAGE], row_location(row)
     if not isinstance(texts, Mapping):
-        raise InputError(f"{where}: {BY_LANGUAGE!r} is {type(texts).__name__}, expected texts by language")
+        raise InputError(f"{location}: {BY_LANGUAGE!r} is {type(texts).__name__}, expected texts by language")
     if source is None or target is None:
         raise InputError(
-            f"{where}: {BY_LANGUAGE!r} holds {join_names(texts)}: say which are meant with ",
+            f"{location}: {BY_LANGUAGE!r} holds {join_names(texts)}: say which are meant with ",
             Argument("src_lang", Placeholder("CODE")),
             " and ",
             Argument("tgt_lang", Placeholder("CODE")),
@@ -35,5 +38,5 @@ def _plain(row: Fields, source: str | None, target: str | None) -> Fields:
     for language in (source, target):
         if language not in texts:
             hint = did_you_mean(language, texts)
-            raise InputError(f"{where}: {BY_LANGUAGE!r} has no {language!r}{hint}; it has {join_names(texts)}")
-    return Record({"text": texts[source], "target": texts[target]}, where)
+            raise InputError(f"{location}: {BY_LANGUAGE!r} has no {language!r}{hint}; it has {join_names(texts)}")
+    return Record({"text": texts[source], "target": texts[target]}, location)

@@ -29,7 +29,7 @@ from pellucid.errors import Argument, CorruptFileError, InputError, Placeholder,
 from pellucid.files import FULL, cannot_write, digest_of, file_errors, folder_entries, sync_to_disk
 from pellucid.lock import exclusive_lock
 from pellucid.machine import no_grad
-from pellucid.training.advice import AGAIN, RESUME
+from pellucid.training.advice import OVERWRITE_ADVICE, RESUME
 from pellucid.training.log import Log
 from pellucid.training.loop import CheckpointStore, Loop
 from pellucid.training.manifest import FILES, NAME, Manifest, TrainingIdentity, read_manifest, write_manifest
@@ -97,8 +97,8 @@ class State(CheckpointStore):
         (name, facts), *_ = self.manifest.files_of_kind("state").items()
         tensors = self._read(name, facts)
         numbers = _tensors_of_kind(tensors, _NUMBERS)
-        wanted = {name: p.shape for name, p in loop.parameters.items()}
-        if {name: tensor.shape for name, tensor in numbers.items()} != wanted:
+        expected_shapes = {name: p.shape for name, p in loop.parameters.items()}
+        if {name: tensor.shape for name, tensor in numbers.items()} != expected_shapes:
             raise CorruptFileError(f"{self.folder / name} holds other parameters than those that learn: begin anew")
         for one, p in loop.parameters.items():
             p.copy_(numbers[one])
@@ -134,11 +134,11 @@ class State(CheckpointStore):
         except ResourceError as error:
             reason = getattr(error.__cause__, "errno", errno.ENOSPC)
             free = shutil.disk_usage(self.folder).free
-            there = f", and {free:,} are free there" if reason == errno.ENOSPC else ""
+            free_space = f", and {free:,} are free there" if reason == errno.ENOSPC else ""
             after = f"the state of step {self.manifest.step}" if self.manifest else "what was there before"
             raise ResourceError(
-                f"{FULL[reason]} while writing {path}: it takes {needed:,} bytes{there}; {after} is still there: make "
-                "room, and go on with ",
+                f"{FULL[reason]} while writing {path}: it takes {needed:,} bytes{free_space}; {after} is still "
+                "there: make room, and go on with ",
                 RESUME,
             ) from error
         except OSError as error:
@@ -152,9 +152,9 @@ class State(CheckpointStore):
         path = self.folder / name
         with file_errors(path):
             if not path.is_file() or path.is_symlink():
-                raise CorruptFileError(f"{path} is missing: restore it, or ", AGAIN)
+                raise CorruptFileError(f"{path} is missing: restore it, or ", OVERWRITE_ADVICE)
             if (path.stat().st_size, digest_of(path)) != facts:
-                raise CorruptFileError(f"{path} was changed since it was written: restore it, or ", AGAIN)
+                raise CorruptFileError(f"{path} was changed since it was written: restore it, or ", OVERWRITE_ADVICE)
         return path
 
     def delete_stale_files(self) -> None:
@@ -217,14 +217,14 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
             "on with ",
             RESUME,
             ", or ",
-            AGAIN,
+            OVERWRITE_ADVICE,
         )
     others = any(path.name != TRAINING for path in files_in(out))
     if resume and others and manifest is None:
         ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was broken off"
-        raise InputError(f"{out} holds {ended}: nothing goes on there; choose a new folder, or ", AGAIN)
+        raise InputError(f"{out} holds {ended}: nothing goes on there; choose a new folder, or ", OVERWRITE_ADVICE)
     if not out.is_dir() or (others and manifest is None):
-        check_target(out, overwrite=overwrite, how=AGAIN)
+        check_target(out, overwrite=overwrite, advice=OVERWRITE_ADVICE)
     return folder
 
 

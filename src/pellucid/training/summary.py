@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pellucid import __version__
-from pellucid.errors import counted
+from pellucid.errors import format_count
 from pellucid.models import count
 from pellucid.training.arguments import NOTHING
 from pellucid.training.provenance import DataSource
@@ -28,17 +28,19 @@ def summary_lines(start: "RunStart") -> list[str]:
     source, settings = plan.data_arguments.held_out_source, plan.settings
     if plan.held_out is not None:
         share = len(plan.held_out) / (len(plan.held_out) + len(plan.data))
-        where = f"of {source.name}" if source else f"({share:.0%})" if share > 0.01 else f"({100 * share:.1g}%)"
-        held_out = f", {len(plan.held_out):,} held out {where}"
-    rows = f"{counted(len(plan.data), 'row')} of {plan.data.name} to learn from"
+        held_out_origin = (
+            f"of {source.name}" if source else f"({share:.0%})" if share > 0.01 else f"({100 * share:.1g}%)"
+        )
+        held_out = f", {len(plan.held_out):,} held out {held_out_origin}"
+    rows = f"{format_count(len(plan.data), 'row')} of {plan.data.name} to learn from"
     data = f"{plan.objective.name}: {rows}{held_out}{_labels(plan)}"
-    often = counted(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
+    often = format_count(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
     numbers = [p for p in plan.loaded.module.parameters() if p.requires_grad]
     learns = sum(p.numel() for p in numbers)
-    means = [str(start.dtype).removeprefix("torch."), counted(torch.get_num_threads(), "thread")]
+    means = [str(start.dtype).removeprefix("torch."), format_count(torch.get_num_threads(), "thread")]
     means += [f"{start.ranks.world_size} processes"] if start.ranks.world_size > 1 else []
     base = plan.base.source.name if plan.base.source is not None else "random numbers"
-    steps = f"{counted(start.steps, 'step')} ({often})" + (f", on from step {start.step:,}" if start.step else "")
+    steps = f"{format_count(start.steps, 'step')} ({often})" + (f", on from step {start.step:,}" if start.step else "")
     share = f"{learns:,} of {count(plan.loaded.module):,} parameters are trainable"
     return [data, f"{steps}, from {base}; {share}; {', '.join(means)}"]
 

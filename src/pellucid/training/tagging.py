@@ -14,7 +14,7 @@ from torch.nn import functional
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head
 from pellucid.config.checks import check_bool, check_choice, check_count
-from pellucid.errors import Argument, InputError, counted, did_you_mean, join_names, shorten
+from pellucid.errors import Argument, InputError, did_you_mean, format_count, join_names, shorten
 from pellucid.tasks.reader import WindowOutput
 from pellucid.tasks.tagged_tokens import AlignedText, TaggedTokens, merge_windows, tag_window, tokenizer_words
 from pellucid.text import RULES, Window, windows
@@ -79,8 +79,8 @@ class TokenClassification(Objective):
         if self.stride is not None:
             check_count("stride", self.stride, least=0)
             if self.long != "windows":
-                stretches = Argument("long", "windows")
-                raise InputError(f"stride is of stretches, and long is {self.long!r}: pass ", stretches)
+                windows_argument = Argument("long", "windows")
+                raise InputError(f"stride is of stretches, and long is {self.long!r}: pass ", windows_argument)
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         require_library("nervaluate")
@@ -115,9 +115,9 @@ class TokenClassification(Objective):
         numbers = {label: i for i, label in enumerate(self.labels(loaded))}
         found, cut = list[Example](), 0
         for i, row in enumerate(rows):
-            stretches, targets = self._windows_and_targets(loaded, row, i, numbers)
-            found += [Example((one.ids,), (one.type_ids,), target) for one, target in zip(stretches, targets)]
-            cut += any(one.cut for one in stretches)
+            text_windows, targets = self._windows_and_targets(loaded, row, i, numbers)
+            found += [Example((one.ids,), (one.type_ids,), target) for one, target in zip(text_windows, targets)]
+            cut += any(one.cut for one in text_windows)
         if cut:
             log.warning("%d of %d sentences were cut: words cut off are neither learned nor scored", cut, len(rows))
         self._warn_of_changed_tags(rows)
@@ -125,48 +125,50 @@ class TokenClassification(Objective):
 
     def _warn_of_changed_tags(self, rows: Sequence[Fields]) -> None:
         """Notes tags that were read as others than stand there."""
-        odd = list[str]()
+        changed = list[str]()
         for row in rows:
             if not _has_entities(row):
                 written, read = _text_list(row, "tags"), self._words_and_tags(row)[1]
-                odd += [
+                changed += [
                     f"{row_location(row)}, word {n}" for n, (one, own) in enumerate(zip(written, read)) if one != own
                 ]
-        if odd:
-            log.warning("%d entities begin with I- and are read as if with B- (the first: %s)", len(odd), odd[0])
+        if changed:
+            log.warning(
+                "%d entities begin with I- and are read as if with B- (the first: %s)", len(changed), changed[0]
+            )
 
     def _windows_and_targets(
         self, loaded: Loaded, row: Fields, i: int, numbers: Mapping[str, int]
     ) -> tuple[list[Window], list[TaggingTarget]]:
-        where = row_location(row)
+        location = row_location(row)
         if entities := _has_entities(row):
             text, spans = _text_and_entities(row)
-            stretches, whole = self._windows_and_tokens(loaded, AlignedText.of_text(text, where), where)
-            words_asked = dict(enumerate(tokenizer_words(whole)))
-            places = [_characters(whole, word) for word in words_asked.values()]
-            if stretches[0].cut:
+            text_windows, whole = self._windows_and_tokens(loaded, AlignedText.of_text(text, location), location)
+            word_tokens = dict(enumerate(tokenizer_words(whole)))
+            places = [_characters(whole, word) for word in word_tokens.values()]
+            if text_windows[0].cut:
                 spans = [one for one in spans if places and one.start < places[-1][1] and places[0][0] < one.end]
-            wanted = tags.tags_of(spans, places, where)
+            word_tags = tags.tags_of(spans, places, location)
         else:
-            words, wanted = self._words_and_tags(row)
-            stretches, whole = self._windows_and_tokens(loaded, AlignedText.of_words(words, " ", where), where)
-            words_asked = dict[int, range]()
+            words, word_tags = self._words_and_tags(row)
+            text_windows, whole = self._windows_and_tokens(loaded, AlignedText.of_words(words, " ", location), location)
+            word_tokens = dict[int, range]()
             for word in tokenizer_words(whole):
-                words_asked.setdefault(whole.words[word.start] or 0, word)
-            if stretches[0].cut:
-                first, last = min(words_asked, default=0), max(words_asked, default=-1)
-                wanted = wanted[first : last + 1]
-                words_asked = {number - first: word for number, word in words_asked.items()}
+                word_tokens.setdefault(whole.words[word.start] or 0, word)
+            if text_windows[0].cut:
+                first, last = min(word_tokens, default=0), max(word_tokens, default=-1)
+                word_tags = word_tags[first : last + 1]
+                word_tokens = {number - first: word for number, word in word_tokens.items()}
         column = "entities" if entities else "tags"
-        labels = {tag: _label_id(tag, numbers, f"{where}: {column}") for tag in dict.fromkeys(wanted)}
-        targets = [TaggingTarget([IGNORED] * len(one.ids), i, [], wanted) for one in stretches]
-        for number, word in words_asked.items():
+        labels = {tag: _label_id(tag, numbers, f"{location}: {column}") for tag in dict.fromkeys(word_tags)}
+        targets = [TaggingTarget([IGNORED] * len(one.ids), i, [], word_tags) for one in text_windows]
+        for number, word in word_tokens.items():
             targets[whole.stretches[word.start]].words.append((whole.within[word.start], number))
-            first = labels[wanted[number]]
-            for nth in word if self.every_piece else word[:1]:
-                label = first if nth == word.start else numbers.get(tags.inside_tag(wanted[number]), first)
-                targets[whole.stretches[nth]].labels[whole.within[nth]] = label
-        return stretches, targets
+            first = labels[word_tags[number]]
+            for token in word if self.every_piece else word[:1]:
+                label = first if token == word.start else numbers.get(tags.inside_tag(word_tags[number]), first)
+                targets[whole.stretches[token]].labels[whole.within[token]] = label
+        return text_windows, targets
 
     def _row_labels(self, row: Fields) -> set[str]:
         if _has_entities(row):
@@ -177,12 +179,12 @@ class TokenClassification(Objective):
         """The words of a row and their tags, which go on with what has begun."""
         words, found = (_text_list(row, name) for name in ("tokens", "tags"))
         if len(words) != len(found) or not words:
-            tokens, marks = counted(len(words), "token"), counted(len(found), "tag")
+            tokens, marks = format_count(len(words), "token"), format_count(len(found), "tag")
             raise InputError(f"{row_location(row)} has {tokens} and {marks}, expected a tag for each token")
         return words, tags.to_iob2(found) if tags.have_prefixes(found) else found
 
     def _windows_and_tokens(
-        self, loaded: Loaded, sentence: AlignedText, where: str
+        self, loaded: Loaded, sentence: AlignedText, location: str
     ) -> tuple[list[Window], TaggedTokens]:
         """The stretches of a sentence, and all its tokens, each where it stands farthest from a cut."""
         tokenizer = loaded.required_tokenizer
@@ -191,10 +193,10 @@ class TokenClassification(Objective):
             "max_length": token_limit(loaded, self.max_length),
             "stride": self.stride,
         }
-        found = windows(tokenizer, sentence.read, index=where, **rule)
-        stretches = [WindowOutput(one, torch.zeros(len(one.ids), 1, device="cpu")) for one in found]
-        parts = [tag_window(sentence, one, tokenizer.unk_token_id) for one in stretches]
-        return found, merge_windows(parts, stretches)
+        found = windows(tokenizer, sentence.read, index=location, **rule)
+        outputs = [WindowOutput(one, torch.zeros(len(one.ids), 1, device="cpu")) for one in found]
+        parts = [tag_window(sentence, one, tokenizer.unk_token_id) for one in outputs]
+        return found, merge_windows(parts, outputs)
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
@@ -211,23 +213,23 @@ class TokenClassification(Objective):
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
         """->  of entities "precision", "recall", "f1"; of words "accuracy", and "loss", the mean cross-entropy"""
         logits = logits_of(loaded, examples)
-        labels, total, many = loaded.config.labels, 0.0, 0
+        labels, total, num_tokens = loaded.config.labels, 0.0, 0
         found: dict[int, list[str]] = {}
-        wanted: dict[int, list[str]] = {one.target.row: one.target.truth for one in examples}
+        true_tags: dict[int, list[str]] = {one.target.row: one.target.truth for one in examples}
         for one, here in zip(examples, logits):
             predicted = found.setdefault(one.target.row, [tags.OUTSIDE] * len(one.target.truth))
             for token, word in one.target.words:
                 predicted[word] = labels[int(here[token].argmax())]
             targets = torch.tensor(one.target.labels, device="cpu")
             total += float(functional.cross_entropy(here, targets, reduction="sum"))
-            many += int((targets != IGNORED).sum())
-        pairs = [pair for row, own in wanted.items() for pair in zip(own, found[row])]
+            num_tokens += int((targets != IGNORED).sum())
+        pairs = [pair for row, own in true_tags.items() for pair in zip(own, found[row])]
         right = [_label_for_tag(own, labels) == other for own, other in pairs]
         are_marked = tags.have_prefixes(labels)
         scores = entity_scores(
-            *([tags.entity_spans(side[row], are_marked) for row in wanted] for side in (wanted, found))
+            *([tags.entity_spans(side[row], are_marked) for row in true_tags] for side in (true_tags, found))
         )
-        return scores | {"accuracy": sum(right) / max(len(right), 1), "loss": total / max(many, 1)}
+        return scores | {"accuracy": sum(right) / max(len(right), 1), "loss": total / max(num_tokens, 1)}
 
     def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """Whoever says of each word what most of those are that are learned from."""
@@ -254,20 +256,20 @@ def _has_entities(row: Fields) -> bool:
 
 def _text_list(row: Fields, name: str) -> list[str]:
     """A column that holds several texts; those of a table stand with spaces between, or are a list of JSON."""
-    where = row_location(row)
+    location = row_location(row)
     if name not in row:
         raise InputError(
-            f"{where} has no {name!r}{did_you_mean(name, row)}: give 'tokens' and 'tags', or 'text' and 'entities'"
+            f"{location} has no {name!r}{did_you_mean(name, row)}: give 'tokens' and 'tags', or 'text' and 'entities'"
         )
-    found = _split_cell(row[name], name, where) if isinstance(row[name], str) else row[name]
+    found = _split_cell(row[name], name, location) if isinstance(row[name], str) else row[name]
     if isinstance(found, Sequence) and found and all(type(one) is int for one in found):
-        raise InputError(f"{where}: {name!r} are numbers: give each as the name that it stands for, such as 'B-PER'")
+        raise InputError(f"{location}: {name!r} are numbers: give each as the name that it stands for, such as 'B-PER'")
     if not isinstance(found, Sequence | np.ndarray) or not all(isinstance(one, str) for one in found):
-        raise InputError(f"{where}: {name!r} is {shorten(repr(row[name]), 60)}, expected a list of texts")
+        raise InputError(f"{location}: {name!r} is {shorten(repr(row[name]), 60)}, expected a list of texts")
     return [str(one) for one in found]
 
 
-def _split_cell(cell: str, name: str, where: str) -> Any:
+def _split_cell(cell: str, name: str, location: str) -> Any:
     """The words of a cell. No tag begins with a bracket; a word may, though not with a quote behind it."""
     within, begins = cell.strip(), "[" if name == "tags" else ('["', "['")
     if not (within.startswith(begins) and within.endswith("]")):
@@ -276,20 +278,20 @@ def _split_cell(cell: str, name: str, where: str) -> Any:
         return json.loads(cell)
     except (ValueError, RecursionError) as error:
         advice = 'write it as ["a", "b"], or as words with a space between'
-        raise InputError(f"{where}: {name!r} is {shorten(repr(cell), 60)}, which is no JSON: {advice}") from error
+        raise InputError(f"{location}: {name!r} is {shorten(repr(cell), 60)}, which is no JSON: {advice}") from error
 
 
 def _text_and_entities(row: Fields) -> tuple[str, list[tags.Entity]]:
     """The text of a row and its entities; those of a table are JSON."""
-    text, found, where = row.get("text"), row["entities"], row_location(row)
+    text, found, location = row.get("text"), row["entities"], row_location(row)
     if not isinstance(text, str):
-        raise InputError(f"{where} has entities, and its text is {type(text).__name__}, expected a string")
+        raise InputError(f"{location} has entities, and its text is {type(text).__name__}, expected a string")
     if isinstance(found, str):
         try:
             found = json.loads(found)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: entities are no JSON: {error}") from error
-    return text, tags.parse_entities(found, len(text), where)
+            raise InputError(f"{location}: entities are no JSON: {error}") from error
+    return text, tags.parse_entities(found, len(text), location)
 
 
 def _characters(tokens: TaggedTokens, word: range) -> tuple[int, int]:

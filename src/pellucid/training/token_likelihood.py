@@ -15,7 +15,7 @@ from pellucid.models.heads import MaskedToken, NextToken
 from pellucid.tasks.passes import run_batches
 from pellucid.training.distillation import DistillationObjective, distillation_loss
 from pellucid.training.learner import Learner
-from pellucid.training.losses import IGNORED, LEAST, vocabulary_loss
+from pellucid.training.losses import IGNORED, MIN_POSITIONS, vocabulary_loss
 from pellucid.training.metrics import perplexity
 from pellucid.training.objective import Example
 
@@ -42,11 +42,11 @@ class VocabularyObjective(DistillationObjective):
         kind = product_dtype(learner.dtype, features.device)
         logits = functional.linear(features.to(kind), weight.to(kind)).float()
         logits = logits if bias is None else logits + bias
-        own = functional.cross_entropy(logits, labels, reduction="sum")
-        theirs = distillation_loss(
+        label_loss = functional.cross_entropy(logits, labels, reduction="sum")
+        teacher_loss = distillation_loss(
             logits, self.teacher_logits(batch)[batch["labels"] != IGNORED], self.temperature
         ).sum()
-        return self.blend_losses(own, theirs)
+        return self.blend_losses(label_loss, teacher_loss)
 
 
 def target_features(
@@ -83,9 +83,9 @@ def no_target_error() -> InputError:
 
 def _batch_likelihood(module: Network, labels: Tensor, **batch: Tensor) -> LikelihoodSums:
     has_target = labels != IGNORED
-    wanted = labels[has_target]
+    targets = labels[has_target]
     loss, right = 0.0, 0
-    for logits, here in zip(module.logits_at(has_target, batch, LEAST), wanted.split(LEAST)):
-        loss += float(functional.cross_entropy(logits.float(), here, reduction="sum"))
-        right += int((logits.argmax(dim=-1) == here).sum())
-    return LikelihoodSums(loss, len(wanted), right)
+    for logits, chunk_targets in zip(module.logits_at(has_target, batch, MIN_POSITIONS), targets.split(MIN_POSITIONS)):
+        loss += float(functional.cross_entropy(logits.float(), chunk_targets, reduction="sum"))
+        right += int((logits.argmax(dim=-1) == chunk_targets).sum())
+    return LikelihoodSums(loss, len(targets), right)

@@ -117,7 +117,7 @@ class _TrainingRun:
     state: State | None = field(init=False)
     log: Log = field(init=False)
     start: RunStart = field(init=False)
-    warnings_given: set[str] = field(init=False, default_factory=set)
+    logged_warnings: set[str] = field(init=False, default_factory=set)
     last_saved: float = field(init=False)
 
     def __call__(self) -> Result:
@@ -175,8 +175,8 @@ class _TrainingRun:
         if self.ranks.is_first and self.loop.ends_epoch:
             for data in filter(None, (self.plan.data, self.plan.held_out)):
                 message = data.change_message()
-                if message is not None and message not in self.warnings_given:
-                    self.warnings_given.add(message)
+                if message is not None and message not in self.logged_warnings:
+                    self.logged_warnings.add(message)
                     log.warning("%s; this training goes on with what it read", message)
 
     def _save_if_due(self, evaluated: bool) -> None:
@@ -187,19 +187,19 @@ class _TrainingRun:
         except DivergedError as error:
             loop.undo_skipped_steps()
             self._save_state(diverged=True)
-            kept = f"; the numbers of step {loop.progress.step:,} are kept in {self.folder}: "
-            again = (kept, RESUME, " takes another rate and goes on from there") if self.folder else ()
+            stored = f"; the numbers of step {loop.progress.step:,} are kept in {self.folder}: "
+            again = (stored, RESUME, " takes another rate and goes on from there") if self.folder else ()
             raise DivergedError(error, again) from error
         ends = evaluated or loop.ends_epoch or not loop.has_next_step
-        late = time.monotonic() - self.last_saved >= PAUSE
-        due = (loop.progress.step % every == 0 or not loop.has_next_step) if every else (ends and late)
-        if due or loop.stopped:
+        is_overdue = time.monotonic() - self.last_saved >= PAUSE
+        is_due = (loop.progress.step % every == 0 or not loop.has_next_step) if every else (ends and is_overdue)
+        if is_due or loop.stopped:
             self._save_state()
         if loop.stopped:
             advice: MessagePart = "nothing of it is kept, since it has no folder (out)"
             if self.folder:
-                where = f"it is kept in {self.folder}: do the same again with "
-                advice = (where, RESUME, ", and it goes on from there")
+                stored_state = f"it is kept in {self.folder}: do the same again with "
+                advice = (stored_state, RESUME, ", and it goes on from there")
             raise Interrupted(f"interrupted after step {loop.progress.step:,} of {loop.steps:,}; ", advice)
 
     def _save_state(self, *, diverged: bool = False) -> None:

@@ -19,7 +19,7 @@ from pellucid.text.cut import check_has_tokens, warn_of_truncation
 from pellucid.text.prefix import encode_with_prefix
 from pellucid.training.data import row_location
 from pellucid.training.decoder_targets import decoder_labels, shift_tokens_right
-from pellucid.training.generation_metrics import BEYOND, generation_scores
+from pellucid.training.generation_metrics import MAX_EXTRA_TOKENS, generation_scores
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, vocabulary_loss
 from pellucid.training.metrics import require_library
@@ -28,7 +28,7 @@ from pellucid.training.reading import token_limit
 from pellucid.training.source_and_target import BY_LANGUAGE, source_and_target_texts
 from pellucid.training.token_likelihood import likelihood_scores, target_features
 
-_WRITTEN = ("num_beams", "length_penalty", "max_new_tokens")
+_GENERATION_OPTIONS = ("num_beams", "length_penalty", "max_new_tokens")
 """How held-out texts are written."""
 
 
@@ -80,7 +80,9 @@ class TextToText(Objective):
         for name in ("max_target_length", "num_beams", "max_new_tokens"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        if self.generate is False and (lone := [name for name in _WRITTEN if getattr(self, name) is not None]):
+        if self.generate is False and (
+            lone := [name for name in _GENERATION_OPTIONS if getattr(self, name) is not None]
+        ):
             raise InputError(
                 f"{lone[0]} is of writing, and ", Argument("generate", False), " writes nothing: leave one out"
             )
@@ -113,14 +115,14 @@ class TextToText(Objective):
     def examples(self, loaded: Loaded, rows: Sequence[Fields]) -> list[Example]:
         before, begins = self._prefixes(loaded)
         reads, right = source_and_target_texts(rows, self.src_lang, self.tgt_lang)
-        most, parse = token_limit(loaded, self.max_length), self.parse_special_tokens
+        max_tokens, parse = token_limit(loaded, self.max_length), self.parse_special_tokens
         sources = encode_with_prefix(
-            loaded.required_tokenizer, before, reads, max_length=most, parse_special_tokens=parse
+            loaded.required_tokenizer, before, reads, max_length=max_tokens, parse_special_tokens=parse
         )
         targets = self._targets(loaded, begins, right)
         for row, source in zip(rows, sources):
             check_has_tokens(source.ids, f"{row_location(row)}: 'text'")
-        warn_of_truncation(sum(source.cut > 0 for source in sources), len(sources), most)
+        warn_of_truncation(sum(source.cut > 0 for source in sources), len(sources), max_tokens)
         return [
             Example((source.ids, target), (source.type_ids,), text)
             for source, target, text in zip(sources, targets, right)
@@ -128,19 +130,19 @@ class TextToText(Objective):
 
     def _targets(self, loaded: Loaded, begins: str, right: Sequence[str]) -> list[list[int]]:
         """What the decoder is to say behind what each target begins with, the token that ends a text last."""
-        writes = loaded.required_target_tokenizer
+        target_tokenizer = loaded.required_target_tokenizer
         if not loaded.config.end_tokens:
             raise InputError(
                 "this model has no token that ends a text, so it cannot learn to end: name its eos_token_id"
             )
         added = missing_end_token(loaded)
-        limits = (loaded.config.longest, writes.model_max_length, self.max_target_length)
-        most = min((one for one in limits if one), default=None)
-        room = most if most is None else most - len(added)
+        limits = (loaded.config.longest, target_tokenizer.model_max_length, self.max_target_length)
+        max_tokens = min((one for one in limits if one), default=None)
+        room = max_tokens if max_tokens is None else max_tokens - len(added)
         rows = encode_with_prefix(
-            writes, begins, right, max_length=room, parse_special_tokens=self.parse_special_tokens
+            target_tokenizer, begins, right, max_length=room, parse_special_tokens=self.parse_special_tokens
         )
-        warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), most, "targets")
+        warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), max_tokens, "targets")
         return [[*row.ids, *added] for row in rows]
 
     def _prefixes(self, loaded: Loaded) -> tuple[str, str]:
@@ -168,8 +170,8 @@ class TextToText(Objective):
     # -- examples to a loss -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
-        reads, says = shift_tokens_right(loaded, examples), decoder_labels(examples)
-        return batch_of(loaded, examples, decoder_input_ids=reads, labels=says)
+        decoder_inputs, labels = shift_tokens_right(loaded, examples), decoder_labels(examples)
+        return batch_of(loaded, examples, decoder_input_ids=decoder_inputs, labels=labels)
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float((batch["labels"] != IGNORED).sum())
@@ -195,17 +197,20 @@ class TextToText(Objective):
 
     def check_held_out(self, loaded: Loaded, examples: Sequence[Example]) -> None:
         if examples and self.generate is not False:
-            self._generation_order(loaded, examples)
+            self._generation_request(loaded, examples)
 
     def _generation_scores(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        return generation_scores(self._generation_order(loaded, examples), [one.target for one in examples])
+        return generation_scores(self._generation_request(loaded, examples), [one.target for one in examples])
 
-    def _generation_order(self, loaded: Loaded, examples: Sequence[Example]) -> GenerationRequest:
+    def _generation_request(self, loaded: Loaded, examples: Sequence[Example]) -> GenerationRequest:
         """What is to be written for the sources of some examples."""
         sources = [one.ids[0] for one in examples]
-        options = {name: getattr(self, name) for name in _WRITTEN} | {"do_sample": False, "num_return_sequences": 1}
-        most = {"max_new_tokens": max(map(len, sources)) + BEYOND}
-        settings = task_generation_settings(loaded, options, self._task_names(loaded), most)
+        options = {name: getattr(self, name) for name in _GENERATION_OPTIONS} | {
+            "do_sample": False,
+            "num_return_sequences": 1,
+        }
+        length_defaults = {"max_new_tokens": max(map(len, sources)) + MAX_EXTRA_TOKENS}
+        settings = task_generation_settings(loaded, options, self._task_names(loaded), length_defaults)
         return GenerationRequest(with_end_tokens(loaded), loaded.required_target_tokenizer, sources, settings)
 
 

@@ -67,8 +67,12 @@ def visible_keys(mask: str, window: int | None, rows: Tensor, keys: int) -> Tens
     query_positions, key_positions = rows[:, None], torch.arange(keys, device=rows.device)[None, :]
     if mask == "full":
         return torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
-    seen = key_positions <= query_positions
-    return seen & (key_positions > query_positions - window) if mask == "window" and window is not None else seen
+    is_visible = key_positions <= query_positions
+    return (
+        is_visible & (key_positions > query_positions - window)
+        if mask == "window" and window is not None
+        else is_visible
+    )
 
 
 def _rotated(vectors: Tensor, rotation: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def choose_attention(
     if token is not None and not (type(token) is int and -len(queries) <= token < len(queries)):
         raise InputError(f"token {shorten(repr(token))} is not there: the text has tokens 0 to {len(queries) - 1}")
     pairs = [head_weights(data, entry, head) for head in chosen]
-    weights, seen = np.stack([weights for weights, _ in pairs]), pairs[0][1]
+    weights, attention_mask = np.stack([weights for weights, _ in pairs]), pairs[0][1]
     weights = np.where(np.isfinite(weights), weights, np.nan)  # no drawing has a place for what is not finite
     query = None if token is None else token % len(queries)
     model = manifest["model"]
@@ -76,7 +76,7 @@ def choose_attention(
         model["family"] == "",
         chosen,
         weights,
-        seen,
+        attention_mask,
         queries,
         keys,
         query,

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import InputError, counted, shorten
+from pellucid.errors import InputError, format_count, shorten
 from pellucid.view.curves import SMOOTHING_PARTS, Curves, curves
-from pellucid.view.lines import LONGEST, Line, Panel, downsampled, draw_panels, smoothed
+from pellucid.view.lines import MAX_NAME_CHARACTERS, Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
 
 Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
@@ -27,10 +27,10 @@ class Compared(Drawing):
             raw = [(step, loss) for step, loss, _ in course.steps]
             lines.append(Line(name, downsampled(smoothed(raw, max(len(raw) // SMOOTHING_PARTS, 1))), hue))
         last = max(step for course in self.courses.values() for step, *_ in course.steps)
-        subtitle = f"{counted(len(lines), 'training')}, {last:,} steps at most"
+        subtitle = f"{format_count(len(lines), 'training')}, {last:,} steps at most"
         for name, course in self.courses.items():
             missing = sum(loss is None for _, loss, _ in course.steps)
-            subtitle += f"; {shorten(name, LONGEST)}: {missing:,} without a finite loss" if missing else ""
+            subtitle += f"; {shorten(name, MAX_NAME_CHARACTERS)}: {missing:,} without a finite loss" if missing else ""
         return draw_panels(self.title, subtitle, [Panel("loss", tuple(lines), 260)], last, theme)
 
 

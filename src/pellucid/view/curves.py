@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pellucid.config.checks import require_list
-from pellucid.errors import CorruptFileError, InputError, NotFoundError, counted, shorten
+from pellucid.errors import CorruptFileError, InputError, NotFoundError, format_count, shorten
 from pellucid.files import file_errors, path_of
 from pellucid.view.lines import Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
@@ -46,7 +46,7 @@ class Curves(Drawing):
         """The panels under each other, over the same steps."""
         last = max([step for step, *_ in self.steps] + [step for step, _ in self.evaluations], default=0)
         panels = [self._loss_panel(), self._score_panel(), self._rate_panel()]
-        subtitle = counted(last, "step")
+        subtitle = format_count(last, "step")
         missing = sum(1 for _, loss, _ in self.steps if loss is None)
         subtitle += f", {missing:,} without a finite loss" if missing else ""
         subtitle += f"; the best numbers are those of step {self.best:,}" if self.best is not None else ""
@@ -81,7 +81,7 @@ class Curves(Drawing):
 def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str = "How it was learned") -> Curves:
     """The course of a training from its log: a `log.jsonl`, the folder that holds one, or its lines as dicts.
 
-    A step that stands there twice, because a training was broken off behind its last state and went on from there,
+    A step that appears twice, because a training was broken off behind its last state and went on from there,
     counts as it was the last time. Raises NotFoundError, and CorruptFileError for a line that is no such line or holds
     a number that no float holds; the last line of a file may be cut short, as a killed process leaves it. InputError
     for a log without a step, or that may not be read.

@@ -8,7 +8,7 @@ from pellucid.config.checks import check_choice
 from pellucid.errors import Argument, InputError
 from pellucid.view.manifest import attention_entry, manifest_of
 from pellucid.view.page import base64_length, data_size
-from pellucid.view.store import MOST_MEASURED, BlockStore
+from pellucid.view.store import MAX_MEASURED_CELLS, BlockStore
 from pellucid.view.subject import AttentionData, Subject
 
 PRECISIONS = ("auto", "float32", "int16", "compact")
@@ -27,12 +27,12 @@ MAX_THUMBNAIL_CELLS = 120_000_000
 class PageData:
     """manifest: plain JSON values.  blocks: little-endian numbers, row by row, by the names in `manifest["blocks"]`.
 
-    told: what was done to keep the page small, in sentences.
+    notes: what was done to keep the page small, in sentences.
     """
 
     manifest: dict[str, Any]
     blocks: dict[str, bytes]
-    told: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -64,7 +64,7 @@ def build_data(
     if max_bytes is not None and data.size > max_bytes and precision == "auto" and exact == "float32":
         less = f"numbers are stored as int16, since with float32 they take {data.size / 1e6:.1f} MB"
         data = _data_at_precision(subject, show, "int16", extras, other)
-        data.told.append(less)
+        data.notes.append(less)
     if max_bytes is not None and data.size > max_bytes:
         _drop_layers(data, max_bytes, precision, show["name"])
     return data
@@ -78,20 +78,20 @@ def _data_at_precision(
     parts = _store_subject(subject, store, extras)
     second = None
     if other is not None:
-        beside = BlockStore(store.precision, "other/", store.blocks, store.facts)
+        other_store = BlockStore(store.precision, "other/", store.blocks, store.facts)
         second = {
             "label": _run_label(other[0], subject),
             "beside": _run_label(subject, other[0]),
             "texts": other[0].texts,
             "sequences": other[0].sequences,
         }
-        second |= _store_subject(other[0], beside, other[1])
+        second |= _store_subject(other[0], other_store, other[1])
     return PageData(manifest_of(subject, parts, store.facts, show, second), store.blocks)
 
 
-def _run_label(one: Subject, beside: Subject) -> str:
+def _run_label(one: Subject, other: Subject) -> str:
     """What tells a run from the one beside it: its edits or its text, or its model where there are two."""
-    if one.model == beside.model:
+    if one.model == other.model:
         return one.label
     plain = [" | ".join(texts) for texts in (one.texts, one.texts[:-1])]  # what a decoder repeats is told once
     edits = "" if one.label in plain else f"; {one.label}"
@@ -104,10 +104,10 @@ def _store_subject(subject: Subject, store: BlockStore, extras: Extras) -> dict[
     entries = []
     for attention in subject.attentions:
         entry = attention_entry(
-            attention, store.add_attention(attention, int(MOST_MEASURED * attention.cells / max(cells, 1)))
+            attention, store.add_attention(attention, int(MAX_MEASURED_CELLS * attention.cells / max(cells, 1)))
         )
-        pictured = attention.weights is not None or attention.sample is not None or cells <= MAX_THUMBNAIL_CELLS
-        entry |= store.add_thumbnail(attention, side) if pictured else {"thumb": None}
+        has_thumbnail = attention.weights is not None or attention.sample is not None or cells <= MAX_THUMBNAIL_CELLS
+        entry |= store.add_thumbnail(attention, side) if has_thumbnail else {"thumb": None}
         entries.append(entry)
     return {"attentions": entries, **extras(store)}
 
@@ -177,7 +177,7 @@ def _drop_layers(data: PageData, max_bytes: int, precision: str, shown: str) -> 
             *([", or fewer tensors"] if tensors else []),
         )
     pictures = ", but for their pictures" if any(entry["thumb"] for entry in entries) else ""
-    data.told.append(f"left out to keep the page small{pictures}: {', '.join(manifest['left_out'])}")
+    data.notes.append(f"left out to keep the page small{pictures}: {', '.join(manifest['left_out'])}")
 
 
 def _reversed_bits(number: int) -> int:

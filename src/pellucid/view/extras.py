@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config.checks import require_names
-from pellucid.errors import InputError, counted, did_you_mean
+from pellucid.errors import InputError, did_you_mean, format_count
 from pellucid.text.spelling import token_text
 from pellucid.trace import Trace, axes_of
 from pellucid.trace.aliases import matching_points, unavailable_message, warn_of_omitted
@@ -32,10 +32,10 @@ def extras_of(
     trace: where tensors come from; None where weights were given.  tensors: names, globs or "auto".
     lens: an answer of the logit lens, or None.
     """
-    wanted = require_names("tensors", tensors, "names of recorded numbers, or patterns")
-    if wanted and trace is None:
+    patterns = require_names("tensors", tensors, "names of recorded numbers, or patterns")
+    if patterns and trace is None:
         raise InputError("tensors come from a trace, and weights of attention were given in its place")
-    names = [] if trace is None else _matching_names(trace, wanted)
+    names = [] if trace is None else _matching_names(trace, patterns)
     chosen = [] if trace is None else [(name, trace[name], axes_of(name, trace.config)) for name in names]
     if lens is not None:
         _check_lens(lens, len(subject.sequences[-1]["tokens"]))
@@ -49,18 +49,18 @@ def _store_extras(chosen: list[tuple[str, Tensor, Axes]], lens: Any, store: Bloc
     return {"tensors": tensors, "lens": None if lens is None else _lens_entry(store, lens)}
 
 
-def _matching_names(trace: Trace, wanted: Sequence[str]) -> list[str]:
+def _matching_names(trace: Trace, patterns: Sequence[str]) -> list[str]:
     """The names of the trace that are meant by names and patterns."""
-    if wanted == ("auto",):
+    if patterns == ("auto",):
         return _names_within_budget(trace)
     found: dict[str, None] = {}
-    for pattern in wanted:
+    for pattern in patterns:
         hits = [name for name in matching_points(pattern, trace.config) if name in trace.points]
         if not hits:
             has = f"this trace has no {pattern!r}{did_you_mean(pattern, trace)}; names() lists what it has"
             raise InputError(unavailable_message(pattern, trace.config) or has)
         found |= dict.fromkeys(hits)
-    for pattern in wanted:
+    for pattern in patterns:
         warn_of_omitted(pattern, trace.config, found)
     return list(found)
 
@@ -100,7 +100,8 @@ def _check_lens(lens: Any, tokens: int) -> None:
         raise InputError("lens has no ids and log_probabilities of one shape [places, tokens, k]")
     if lens.ids.shape[1] != tokens:
         raise InputError(
-            f"lens is of {counted(lens.ids.shape[1], 'token')}, and the page of {tokens}: give the lens the same text"
+            f"lens is of {format_count(lens.ids.shape[1], 'token')}, and the page of {tokens}: give the lens the "
+            "same text"
         )
 
 

@@ -43,58 +43,63 @@ class GivenWeights:
     model: str = "weights that were given"
 
 
-def subject_of_weights(given: GivenWeights, include_layers: Iterable[int] | None = None) -> Subject:
+def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | None = None) -> Subject:
     """What a page of these weights shows. Raises InputError, one sentence, for what fits no page."""
-    one, two, beside = (
-        [name for name in names if getattr(given, name) is not None]
+    single_names, paired_names, paired_tokens = (
+        [name for name in names if getattr(weights, name) is not None]
         for names in (
             ("attention", "tokens"),
             ("encoder_attention", "decoder_attention", "cross_attention"),
             ("encoder_tokens", "decoder_tokens"),
         )
     )
-    if given.attention is None and not two:
+    if weights.attention is None and not paired_names:
         raise InputError(
             "there is nothing to show: view takes a trace, or ",
             Argument("attention", Placeholder("...")),
             " with ",
             Argument("tokens", Placeholder("...")),
         )
-    if one and (two or beside):
-        raise InputError(f"{one[0]} and {[*two, *beside][0]} were both given: a model has one side or two")
-    if not isinstance(given.model, str):
-        raise InputError(Argument("model"), f" is {shorten(repr(given.model))}, expected a name for the page")
+    if single_names and (paired_names or paired_tokens):
+        raise InputError(
+            f"{single_names[0]} and {[*paired_names, *paired_tokens][0]} were both given: a model has one side or two"
+        )
+    if not isinstance(weights.model, str):
+        raise InputError(Argument("model"), f" is {shorten(repr(weights.model))}, expected a name for the page")
     layers = (
         None if include_layers is None else set(require_integers("include_layers", include_layers, "numbers of layers"))
     )
-    depth = max(len(require_list(name, getattr(given, name), "weights of each layer")) for name in two or ["attention"])
+    depth = max(
+        len(require_list(name, getattr(weights, name), "weights of each layer"))
+        for name in paired_names or ["attention"]
+    )
     for layer in layers or ():
         if layer not in range(depth):
             raise InputError(f"layer {layer!r} is not there: these weights have layers 0 to {depth - 1}")
-    sequences = _sequences(given, two)
+    sequences = _sequences(weights, paired_names)
     attentions = [
         attention
-        for name in two or ["attention"]
-        for attention in _attentions(name, getattr(given, name), sequences, layers)
+        for name in paired_names or ["attention"]
+        for attention in _attentions(name, getattr(weights, name), sequences, layers)
     ]
     if not attentions:
         raise InputError("there is nothing to show: no layer was given, or none is in include_layers")
     texts = [" ".join(token["text"].strip() for token in sequence["tokens"]) for sequence in sequences]
-    return Subject(texts, sequences, _model_facts(given.model, attentions), attentions, " | ".join(texts))
+    return Subject(texts, sequences, _model_facts(weights.model, attentions), attentions, " | ".join(texts))
 
 
-def _sequences(given: GivenWeights, two: list[str]) -> list[dict[str, Any]]:
+def _sequences(weights: GivenWeights, paired_names: list[str]) -> list[dict[str, Any]]:
     """The tokens of the one text, or of each side that is looked from or at; the first may be two texts."""
     needs = {
         "encoder_attention": ["encoder"],
         "decoder_attention": ["decoder"],
         "cross_attention": ["encoder", "decoder"],
     }
-    sides = sorted({side for name in two for side in needs[name]}, reverse=True) or [""]
+    sides = sorted({side for name in paired_names for side in needs[name]}, reverse=True) or [""]
     found = []
     for side in sides:
-        name, second = f"{side}_tokens".removeprefix("_"), given.sentence_b_start if side == sides[0] else None
-        found.append({"name": side, "tokens": _tokens(name, getattr(given, name), second)})
+        name, second = f"{side}_tokens".removeprefix("_"), weights.sentence_b_start if side == sides[0] else None
+        found.append({"name": side, "tokens": _tokens(name, getattr(weights, name), second)})
     return found
 
 
@@ -169,9 +174,9 @@ def _checked_weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
         raise InputError(
             f"{name} holds NaN, first in head {head} from token {query} to token {key}: no page shows that"
         )
-    least, most = float(weights.min()), float(weights.max())
-    if least < -_ROUNDING_TOLERANCE or most > 1 + _ROUNDING_TOLERANCE:
-        worst = least if least < -_ROUNDING_TOLERANCE else most
+    min_weight, max_weight = float(weights.min()), float(weights.max())
+    if min_weight < -_ROUNDING_TOLERANCE or max_weight > 1 + _ROUNDING_TOLERANCE:
+        worst = min_weight if min_weight < -_ROUNDING_TOLERANCE else max_weight
         raise InputError(f"{name} holds {worst:.4g}, expected weights from 0 to 1: those after softmax, not scores")
     return weights[0]
 

@@ -7,12 +7,12 @@ import numpy as np
 from pellucid.view.choice import Choice
 from pellucid.view.colours import head_colour, head_dash, mean_colour, theme_colours
 from pellucid.view.sheet import Sheet, percent
-from pellucid.view.store import MOST_SHARE
+from pellucid.view.store import MAX_WEIGHT
 from pellucid.view.svg import MARGIN, curve, text_element, token_label, width_of
 
-MOST_TOKENS = 64
+MAX_TOKENS = 64
 """More tokens than this are drawn in part, and the drawing says so."""
-MOST_COLOURS = 4
+MAX_COLOURS = 4
 """More heads than this are drawn as their mean, as on the page."""
 
 ROW, BREAK, MIDDLE, HEAD_OFFSET = 22, 14, 320, 4
@@ -58,15 +58,15 @@ def _shown_tokens(choice: Choice) -> tuple[list[int], list[int]]:
     """Which tokens stand in the two columns: of many, the first, or those that the chosen one looks at most."""
     queries, keys = range(len(choice.queries)), range(len(choice.keys))
     if choice.token is None:
-        return list(queries[:MOST_TOKENS]), list(keys[:MOST_TOKENS])
-    first = max(0, min(choice.token - MOST_TOKENS // 2, len(queries) - MOST_TOKENS))
+        return list(queries[:MAX_TOKENS]), list(keys[:MAX_TOKENS])
+    first = max(0, min(choice.token - MAX_TOKENS // 2, len(queries) - MAX_TOKENS))
     row = np.nan_to_num(choice.weights[:, choice.token].mean(axis=0))
-    most = sorted(np.argsort(-row, kind="stable")[:MOST_TOKENS].tolist())
-    return list(queries[first : first + MOST_TOKENS]), most
+    shown_keys = sorted(np.argsort(-row, kind="stable")[:MAX_TOKENS].tolist())
+    return list(queries[first : first + MAX_TOKENS]), shown_keys
 
 
 def _head_lines(choice: Choice, theme: str) -> list[HeadLines]:
-    if len(choice.heads) > MOST_COLOURS:
+    if len(choice.heads) > MAX_COLOURS:
         mean = choice.weights.mean(axis=0)
         return [HeadLines(f"mean of {len(choice.heads)} heads", mean_colour(theme), "", mean, 0.0)]
     middle = (len(choice.heads) - 1) / 2
@@ -104,9 +104,12 @@ def _draw_lines(
                 if weight == 0 or weight < threshold:
                     continue
                 drawn_weight += weight
-                most = min(1.0, weight)
-                opacity = 0.22 + 0.76 * most**0.5 if few else 0.08 + 0.87 * most**0.7
-                style = {"stroke_width": f"{(1 if few else 0.7) + 7.5 * most:.3g}", "stroke_opacity": f"{opacity:.3g}"}
+                clipped = min(1.0, weight)
+                opacity = 0.22 + 0.76 * clipped**0.5 if few else 0.08 + 0.87 * clipped**0.7
+                style = {
+                    "stroke_width": f"{(1 if few else 0.7) + 7.5 * clipped:.3g}",
+                    "stroke_opacity": f"{opacity:.3g}",
+                }
                 places = (start, top + left[query] + one.shift), (end, top + right[key] + one.shift)
                 data = {"data-query": query, "data-key": key, "data-weight": f"{weight:.9g}"}
                 sheet.marks.append(curve(*places, one.colour, **style, stroke_dasharray=one.dash, **data))
@@ -157,13 +160,13 @@ def _notes(
     total_weight: float,
 ) -> list[str]:
     """What is drawn, and what is left out."""
-    hold = (
+    omitted_share = (
         f": they hold {percent(max(0.0, 1 - drawn_weight / total_weight))} of the weight between these tokens"
         if total_weight
         else ""
     )
-    notes = [f"Lines below {threshold:g} are left out{hold}." if threshold else "Every line is drawn."]
-    if any(bool((one.weights > MOST_SHARE).any()) for one in head_lines):
+    notes = [f"Lines below {threshold:g} are left out{omitted_share}." if threshold else "Every line is drawn."]
+    if any(bool((one.weights > MAX_WEIGHT).any()) for one in head_lines):
         notes.append("Lines of weights above 1 are drawn as those of 1.")
     if len(keys) < len(choice.keys) or len(queries) < len(choice.queries):
         rows = [choice.token] if choice.token is not None else queries

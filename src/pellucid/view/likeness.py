@@ -113,9 +113,9 @@ class LikenessView:
 
     def _repr_html_(self) -> str:
         tall = min(MAX_FRAME_HEIGHT, 310 + sum(150 + 27 * len(part.rows) for part in self.parts))
-        wear = html.escape(" ".join(_THEME_SCRIPT.split()))
+        onload = html.escape(" ".join(_THEME_SCRIPT.split()))
         frame = (
-            f'<iframe class="pellucid-frame" title="which words matched" sandbox="" onload="{wear}" '
+            f'<iframe class="pellucid-frame" title="which words matched" sandbox="" onload="{onload}" '
             f'style="display:block;width:100%;height:{tall}px;border:0" srcdoc="{html.escape(self.html())}"></iframe>'
         )
         return with_fallback(frame, f"{self._sections()}\n<p>{FALLBACK_NOTE}</p>")

@@ -15,7 +15,7 @@ HEADROOM, PANEL_GAP = 102.0, 44.0
 RIGHT = 110.0
 """Pixels behind the panels for the names of lines, at least."""
 
-LONGEST, LEGEND_WIDTH = 40, 28.0
+MAX_NAME_CHARACTERS, LEGEND_WIDTH = 40, 28.0
 """Letters of a name at most, and pixels before it, where a piece of its line stands."""
 
 LOG_SCALE_RATIO = 20.0
@@ -68,7 +68,9 @@ def draw_panels(
     marks.append(text_element(LEFT + WIDTH, bottom + 36, "step", colours["ink"], font_size=12, text_anchor="end"))
     descriptions = "; ".join(f"{panel.name}: {_description(panel)}" for panel in panels)
     names = [
-        1.05 * width_of(shorten(line.name, LONGEST), SIZE) + LEGEND_WIDTH for panel in panels for line in panel.lines
+        1.05 * width_of(shorten(line.name, MAX_NAME_CHARACTERS), SIZE) + LEGEND_WIDTH
+        for panel in panels
+        for line in panel.lines
     ]
     width = LEFT + WIDTH + max([RIGHT, *(name + 14 for name in names)])
     width = max(width, *(2 * MARGIN + width_of(text, size) for text, size in ((title, 16), (subtitle, SIZE))))
@@ -122,10 +124,10 @@ def downsampled(points: Points) -> Points:
     return found
 
 
-def _tick_step(span: float, most: int) -> float:
-    """The smallest step of 1, 2 or 5 times a power of ten of which at most `most` fit into a span."""
-    power = 10.0 ** math.floor(math.log10(span / most))
-    return next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= most + 1e-9)
+def _tick_step(span: float, max_ticks: int) -> float:
+    """The smallest step of 1, 2 or 5 times a power of ten of which at most `max_ticks` fit into a span."""
+    power = 10.0 ** math.floor(math.log10(span / max_ticks))
+    return next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= max_ticks + 1e-9)
 
 
 def _panel_marks(
@@ -179,19 +181,19 @@ def _line_marks(line: Line, places: Sequence[tuple[float, float] | None], hue: s
     style = {"stroke-opacity": "0.3", "stroke-width": "1"} if line.faint else {"stroke-width": "1.8"}
     style |= {"stroke-dasharray": dash} if dash else {}
     attributes = " ".join(f'{name}="{value}"' for name, value in style.items())
-    stretch: list[tuple[float, float]] = []
+    segment: list[tuple[float, float]] = []
     for place in [*places, None]:
         if place is not None:
-            stretch.append(place)
+            segment.append(place)
             continue
-        if len(stretch) > 1:
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in stretch)
+        if len(segment) > 1:
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in segment)
             yield f'<polyline points="{path}" fill="none" stroke="{hue}" stroke-linejoin="round" {attributes}/>'
-        if line.dots or len(stretch) == 1:
+        if line.dots or len(segment) == 1:
             opacity = ' fill-opacity="0.4"' if line.faint else ""
             size = 3.0 if len(places) <= 60 else 1.5
-            yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{hue}"{opacity}/>' for x, y in stretch)
-        stretch = []
+            yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{hue}"{opacity}/>' for x, y in segment)
+        segment = []
 
 
 def _name_marks(ends: list[tuple[float, Line]], panel: Panel, top: float, theme: str) -> Iterator[str]:
@@ -210,7 +212,7 @@ def _name_marks(ends: list[tuple[float, Line]], panel: Panel, top: float, theme:
             style += f' stroke-dasharray="{dash}"'
         yield f'<path d="M{x:.1f} {y - 4:.1f}h{LEGEND_WIDTH - 6}" {style}/>'
         yield text_element(
-            x + LEGEND_WIDTH, y, shorten(line.name, LONGEST), theme_colours(theme)["ink"], font_size=SIZE
+            x + LEGEND_WIDTH, y, shorten(line.name, MAX_NAME_CHARACTERS), theme_colours(theme)["ink"], font_size=SIZE
         )
 
 

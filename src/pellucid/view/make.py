@@ -84,10 +84,10 @@ def view(
     show = show if show is not None else "heads" if second is None else "diff"
     opens = initial_view(subject, show, first, shown, theme, name)
     check_choice("precision", precision, PRECISIONS)
-    most = None if budget_mb is None else _data_budget(budget_mb)
-    beside = None if second is None else (second, extras_of(second, other, (), others))
+    max_bytes = None if budget_mb is None else _data_budget(budget_mb)
+    other_subject = None if second is None else (second, extras_of(second, other, (), others))
     extras = extras_of(subject, trace, tensors, lens)
-    make = functools.partial(build_data, subject, opens, precision, most, extras, beside)
+    make = functools.partial(build_data, subject, opens, precision, max_bytes, extras, other_subject)
     return View(make, repr(shorten(subject.label)))
 
 
@@ -104,13 +104,13 @@ def _require_trace(trace: Any) -> Trace:
     return trace
 
 
-def _check_names(given: dict[str, Any]) -> dict[str, Any]:
+def _check_names(arguments: dict[str, Any]) -> dict[str, Any]:
     """Only what `GivenWeights` has; anything else is a slip of the pen."""
-    for name in given:
+    for name in arguments:
         if name not in GivenWeights.__dataclass_fields__:
             known = [*inspect.signature(view).parameters, *GivenWeights.__dataclass_fields__]
             raise InputError(f"view has no argument {name!r}{did_you_mean(name, known)}")
-    return given
+    return arguments
 
 
 def _data_budget(budget_mb: float) -> int:

@@ -11,7 +11,7 @@ from pellucid.view.colours import ramp, ramp_steps, theme_colours
 from pellucid.view.sheet import Sheet
 from pellucid.view.svg import MARGIN, rectangle, text_element, token_label, width_of
 
-MOST_CELLS = 16_384
+MAX_CELLS = 16_384
 """More cells than this are drawn as blocks of which the largest weight counts, and the drawing says so."""
 
 PANEL_WIDTH = 560
@@ -60,15 +60,15 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
 
 def _one_row(choice: Choice) -> Choice:
     row = slice(choice.token, (choice.token or 0) + 1)
-    weights, seen, queries = choice.weights[:, row], choice.attention_mask[row], choice.queries[row]
-    return replace(choice, weights=weights, attention_mask=seen, queries=queries, token=None)
+    weights, attention_mask, queries = choice.weights[:, row], choice.attention_mask[row], choice.queries[row]
+    return replace(choice, weights=weights, attention_mask=attention_mask, queries=queries, token=None)
 
 
 def _cell_fold(choice: Choice) -> int:
     """How many tokens share a cell, so that all panels together stay below MOST_CELLS."""
     rows, columns, panels = len(choice.queries), len(choice.keys), len(choice.heads)
     fold = 1
-    while math.ceil(rows / fold) * math.ceil(columns / fold) * panels > MOST_CELLS:
+    while math.ceil(rows / fold) * math.ceil(columns / fold) * panels > MAX_CELLS:
         fold += 1
     return fold
 
@@ -80,8 +80,8 @@ def _max_pooled(weights: np.ndarray, fold: int) -> np.ndarray:
     rows, columns = weights.shape
     padded = np.full((-rows % fold + rows, -columns % fold + columns), -np.inf)
     padded[:rows, :columns] = np.where(np.isnan(weights), -np.inf, weights)
-    most = padded.reshape(len(padded) // fold, fold, -1, fold).max(axis=(1, 3))
-    return np.where(np.isneginf(most), np.nan, most)
+    pooled = padded.reshape(len(padded) // fold, fold, -1, fold).max(axis=(1, 3))
+    return np.where(np.isneginf(pooled), np.nan, pooled)
 
 
 def _place_panels(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: int) -> list[Panel]:

@@ -15,11 +15,11 @@ from pellucid.view.svg import token_label, visible_text, without_direction_marks
 HEIGHT = 760
 """Height of the frame in pixels, until the page has said how tall it is."""
 
-MOST_IN_A_CELL, MOST_OF_ALL = 8_000_000, 10_000_000
+MAX_PAGE_CHARACTERS, MAX_CELL_CHARACTERS = 8_000_000, 10_000_000
 """Letters of a page, and of all that a cell is given: a larger page is not put into a notebook, whose messages may hold
 about so many, and a picture not beside a page with which it is more."""
 
-MOST_OF_A_STILL = 1_000_000
+MAX_STILL_CHARACTERS = 1_000_000
 """Letters of what stands in for the frame, the drawing or its picture, whichever is less; else it is the table."""
 
 _FRAME_SCRIPT = """
@@ -64,7 +64,7 @@ def mime_bundle(data: PageData, page: str) -> dict[str, str]:
         except ResourceError as error:
             cell["text/plain"] += f"\n(no picture: {error})"
     cell["text/html"] = iframe_html(page, _fallback_html(drawing, cell))
-    if sum(map(len, cell.values())) > MOST_OF_ALL:
+    if sum(map(len, cell.values())) > MAX_CELL_CHARACTERS:
         cell.pop("image/png", None)
     return cell
 
@@ -75,7 +75,7 @@ def iframe_html(page: str, fallback: str = "") -> str:
     fallback: HTML that stands in for the frame where there is none. The frame grows to the height of its page, and the
     page goes dark where the words around it are light; without that, it keeps `HEIGHT` and follows the system.
     """
-    if len(page) > MOST_IN_A_CELL:
+    if len(page) > MAX_PAGE_CHARACTERS:
         size = f"{len(page) / 1e6:.0f} MB"
         return (
             f"<p>This view has {size}, too much for a cell of a notebook: <code>view.save('page.html')</code> makes "
@@ -99,18 +99,18 @@ def _fallback_html(drawing: str, cell: dict[str, str]) -> str:
     table = cell["text/plain"]
     shown = (
         image_tag(kind, encoded, table, drawing)
-        if len(encoded) <= MOST_OF_A_STILL
+        if len(encoded) <= MAX_STILL_CHARACTERS
         else f"<pre>{html.escape(table)}</pre>"
     )
     return f"{shown}<p>This is a still of the page.</p>"
 
 
-def link_table(data: PageData, most: int = 8) -> str:
+def link_table(data: PageData, max_links: int = 8) -> str:
     """The strongest links of the head that is shown first, as text."""
     choice = choose_attention(data, heads=data.manifest["show"]["heads"][:1])
     rows = [
         (_token_label(choice.queries, q), _token_label(choice.keys, k), f"{w:.4f}")
-        for q, k, w in strongest_links(choice, most)
+        for q, k, w in strongest_links(choice, max_links)
     ]
     texts = " | ".join(without_direction_marks(visible_text(" ".join(text.split()))) for text in data.manifest["texts"])
     between = " between words" if any(token["kind"] != "special" for token in choice.queries) else ""
@@ -126,11 +126,11 @@ def _why_none(choice: Choice) -> str:
     return "none between words" if finite.any() or not finite.size else "none: these weights are NaN or infinite"
 
 
-def strongest_links(choice: Choice, most: int) -> list[tuple[int, int, float]]:
+def strongest_links(choice: Choice, max_links: int) -> list[tuple[int, int, float]]:
     """The strongest links between tokens that are words, of the first head chosen, as (query, key, weight)."""
     linked = _is_between_words(choice) & np.isfinite(choice.weights[0]) & (choice.weights[0] != 0)
     weights = np.where(linked, choice.weights[0], -np.inf)
-    order = np.argsort(-weights, axis=None, kind="stable")[:most]
+    order = np.argsort(-weights, axis=None, kind="stable")[:max_links]
     places = zip(*np.unravel_index(order, weights.shape))
     return [(int(q), int(k), float(weights[q, k])) for q, k in places if linked[q, k]]
 

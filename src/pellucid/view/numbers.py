@@ -34,11 +34,11 @@ def head_weights(data: PageData, entry: dict[str, Any], head: int) -> tuple[np.n
     recipe = entry["recipe"]
     bias = _block_tensor(data, recipe["bias"])[head] if recipe.get("bias") else None
     rotation = _block_tensor(data, recipe["rotation"]) if recipe.get("rotation") else None
-    seen = _visible_keys(entry, query.shape[1], len(key))
+    attention_mask = _visible_keys(entry, query.shape[1], len(key))
     found = attention_weights(
-        query[head], key, torch.arange(query.shape[1], device="cpu"), seen, recipe["scale"], bias, rotation
+        query[head], key, torch.arange(query.shape[1], device="cpu"), attention_mask, recipe["scale"], bias, rotation
     )
-    return found.numpy(), seen.numpy()
+    return found.numpy(), attention_mask.numpy()
 
 
 def _block_tensor(data: PageData, name: str) -> Tensor:

@@ -115,8 +115,10 @@ def _without_comments(text: str) -> str:
 
 def _data_tags(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
     """Script tags of types that no browser executes; ``<`` is escaped, so no token can end one."""
-    coded = {name: base64.b64encode(block).decode("ascii") for name, block in blocks.items()}
-    return "\n".join([_manifest_tag(manifest), *(_block_tag(name, encoded) for name, encoded in coded.items())])
+    encoded_blocks = {name: base64.b64encode(block).decode("ascii") for name, block in blocks.items()}
+    return "\n".join(
+        [_manifest_tag(manifest), *(_block_tag(name, encoded) for name, encoded in encoded_blocks.items())]
+    )
 
 
 def _manifest_tag(manifest: dict[str, Any]) -> str:

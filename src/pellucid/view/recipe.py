@@ -64,9 +64,9 @@ def _layer_number(name: str) -> int:
     return int(name.split("layers.")[1].partition(".")[0])
 
 
-def _chosen_layers(wanted: Iterable[int], trace: Trace) -> set[int]:
+def _chosen_layers(include_layers: Iterable[int], trace: Trace) -> set[int]:
     known = {_layer_number(name) for name in _attention_paths(trace)}
-    chosen = set(require_integers("include_layers", wanted, "the numbers of layers"))
+    chosen = set(require_integers("include_layers", include_layers, "the numbers of layers"))
     if not chosen:
         raise InputError("include_layers names no layer: a page is of one at least")
     for layer in chosen - known:
@@ -99,8 +99,8 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     window = config.attention.sliding_window if causal else None
     mask = "full" if not causal else "causal" if window is None or window >= seq else "window"
     if trace.edits and weights is not None:
-        seen = visible_keys(mask, window, torch.arange(seq, device="cpu"), weights.shape[-1])
-        if weights.masked_fill(seen, 0.0).any():
+        attention_mask = visible_keys(mask, window, torch.arange(seq, device="cpu"), weights.shape[-1])
+        if weights.masked_fill(attention_mask, 0.0).any():
             mask = "full"  # an edit of the weights themselves looks where the model may not
     bias, rotation = (None, None) if cross else (_distance_bias(trace, side), cosines_and_sines(config, seq))
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):

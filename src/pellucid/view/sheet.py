@@ -9,7 +9,7 @@ from pellucid.view.choice import Choice
 from pellucid.view.colours import theme_colours
 from pellucid.view.svg import MARGIN, document, heading, text_element, visible_text, width_of, without_direction_marks
 
-LONGEST = 400
+MAX_EDIT_CHARACTERS = 400
 """Letters of the edits that are written out."""
 
 
@@ -27,7 +27,7 @@ class Sheet:
         self.width = 2 * MARGIN + max(width_of(choice.title, 16), width_of(model, 11), 360)
         self.top = MARGIN + 44.0
         if choice.edits:
-            edits = f"edited: {shorten(without_direction_marks(visible_text(choice.edits)), LONGEST)}"
+            edits = f"edited: {shorten(without_direction_marks(visible_text(choice.edits)), MAX_EDIT_CHARACTERS)}"
             for line in _wrap_text(edits, self.width - 2 * MARGIN):
                 self.marks.append(text_element(MARGIN, self.top + 2, line, colours["ink"], font_size=11))
                 self.top += 15
@@ -71,9 +71,11 @@ def _exactness_note(choice: Choice) -> str:
 
 
 def _wrap_text(text: str, width: float) -> list[str]:
-    most = int(width / width_of("m", 10.5))
+    max_characters = int(width / width_of("m", 10.5))
     lines = [""]
-    for word in re.sub(rf"(\S{{{most}}})(?=\S)", r"\1 ", text).split(" "):  # one that alone is broader is broken
+    for word in re.sub(rf"(\S{{{max_characters}}})(?=\S)", r"\1 ", text).split(
+        " "
+    ):  # one that alone is broader is broken
         longer = f"{lines[-1]} {word}".strip()
         if lines[-1] and width_of(longer, 10.5) > width:
             lines.append(word)

@@ -17,10 +17,10 @@ from torch.nn.functional import adaptive_max_pool2d
 from pellucid.view.arithmetic import DTYPES, dequantised
 from pellucid.view.subject import AttentionData
 
-MOST_SHARE = 1.001
+MAX_WEIGHT = 1.001
 """Weights of a softmax are below it; where they are not, somebody edited them."""
 
-MOST_ERROR = {"int16": 3e-3, "float32": 1e-3}
+MAX_ERROR = {"int16": 3e-3, "float32": 1e-3}
 """Weights that come out further from the model's own than this need more exact queries and keys, or are stored
 themselves; the page says how much it is."""
 
@@ -28,7 +28,7 @@ INT16_STEPS = 32767
 """Of a number in 16 bits, from zero to the largest of its head. Half precision, in as many bits, has its coarsest steps
 where numbers are large, and these decide a score: it errs ten times as much."""
 
-MOST_MEASURED = 20_000_000
+MAX_MEASURED_CELLS = 20_000_000
 """So many cells of a page are compared; of a larger one, rows at even distances."""
 
 
@@ -123,7 +123,7 @@ class BlockStore:
             query, key = (EncodedNumbers.encode(part, kind) for part in (attention.query, attention.key))
             error = largest_error(attention, rows, query.decode(), key.decode())
             has_all_weights = attention.sample is None  # else there are no weights to store in their place
-            if error is None or error <= MOST_ERROR[kind] or (kind == "float32" and not has_all_weights):
+            if error is None or error <= MAX_ERROR[kind] or (kind == "float32" and not has_all_weights):
                 names = {part: self.add(f"{attention.name}.{part}", stored.array, kind, scales=stored.scales)
                          for part, stored in (("query", query), ("key", key))}  # fmt: skip
                 some = {"measured_rows": len(rows)} if len(rows) < attention.shape[0] else {}
@@ -145,9 +145,9 @@ class BlockStore:
         name = f"{attention.name}.weights"
         shares = bool(_is_in_weight_range(weights).all())  # edited ones may be anything, which no byte holds
         if self.precision == "compact" and shares:
-            coded = _square_root_bytes(weights, step=2)
-            block = self.add(name, coded, "uint8", coding="sqrt", deflate=True)
-            stored = (coded.astype(np.float64) / 255) ** 2
+            encoded = _square_root_bytes(weights, step=2)
+            block = self.add(name, encoded, "uint8", coding="sqrt", deflate=True)
+            stored = (encoded.astype(np.float64) / 255) ** 2
         else:
             kind = (
                 self.number_dtype if shares else "float32"
@@ -205,8 +205,10 @@ def largest_error(attention: AttentionData, rows: Tensor, query: Tensor, key: Te
 
 def _max_difference(actual: Tensor, expected: Tensor) -> float:
     """The largest; two that are both no number agree, and one alone is further off than anything."""
-    apart = torch.where((actual == expected) | (actual.isnan() & expected.isnan()), 0.0, (actual - expected).abs())
-    return float(apart.nan_to_num(nan=2.0).max()) if apart.numel() else 0.0
+    differences = torch.where(
+        (actual == expected) | (actual.isnan() & expected.isnan()), 0.0, (actual - expected).abs()
+    )
+    return float(differences.nan_to_num(nan=2.0).max()) if differences.numel() else 0.0
 
 
 def _measured_rows(attention: AttentionData, max_measured_cells: int) -> Tensor:
@@ -227,13 +229,13 @@ def _json_number(value: float) -> float | str:
 
 
 def _is_in_weight_range(weights: Tensor) -> Tensor:
-    return (weights >= 0) & (weights < MOST_SHARE)
+    return (weights >= 0) & (weights < MAX_WEIGHT)
 
 
 def _square_root_bytes(weights: Tensor, step: int = 1) -> np.ndarray:
     """A byte each, in steps of the square root, so that small weights stay apart. step: 2 packs into a fifth less."""
-    coded = (weights.clamp(0, 1).sqrt() * 255 / step).round() * step
-    return coded.clamp(max=255).to(torch.uint8).numpy()
+    encoded = (weights.clamp(0, 1).sqrt() * 255 / step).round() * step
+    return encoded.clamp(max=255).to(torch.uint8).numpy()
 
 
 def _mask_facts(attention: AttentionData) -> dict[str, Any]:

@@ -71,10 +71,10 @@ class AttentionData:
 
         ->  Float64[Tensor, "rows keys"]
         """
-        answers = key[head * len(key) // len(query)]
-        seen = visible_keys(self.mask, self.window, rows, len(answers))
+        head_keys = key[head * len(key) // len(query)]
+        attention_mask = visible_keys(self.mask, self.window, rows, len(head_keys))
         bias = None if self.bias is None else self.bias[head]
-        return attention_weights(query[head], answers, rows, seen, self.scale, bias, self.rotation)
+        return attention_weights(query[head], head_keys, rows, attention_mask, self.scale, bias, self.rotation)
 
 
 @dataclass(frozen=True)

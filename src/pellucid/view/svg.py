@@ -63,9 +63,9 @@ def printable(text: str) -> str:
     return "".join(_SIGNS.get(c) or (_visible_sign(c) if _is_unwritable(c) else c) for c in text)
 
 
-def visible_text(text: str, kept: str = " ") -> str:
-    """Whole words, as they are read: what cannot be seen or written is made visible, but for what is `kept`."""
-    return "".join(letter if letter in kept else printable(letter) for letter in text)
+def visible_text(text: str, allowed: str = " ") -> str:
+    """Whole words, as they are read: what cannot be seen or written is made visible, but for what is `allowed`."""
+    return "".join(letter if letter in allowed else printable(letter) for letter in text)
 
 
 def without_direction_marks(text: str) -> str:
@@ -73,12 +73,12 @@ def without_direction_marks(text: str) -> str:
     return _TURNING.sub("�", text)
 
 
-def token_label(token: str, longest: int = MAX_LABEL) -> str:
-    """A token as it is written: visible, and cut to `longest` letters."""
-    text = printable(token[: 4 * longest]).replace("\u2581", "·")
+def token_label(token: str, max_length: int = MAX_LABEL) -> str:
+    """A token as it is written: visible, and cut to `max_length` letters."""
+    text = printable(token[: 4 * max_length]).replace("\u2581", "·")
     if all(map(_is_invisible, text)):
         text = "".join("⍽" if unicodedata.category(c)[0] == "Z" else "∅" for c in text) or "∅"
-    return shorten(without_direction_marks(text), longest)
+    return shorten(without_direction_marks(text), max_length)
 
 
 def heading(title: str, subtitle: str, colours: dict[str, str]) -> list[str]:

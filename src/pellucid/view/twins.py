@@ -20,10 +20,10 @@ def check_comparable(first: Subject, second: Subject) -> None:
             )
     names = [attention.name for attention in first.attentions], [attention.name for attention in second.attentions]
     if names[0] != names[1]:
-        odd = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
+        unmatched = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
         alike = first.model == second.model
         advice = "record both with the same keep" if alike else "their models are two, and not of one shape"
-        raise InputError(f"only one of the traces has {odd!r}: {advice}")
+        raise InputError(f"only one of the traces has {unmatched!r}: {advice}")
     for one, two in zip(first.attentions, second.attentions):
         if one.heads != two.heads:
             raise InputError(f"{one.name} has {one.heads} heads in one trace and {two.heads} in the other")
@@ -36,20 +36,27 @@ def most_different_head(
 
     layer, heads: only these; None for all. Of long texts, whose weights are not kept, the sampled rows are compared.
     """
-    most, found = 0.0, None
+    largest, found = 0.0, None
     for one, two in zip(first.attentions, second.attentions):
-        mine, theirs = _kept_weights(one), _kept_weights(two)
-        if mine is None or theirs is None or mine.shape != theirs.shape or layer not in (None, one.layer):
+        first_weights, second_weights = _recorded_weights(one), _recorded_weights(two)
+        if (
+            first_weights is None
+            or second_weights is None
+            or first_weights.shape != second_weights.shape
+            or layer not in (None, one.layer)
+        ):
             continue
-        none = mine.isnan() != theirs.isnan()  # which no number is near
-        apart = (mine - theirs).abs().nan_to_num().masked_fill(none, torch.inf).amax((1, 2)).tolist()
+        none = first_weights.isnan() != second_weights.isnan()  # which no number is near
+        differences = (
+            (first_weights - second_weights).abs().nan_to_num().masked_fill(none, torch.inf).amax((1, 2)).tolist()
+        )
         for head in [head for head in range(one.heads) if heads is None or head in heads]:
-            if apart[head] > most:
-                most, found = apart[head], (one, head)
+            if differences[head] > largest:
+                largest, found = differences[head], (one, head)
     return found
 
 
-def _kept_weights(attention: AttentionData) -> Tensor | None:
+def _recorded_weights(attention: AttentionData) -> Tensor | None:
     if attention.weights is not None:
         return attention.weights
     return None if attention.sample is None else attention.sample.weights

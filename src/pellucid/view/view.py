@@ -29,7 +29,7 @@ class View:
     def data(self) -> PageData:
         """What the page holds: a manifest and blocks of numbers."""
         data = self._make()
-        for sentence in data.told:
+        for sentence in data.notes:
             log.warning("%s", sentence)
         return data
 

@@ -59,8 +59,8 @@ def _expected_shapes(facts: dict[str, Any], labels: int) -> dict[str, tuple[int,
 
 def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> None:
     """Every tensor is there, and of the shape that config.json says."""
-    named = config.get("id2label")
-    labels = len(named) if isinstance(named, dict) else config.get("num_labels")
+    id2label = config.get("id2label")
+    labels = len(id2label) if isinstance(id2label, dict) else config.get("num_labels")
     if labels is None and (classifier := body.tables.get("classifier.weight")):  # the graph alone knows
         labels = classifier.shape[0]
         config["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
@@ -78,17 +78,19 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
 
 def check_all_used(body: Body) -> None:
     """Everything in the file that may be learned has found its place, and no name contradicts it."""
-    graph, places = body.steps.graph, {}
+    graph, names_by_source = body.steps.graph, {}
     for name, part in body.tables.items():
         for source in part.sources:
-            places.setdefault(source, []).append(name)
-    strange = [name for name in graph.initializers if name not in places and graph.may_be_weights(name)]
-    unread = [name for name in strange if name not in graph.consumers and name not in graph.outputs]
+            names_by_source.setdefault(source, []).append(name)
+    unassigned = [name for name in graph.initializers if name not in names_by_source and graph.may_be_weights(name)]
+    unread = [name for name in unassigned if name not in graph.consumers and name not in graph.outputs]
     if unread:
         log.warning("%s: no operation reads %s; left out", graph.path.name, join_names(map(printable, unread)))
-    if lost := [f"{printable(name)} {list(graph.initializers[name].shape)}" for name in strange if name not in unread]:
+    if lost := [
+        f"{printable(name)} {list(graph.initializers[name].shape)}" for name in unassigned if name not in unread
+    ]:
         raise body.steps.not_bert_error(f"{len(lost)} tables have no place in it ({join_names(lost, 4)})")
-    for source, names in places.items():
+    for source, names in names_by_source.items():
         stated = _table_in_name(source, body)
         if len(names) == 1 and stated not in (None, names[0]) and {stated, names[0]} != TIED_TABLES:
             raise body.steps.not_bert_error(f"it uses {printable(source)} as {names[0]}")

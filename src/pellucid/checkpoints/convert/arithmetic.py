@@ -11,14 +11,14 @@ from torch.nn import functional
 
 from pellucid.checkpoints.convert.graph import FLOAT_TYPES
 
-MOST_NUMBERS = 2**25
+MAX_NUMBERS = 2**25
 """Numbers of one value: a file of a thousand bytes may ask for a table of a billion."""
 
 Attributes = dict[str, Any]
 Operation = Callable[..., Tensor]
 
-_MOST_AXES = 8
-_MOST_PRODUCTS = 2**32
+_MAX_AXES = 8
+_MAX_PRODUCTS = 2**32
 
 _BITS = {2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 12: 32}
 """Of ONNX's types of whole numbers; the others have 64."""
@@ -36,33 +36,33 @@ def gelu_by_tanh(numbers: Tensor) -> Tensor:
 
 def checked_shape(shape: Sequence[int]) -> list[int]:
     """The shape of a value that is made; ValueError where it would take too much."""
-    if len(shape) > _MOST_AXES or prod(shape) > MOST_NUMBERS or any(size < 0 for size in shape):
-        raise ValueError(f"it makes a value of {list(shape[:_MOST_AXES])}")
+    if len(shape) > _MAX_AXES or prod(shape) > MAX_NUMBERS or any(size < 0 for size in shape):
+        raise ValueError(f"it makes a value of {list(shape[:_MAX_AXES])}")
     return list(shape)
 
 
-def _integers(numbers: Tensor | None, otherwise: Any = None) -> Any:
+def _integers(numbers: Tensor | None, default: Any = None) -> Any:
     """A vector of whole numbers, such as axes, from an input; or what an attribute says in its place."""
     if numbers is None:
-        return otherwise
-    if numbers.numel() > _MOST_AXES:
+        return default
+    if numbers.numel() > _MAX_AXES:
         raise ValueError(f"it is told {numbers.numel():,} sizes or axes")
     return [int(number) for number in numbers.reshape(-1).tolist()]
 
 
-def _elementwise(work: Callable[..., Tensor]) -> Operation:
+def _elementwise(function: Callable[..., Tensor]) -> Operation:
     """An operation on the numbers of each place."""
 
     def apply(attributes: Attributes, *parts: Tensor) -> Tensor:
         checked_shape(torch.broadcast_shapes(*(part.shape for part in parts)))
-        return work(*parts)
+        return function(*parts)
 
     return apply
 
 
-def _variadic(work: Callable[[Tensor, Tensor], Tensor]) -> Operation:
+def _variadic(function: Callable[[Tensor, Tensor], Tensor]) -> Operation:
     """An operation on two values or more, one after the other."""
-    return _elementwise(lambda *parts: reduce(work, parts))
+    return _elementwise(lambda *parts: reduce(function, parts))
 
 
 def _divided(number: Tensor, by: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ def _cast(attributes: Attributes, numbers: Tensor) -> Tensor:
     bits, numbers = _BITS.get(attributes["to"], 64), numbers.long()
     if bits == 64:
         return numbers
-    below = 0 if attributes["to"] in _UNSIGNED else 2 ** (bits - 1)  # what is too large begins again from the other end
-    return (numbers + below) % 2**bits - below
+    shift = 0 if attributes["to"] in _UNSIGNED else 2 ** (bits - 1)  # what is too large begins again from the other end
+    return (numbers + shift) % 2**bits - shift
 
 
 def _cast_like(attributes: Attributes, numbers: Tensor, other: Tensor) -> Tensor:
@@ -99,19 +99,19 @@ def _cast_like(attributes: Attributes, numbers: Tensor, other: Tensor) -> Tensor
 
 
 def _clip(attributes: Attributes, numbers: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
-    least, most = (attributes.get(name) if bound is None else bound for name, bound in (("min", low), ("max", high)))
-    return torch.clamp(numbers, least, most)
+    lower, upper = (attributes.get(name) if bound is None else bound for name, bound in (("min", low), ("max", high)))
+    return torch.clamp(numbers, lower, upper)
 
 
 # -- along axes --------------------------------------------------------------------------------------------------------
 
 
-def _reduction(work: Callable[[Tensor, list[int], bool], Tensor]) -> Operation:
+def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> Operation:
     def apply(attributes: Attributes, numbers: Tensor, axes: Tensor | None = None) -> Tensor:
         chosen = _integers(axes, attributes.get("axes")) or []
         if not chosen and attributes.get("noop_with_empty_axes"):
             return numbers
-        return work(numbers, chosen or list(range(numbers.dim())), bool(attributes.get("keepdims", 1)))
+        return function(numbers, chosen or list(range(numbers.dim())), bool(attributes.get("keepdims", 1)))
 
     return apply
 
@@ -128,9 +128,9 @@ def _matmul(attributes: Attributes, left: Tensor, right: Tensor) -> Tensor:
     right = right.mT if attributes.get("transB") else right
     if attributes.get("transBatchA") or attributes.get("transBatchB"):
         raise ValueError("turned otherwise")
-    made = checked_shape([*torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1]])
-    if prod(made) * left.shape[-1] > _MOST_PRODUCTS:
-        raise ValueError(f"it makes {prod(made) * left.shape[-1]:,} products")
+    shape = checked_shape([*torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1]])
+    if prod(shape) * left.shape[-1] > _MAX_PRODUCTS:
+        raise ValueError(f"it makes {prod(shape) * left.shape[-1]:,} products")
     return left.double() @ right.double() * attributes.get("alpha", 1.0)
 
 
@@ -142,8 +142,8 @@ def _transpose(attributes: Attributes, numbers: Tensor) -> Tensor:
 
 
 def _reshape(attributes: Attributes, numbers: Tensor, shape: Tensor) -> Tensor:
-    same = 0 if not attributes.get("allowzero") else None
-    return numbers.reshape([numbers.shape[i] if size == same else size for i, size in enumerate(_integers(shape))])
+    copied = 0 if not attributes.get("allowzero") else None
+    return numbers.reshape([numbers.shape[i] if size == copied else size for i, size in enumerate(_integers(shape))])
 
 
 def _squeeze(attributes: Attributes, numbers: Tensor, axes: Tensor | None = None) -> Tensor:
@@ -229,8 +229,8 @@ def _gather_nd(attributes: Attributes, numbers: Tensor, indices: Tensor) -> Tens
     if attributes.get("batch_dims", 0):
         raise ValueError("places for each text")
     checked_shape([*indices.shape[:-1], *numbers.shape[indices.shape[-1] :]])
-    ways = [_non_negative(one, numbers.shape[axis]) for axis, one in enumerate(indices.unbind(-1))]
-    return numbers[tuple(ways)]
+    coordinates = [_non_negative(one, numbers.shape[axis]) for axis, one in enumerate(indices.unbind(-1))]
+    return numbers[tuple(coordinates)]
 
 
 def _non_negative(indices: Tensor, size: int) -> Tensor:
@@ -250,9 +250,9 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
         size = numbers.shape[axis]
         if size < end < attributes.get("longest", _ENDLESS):
             raise ValueError(f"it cuts after {end}")
-        kept = range(size)[start : None if abs(end) >= _ENDLESS else end : step]
-        if len(kept) < size or step != 1:
-            numbers = numbers.index_select(axis, torch.arange(kept.start, kept.stop, kept.step, device="cpu"))
+        chosen = range(size)[start : None if abs(end) >= _ENDLESS else end : step]
+        if len(chosen) < size or step != 1:
+            numbers = numbers.index_select(axis, torch.arange(chosen.start, chosen.stop, chosen.step, device="cpu"))
     return numbers
 
 

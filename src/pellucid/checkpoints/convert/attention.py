@@ -14,7 +14,7 @@ ATTENTION_TOLERANCE = 1e-2
 SCALE_TOLERANCE = 3e-3
 """By how much the scale of scores in half precision may differ from what it should be, as a share of it."""
 
-_HIDDEN = -1000.0
+_MAX_MASK_VALUE = -1000.0
 """What is added to the scores of padding is at most this."""
 
 
@@ -55,36 +55,36 @@ def fused_attention(attributes: dict[str, Any], parts: list[Tensor], *masks: Ten
     masks: one that says which keys are seen, `[texts, keys]`, or how many; and one that is added to the scores.
     """
     heads = attributes.get("num_heads", attributes.get("q_num_heads"))
-    whole = parts[0].dim() == 3
-    query, key, value = (split_heads(part, heads) for part in parts) if whole else parts
-    seen, added = masks
-    mask = added
-    if seen is not None:
-        mask = key_mask(seen, query.shape[0], key.shape[-2])
-        mask = mask if added is None else torch.where(mask, added, -torch.inf)
-    mixed = attention_weights(query, key, mask, attributes.get("scale")) @ value
-    return merge_heads(mixed) if whole else mixed
+    is_unsplit = parts[0].dim() == 3
+    query, key, value = (split_heads(part, heads) for part in parts) if is_unsplit else parts
+    visible_keys, additive_mask = masks
+    mask = additive_mask
+    if visible_keys is not None:
+        mask = key_mask(visible_keys, query.shape[0], key.shape[-2])
+        mask = mask if additive_mask is None else torch.where(mask, additive_mask, -torch.inf)
+    output = attention_weights(query, key, mask, attributes.get("scale")) @ value
+    return merge_heads(output) if is_unsplit else output
 
 
 def key_mask(mask: Tensor, texts: int, keys: int) -> Tensor:
     """Which keys are seen, `[texts, 1, 1 or queries, keys]`, by what ONNX Runtime is told of it."""
     if mask.dim() == 1:  # how many, and perhaps from which on
         ends, starts = mask[:texts], mask[texts:] if mask.numel() == 2 * texts else mask.new_zeros(texts)
-        places = torch.arange(keys, device="cpu")
-        return ((places < ends[:, None]) & (places >= starts[:, None]))[:, None, None]
+        positions = torch.arange(keys, device="cpu")
+        return ((positions < ends[:, None]) & (positions >= starts[:, None]))[:, None, None]
     return mask.bool()[:, None] if mask.dim() == 3 else mask.bool()[:, None, None]
 
 
 def check_query(steps: Steps, query: Linear, heads: int) -> None:
     """Refuses a graph that cuts the query into another number of heads than config.json says."""
     width = query.weight.shape[0]
-    cut = next((node for node in steps.graph.consumers.get(query.output, []) if node.op_type == "Reshape"), None)
-    if cut is None:
+    reshape = next((node for node in steps.graph.consumers.get(query.output, []) if node.op_type == "Reshape"), None)
+    if reshape is None:
         return
-    constants, producer = steps.constants, steps.graph.producers.get(cut.input(1))
-    whole = constants.vector(cut.input(1))
+    constants, producer = steps.constants, steps.graph.producers.get(reshape.input(1))
+    constant_shape = constants.vector(reshape.input(1))
     parts = producer.inputs if producer is not None and producer.op_type == "Concat" else ()
-    shape = whole.numbers.tolist() if whole else [constants.number(name) for name in parts]
+    shape = constant_shape.numbers.tolist() if constant_shape else [constants.number(name) for name in parts]
     if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
         found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
         raise steps.not_bert_error(f"it cuts into {found} heads, config.json says {heads}")
@@ -96,10 +96,13 @@ def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float)
     found = attributes.get("num_heads", attributes.get("q_num_heads", heads))
     if found != heads:
         raise steps.not_bert_error(f"it cuts into {found} heads, config.json says {heads}")
-    heads_of_keys, hidden = attributes.get("kv_num_heads", heads), attributes.get("mask_filter_value", _HIDDEN)
+    key_value_heads, mask_value = (
+        attributes.get("kv_num_heads", heads),
+        attributes.get("mask_filter_value", _MAX_MASK_VALUE),
+    )
     if any(attributes.get(key) for key in ("unidirectional", "is_causal", "softcap", "do_rotary")) or (
         abs((attributes.get("scale") or default_scale) / default_scale - 1) > SCALE_TOLERANCE
-        or heads_of_keys != heads
-        or hidden > _HIDDEN
+        or key_value_heads != heads
+        or mask_value > _MAX_MASK_VALUE
     ):
         raise steps.not_bert_error(f"{node} looks only back, or scales or hides its scores in another way")

@@ -13,10 +13,10 @@ TEXTS, TOKENS, _PADDED = 3, 131, (5, 0, 94)
 """A batch, where the file leaves its size free: sizes that nothing else in a graph has, so that no axis is taken for
 another; and how many tokens of each text are padding."""
 
-_MOST_TOKENS = 2**17
+_MAX_TOKENS = 2**17
 """Of a batch."""
 
-_MOST_SCORES = 2**24
+_MAX_SCORES = 2**24
 """Of an attention."""
 
 
@@ -44,19 +44,21 @@ def trial_batch(
     sizes = steps.graph.input_shapes.get(ids_input) or (0, 0)
     # Of three axes, two choices for each text.
     texts = [size or free for size, free in zip(sizes[:-1], (default_sizes[0], 2))]
-    most = max(isqrt(_MOST_SCORES // (prod(texts) * heads)), 1) if heads else max_length
-    shape = (*texts, sizes[-1] or min(default_sizes[1], max_length, most))
+    max_tokens = max(isqrt(_MAX_SCORES // (prod(texts) * heads)), 1) if heads else max_length
+    shape = (*texts, sizes[-1] or min(default_sizes[1], max_length, max_tokens))
     if (
         ids_input not in steps.graph.inputs
         or len(sizes) not in (2, 3)
         or shape[-1] > max_length
-        or not 0 < prod(shape) <= _MOST_TOKENS
+        or not 0 < prod(shape) <= _MAX_TOKENS
     ):
         fault = f"its input {printable(ids_input)} is {list(sizes)}" if ids_input else "it has no inputs"
         raise steps.not_understood_error(f"{fault}, expected ids of texts of up to {max_length} tokens")
     count, tokens = prod(texts), shape[-1]
-    if count * tokens**2 * heads > _MOST_SCORES:
+    if count * tokens**2 * heads > _MAX_SCORES:
         fault = f"it takes {count} texts of {tokens} tokens and no others"
         raise steps.not_understood_error(f"{fault}, which are too many to try; export with free sizes")
-    padded = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(count)], device="cpu")
-    return TrialBatch(count, tokens, torch.arange(tokens, device="cpu") < (tokens - padded)[:, None], shape, max_length)
+    padding_counts = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(count)], device="cpu")
+    return TrialBatch(
+        count, tokens, torch.arange(tokens, device="cpu") < (tokens - padding_counts)[:, None], shape, max_length
+    )

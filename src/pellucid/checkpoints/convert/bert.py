@@ -14,7 +14,7 @@ from pellucid.checkpoints.convert.steps import Linear, Norm, Steps
 
 _ACTIVATED = "the activation of the product before"
 
-LEAST_HALF_EPSILON = 1.2e-7
+MIN_HALF_EPSILON = 1.2e-7
 """What exporters make of an epsilon that half precision cannot hold."""
 
 
@@ -24,9 +24,10 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     facts: of config.json: num_hidden_layers, hidden_act, layer_norm_eps, max_position_embeddings, type_vocab_size.
     Raises: CheckpointMismatchError where the graph does something else.
     """
-    longest, heads = facts["max_position_embeddings"], facts["num_attention_heads"]
+    max_length, heads = facts["max_position_embeddings"], facts["num_attention_heads"]
     batch, long_batch = (
-        trial_batch(steps, ids_input(steps), longest, free, heads) for free in ((TEXTS, TOKENS), (1, longest))
+        trial_batch(steps, ids_input(steps), max_length, default_sizes, heads)
+        for default_sizes in ((TEXTS, TOKENS), (1, max_length))
     )
     body = Body(
         steps,
@@ -40,29 +41,37 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
         raise body.steps.not_bert_error(f"it has more layers than the {facts['num_hidden_layers']} of config.json")
     body.last_norm = hidden
     norms = [step for step in body.assigned if isinstance(step, Norm)]
-    half = any(norm.weight.numbers.dtype == torch.float16 for norm in norms)
-    allowed = {"rel_tol": 2e-3, "abs_tol": LEAST_HALF_EPSILON if half else 0.0}
-    strange = [norm.epsilon for norm in norms if not isclose(norm.epsilon, facts["layer_norm_eps"], **allowed)]
-    if strange:
+    is_half = any(norm.weight.numbers.dtype == torch.float16 for norm in norms)
+    tolerances = {"rel_tol": 2e-3, "abs_tol": MIN_HALF_EPSILON if is_half else 0.0}
+    wrong_epsilons = [
+        norm.epsilon for norm in norms if not isclose(norm.epsilon, facts["layer_norm_eps"], **tolerances)
+    ]
+    if wrong_epsilons:
         raise body.steps.not_bert_error(
-            f"its norms add {strange[0]:.3g}, config.json says layer_norm_eps {facts['layer_norm_eps']}"
+            f"its norms add {wrong_epsilons[0]:.3g}, config.json says layer_norm_eps {facts['layer_norm_eps']}"
         )
     return body
 
 
 def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     run = body.run
-    middle, out = _residual_norm(body, hidden, f"{name} has no sum with its attention and norm after it")
-    inside = find_attention(body, hidden, out, name, facts)
-    for step, part in zip(inside, ("query", "key", "value")):
+    attention_norm, attention_output = _residual_norm(
+        body, hidden, f"{name} has no sum with its attention and norm after it"
+    )
+    projections = find_attention(body, hidden, attention_output, name, facts)
+    for step, part in zip(projections, ("query", "key", "value")):
         body.assign(step, f"{name}.attention.self.{part}")
-    body.assign(out, f"{name}.attention.output.dense")
-    _check_sum(run, middle, hidden, out, f"{name}.attention.output")
-    body.assign(middle, f"{name}.attention.output.LayerNorm")
-    end, down = _residual_norm(body, middle, f"{name} has no sum with its feed-forward part and norm after it")
+    body.assign(attention_output, f"{name}.attention.output.dense")
+    _check_sum(run, attention_norm, hidden, attention_output, f"{name}.attention.output")
+    body.assign(attention_norm, f"{name}.attention.output.LayerNorm")
+    output_norm, down = _residual_norm(
+        body, attention_norm, f"{name} has no sum with its feed-forward part and norm after it"
+    )
     match body.steps.steps_before(*down.inputs):
-        case [Linear() as up] if body.steps.steps_before(*up.inputs) == [middle]:
-            run.check_input(up, run.state_of(middle), f"{name}.intermediate.dense", "the state behind the attention")
+        case [Linear() as up] if body.steps.steps_before(*up.inputs) == [attention_norm]:
+            run.check_input(
+                up, run.state_of(attention_norm), f"{name}.intermediate.dense", "the state behind the attention"
+            )
             run.check_input(
                 down,
                 apply_activation(body, up, down.inputs[0], facts),
@@ -74,18 +83,18 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
             raise body.steps.not_bert_error(f"{name} has no two products between its norms ({down.node})")
     body.assign(up, f"{name}.intermediate.dense")
     body.assign(down, f"{name}.output.dense")
-    _check_sum(run, end, middle, down, f"{name}.output")
-    body.assign(end, f"{name}.output.LayerNorm")
-    run.release(inside[2], out, up, down)  # query and key make weights, which may leave the graph
-    return end
+    _check_sum(run, output_norm, attention_norm, down, f"{name}.output")
+    body.assign(output_norm, f"{name}.output.LayerNorm")
+    run.release(projections[2], attention_output, up, down)  # query and key make weights, which may leave the graph
+    return output_norm
 
 
-def _check_sum(run: GraphRun, norm: Norm, residual: Norm, product: Linear, where: str) -> None:
+def _check_sum(run: GraphRun, norm: Norm, residual: Norm, product: Linear, name: str) -> None:
     run.check_input(
         norm,
         run.state_of(residual) + run.state_of(product),
-        f"{where}.LayerNorm",
-        f"the sum of {where}.dense and its input",
+        f"{name}.LayerNorm",
+        f"the sum of {name}.dense and its input",
     )
 
 

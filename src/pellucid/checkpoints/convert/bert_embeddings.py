@@ -14,7 +14,7 @@ from pellucid.checkpoints.convert.steps import Lookup, Norm, Steps
 
 log = logging.getLogger("pellucid")
 
-_MOST_BATCHES = 512
+_MAX_BATCHES = 512
 """Batches in which all words are looked up once; a file that fixes short texts would need thousands."""
 
 _ROLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
@@ -66,8 +66,8 @@ def _table_role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
             raise body.steps.not_bert_error(
                 f"its input {printable(name)} says which rows of a table are looked up ({lookup.node})"
             )
-        others = "position_embeddings" if "position" in name else "token_type_embeddings"
-        return "word_embeddings" if name == ids_input(body.steps) else others
+        other_role = "position_embeddings" if "position" in name else "token_type_embeddings"
+        return "word_embeddings" if name == ids_input(body.steps) else other_role
     if rows == facts["type_vocab_size"] != facts["max_position_embeddings"]:
         return "token_type_embeddings"
     return "position_embeddings"
@@ -80,17 +80,19 @@ def _index_input(steps: Steps, lookup: Lookup) -> str:
 
 def _check_every_index(body: Body, roles: dict[str, Lookup], facts: dict[str, Any]) -> None:
     """Looks up every word, and every place that a text of this graph can have."""
-    longest = min(facts["max_position_embeddings"], roles["position_embeddings"].table.shape[0])
-    run = GraphRun(body.steps, trial_batch(body.steps, ids_input(body.steps), longest, (TEXTS, longest)))
+    max_length = min(facts["max_position_embeddings"], roles["position_embeddings"].table.shape[0])
+    run = GraphRun(body.steps, trial_batch(body.steps, ids_input(body.steps), max_length, (TEXTS, max_length)))
     size, rows = run.batch.attention_mask.numel(), roles["word_embeddings"].table.shape[0]
-    for start in range(0, min(rows, _MOST_BATCHES * size), size):
+    for start in range(0, min(rows, _MAX_BATCHES * size), size):
         ids = (torch.arange(start, start + size, device="cpu") % rows).reshape(run.batch.attention_mask.shape)
         indices = _set_inputs(run, roles, facts["type_vocab_size"], ids)
         for role, lookup in roles.items():
             run.check_indices(lookup, indices[role], role)
 
 
-def _set_inputs(run: GraphRun, roles: dict[str, Lookup], types: int, ids: Tensor | None = None) -> dict[str, Tensor]:
+def _set_inputs(
+    run: GraphRun, roles: dict[str, Lookup], type_count: int, ids: Tensor | None = None
+) -> dict[str, Tensor]:
     """Gives the run its texts; the answer is what each table is then looked up with, `[texts, tokens]`.
 
     ids: None for the first and the last ones of the table, and random ones.
@@ -99,10 +101,10 @@ def _set_inputs(run: GraphRun, roles: dict[str, Lookup], types: int, ids: Tensor
     if ids is None:
         rows = max(roles["word_embeddings"].table.shape[0], 1)
         ids = run.random_integers(rows)
-        ends = torch.arange(batch.tokens, device="cpu") - batch.tokens // 2  # special tokens stand at either end
-        ids[0] = ends % rows
+        edge_ids = torch.arange(batch.tokens, device="cpu") - batch.tokens // 2  # special tokens stand at either end
+        ids[0] = edge_ids % rows
     positions = torch.arange(batch.tokens, device="cpu").expand(ids.shape)
-    indices = dict(zip(_ROLES, (ids, positions, run.random_integers(types))))
+    indices = dict(zip(_ROLES, (ids, positions, run.random_integers(type_count))))
     input_names = {role: _index_input(run.steps, lookup) for role, lookup in roles.items()}
     others = [name for name in graph.inputs if name not in input_names.values()]
     if all(map(_is_type_input, others)):  # nothing says what is padding, but the id 0 perhaps

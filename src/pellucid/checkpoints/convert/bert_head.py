@@ -16,7 +16,7 @@ from pellucid.errors import CheckpointMismatchError
 log = logging.getLogger("pellucid")
 
 PLAIN = "BertModel"
-_PAIRED = ("BertForNextSentencePrediction", "BertForPreTraining")
+_WITH_NEXT_SENTENCE = ("BertForNextSentencePrediction", "BertForPreTraining")
 
 _FINAL = tuple(
     f"{name}.weight" for name in ("cls.predictions.decoder", "cls.seq_relationship", "classifier", "qa_outputs")
@@ -44,12 +44,12 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
     if pooler is not None:
         body.run.check_input(pooler, _first_token_state(body), "pooler.dense", _FIRST)
         body.assign(pooler, "pooler.dense")
-    lexical = _assign_masked_head(body, rest, before, facts)
+    has_masked_head = _assign_masked_head(body, rest, before, facts)
     others = [step for step in rest if step not in body.assigned]
     inferred = PLAIN
     for step in others:
         inferred = _assign_classifier(body, step, before[id(step)], pooler, pooled, architecture)
-    if lexical:
+    if has_masked_head:
         inferred = "BertForPreTraining" if pooler else "BertForMaskedLM"
     _check_outputs(body, rest, pooled, inferred)
     return inferred
@@ -88,9 +88,13 @@ def _assign_masked_head(
         case [Linear() as transform], [Linear() as decoder] if before[id(transform)] == [body.last_norm]:
             name = "cls.predictions.transform"
             body.run.check_input(transform, _last_state(body), f"{name}.dense", _STATES)
-            made = apply_activation(body, transform, norm.inputs[0], facts)
+            activated = apply_activation(body, transform, norm.inputs[0], facts)
             body.run.check_input(
-                norm, made, f"{name}.LayerNorm", "the activation of the product before", tolerance=ROUNDING_TOLERANCE
+                norm,
+                activated,
+                f"{name}.LayerNorm",
+                "the activation of the product before",
+                tolerance=ROUNDING_TOLERANCE,
             )
             body.run.check_input(decoder, body.run.state_of(norm), "cls.predictions.decoder", "the norm before")
             body.assign(transform, "cls.predictions.transform.dense")
@@ -107,29 +111,29 @@ def _assign_classifier(
 ) -> str:
     """A product for every token, or for the pooled first one."""
     if pooler is not None and before == [pooler] and isinstance(step, Linear):
-        name = "cls.seq_relationship" if architecture in _PAIRED else "classifier"
+        name = "cls.seq_relationship" if architecture in _WITH_NEXT_SENTENCE else "classifier"
         body.run.check_input(step, body.run.value_of(pooled, name), name, "the pooled first token")
         body.assign(step, name)
-        if architecture in _PAIRED:
-            return _PAIRED[0]
-        several = architecture == "BertForMultipleChoice"
-        return architecture if several else "BertForSequenceClassification"
+        if architecture in _WITH_NEXT_SENTENCE:
+            return _WITH_NEXT_SENTENCE[0]
+        is_multiple_choice = architecture == "BertForMultipleChoice"
+        return architecture if is_multiple_choice else "BertForSequenceClassification"
     if before == [body.last_norm] and isinstance(step, Linear):
-        spans = step.weight.shape[0] == 2 and _is_split(body, step)
-        name = "qa_outputs" if spans else "classifier"
+        is_span_head = step.weight.shape[0] == 2 and _is_split(body, step)
+        name = "qa_outputs" if is_span_head else "classifier"
         body.run.check_input(step, _last_state(body), f"{name} (a product for every token)", _STATES)
         body.assign(step, name)
-        return "BertForQuestionAnswering" if spans else "BertForTokenClassification"
+        return "BertForQuestionAnswering" if is_span_head else "BertForTokenClassification"
     raise body.steps.not_bert_error(f"{step.node} follows the last layer and belongs to no head of BERT that is known")
 
 
 def _is_split(body: Body, step: Linear) -> bool:
     """Whether the two columns leave the graph one by one, as beginning and end of an answer do."""
-    ways = [body.steps.steps_before(name) == [step] for name in body.steps.graph.outputs]
+    reads_step = [body.steps.steps_before(name) == [step] for name in body.steps.graph.outputs]
     nodes = [
         found for name in body.steps.graph.outputs for found in body.steps.walk_back(name) if isinstance(found, Node)
     ]
-    return sum(ways) == 2 or any(node.op_type == "Split" for node in nodes)
+    return sum(reads_step) == 2 or any(node.op_type == "Split" for node in nodes)
 
 
 class _KnownOutput(NamedTuple):
@@ -166,20 +170,20 @@ def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, infer
     final = [id(body.tables[name]) for name in _FINAL if name in body.tables]
     heads = [step for step in rest if isinstance(step, Linear) and id(step.weight) in final]
     known = list(_known_outputs(body, heads, pooled, inferred))
-    matched, columns, left = set[str](), [], list[tuple[str, CheckpointMismatchError]]()
+    matched, columns, unmatched = set[str](), [], list[tuple[str, CheckpointMismatchError]]()
     for name in body.steps.graph.outputs:
         if not body.steps.steps_before(name):
             continue
         try:
             found = _matching_output(body, name, known)
         except CheckpointMismatchError as error:
-            left.append((name, error))
+            unmatched.append((name, error))
         else:
             matched.add(found.source)
             columns += [] if found.column is None else [(name, found.column)]
-    if left and (inferred != PLAIN or body.last_norm.output not in matched):
-        raise left[0][1]
-    for name, _ in left:
+    if unmatched and (inferred != PLAIN or body.last_norm.output not in matched):
+        raise unmatched[0][1]
+    for name, _ in unmatched:
         log.warning("%s: its output %s is no part of BERT; left out", body.steps.graph.path.name, printable(name))
     if columns and [column for _, column in columns] != [0, 1]:
         raise body.steps.not_bert_error(
@@ -191,16 +195,16 @@ def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, infer
 
 def _matching_output(body: Body, name: str, known: Sequence[_KnownOutput]) -> _KnownOutput:
     """Which of these numbers an output is; CheckpointMismatchError where it is none."""
-    where = f"the output {printable(name)}"
+    consumer = f"the output {printable(name)}"
     body.run.clear_computed()
-    made = body.run.value_of(name, where)
-    fitting = [one for one in known if one.numbers.numel() == made.numel()]
-    for one in fitting:
-        if body.run.matches(made, one.numbers):
+    actual = body.run.value_of(name, consumer)
+    candidates = [one for one in known if one.numbers.numel() == actual.numel()]
+    for one in candidates:
+        if body.run.matches(actual, one.numbers):
             return one
     for weights in sorted(body.attention_weights):
         body.run.clear_computed()
-        if made.dim() == 4 and body.run.matches(made, numbers := body.run.value_of(weights, where)):
+        if actual.dim() == 4 and body.run.matches(actual, numbers := body.run.value_of(weights, consumer)):
             return _KnownOutput(numbers, weights, printable(weights))
-    likely = (fitting or known)[0]
-    raise body.run.mismatch_error(made, likely.numbers, where, likely.what, name)
+    closest = (candidates or known)[0]
+    raise body.run.mismatch_error(actual, closest.numbers, consumer, closest.what, name)

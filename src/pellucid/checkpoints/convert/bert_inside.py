@@ -42,7 +42,7 @@ _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Activations by our names, and those that an operation may hold within by ONNX's."""
 
 
-_FAR = 40.0
+_FIRST_TEXT_SCALE = 40.0
 """How many times larger the scores of one text are: what cuts them off shows there."""
 
 
@@ -67,20 +67,20 @@ def find_attention(body: Body, hidden: Norm, out: Linear, name: str, facts: dict
 
 def _unfused_attention(body: Body, out: Linear, name: str, heads: int) -> tuple[list[Linear], Node | None]:
     """Query, key and value; and the softmax, where it is an operation of its own."""
-    mixed = _nearest_product(body, *out.inputs)
-    whole = mixed is not None and mixed.op_type in ("Attention", "MultiHeadAttention")
-    scores = mixed if mixed is None or whole else _nearest_product(body, mixed.input(0))
-    if mixed is None or scores is None:
+    weighted_sum = _nearest_product(body, *out.inputs)
+    is_fused = weighted_sum is not None and weighted_sum.op_type in ("Attention", "MultiHeadAttention")
+    scores = weighted_sum if weighted_sum is None or is_fused else _nearest_product(body, weighted_sum.input(0))
+    if weighted_sum is None or scores is None:
         raise body.steps.not_bert_error(f"{name} has no attention before {out.node}")
-    values = mixed.inputs[:3] if whole else (scores.input(0), scores.input(1), mixed.input(1))
+    values = weighted_sum.inputs[:3] if is_fused else (scores.input(0), scores.input(1), weighted_sum.input(1))
     sides = [body.steps.steps_before(value) for value in values]
     found = [side[0] for side in sides if len(side) == 1 and isinstance(side[0], Linear)]
     if len(found) != 3:
         raise body.steps.not_bert_error(f"{name} does not make query, key and value by one product each")
-    if whole:
-        check_attributes(body.steps, mixed, heads, (found[0].width // heads) ** -0.5)
+    if is_fused:
+        check_attributes(body.steps, weighted_sum, heads, (found[0].width // heads) ** -0.5)
         return found, None
-    nodes = (node for node in body.steps.walk_back(mixed.input(0)) if isinstance(node, Node))
+    nodes = (node for node in body.steps.walk_back(weighted_sum.input(0)) if isinstance(node, Node))
     return found, next((node for node in nodes if node.op_type == "Softmax"), None)
 
 
@@ -96,19 +96,19 @@ def _check_attention_output(
     """Refuses an attention that does not mix the values as BERT does, with padding left out."""
     for run in body.runs:
         shape, mask = (*run.batch.attention_mask.shape, found[0].width), run.batch.attention_mask
-        spread = 10 ** (3 * run.random(shape[-1], work=torch.rand) - 1.5)  # far from 0, and scores that are not
-        numbers = [run.random(*shape) * spread, run.random(*shape) / spread, run.random(*shape) * spread]
-        numbers[0][0] *= _FAR  # but those of the first text
+        magnitudes = 10 ** (3 * run.random(shape[-1], sampler=torch.rand) - 1.5)  # far from 0, and scores that are not
+        numbers = [run.random(*shape) * magnitudes, run.random(*shape) / magnitudes, run.random(*shape) * magnitudes]
+        numbers[0][0] *= _FIRST_TEXT_SCALE  # but those of the first text
         for step, one in zip(found, numbers):
             run.substitute(step, one)
         query, key, value = (split_heads(one, heads) for one in numbers)
         weights = attention_weights(query, key, mask[:, None, None])
         if softmax is not None and run is body.run:
             _check_scale(body, softmax, query, key, name)
-            made = run.value_of(softmax.outputs[0], f"the weights of {name}")
+            actual = run.value_of(softmax.outputs[0], f"the weights of {name}")
             rows = mask[:, None, :, None]
-            if made.shape == weights.shape and not all_close(
-                _masked(rows, made), _masked(rows, weights), ATTENTION_TOLERANCE
+            if actual.shape == weights.shape and not all_close(
+                _masked(rows, actual), _masked(rows, weights), ATTENTION_TOLERANCE
             ):
                 raise body.steps.not_bert_error(
                     f"the weights of {name} ({softmax}) are not those of all tokens but padding"
@@ -126,22 +126,22 @@ def _check_scale(body: Body, softmax: Node, query: Tensor, key: Tensor, name: st
     query, key: `[texts, heads, tokens, width]`.
     """
     products = query @ key.mT
-    made, mask = body.run.value_of(softmax.input(0), f"the scores of {name}"), body.run.batch.attention_mask
-    if made.shape != products.shape:
+    actual, mask = body.run.value_of(softmax.input(0), f"the scores of {name}"), body.run.batch.attention_mask
+    if actual.shape != products.shape:
         return
-    pairs = mask[:, None, :, None] & mask[:, None, None]
-    one, other = _masked(pairs, made), _masked(pairs, products)
-    scale, times = query.shape[-1] ** -0.5, float(one.flatten() @ other.flatten() / other.square().sum())
-    if abs(times / scale - 1) > SCALE_TOLERANCE and all_close(one, other * times, ATTENTION_TOLERANCE):
+    visible_pairs = mask[:, None, :, None] & mask[:, None, None]
+    one, other = _masked(visible_pairs, actual), _masked(visible_pairs, products)
+    scale, factor = query.shape[-1] ** -0.5, float(one.flatten() @ other.flatten() / other.square().sum())
+    if abs(factor / scale - 1) > SCALE_TOLERANCE and all_close(one, other * factor, ATTENTION_TOLERANCE):
         scores = _nearest_product(body, softmax.input(0))
         raise body.steps.not_bert_error(
-            f"its scores are multiplied by {times:.4g} ({scores}), config.json means {scale:.4g}"
+            f"its scores are multiplied by {factor:.4g} ({scores}), config.json means {scale:.4g}"
         )
 
 
-def _masked(chosen: Tensor, numbers: Tensor) -> Tensor:
+def _masked(mask: Tensor, numbers: Tensor) -> Tensor:
     """Numbers with 0 in place of those that are not chosen, which may be NaN."""
-    return torch.where(chosen, numbers, 0.0)
+    return torch.where(mask, numbers, 0.0)
 
 
 def apply_activation(body: Body, up: Linear, value: str, facts: dict[str, Any]) -> Tensor:
@@ -149,9 +149,9 @@ def apply_activation(body: Body, up: Linear, value: str, facts: dict[str, Any]) 
 
     value: what the next step reads, for an activation that config.json does not name.
     """
-    between = [node for node in body.steps.walk_back(value) if isinstance(node, Node)]
-    kinds = {activation_of(node) for node in (*between, up.node)}
-    found = [name for name, signs in ACTIVATIONS.items() if kinds & set(signs)]
+    nodes = [node for node in body.steps.walk_back(value) if isinstance(node, Node)]
+    op_types = {activation_of(node) for node in (*nodes, up.node)}
+    found = [name for name, signs in ACTIVATIONS.items() if op_types & set(signs)]
     activation = ACTIVATION_ALIASES.get(facts["hidden_act"], facts["hidden_act"])
     activation = SAME_IN_GRAPH.get(activation, activation)
     if activation not in ACTIVATIONS:

@@ -11,12 +11,12 @@ from pellucid.checkpoints.convert.arithmetic import SHAPE_OPERATIONS, Attributes
 from pellucid.checkpoints.convert.graph import TYPES, Graph
 from pellucid.errors import CheckpointMismatchError, UnsafeFileError
 
-MOST_BYTES = 2**28
-MOST_GROWTH = 32
+MAX_BYTES = 2**28
+MAX_GROWTH = 32
 """All numbers that are read and computed take at most so many bytes, and so many for each byte of the files: tables of
 4 bits grow to 8 times their size."""
 
-_MOST_STEPS = 16
+_MAX_STEPS = 16
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Constants:
         """
         self.bytes += numbers.nbytes
         size = sum(self.sizes.values())
-        if self.bytes > MOST_BYTES + MOST_GROWTH * size:
+        if self.bytes > MAX_BYTES + MAX_GROWTH * size:
             raise UnsafeFileError(f"{self.graph.path} makes {self.bytes:,} bytes of {size:,}; not read further")
         return numbers
 
     def get(self, name: str, steps: int = 0) -> ConstantTensor | None:
         """The value, or None where it depends on an input or on an operation that no exporter puts before a table."""
-        if name not in self.cache and steps < _MOST_STEPS:
+        if name not in self.cache and steps < _MAX_STEPS:
             self.cache[name] = self._compute(name, steps)
         return self.cache.get(name)
 
@@ -88,20 +88,20 @@ class Constants:
         node = self.graph.producers.get(name)
         if node is None or node.op_type not in _OPERATIONS:
             return None
-        parts = [self.get(read, steps + 1) for read in node.inputs if read]
+        parts = [self.get(input_name, steps + 1) for input_name in node.inputs if input_name]
         if not parts or None in parts:
             return None
-        whole = [part for part in parts if part is not None]
-        if node.op_type in _ARITHMETIC and not _is_broadcastable([part.shape for part in whole]):
+        constants = [part for part in parts if part is not None]
+        if node.op_type in _ARITHMETIC and not _is_broadcastable([part.shape for part in constants]):
             return None
         try:
-            numbers = _OPERATIONS[node.op_type](node.attributes, *(part.numbers for part in whole))
+            numbers = _OPERATIONS[node.op_type](node.attributes, *(part.numbers for part in constants))
         except (RuntimeError, IndexError, ValueError, KeyError, TypeError) as error:
             raise CheckpointMismatchError(f"{self.graph.path}: {node} does not fit its tables ({error})") from error
-        storages = {part.numbers.untyped_storage().data_ptr() for part in whole}
+        storages = {part.numbers.untyped_storage().data_ptr() for part in constants}
         if numbers.untyped_storage().data_ptr() not in storages:  # else it is a view, which takes no memory
             self.count_bytes(numbers)
-        return ConstantTensor(numbers, frozenset().union(*(part.sources for part in whole)))
+        return ConstantTensor(numbers, frozenset().union(*(part.sources for part in constants)))
 
 
 def dequantize_linear(attributes: Attributes, numbers: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
@@ -116,8 +116,8 @@ def dequantise(numbers: Tensor, scale: Tensor, zero: Tensor | None, axis: int, b
     scale, zero: one number; or one per index of `axis`; or, with `block`, one per `block` indices of `axis`.
     """
     scale = _broadcast_scale(scale, numbers, axis, block)
-    moved = numbers.int() if zero is None else numbers.int() - _broadcast_scale(zero, numbers, axis, block).int()
-    return moved.to(scale.dtype) * scale
+    centered = numbers.int() if zero is None else numbers.int() - _broadcast_scale(zero, numbers, axis, block).int()
+    return centered.to(scale.dtype) * scale
 
 
 def _broadcast_scale(part: Tensor, numbers: Tensor, axis: int, block: int) -> Tensor:

@@ -76,15 +76,15 @@ def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], 
     heads = _take_settings(folder, stored, _agreed_heads(folder, heads, HEADS.get(kind)))
     stored = _dequantised(folder, stored)
     tensors: dict[str, Tensor] = {}
-    strange = []
+    unknown = []
     for name, numbers in stored.items():
         ours = _our_names(name)
         if not ours or numbers.dim() == 0 or numbers.shape[0] % len(ours):
-            strange.append(name)
+            unknown.append(name)
         else:
             tensors |= zip(ours, numbers.chunk(len(ours)))
-    if strange:
-        raise CheckpointMismatchError(f"{folder} holds {join_names(strange)}, which a plain Transformer does not have")
+    if unknown:
+        raise CheckpointMismatchError(f"{folder} holds {join_names(unknown)}, which a plain Transformer does not have")
     vocabularies = read_vocabularies(folder)
     config = config_from_shapes(folder, tensors, heads, vocabularies)
     check_tensors(folder, tensors, config)
@@ -113,9 +113,9 @@ def _dequantised(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             found[name] = numbers.float() / scale.reshape(-1, *[1] * (numbers.dim() - 1))
         elif not name.endswith("weight_scale"):
             found[name] = numbers
-    lost = [name for name, numbers in found.items() if numbers.dim() and not numbers.is_floating_point()]
-    if lost:
-        raise CheckpointMismatchError(f"{folder}: {join_names(lost)} holds whole numbers without a scale")
+    unscaled = [name for name, numbers in found.items() if numbers.dim() and not numbers.is_floating_point()]
+    if unscaled:
+        raise CheckpointMismatchError(f"{folder}: {join_names(unscaled)} holds whole numbers without a scale")
     return found
 
 

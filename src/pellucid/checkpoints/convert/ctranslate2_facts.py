@@ -73,9 +73,11 @@ def _epsilon(folder: Path) -> float:
     """What norms add, which a newer folder says in its config.json; what else that says must be the usual."""
     path = folder / "config.json"
     config = read_json(path) if path.is_file() else {}
-    for key, usual in UNDERSTOOD_CONFIG.items():
-        if config.get(key) not in (None, usual):
-            raise CheckpointMismatchError(f"{path}: {key} is {ascii(config[key])[:60]}; only {usual!r} is understood")
+    for key, expected in UNDERSTOOD_CONFIG.items():
+        if config.get(key) not in (None, expected):
+            raise CheckpointMismatchError(
+                f"{path}: {key} is {ascii(config[key])[:60]}; only {expected!r} is understood"
+            )
     found = config.get("layer_norm_epsilon")
     if found is None:
         return 1e-5
@@ -106,5 +108,5 @@ def check_tensors(folder: Path, tensors: dict[str, Tensor], config: dict[str, An
         name: StoredTensor(value.dtype, tuple(value.shape), lambda value=value: value)
         for name, value in tensors.items()
     }
-    misfit = f"{folder} is no whole Transformer"  # of which no file says what it is but the one that is judged
-    make_plan(family, family.read(config, path), stored, path, new_head=False, error_start=misfit)
+    error_start = f"{folder} is no whole Transformer"  # of which no file says what it is but the one that is judged
+    make_plan(family, family.read(config, path), stored, path, new_head=False, error_start=error_start)

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
-from pellucid.checkpoints.tensors import MOST_DIMENSIONS, TensorSpan, check_name
+from pellucid.checkpoints.tensors import MAX_DIMENSIONS, TensorSpan, check_name
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
-NEWEST, _MOST = 6, 1_000
+NEWEST, _MAX_PLAUSIBLE_VERSION = 6, 1_000
 _TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
-_BY_SIZE = {4: torch.float32, 2: torch.int16, 1: torch.int8}
+_TYPES_BY_SIZE = {4: torch.float32, 2: torch.int16, 1: torch.int8}
 
 
 @dataclass
@@ -67,7 +67,7 @@ def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
     with path.open("rb") as file:
         reader = _Reader(path, file, path.stat().st_size)
         version = reader.unpack("I")
-        if version > _MOST:
+        if version > _MAX_PLAUSIBLE_VERSION:
             raise CorruptFileError(f"{path} is no model of CTranslate2: it begins with no number of a version")
         if not 2 <= version <= NEWEST:
             raise CheckpointMismatchError(
@@ -81,10 +81,10 @@ def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
                 raise CorruptFileError(f"{path} holds {name} twice")
             found[name] = _read_variable(reader, name, version)
         for _ in range(reader.unpack("I") if version >= 3 else 0):
-            other, name = reader.name(), reader.name()
-            if other in found or name not in found:
-                raise CorruptFileError(f"{path}: {other} stands for {name}, which is not there, or stands there itself")
-            found[other] = found[name]
+            alias, name = reader.name(), reader.name()
+            if alias in found or name not in found:
+                raise CorruptFileError(f"{path}: {alias} stands for {name}, which is not there, or stands there itself")
+            found[alias] = found[name]
         if reader.bytes_left:
             raise CorruptFileError(f"{path} has {reader.bytes_left:,} bytes behind its last variable")
     return kind, found
@@ -92,12 +92,12 @@ def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
 
 def _read_variable(reader: _Reader, name: str, version: int) -> TensorSpan:
     dimensions = reader.unpack("B")
-    if dimensions > MOST_DIMENSIONS:
-        raise CorruptFileError(f"{reader.path}: {name} has {dimensions} dimensions, expected at most {MOST_DIMENSIONS}")
+    if dimensions > MAX_DIMENSIONS:
+        raise CorruptFileError(f"{reader.path}: {name} has {dimensions} dimensions, expected at most {MAX_DIMENSIONS}")
     shape = tuple(reader.unpack("I") for _ in range(dimensions))
     kind, size = reader.unpack("B"), reader.unpack("I")
     if version < 4:
-        dtype, size = _BY_SIZE.get(kind), size * kind
+        dtype, size = _TYPES_BY_SIZE.get(kind), size * kind
     else:
         dtype = _TYPES[kind] if kind < len(_TYPES) else None
     if dtype is None:

@@ -80,17 +80,19 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
 
 def _tokenizer_json(tokens: tuple[str, ...]) -> str:
     """A tokenizer that looks whole tokens up: characters where all tokens are characters, else words between blanks."""
-    plain = [token for token in tokens if token not in SPECIAL]
-    by_character = all(len(token) == 1 for token in plain)
-    blanks: dict[str, Any] = {"type": "WhitespaceSplit"}
-    characters = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
+    ordinary_tokens = [token for token in tokens if token not in SPECIAL]
+    by_character = all(len(token) == 1 for token in ordinary_tokens)
+    whitespace_split: dict[str, Any] = {"type": "WhitespaceSplit"}
+    character_split = {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}
     content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [_added_token(i, token) for i, token in enumerate(tokens) if token in SPECIAL],
         "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [blanks, characters]} if by_character else blanks,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [whitespace_split, character_split]}
+        if by_character
+        else whitespace_split,
         "post_processor": None,
         "decoder": {"type": "Fuse"} if by_character else None,
         "model": {"type": "WordLevel", "vocab": {token: i for i, token in enumerate(tokens)}, "unk_token": UNKNOWN},

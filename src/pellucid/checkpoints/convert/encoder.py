@@ -85,11 +85,11 @@ def _tie_embeddings(body: Body, raw: dict[str, Any]) -> dict[str, Any]:
     if decoder is None:
         return {}
     embeddings = body.tables["embeddings.word_embeddings.weight"]
-    same = decoder.shape == embeddings.shape and bool((decoder.numbers == embeddings.numbers).all())
-    if same and raw.get("tie_word_embeddings", True):
+    are_equal = decoder.shape == embeddings.shape and bool((decoder.numbers == embeddings.numbers).all())
+    if are_equal and raw.get("tie_word_embeddings", True):
         del body.tables["cls.predictions.decoder.weight"]
-        both = embeddings.sources | decoder.sources
-        body.tables["embeddings.word_embeddings.weight"] = ConstantTensor(embeddings.numbers, both)
+        sources = embeddings.sources | decoder.sources
+        body.tables["embeddings.word_embeddings.weight"] = ConstantTensor(embeddings.numbers, sources)
         return {}
     if raw.get("tie_word_embeddings", True):
         log.warning("input and output embeddings are not tied; config.json says so: tie_word_embeddings is false")

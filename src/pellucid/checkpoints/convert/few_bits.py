@@ -58,12 +58,12 @@ def unpack_blocks(
     numbers = _unpacked(packed.reshape(rows, count, block * bits // 8), bits)
     scale = scale.reshape(rows, count, 1)
     if zero is None:
-        middle = torch.full_like(scale, 2 ** (bits - 1))
+        zero_point = torch.full_like(scale, 2 ** (bits - 1))
     elif zero.is_floating_point():
-        middle = zero.reshape(rows, count, 1).to(scale.dtype)
+        zero_point = zero.reshape(rows, count, 1).to(scale.dtype)
     else:
-        middle = _unpacked(zero.reshape(rows, -1), bits)[:, :count, None].to(scale.dtype)
-    return ((numbers.to(scale.dtype) - middle) * scale).reshape(rows, count * block)[:, :width]
+        zero_point = _unpacked(zero.reshape(rows, -1), bits)[:, :count, None].to(scale.dtype)
+    return ((numbers.to(scale.dtype) - zero_point) * scale).reshape(rows, count * block)[:, :width]
 
 
 def _unpacked(packed: Tensor, bits: int) -> Tensor:
@@ -83,12 +83,18 @@ def dequantise_integer_product(steps: Steps, node: Node) -> tuple[ConstantTensor
     scales = [part for name in (product.inputs if product else ()) if (part := steps.constants.get(name))]
     producer = steps.graph.producers.get(node.input(0))
     computed = {name for name in (product.inputs if product else ()) if steps.constants.get(name) is None}
-    plain = (
+    has_dynamic_scale = (
         producer is not None
         and computed == set(producer.outputs[1:2])
         and node.input(2) in (*producer.outputs[2:3], "")
     )
-    if table is None or scaled is None or len(scales) != 1 or not plain or (product and product.op_type != "Mul"):
+    if (
+        table is None
+        or scaled is None
+        or len(scales) != 1
+        or not has_dynamic_scale
+        or (product and product.op_type != "Mul")
+    ):
         raise steps.not_understood_error(
             f"{node} multiplies whole numbers, and the scale of its table does not follow it"
         )

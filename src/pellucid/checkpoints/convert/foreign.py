@@ -56,8 +56,8 @@ def find_foreign_model(name: str) -> ForeignModel:
             raise InputError(f"{name} {_IS_CHECKPOINT}")
         if path.suffix != ".onnx":
             is_weights = path.name in WEIGHT_FILES
-            known = "expected an .onnx file, or a folder with one or with CTranslate2's files"
-            advice = f"give its folder, {path.parent}" if is_weights else known
+            expected = "expected an .onnx file, or a folder with one or with CTranslate2's files"
+            advice = f"give its folder, {path.parent}" if is_weights else expected
             raise InputError(f"{name} is {'one file of a model' if is_weights else 'not understood'}: {advice}")
         return _onnx(path)
     if path.is_dir():
@@ -99,16 +99,16 @@ def _onnx(file: Path) -> ForeignModel:
 
 
 def _package(name: str) -> ForeignModel:
-    nowhere = f"there is no file or folder {name[:200]!r}, and no installed package of that name"
+    message = f"there is no file or folder {name[:200]!r}, and no installed package of that name"
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name):
-        raise NotFoundError(nowhere)
-    known = installed.find_package(name)
-    if known is not None and known.path() is not None and not known.needs_conversion:
+        raise NotFoundError(message)
+    package = installed.find_package(name)
+    if package is not None and package.path() is not None and not package.needs_conversion:
         raise InputError(f"{name} {_IS_CHECKPOINT}")
     try:
-        files = importlib.metadata.files(known.distribution if known else name) or []
+        files = importlib.metadata.files(package.distribution if package else name) or []
     except importlib.metadata.PackageNotFoundError as error:
-        raise NotFoundError(nowhere) from error
+        raise NotFoundError(message) from error
     models = sorted(Path(str(file.locate())) for file in files if file.suffix == ".onnx")
     models = [path for path in models if path.is_file()]
     if not models:

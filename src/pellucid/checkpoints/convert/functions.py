@@ -8,13 +8,13 @@ from typing import Any
 
 from pellucid.errors import CorruptFileError, UnsafeFileError
 
-MOST_NODES = 100_000
+MAX_NODES = 100_000
 """Operations and their settings in a graph whose functions are laid out; large encoders have some thousands."""
 
-MOST_BYTES = 2**28
+MAX_BYTES = 2**28
 """Of these operations, beyond the file itself: numbers that a function holds lie in each copy of it."""
 
-_DEEPEST = 100
+_MAX_DEPTH = 100
 """A function within a function within a function."""
 
 Key = tuple[str, str, str]
@@ -30,10 +30,10 @@ def inline_functions(onnx: ModuleType, path: Path, model: Any) -> Any:
     if not model.functions:
         return model
     nodes, size = _InlinedSizes(path, model.functions).size_of(model.graph.node, 0)
-    if nodes > MOST_NODES or size > MOST_BYTES + model.ByteSize():
+    if nodes > MAX_NODES or size > MAX_BYTES + model.ByteSize():
         raise UnsafeFileError(
-            f"{path} holds functions that call each other so often that it would grow to more than {MOST_NODES:,} "
-            f"operations or {MOST_BYTES:,} bytes; export the model without functions"
+            f"{path} holds functions that call each other so often that it would grow to more than {MAX_NODES:,} "
+            f"operations or {MAX_BYTES:,} bytes; export the model without functions"
         )
     return onnx.inliner.inline_local_functions(model)
 
@@ -51,8 +51,8 @@ class _InlinedSizes:
 
     def size_of(self, nodes: Iterable[Any], depth: int) -> Size:
         """The size of some operations, those of their branches among them."""
-        if depth > _DEEPEST:
-            raise UnsafeFileError(f"{self.path} holds functions or branches more than {_DEEPEST} deep; not read")
+        if depth > _MAX_DEPTH:
+            raise UnsafeFileError(f"{self.path} holds functions or branches more than {_MAX_DEPTH} deep; not read")
         sizes = [self._node_size(node, depth) for node in nodes]
         return sum(size[0] for size in sizes), sum(size[1] for size in sizes)
 
@@ -62,10 +62,10 @@ class _InlinedSizes:
         own = 1 + len(node.attribute) + count, node.ByteSize() + size
         if (key := _function_key(node, node.op_type)) not in self.bodies:
             return own
-        inside = self._function_size(key, depth)
+        function_size = self._function_size(key, depth)
         # What is passed may be asked for in each place inside.
-        passed = size + sum(attribute.ByteSize() for attribute in node.attribute)
-        return own[0] + inside[0] * (1 + count), own[1] + inside[1] + inside[0] * passed
+        argument_bytes = size + sum(attribute.ByteSize() for attribute in node.attribute)
+        return own[0] + function_size[0] * (1 + count), own[1] + function_size[1] + function_size[0] * argument_bytes
 
     def _function_size(self, key: Key, depth: int) -> Size:
         if key not in self.function_sizes:

@@ -126,16 +126,16 @@ class Graph:
 
     def _enters_arithmetic(self, name: str) -> bool:
         """Whether whole numbers become real ones, or a product is made with them."""
-        waiting, seen = [name], {name}
-        while waiting:
-            value = waiting.pop()
+        pending, visited = [name], {name}
+        while pending:
+            value = pending.pop()
             for node in self.consumers.get(value, []):
                 if node.op_type in INTEGER_ARITHMETIC or (
                     node.op_type == "Cast" and node.attributes.get("to") in FLOAT_TYPES
                 ):
                     return True
                 if node.op_type in PASSING_ON and (node.input(0) == value or node.op_type == "Concat"):
-                    new = [output for output in node.outputs if output and output not in seen]
-                    seen.update(new)
-                    waiting += new
+                    new = [output for output in node.outputs if output and output not in visited]
+                    visited.update(new)
+                    pending += new
         return False

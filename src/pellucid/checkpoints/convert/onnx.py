@@ -18,7 +18,7 @@ from pellucid.checkpoints.convert.onnx_plain import open_plain
 from pellucid.checkpoints.links import check_link
 from pellucid.errors import CorruptFileError, NotFoundError, ResourceError, UnsafeFileError
 
-MOST_BYTES = 2**31
+MAX_BYTES = 2**31
 """No protocol buffer is longer; larger models keep their numbers in files beside it."""
 
 _BITS = {
@@ -79,8 +79,8 @@ def _import_onnx() -> ModuleType | None:
 def _check_size(path: Path) -> None:
     if not path.is_file():
         raise NotFoundError(f"{path} is missing, expected an ONNX model")
-    if path.stat().st_size >= MOST_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, an ONNX file has at most {MOST_BYTES:,}")
+    if path.stat().st_size >= MAX_BYTES:
+        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, an ONNX file has at most {MAX_BYTES:,}")
 
 
 def _load_model(onnx: ModuleType, path: Path) -> Any:
@@ -120,8 +120,12 @@ def _constant(onnx: ModuleType, path: Path, node: Any) -> Initializer | None:
 
 def _initializer(onnx: ModuleType, path: Path, tensor: Any) -> Initializer:
     """A tensor of the file: its type and shape now, its numbers later."""
-    number = tensor.data_type
-    kind = onnx.TensorProto.DataType.Name(number) if number in onnx.TensorProto.DataType.values() else str(number)
+    type_number = tensor.data_type
+    kind = (
+        onnx.TensorProto.DataType.Name(type_number)
+        if type_number in onnx.TensorProto.DataType.values()
+        else str(type_number)
+    )
     shape = tuple(tensor.dims)
     records.check_shape(path, tensor.name, shape)
     file = _external_data(tensor).get("location", "") if tensor.data_location == onnx.TensorProto.EXTERNAL else ""
@@ -153,14 +157,14 @@ def _with_external_data(onnx: ModuleType, path: Path, tensor: Any, size: int) ->
     start, length = _parsed_size(external_data.get("offset", "0")), _parsed_size(external_data.get("length", str(size)))
     if length != size:
         raise CorruptFileError(f"{path}: {tensor.name[:80]!r} takes {size:,} bytes, {file.name} gives it {length:,}")
-    end, present = start + length, file.stat().st_size
-    if end > present:
-        raise CorruptFileError(f"{file} is cut short: {tensor.name[:80]!r} ends at {end:,} of {present:,} bytes")
-    whole = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    end, file_size = start + length, file.stat().st_size
+    if end > file_size:
+        raise CorruptFileError(f"{file} is cut short: {tensor.name[:80]!r} ends at {end:,} of {file_size:,} bytes")
+    complete = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
     with file.open("rb") as stream:
         stream.seek(start)
-        whole.raw_data = stream.read(length)
-    return whole
+        complete.raw_data = stream.read(length)
+    return complete
 
 
 def _external_data(tensor: Any) -> dict[str, str]:

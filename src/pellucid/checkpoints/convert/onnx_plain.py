@@ -105,11 +105,11 @@ def _initializer(path: Path, raw: bytes) -> tuple[str, Initializer]:
     """A tensor by its name: type and shape now, numbers later."""
     tensor = _parsed_message(raw)
     name, shape = _text(_last_field(tensor, TENSOR["name"])), tuple(_integers(tensor.get(TENSOR["shape"], [])))
-    number = next(_integers(tensor.get(TENSOR["kind"], [0])))
-    if number not in TYPES or tensor.get(TENSOR["outside"]):
-        raise _needs_onnx_error(path, f"numbers in other files, or of type {number},")
+    type_number = next(_integers(tensor.get(TENSOR["kind"], [0])))
+    if type_number not in TYPES or tensor.get(TENSOR["outside"]):
+        raise _needs_onnx_error(path, f"numbers in other files, or of type {type_number},")
     records.check_shape(path, name, shape)
-    kind, dtype = TYPES[number]
+    kind, dtype = TYPES[type_number]
     return name, Initializer(kind, shape, partial(_read, path, tensor, name, shape, dtype))
 
 
@@ -130,11 +130,11 @@ def _numbers(tensor: Message, dtype: torch.dtype) -> Tensor:
         return torch.frombuffer(bytearray(raw), dtype=dtype)
     if TENSOR["reals"] in tensor:
         return torch.tensor(list(_floats(tensor[TENSOR["reals"]])), device="cpu")
-    whole = torch.tensor(
+    integers = torch.tensor(
         list(_integers(tensor.get(TENSOR["wholes"], []) + tensor.get(TENSOR["longs"], []))), device="cpu"
     )
-    half = dtype in (torch.float16, torch.bfloat16)  # these are written as the bits that they are
-    return whole.to(torch.int16).view(dtype) if half else whole
+    is_half = dtype in (torch.float16, torch.bfloat16)  # these are written as the bits that they are
+    return integers.to(torch.int16).view(dtype) if is_half else integers
 
 
 def _parsed_message(data: bytes) -> Message:

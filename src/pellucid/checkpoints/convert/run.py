@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.checkpoints.convert.arithmetic import MOST_NUMBERS, OPERATIONS
+from pellucid.checkpoints.convert.arithmetic import MAX_NUMBERS, OPERATIONS
 from pellucid.checkpoints.convert.attention import ATTENTION_TOLERANCE, all_close, fused_attention
 from pellucid.checkpoints.convert.batch import TrialBatch
 from pellucid.checkpoints.convert.graph import Node, printable
@@ -19,7 +19,7 @@ from pellucid.errors import CheckpointMismatchError, join_names
 ROUNDING_TOLERANCE = 2e-3
 """By how much constants in half precision may make an activation, or a norm that is written out, differ."""
 
-_DEEPEST = 120
+_MAX_DEPTH = 120
 """Operations behind each other between two steps."""
 
 _TOLERANCE = 1e-6
@@ -28,10 +28,10 @@ _TOLERANCE = 1e-6
 _QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 """What makes few bits of numbers, and numbers of few bits: here they stay as they are."""
 
-_MOST_AT_ONCE, _MOST_IN_ALL = 4 * MOST_NUMBERS, 2**32
+_MAX_BETWEEN_STEPS, _MAX_IN_GRAPH = 4 * MAX_NUMBERS, 2**32
 """Numbers that are made between two steps, and in a graph."""
 
-_MANY = 2**22
+_MAX_DRAWN_SINGLY = 2**22
 """Numbers of a step, of which each is not drawn alone."""
 
 
@@ -46,14 +46,14 @@ class GraphRun:
         self.steps, self.batch, self.zero_states = steps, batch, zero_states
         self.substitutes: dict[str, Tensor] = {}
         self.computed: dict[str, Tensor] = {}
-        self.numbers_computed = self.numbers_in_all = 0
+        self.numbers_computed = self.total_numbers = 0
         self.generator = torch.Generator("cpu").manual_seed(1)
 
     def check_input(
         self,
         step: LearnedStep,
         expected: Tensor,
-        where: str,
+        consumer: str,
         what: str,
         *,
         is_attention: bool = False,
@@ -62,13 +62,13 @@ class GraphRun:
         """Refuses a step that reads anything but these numbers, `[texts, tokens, width]` or `[texts, width]`; others
         stand for what it makes from then on.
 
-        where: what the step is.  what: what the numbers are.  is_attention, tolerance: see `matches`.
+        consumer: what the step is.  what: what the numbers are.  is_attention, tolerance: see `matches`.
         """
-        actual = self.summed_inputs(step, where)
+        actual = self.summed_inputs(step, consumer)
         if not self.matches(actual, expected, is_attention=is_attention, tolerance=tolerance):
-            raise self.mismatch_error(actual, expected, where, what, *step.inputs)
+            raise self.mismatch_error(actual, expected, consumer, what, *step.inputs)
         if isinstance(step, Norm):
-            self._check_norm(step, actual, where)
+            self._check_norm(step, actual, consumer)
         self._substitute_random(step, actual.shape[:-1])
 
     def check_lookup(self, lookup: Lookup, indices: Tensor, role: str) -> None:
@@ -99,10 +99,10 @@ class GraphRun:
         for step in steps:
             del self.substitutes[step.output]
 
-    def summed_inputs(self, step: LearnedStep, where: str) -> Tensor:
+    def summed_inputs(self, step: LearnedStep, consumer: str) -> Tensor:
         """The sum of a step's inputs."""
         self.clear_computed()
-        found = [self.value_of(name, where) for name in step.inputs]
+        found = [self.value_of(name, consumer) for name in step.inputs]
         return sum(found[1:], start=found[0])
 
     def clear_computed(self) -> None:
@@ -112,24 +112,26 @@ class GraphRun:
 
     def _substitute_random(self, step: LearnedStep, rows: Sequence[int]) -> None:
         """Random numbers for what a step makes, `[*rows, width]`: far from 0 and near to it, of either sign."""
-        each = prod(rows) * step.width <= _MANY  # else a number for each row times one for each column
-        wide, high = (10 ** (1.5 * self.random(*shape, work=torch.rand) - 0.5) for shape in ((step.width,), (*rows, 1)))
-        self.substitutes[step.output] = self.random(*(rows if each else ()), step.width) * wide * high
+        is_small = prod(rows) * step.width <= _MAX_DRAWN_SINGLY  # else a number for each row times one for each column
+        column_scale, row_scale = (
+            10 ** (1.5 * self.random(*shape, sampler=torch.rand) - 0.5) for shape in ((step.width,), (*rows, 1))
+        )
+        self.substitutes[step.output] = self.random(*(rows if is_small else ()), step.width) * column_scale * row_scale
 
     def random_integers(self, end: int) -> Tensor:
         """Random whole numbers below `end`, `[texts, tokens]`."""
         return torch.randint(end, self.batch.attention_mask.shape, generator=self.generator, device="cpu")
 
-    def random(self, *shape: int, work: Callable[..., Tensor] = torch.randn) -> Tensor:
+    def random(self, *shape: int, sampler: Callable[..., Tensor] = torch.randn) -> Tensor:
         """Random numbers in float64, the same on every day; drawn in float32, which is faster."""
-        return work(*shape, generator=self.generator, dtype=torch.float32, device="cpu").double()
+        return sampler(*shape, generator=self.generator, dtype=torch.float32, device="cpu").double()
 
     def state_of(self, step: LearnedStep) -> Tensor:
         """What stands for a step's numbers, `[texts, tokens, width]`; `[texts, width]` where it reads one of each, and
         `[tokens, width]` where they are the same for all texts."""
         found = self.substitutes[step.output]
-        whole = found.numel() == self.batch.attention_mask.numel() * step.width
-        return found.reshape(*self.batch.attention_mask.shape, -1) if whole else found.reshape(-1, step.width)
+        is_per_token = found.numel() == self.batch.attention_mask.numel() * step.width
+        return found.reshape(*self.batch.attention_mask.shape, -1) if is_per_token else found.reshape(-1, step.width)
 
     def matches(
         self, actual: Tensor, expected: Tensor, *, is_attention: bool = False, tolerance: float = _TOLERANCE
@@ -153,7 +155,7 @@ class GraphRun:
             return bool(((actual - expected).abs() <= ATTENTION_TOLERANCE * expected.abs().amax(0)).all())
         return all_close(actual, expected, tolerance)
 
-    def value_of(self, name: str, where: str, depth: int = 0) -> Tensor:
+    def value_of(self, name: str, consumer: str, depth: int = 0) -> Tensor:
         """A value of the graph.
 
         Raises: CheckpointMismatchError for an operation that is not known, or that these texts do not fit.
@@ -161,16 +163,16 @@ class GraphRun:
         if name in self.substitutes:
             return self.substitutes[name]
         if name not in self.computed:
-            self._compute(name, where, depth)
+            self._compute(name, consumer, depth)
         return self.computed[name]
 
-    def _compute(self, name: str, where: str, depth: int) -> None:
+    def _compute(self, name: str, consumer: str, depth: int) -> None:
         part, node = self.steps.constants.get(name), self.steps.graph.producers.get(name)
         if part is not None:
             self.computed[name] = part.numbers.double() if part.numbers.is_floating_point() else part.numbers
             return
-        if depth > _DEEPEST:
-            raise self.steps.not_bert_error(f"more than {_DEEPEST} operations stand on the way to {where}")
+        if depth > _MAX_DEPTH:
+            raise self.steps.not_bert_error(f"more than {_MAX_DEPTH} operations stand on the way to {consumer}")
         step = self.steps.by_output.get(name)
         if self.zero_states and isinstance(step, LearnedStep):
             self.computed[name] = torch.zeros((), dtype=torch.float64, device="cpu").expand(
@@ -178,39 +180,39 @@ class GraphRun:
             )
             return
         if node is None or step is not None:
-            raise self.unexpected_error(node or f"the input {printable(name)}", where)
-        self._execute(node, where, depth)
+            raise self.unexpected_error(node or f"the input {printable(name)}", consumer)
+        self._execute(node, consumer, depth)
         if name not in self.computed:
-            raise self.unexpected_error(node, where)
+            raise self.unexpected_error(node, consumer)
 
-    def _execute(self, node: Node, where: str, depth: int) -> None:
+    def _execute(self, node: Node, consumer: str, depth: int) -> None:
         """Computes what one operation makes, as far as it is understood."""
-        work = OPERATIONS.get(node.op_type)
+        operation = OPERATIONS.get(node.op_type)
         if (fused := self._fused_operation(node)) is not None:
-            read, work = fused
+            input_names, operation = fused
         elif node.op_type in _QUANTISING:
-            read, work = node.inputs[:1], OPERATIONS["Identity"]
+            input_names, operation = node.inputs[:1], OPERATIONS["Identity"]
         else:
-            read = node.inputs
-        if work is None or (node.op_type == "DequantizeLinear" and not self.steps.is_dequantised(node)):
-            raise self.unexpected_error(node, where)
-        parts = [self.value_of(name, where, depth + 1) if name else None for name in read]
+            input_names = node.inputs
+        if operation is None or (node.op_type == "DequantizeLinear" and not self.steps.is_dequantised(node)):
+            raise self.unexpected_error(node, consumer)
+        parts = [self.value_of(name, consumer, depth + 1) if name else None for name in input_names]
         if parts and parts[0] is None:
-            raise self.unexpected_error(node, where)
+            raise self.unexpected_error(node, consumer)
         try:
-            found = work(self._attributes_with_defaults(node), *parts)
+            found = operation(self._attributes_with_defaults(node), *parts)
         except ValueError as error:
-            raise self.steps.not_bert_error(f"{node} stands on the way to {where}: {error}") from error
+            raise self.steps.not_bert_error(f"{node} stands on the way to {consumer}: {error}") from error
         except (RuntimeError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
             texts = f"{self.batch.texts} texts of {self.batch.tokens} tokens"
-            raise self.steps.not_bert_error(f"{node}, on the way to {where}, does not take {texts}") from error
+            raise self.steps.not_bert_error(f"{node}, on the way to {consumer}, does not take {texts}") from error
         for name, numbers in zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=False):
             if numbers is not None:
                 self.computed[name] = numbers
                 self.numbers_computed += numbers.numel()
-                self.numbers_in_all += numbers.numel()
-        if self.numbers_computed > _MOST_AT_ONCE or self.numbers_in_all > _MOST_IN_ALL:
-            raise self.steps.not_bert_error(f"{node}, on the way to {where}, makes more numbers than BERT does")
+                self.total_numbers += numbers.numel()
+        if self.numbers_computed > _MAX_BETWEEN_STEPS or self.total_numbers > _MAX_IN_GRAPH:
+            raise self.steps.not_bert_error(f"{node}, on the way to {consumer}, makes more numbers than BERT does")
 
     def _attributes_with_defaults(self, node: Node) -> dict[str, Any]:
         """The attributes of an operation, with what is meant where the file says nothing."""
@@ -241,37 +243,37 @@ class GraphRun:
     def describe_source(self, *values: str) -> str:
         """What these values are, for a message: by the nearest operations on the way back."""
         nodes = [found for found in islice(self.steps.walk_back(*values), 3) if isinstance(found, Node)]
-        behind = f" (behind {join_names(map(str, nodes[1:]))})" if nodes[1:] else ""
-        return f"the result of {nodes[0]}{behind}" if nodes else "another step"
+        earlier_nodes = f" (behind {join_names(map(str, nodes[1:]))})" if nodes[1:] else ""
+        return f"the result of {nodes[0]}{earlier_nodes}" if nodes else "another step"
 
     def mismatch_error(
-        self, actual: Tensor, expected: Tensor, where: str, what: str, *values: str
+        self, actual: Tensor, expected: Tensor, consumer: str, what: str, *values: str
     ) -> CheckpointMismatchError:
         """The error for numbers that BERT does not read there.  what: those that it reads."""
         if actual.numel() == expected.numel():
             one, other = actual.reshape(-1).double(), expected.reshape(-1).double()
-            times = float(one @ other / (other @ other))
-            if self.matches(actual, expected * times):
+            factor = float(one @ other / (other @ other))
+            if self.matches(actual, expected * factor):
                 return self.steps.not_bert_error(
-                    f"{where} reads {times:.4g} times {what}: {self.describe_source(*values)}"
+                    f"{consumer} reads {factor:.4g} times {what}: {self.describe_source(*values)}"
                 )
-        return self.steps.not_bert_error(f"{where} reads {self.describe_source(*values)}, where BERT reads {what}")
+        return self.steps.not_bert_error(f"{consumer} reads {self.describe_source(*values)}, where BERT reads {what}")
 
-    def unexpected_error(self, what: object, where: str) -> CheckpointMismatchError:
+    def unexpected_error(self, what: object, consumer: str) -> CheckpointMismatchError:
         """The error for an operation that does not belong where it stands."""
-        return self.steps.not_bert_error(f"{what} stands on the way to {where}, where BERT has none")
+        return self.steps.not_bert_error(f"{what} stands on the way to {consumer}, where BERT has none")
 
-    def _check_norm(self, norm: Norm, summed: Tensor, where: str) -> None:
+    def _check_norm(self, norm: Norm, summed: Tensor, consumer: str) -> None:
         """Refuses a norm that is written out as several operations and does something else, or is not of each token."""
         if norm.node.attributes.get("axis", -1) not in (-1, summed.dim() - 1):
-            raise self.steps.not_bert_error(f"{norm.node} in {where} is no norm of each token")
+            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is no norm of each token")
         if norm.node.op_type != "Div":
             return
-        self._execute(self.steps.graph.producers[norm.output], where, 0)
+        self._execute(self.steps.graph.producers[norm.output], consumer, 0)
         actual, shape = self.computed[norm.output], (norm.width,)
         weight, bias = norm.weight.numbers.double(), norm.bias.numbers.double()
         expected = functional.layer_norm(summed, shape, weight, bias, norm.epsilon)
         if actual.shape != expected.shape or not bool(
             ((actual - expected).abs() <= ROUNDING_TOLERANCE * (weight.abs() + expected.abs())).all()
         ):
-            raise self.steps.not_bert_error(f"{norm.node} in {where} is no layer norm")
+            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is no layer norm")

@@ -14,9 +14,9 @@ def read_steps(graph: Graph, progress: bool | None) -> Steps:
     """Every step of a graph, with its numbers; a bar shows it where that takes more than a second."""
     found = Steps(graph, Constants(graph))
     for node in progress_bar("reading", graph.nodes, unit=" operations", shown=progress):
-        if node.op_type in _SPELLINGS:
+        if node.op_type in _STEP_READERS:
             try:
-                found.by_output |= {step.output: step for step in _SPELLINGS[node.op_type](found, node)}
+                found.by_output |= {step.output: step for step in _STEP_READERS[node.op_type](found, node)}
             except PellucidError:
                 raise
             except (TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
@@ -139,28 +139,28 @@ def _attention(steps: Steps, node: Node) -> Iterator[Step]:
             f"{node} makes query, key and value of different widths, which is not understood"
         )
     for i in range(3):
-        cut = slice(i * width, (i + 1) * width)
-        own = bias and ConstantTensor(bias.numbers[cut], bias.sources)
-        weight = ConstantTensor(table.numbers[:, cut], table.sources).transposed()
-        yield Linear((node.input(0),), f"{node.outputs[0]}/{i}", node, weight, own)
+        columns = slice(i * width, (i + 1) * width)
+        own_bias = bias and ConstantTensor(bias.numbers[columns], bias.sources)
+        weight = ConstantTensor(table.numbers[:, columns], table.sources).transposed()
+        yield Linear((node.input(0),), f"{node.outputs[0]}/{i}", node, weight, own_bias)
     steps.fused_steps[node.outputs[0]] = tuple(f"{node.outputs[0]}/{i}" for i in range(3))
 
 
 def _div(steps: Steps, node: Node) -> Iterator[Step]:
     """A normalisation written out: (x - mean) / sqrt(variance + epsilon) * weight + bias."""
     constants = steps.constants
-    top, root = _producer(steps.graph, node.input(0)), _producer(steps.graph, node.input(1))
-    if top is None or root is None or top.op_type != "Sub" or root.op_type != "Sqrt":
+    centered, root = _producer(steps.graph, node.input(0)), _producer(steps.graph, node.input(1))
+    if centered is None or root is None or centered.op_type != "Sub" or root.op_type != "Sqrt":
         return
     inner = _producer(steps.graph, root.input(0))
     terms = [constants.number(name) for name in inner.inputs] if inner and inner.op_type == "Add" else []
     epsilon = next((number for number in terms if number is not None), None)
     scaled = _next_consumer(steps.graph, node.outputs[0], "Mul")
-    moved = _next_consumer(steps.graph, scaled.outputs[0], "Add") if scaled else None
-    if epsilon is None or scaled is None or moved is None:
+    shifted = _next_consumer(steps.graph, scaled.outputs[0], "Add") if scaled else None
+    if epsilon is None or scaled is None or shifted is None:
         return
-    names = [next((name for name in part.inputs if constants.vector(name)), "") for part in (scaled, moved)]
-    yield from _norm(steps, node, (top.input(0),), moved.outputs[0], *names, epsilon=epsilon)
+    names = [next((name for name in part.inputs if constants.vector(name)), "") for part in (scaled, shifted)]
+    yield from _norm(steps, node, (centered.input(0),), shifted.outputs[0], *names, epsilon=epsilon)
 
 
 def _producer(graph: Graph, name: str) -> Node | None:
@@ -187,7 +187,7 @@ def _norm(
         yield Norm(inputs, output, node, scale, shift, float(node.attributes.get("epsilon", epsilon)))
 
 
-_SPELLINGS: dict[str, Callable[[Steps, Node], Iterator[Step]]] = {
+_STEP_READERS: dict[str, Callable[[Steps, Node], Iterator[Step]]] = {
     "Gather": _gather,
     "MatMul": _matmul,
     "Gemm": _gemm,

@@ -100,12 +100,12 @@ class Steps:
 
         Shapes are not followed: how long a text is says nothing of what is computed from it.
         """
-        waiting, seen = list(reversed(values)), set()
-        while waiting:
-            name = waiting.pop()
-            if not name or name in seen:
+        pending, visited = list(reversed(values)), set()
+        while pending:
+            name = pending.pop()
+            if not name or name in visited:
                 continue
-            seen.add(name)
+            visited.add(name)
             node = self.graph.producers.get(name)
             if name in self.by_output:
                 yield self.by_output[name]
@@ -115,7 +115,7 @@ class Steps:
             elif node.op_type not in ("Shape", "Size"):
                 yield node
                 read = node.inputs[:1] if node.op_type == "CastLike" else node.inputs  # of the other it reads the type
-                waiting += reversed(self.fused_steps.get(name, read))
+                pending += reversed(self.fused_steps.get(name, read))
 
     def source_step(self, name: str) -> Step | None:
         """The step that a value comes from, when nothing but its type or shape was changed since, or it was rounded."""

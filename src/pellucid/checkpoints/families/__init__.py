@@ -24,26 +24,31 @@ def families() -> dict[str, Family]:
     return found
 
 
-def family_of(model_type: object, where: str) -> Family:
-    """The family that answers to `model_type`; `where` is the file that named it, for the error."""
+def family_of(model_type: object, location: str) -> Family:
+    """The family that answers to `model_type`; `location` is the file that named it, for the error."""
     known = families()
     if model_type is None:
         raise InputError(
-            f"{where} has no model_type, which names the architecture: add one of {', '.join(sorted(known))}"
+            f"{location} has no model_type, which names the architecture: add one of {', '.join(sorted(known))}"
         )
     if not isinstance(model_type, str) or model_type not in known:
-        said, hint = shorten(repr(model_type)), did_you_mean(str(model_type)[:80], known)
-        raise InputError(f"{where}: model_type {said} is not known{hint}; known: {join_names(sorted(known), 40)}")
+        shown, hint = shorten(repr(model_type)), did_you_mean(str(model_type)[:80], known)
+        raise InputError(f"{location}: model_type {shown} is not known{hint}; known: {join_names(sorted(known), 40)}")
     return known[model_type]
 
 
-def family_of_config(facts: Mapping[str, Any], where: str) -> Family:
+def family_of_config(facts: Mapping[str, Any], location: str) -> Family:
     """The family of a `config.json`, by its `model_type`, or by its architecture in files from before there was one
-    (ProtBERT); `where` is the file, for the error."""
-    named, said = facts.get("model_type"), facts.get("architectures")
-    if named is None and isinstance(said, list) and said and (found := _family_of_architecture(said[0])) is not None:
+    (ProtBERT); `location` is the file, for the error."""
+    model_type, architectures = facts.get("model_type"), facts.get("architectures")
+    if (
+        model_type is None
+        and isinstance(architectures, list)
+        and architectures
+        and (found := _family_of_architecture(architectures[0])) is not None
+    ):
         return found
-    return family_of(named, where)
+    return family_of(model_type, location)
 
 
 def _family_of_architecture(architecture: object) -> Family | None:

@@ -49,7 +49,7 @@ def _read_bias(raw: dict[str, Any]) -> dict[str, Any]:
     return {"qkv_bias": value, "output_bias": value}
 
 
-same = tuple(
+unrenamed_keys = tuple(
     """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
     hidden_act max_position_embeddings initializer_range rms_norm_eps pad_token_id bos_token_id eos_token_id
     tie_word_embeddings""".split()
@@ -58,7 +58,7 @@ dropout = {"attention_dropout": "attention_probs_dropout_prob"}
 _attention_bias = Computed(("attention_bias",), _read_bias, lambda c: {"attention_bias": c.attention.qkv_bias})
 
 keys = Keys(
-    unrenamed=same,
+    unrenamed=unrenamed_keys,
     renamed={**dropout, "mlp_bias": "feed_forward_bias"},
     computed=(ROPE, _attention_bias),
     inert=("pretraining_tp", "rope_interleaved", "is_llama_config", "max_sequence_length"),
@@ -86,19 +86,19 @@ names = TensorNames(
 )
 
 
-def heads(stem: str, answering: str | None = "transformer.") -> tuple[HeadPage, ...]:
+def heads(stem: str, answer_prefix: str | None = "transformer.") -> tuple[HeadPage, ...]:
     """The heads, as the models of this kind are called by `stem`.
 
-    answering: what stands before the body's names in the one for questions; None for what stands there in all others.
+    answer_prefix: the body's prefix in the one for questions; None for the prefix that all others have.
     """
-    last = SequenceClassification(pool="last", classifier_bias=False)
-    answers = (("qa_outputs", "head.classifier"),)
+    classification = SequenceClassification(pool="last", classifier_bias=False)
+    answer_rows = (("qa_outputs", "head.classifier"),)
     return (
         HeadPage(f"{stem}Model", None),
         HeadPage(f"{stem}ForCausalLM", CausalLM(), (("lm_head", "head.decoder"),)),
-        HeadPage(f"{stem}ForSequenceClassification", last, (("score", "head.classifier"),)),
+        HeadPage(f"{stem}ForSequenceClassification", classification, (("score", "head.classifier"),)),
         HeadPage(f"{stem}ForTokenClassification", TokenClassification(), (("score", "head.classifier"),)),
-        HeadPage(f"{stem}ForQuestionAnswering", QuestionAnswering(), answers, prefix=answering),
+        HeadPage(f"{stem}ForQuestionAnswering", QuestionAnswering(), answer_rows, prefix=answer_prefix),
     )
 
 

@@ -14,6 +14,6 @@ defaults = llama.defaults.replace(
     sliding_window=4096,
 )
 
-keys = Keys(unrenamed=(*llama.same, "sliding_window"), renamed=llama.dropout, computed=(ROPE,))
+keys = Keys(unrenamed=(*llama.unrenamed_keys, "sliding_window"), renamed=llama.dropout, computed=(ROPE,))
 
-family = Family(defaults, keys, llama.names, llama.heads("Mistral", answering=None))
+family = Family(defaults, keys, llama.names, llama.heads("Mistral", answer_prefix=None))

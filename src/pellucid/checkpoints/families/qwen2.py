@@ -16,7 +16,7 @@ defaults = llama.defaults.replace(
 )
 
 keys = Keys(
-    unrenamed=tuple(key for key in llama.same if key != "head_dim"),
+    unrenamed=tuple(key for key in llama.unrenamed_keys if key != "head_dim"),
     renamed=llama.dropout,
     computed=(ROPE,),
     fixed={"use_sliding_window": False},

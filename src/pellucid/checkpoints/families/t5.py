@@ -81,14 +81,14 @@ def _side(*parts: Rows) -> Rows:
 def names(config: Config) -> TensorNames:
     """The feed-forward tables are called differently where there is a gate."""
     tables = _gated if isinstance(config.feed_forward, Gated) else _plain
-    back = (*with_prefixes("SelfAttention", "attention", _attention), ("layer_norm", "attention_norm"))
-    across = (*with_prefixes("EncDecAttention", "cross_attention", _attention), ("layer_norm", "cross_attention_norm"))
-    forward = (*with_prefixes("DenseReluDense", "feed_forward", tables), ("layer_norm", "feed_forward_norm"))
+    attention = (*with_prefixes("SelfAttention", "attention", _attention), ("layer_norm", "attention_norm"))
+    cross = (*with_prefixes("EncDecAttention", "cross_attention", _attention), ("layer_norm", "cross_attention_norm"))
+    feed_forward = (*with_prefixes("DenseReluDense", "feed_forward", tables), ("layer_norm", "feed_forward_norm"))
     return TensorNames(
         body=(
             ("shared", "encoder.embeddings.token"),
-            *with_prefixes("encoder.", "encoder.", _side(back, forward)),
-            *with_prefixes("decoder.", "decoder.", _side(back, across, forward)),
+            *with_prefixes("encoder.", "encoder.", _side(attention, feed_forward)),
+            *with_prefixes("decoder.", "decoder.", _side(attention, cross, feed_forward)),
         ),
         dropped={
             "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias": "never read: no distances across texts"

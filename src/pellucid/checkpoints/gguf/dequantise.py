@@ -23,7 +23,7 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _IN_4_BITS = ("Q4_0", "Q4_1")
-_AT_ONCE = 4096 * 32
+_NUMBERS_AT_ONCE = 4096 * 32
 """Numbers: half a megabyte of float32, so that the passes over them stay in the processor's cache."""
 
 
@@ -73,14 +73,14 @@ def _grids(packed: PackedTensor) -> Tensor:
 
 def _unpack_blocks(packed: PackedTensor, file: BufferedReader, rows: np.ndarray) -> None:
     """rows: Float[ndarray, "blocks block"], filled in place."""
-    most = _AT_ONCE // packed.ggml_type.block
-    memory = np.empty((min(most, len(rows)), packed.ggml_type.bytes), np.uint8)
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        blocks = memory[: len(some)]
+    max_blocks = _NUMBERS_AT_ONCE // packed.ggml_type.block
+    memory = np.empty((min(max_blocks, len(rows)), packed.ggml_type.bytes), np.uint8)
+    for start in range(0, len(rows), max_blocks):
+        chunk = rows[start : start + max_blocks]
+        blocks = memory[: len(chunk)]
         _fill(packed, file, blocks)
         with np.errstate(all="ignore"):  # a scale that is infinite or NaN shows in the numbers, which the caller checks
-            _UNPACK[packed.ggml_type.name](blocks, some)
+            _UNPACK[packed.ggml_type.name](blocks, chunk)
 
 
 def _fill(packed: PackedTensor, file: BufferedReader, memory: np.ndarray) -> None:

@@ -38,7 +38,7 @@ _GPT2_KEYS = {
     "attention.layer_norm_epsilon": "layer_norm_epsilon",
 }
 _IDS = {"bos_token_id": "bos_token_id", "padding_token_id": "pad_token_id"}
-_ENDS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Ends of a text, of a turn and of a message: llama.cpp stops at each."""
 
 _SAMPLING = "general.sampling."
@@ -61,11 +61,13 @@ def config_facts(header: Header, architecture: str, vocabulary_size: int) -> dic
     raw["vocab_size"] = table.shape[0] if table else vocabulary_size  # a file without tensors is a vocabulary alone
     # llama.cpp writes the output table only where it is a table of its own.
     raw["tie_word_embeddings"] = "output.weight" not in header.tensors
-    if drawn := sorted(key for key in header.metadata if key.startswith(_SAMPLING)):
-        log.warning("%s is not followed in how to draw (%s): texts may be others", header.path, join_names(drawn, 3))
-    named = {key: token_id(header.metadata, key, raw["vocab_size"], str(header.path)) for key in (*_IDS, *_ENDS)}
-    ends = list(dict.fromkeys(named[key] for key in _ENDS if named[key] is not None))
-    ids: dict[str, Any] = {ours: named[theirs] for theirs, ours in _IDS.items()}
+    if sampling_keys := sorted(key for key in header.metadata if key.startswith(_SAMPLING)):
+        log.warning(
+            "%s is not followed in how to draw (%s): texts may be others", header.path, join_names(sampling_keys, 3)
+        )
+    token_ids = {key: token_id(header.metadata, key, raw["vocab_size"], str(header.path)) for key in (*_IDS, *_END_IDS)}
+    ends = list(dict.fromkeys(token_ids[key] for key in _END_IDS if token_ids[key] is not None))
+    ids: dict[str, Any] = {ours: token_ids[theirs] for theirs, ours in _IDS.items()}
     ids["eos_token_id"] = ends if len(ends) > 1 else next(iter(ends), None)
     return raw | {name: found for name, found in ids.items() if found is not None}
 
@@ -108,38 +110,40 @@ def _renamed_facts(header: Header, architecture: str, keys: Mapping[str, str]) -
 
 def _common_to_layers(value: Any, layers: Any) -> Any:
     """The number of every layer, where a number for each is said and all are the same; else what is said."""
-    one_each = isinstance(value, np.ndarray) and type(layers) is int and len(value) == layers
-    return value[0].item() if one_each and len(set(value.tolist())) == 1 else value
+    is_per_layer = isinstance(value, np.ndarray) and type(layers) is int and len(value) == layers
+    return value[0].item() if is_per_layer and len(set(value.tolist())) == 1 else value
 
 
 def _check_unread_keys(path: Path, prefix: str, unread: dict[str, Any]) -> None:
     """Keys of the architecture that nobody reads: experts, caps and scales change every number and are refused."""
     changing = ("expert", "scale", "scaling", "softcapping", "parallel", "clamp", "alibi", "temperature")
     unset = {key for key, value in unread.items() if type(value) in (bool, int, float, str) and not value}
-    bad = [key for key in unread.keys() - unset if any(word in key for word in changing)]
-    bad += ["attention.causal"] if "attention.causal" in unset else []  # the one key that is harmless when it is true
-    if bad:
-        keys = join_names(prefix + key for key in sorted(bad))
+    unsupported = [key for key in unread.keys() - unset if any(word in key for word in changing)]
+    unsupported += (
+        ["attention.causal"] if "attention.causal" in unset else []
+    )  # the one key that is harmless when it is true
+    if unsupported:
+        keys = join_names(prefix + key for key in sorted(unsupported))
         raise CheckpointMismatchError(f"{path}: {keys} would change the numbers and is not understood")
     warn_of_unknown_keys(path, (prefix + key for key in unread.keys() - unset - {"attention.causal"}))
 
 
 def _positive_number(path: Path, key: str, value: Any) -> int | float:
     """A positive number. A float of 32 bits becomes the shortest decimal that means it: 1e-05, not 9.99999974e-06."""
-    real = key.endswith(_REAL)
+    is_real = key.endswith(_REAL)
     if type(value) is int and 0 < value < 2**31:
-        return float(value) if real else value
-    if real and type(value) is float and 0 < value < 1e30:
+        return float(value) if is_real else value
+    if is_real and type(value) is float and 0 < value < 1e30:
         return float(str(np.float32(value))) if float(np.float32(value)) == value else value
-    kind = "number" if real else "whole number"
+    kind = "number" if is_real else "whole number"
     raise CorruptFileError(f"{path}: {key} is {str(value)[:40]}, expected one {kind} greater than zero")
 
 
 def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None:
     """The width of a head is said only where it is not the hidden size over the heads, as the reference does."""
-    heads, usual = raw["num_attention_heads"], raw["hidden_size"] // raw["num_attention_heads"]
+    heads, default = raw["num_attention_heads"], raw["hidden_size"] // raw["num_attention_heads"]
     query = header.tensors.get("blk.0.attn_q.weight")
-    width = raw.pop("head_dim", query.shape[0] // heads if query else usual)  # older files say it by the table alone
+    width = raw.pop("head_dim", query.shape[0] // heads if query else default)  # older files say it by the table alone
     for key in ("rope.dimension_count", "attention.value_length"):
         stated = header.metadata.get(f"{architecture}.{key}", width)
         if type(stated) is not int or stated != width:
@@ -150,7 +154,7 @@ def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None
         raise CorruptFileError(
             f"{header.path}: {heads} heads of {width} with {raw['num_key_value_heads']} for keys and values do not fit"
         )
-    if width != usual:
+    if width != default:
         raw["head_dim"] = width
 
 
@@ -166,14 +170,14 @@ def _rope_scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dic
 
     kind = str(header.metadata.get(f"{architecture}.rope.scaling.type", "linear"))
     factor = stated("scaling.factor") or stated("scale_linear") or 1.0
-    stretched = _llama3_scaling(header, raw) if "rope_freqs.weight" in header.tensors else None
+    llama3_scaling = _llama3_scaling(header, raw) if "rope_freqs.weight" in header.tensors else None
     if kind == "none" or (kind == "linear" and factor == 1):
-        return stretched
+        return llama3_scaling
     if kind != "linear":
         raise CheckpointMismatchError(
             f"{header.path}: {architecture}.rope.scaling.type is {kind[:40]!r}, expected none or linear"
         )
-    if stretched is not None:
+    if llama3_scaling is not None:
         raise CheckpointMismatchError(
             f"{header.path}: rope_freqs.weight stretches positions as Llama 3 does, and {architecture}.rope.scaling "
             f"once more by {factor:g}; only one of them is understood"
@@ -219,8 +223,8 @@ def _table(header: Header, name: str) -> np.ndarray:
 
 def _frequency_divisors(scaling: dict[str, Any], theta: float, count: int) -> np.ndarray:
     """By what each of `count` frequencies is divided: 1 for the quick ones, `factor` for the slow ones."""
-    lengths = 2 * math.pi * theta ** (np.arange(count) / count)
+    wavelengths = 2 * math.pi * theta ** (np.arange(count) / count)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    smooth = (scaling["original_max_position_embeddings"] / lengths - low) / (high - low)
+    smooth = (scaling["original_max_position_embeddings"] / wavelengths - low) / (high - low)
     smooth = smooth.clip(0, 1)
     return 1 / ((1 - smooth) / scaling["factor"] + smooth)

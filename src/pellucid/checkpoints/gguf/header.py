@@ -18,20 +18,20 @@ from typing import Any, BinaryIO, overload
 import numpy as np
 
 from pellucid.checkpoints.gguf.kinds import GGML_TYPES, PackedTensor
-from pellucid.checkpoints.tensors import MOST_NUMBER, check_name
+from pellucid.checkpoints.tensors import MAX_NUMBER, check_name
 from pellucid.errors import CorruptFileError, UnsafeFileError
 from pellucid.files import check_regular
 
-MOST_HEADER_BYTES = 2**27
+MAX_HEADER_BYTES = 2**27
 """The largest headers are vocabularies, of 16 MB at most."""
 
-MOST_STRINGS = 2**20
+MAX_STRINGS = 2**20
 """All strings of all lists of a file. Each takes its time, and those that are asked for at once six times their bytes;
 the largest vocabularies have 0.8 million with their merges."""
 
-MOST_ENTRIES = 2**16
-MOST_DIMENSIONS = 4
-MOST_ALIGNMENT = 2**20
+MAX_ENTRIES = 2**16
+MAX_DIMENSIONS = 4
+MAX_ALIGNMENT = 2**20
 
 _LENGTH = struct.Struct("<Q")
 _STRING, _ARRAY, _BOOL = 8, 9, 7
@@ -47,9 +47,9 @@ class Strings(Sequence[str]):
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
-        together = io.StringIO(newline="")
-        self._ends = array("L", itertools.accumulate(map(together.write, strings), initial=0))
-        self._text = together.getvalue()
+        buffer = io.StringIO(newline="")
+        self._ends = array("L", itertools.accumulate(map(buffer.write, strings), initial=0))
+        self._text = buffer.getvalue()
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -75,8 +75,8 @@ class Strings(Sequence[str]):
         places = range(len(self))[index]
         return self._at(places) if isinstance(places, int) else [self._at(place) for place in places]
 
-    def _at(self, place: int) -> str:
-        return self._text[self._ends[place] : self._ends[place + 1]]
+    def _at(self, index: int) -> str:
+        return self._text[self._ends[index] : self._ends[index + 1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ def read_header(path: Path) -> Header:
         tensors = cursor.count("number of tensors", 24)
         facts = cursor.count("number of keys", 13)
         metadata = _metadata(cursor, facts)
-        placed = [_tensor(cursor, i) for i in range(tensors)]
-    return Header(path, metadata, _absolute_offsets(cursor, placed, _alignment(path, metadata)))
+        entries = [_tensor(cursor, i) for i in range(tensors)]
+    return Header(path, metadata, _absolute_offsets(cursor, entries, _alignment(path, metadata)))
 
 
 class Cursor:
@@ -118,8 +118,8 @@ class Cursor:
                 f"{what} takes {count:,} bytes and {self.size - self.offset:,} are left; cut short? fetch it again"
             )
         self.offset += count
-        if self.offset > MOST_HEADER_BYTES:
-            raise UnsafeFileError(f"{self.path}: the header goes past {MOST_HEADER_BYTES:,} bytes at {what}; not read")
+        if self.offset > MAX_HEADER_BYTES:
+            raise UnsafeFileError(f"{self.path}: the header goes past {MAX_HEADER_BYTES:,} bytes at {what}; not read")
         found = self._file.read(count)
         if len(found) != count:
             raise self.corrupt_error("it became shorter while it was read")
@@ -129,12 +129,12 @@ class Cursor:
         """One number of the kind that `struct` calls `code`."""
         return struct.unpack(f"<{code}", self.read(struct.calcsize(code), what))[0]
 
-    def count(self, what: str, least_bytes: int) -> int:
-        """How many entries follow, of at least `least_bytes` each."""
+    def count(self, what: str, min_bytes: int) -> int:
+        """How many entries follow, of at least `min_bytes` each."""
         count = self.number("Q", what)
-        if count > min(MOST_ENTRIES, (self.size - self.offset) // least_bytes):
+        if count > min(MAX_ENTRIES, (self.size - self.offset) // min_bytes):
             raise self.corrupt_error(
-                f"the {what} is {count:,}, more than {self.size:,} bytes can hold or {MOST_ENTRIES:,}"
+                f"the {what} is {count:,}, more than {self.size:,} bytes can hold or {MAX_ENTRIES:,}"
             )
         return count
 
@@ -167,7 +167,7 @@ def _metadata(cursor: Cursor, count: int) -> dict[str, Any]:
         if not 1 <= len(key) <= 200 or not key.isprintable():
             raise cursor.corrupt_error(f"key {index} is {key[:40]!r}, expected a name of at most 200 characters")
         if key in found:
-            raise cursor.corrupt_error(f"key {key!r} stands there twice")
+            raise cursor.corrupt_error(f"key {key!r} appears twice")
         found[key] = _value(cursor, cursor.number("I", f"the type of {key}"), key)
     return found
 
@@ -189,9 +189,9 @@ def _array(cursor: Cursor, key: str) -> Any:
 
 def _strings(cursor: Cursor, count: int, key: str) -> Strings:
     cursor.strings += count
-    if cursor.strings > min(MOST_STRINGS, cursor.size // 8):  # each has a length of 8 bytes
+    if cursor.strings > min(MAX_STRINGS, cursor.size // 8):  # each has a length of 8 bytes
         raise cursor.corrupt_error(
-            f"{key} claims {count:,} strings, more than {cursor.size:,} bytes can hold or {MOST_STRINGS:,}"
+            f"{key} claims {count:,} strings, more than {cursor.size:,} bytes can hold or {MAX_STRINGS:,}"
         )
     return Strings(cursor.string(key) for _ in range(count))
 
@@ -213,7 +213,7 @@ def _tensor(cursor: Cursor, index: int) -> tuple[str, PackedTensor]:
     name = cursor.string(f"the name of tensor {index}")
     check_name(cursor.path, name)
     sizes = [cursor.number("Q", f"the shape of {name}") for _ in range(_dimensions(cursor, name))]
-    if not all(1 <= size < MOST_NUMBER for size in sizes) or math.prod(sizes) >= MOST_NUMBER:
+    if not all(1 <= size < MAX_NUMBER for size in sizes) or math.prod(sizes) >= MAX_NUMBER:
         raise cursor.corrupt_error(
             f"tensor {name} has shape {sizes}, expected numbers from 1 and fewer than 2^48 in all"
         )
@@ -228,16 +228,16 @@ def _tensor(cursor: Cursor, index: int) -> tuple[str, PackedTensor]:
 
 def _dimensions(cursor: Cursor, name: str) -> int:
     count = cursor.number("I", f"the number of dimensions of {name}")
-    if not 1 <= count <= MOST_DIMENSIONS:
-        raise cursor.corrupt_error(f"tensor {name} has {count:,} dimensions, expected 1 to {MOST_DIMENSIONS}")
+    if not 1 <= count <= MAX_DIMENSIONS:
+        raise cursor.corrupt_error(f"tensor {name} has {count:,} dimensions, expected 1 to {MAX_DIMENSIONS}")
     return count
 
 
 def _alignment(path: Path, metadata: dict[str, Any]) -> int:
     found = metadata.get("general.alignment", 32)
-    if type(found) is not int or not 1 <= found <= MOST_ALIGNMENT or found & (found - 1):
+    if type(found) is not int or not 1 <= found <= MAX_ALIGNMENT or found & (found - 1):
         raise CorruptFileError(
-            f"{path}: general.alignment is {str(found)[:40]}, expected a power of two up to {MOST_ALIGNMENT:,}"
+            f"{path}: general.alignment is {str(found)[:40]}, expected a power of two up to {MAX_ALIGNMENT:,}"
         )
     return found
 
@@ -247,11 +247,11 @@ def _absolute_offsets(
 ) -> dict[str, PackedTensor]:
     """The tensors with their true places. They must cover the rest of the file: nothing else may hide in it."""
     end = cursor.offset
-    place = body = -(-end // alignment) * alignment
+    expected_start = body = -(-end // alignment) * alignment
     found: dict[str, PackedTensor] = {}
     for name, entry in sorted(entries, key=lambda item: item[1].start):
         if name in found:
-            raise cursor.corrupt_error(f"tensor {name} stands there twice")
+            raise cursor.corrupt_error(f"tensor {name} appears twice")
         if entry.start % alignment:
             raise cursor.corrupt_error(f"tensor {name} has offset {entry.start:,}, expected a multiple of {alignment}")
         start = body + entry.start
@@ -260,12 +260,14 @@ def _absolute_offsets(
                 f"tensor {name} ends at byte {start + entry.bytes:,} of {cursor.size:,}: damaged or cut short, "
                 "fetch it again"
             )
-        if start != place:
-            what = "overlaps the one before it" if start < place else "leaves a gap before it"
-            raise cursor.corrupt_error(f"tensor {name} {what} (offset {entry.start:,}, expected {place - body:,})")
+        if start != expected_start:
+            what = "overlaps the one before it" if start < expected_start else "leaves a gap before it"
+            raise cursor.corrupt_error(
+                f"tensor {name} {what} (offset {entry.start:,}, expected {expected_start - body:,})"
+            )
         found[name] = PackedTensor(entry.path, entry.ggml_type, entry.shape, start)
         end = start + entry.bytes
-        place = -(-end // alignment) * alignment
-    if cursor.size > place:
-        raise cursor.corrupt_error(f"it has {cursor.size - place:,} bytes at its end that belong to nothing")
+        expected_start = -(-end // alignment) * alignment
+    if cursor.size > expected_start:
+        raise cursor.corrupt_error(f"it has {cursor.size - expected_start:,} bytes at its end that belong to nothing")
     return {name: found[name] for name, _ in entries}

@@ -64,12 +64,14 @@ def _check_single_model(header: Header) -> None:
 
 
 def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, StoredTensor]:
-    kept = {name: packed for name, packed in header.tensors.items() if name not in naming.computed}
-    named = {name: reference_name(naming, name) for name in kept}
-    strange = [name for name, theirs in named.items() if theirs is None]
-    if strange:
-        raise CheckpointMismatchError(f"{header.path} holds what belongs nowhere: {join_names(strange)}")
-    return {theirs: _stored(name, kept[name], naming, raw) for name, theirs in named.items() if theirs is not None}
+    parameters = {name: packed for name, packed in header.tensors.items() if name not in naming.computed}
+    named = {name: reference_name(naming, name) for name in parameters}
+    unknown = [name for name, theirs in named.items() if theirs is None]
+    if unknown:
+        raise CheckpointMismatchError(f"{header.path} holds what belongs nowhere: {join_names(unknown)}")
+    return {
+        theirs: _stored(name, parameters[name], naming, raw) for name, theirs in named.items() if theirs is not None
+    }
 
 
 def _stored(name: str, packed: PackedTensor, naming: Naming, raw: dict[str, Any]) -> StoredTensor:

@@ -123,27 +123,29 @@ def direct_logit_attribution(
     edits = text.edits if isinstance(text, Trace) else edits_of(loaded)
     edited = bool(edits)
     trace = as_trace(loaded, text, _needed_points(side, stack.depth, edited), decoder_text)
-    where = checked_position(position, len(trace.target_tokens if side else trace.tokens))
-    at = _PositionValues(trace, side, where)
+    index = checked_position(position, len(trace.target_tokens if side else trace.tokens))
+    at = _PositionValues(trace, side, index)
     last = at(f"layers.{stack.depth - 1}.residual.post")
     direction, biases = _logit_direction(module.head, stack.norm, last, *chosen)
     heads, across, forward = [], [], []
     for i, layer in enumerate(stack.in_order()):
-        for name, found in (("attention", heads), ("cross_attention", across)):
+        for name, contributions in (("attention", heads), ("cross_attention", across)):
             attention = getattr(layer, name)
             if attention is not None:
                 if edited:
-                    found.append(at(f"layers.{i}.{name}.head_outputs") @ direction)
+                    contributions.append(at(f"layers.{i}.{name}.head_outputs") @ direction)
                 else:
-                    found.append(_head_contributions(attention.output, at(f"layers.{i}.{name}.heads"), direction))
+                    contributions.append(
+                        _head_contributions(attention.output, at(f"layers.{i}.{name}.heads"), direction)
+                    )
                 if attention.output.bias is not None:
                     biases[f"layers.{i}.{name}.output.bias"] = float(_as_float64(attention.output.bias) @ direction)
         forward.append(at(f"layers.{i}.feed_forward.output") @ direction)
-    logits = _as_float64(trace["logits"][0, where])
+    logits = _as_float64(trace["logits"][0, index])
     tokens = [token_of(loaded, i) for i in chosen if i is not None]
     shares = DirectAttribution(
         said=f"logit of {tokens[0]!r}" + (f" minus that of {tokens[1]!r}" if len(tokens) > 1 else ""),
-        position=where,
+        position=index,
         logit=float(logits[chosen[0]] - (0 if chosen[1] is None else logits[chosen[1]])),
         heads=torch.stack(heads),
         cross_heads=torch.stack(across) if across else None,

@@ -17,7 +17,7 @@ from pellucid.trace.explain.inputs import check_head, read_one_text
 from pellucid.trace.explain.target import Target, find_target
 from pellucid.trace.reading import Reading, batch_of
 
-_READ = {"input_ids", "decoder_input_ids"}
+_TOKEN_INPUTS = {"input_ids", "decoder_input_ids"}
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class EmbeddingReplacer:
         return False
 
 
-def prepare(loaded: Loaded, request: TargetRequest, what: str) -> AttributionTask:
+def prepare(loaded: Loaded, request: TargetRequest, method: str) -> AttributionTask:
     """The text read, its embeddings recorded, and the number found that is asked about."""
-    check_head(loaded, what)
-    loaded.module.require_float(what)
+    check_head(loaded, method)
+    loaded.module.require_float(method)
     reading = read_one_text(loaded, request.text, request.pair, request.decoder_text)
     inputs = batch_of(loaded, [reading])
     embeddings, logits = _embeddings(loaded, inputs)
@@ -87,8 +87,8 @@ def target_value(loaded: Loaded, task: AttributionTask, embeddings: dict[str, Te
 def output_for_embeddings(loaded: Loaded, inputs: dict[str, Any], embeddings: dict[str, Tensor]) -> Output:
     """What the model answers to one text in rows of other embeddings: Float[Tensor, "rows seq hidden"] by point"""
     rows = len(next(iter(embeddings.values())))
-    many = {name: ids.expand(rows, -1) if isinstance(ids, Tensor) else ids for name, ids in inputs.items()}
-    return evaluation_copy(loaded.module.require_no_row_edits())(**many, watch=EmbeddingReplacer(embeddings))
+    expanded_inputs = {name: ids.expand(rows, -1) if isinstance(ids, Tensor) else ids for name, ids in inputs.items()}
+    return evaluation_copy(loaded.module.require_no_row_edits())(**expanded_inputs, watch=EmbeddingReplacer(embeddings))
 
 
 def baseline_of(loaded: Loaded, task: AttributionTask, baseline: str) -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ def baseline_of(loaded: Loaded, task: AttributionTask, baseline: str) -> dict[st
     if baseline == "zero":
         return {name: torch.zeros_like(point) for name, point in task.embeddings.items()}
     replacements: dict[str, int] = {}
-    for name in _READ & task.inputs.keys():
+    for name in _TOKEN_INPUTS & task.inputs.keys():
         tokenizer = _tokenizer_of(loaded, name)
         token = tokenizer.pad_token_id if baseline == "pad" else tokenizer.mask_token_id
         if token is None:

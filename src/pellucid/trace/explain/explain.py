@@ -61,5 +61,5 @@ class Explain:
         return head_scores(self.loaded, text, **options)
 
     def __repr__(self) -> str:
-        ways = [name for name in vars(type(self)) if not name.startswith("_")]
-        return f"Explain({', '.join(ways)})"
+        methods = [name for name in vars(type(self)) if not name.startswith("_")]
+        return f"Explain({', '.join(methods)})"

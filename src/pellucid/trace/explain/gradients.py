@@ -133,7 +133,7 @@ def _attribution(
     error: float | None = None,
 ) -> Attribution:
     """scores: of the tokens of the input and then of those that the decoder read."""
-    source, read = scores.split([len(task.reading.tokens), len(task.reading.target_tokens)])
+    source, target_scores = scores.split([len(task.reading.tokens), len(task.reading.target_tokens)])
     return Attribution(
         method=method,
         said=task.target.description,
@@ -141,7 +141,7 @@ def _attribution(
         tokens=tuple(task.reading.tokens),
         scores=source,
         read=task.reading.target_tokens,
-        read_scores=read,
+        read_scores=target_scores,
         baseline=baseline,
         error=error,
         by_bytes=task.reading.by_bytes,

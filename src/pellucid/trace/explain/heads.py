@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_count, is_one_of
-from pellucid.errors import Argument, InputError, counted, did_you_mean, shorten
+from pellucid.errors import Argument, InputError, did_you_mean, format_count, shorten
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, evaluation_copy
 from pellucid.trace import Recorder, Trace
@@ -55,7 +55,9 @@ class HeadScores:
         for name in NAMES:
             found = ", ".join(f"{layer}.{head} {score:.2f}" for layer, head, score in self.strongest(name, 4))
             rows.append([name, found or "no token of this text says anything"])
-        return f"HeadScores({counted(layers, 'layer')}, {counted(heads, 'head')})\n{table(rows, left=2)}"
+        return (
+            f"HeadScores({format_count(layers, 'layer')}, {format_count(heads, 'head')})\n{table(rows, left_columns=2)}"
+        )
 
 
 def head_scores(
@@ -80,21 +82,21 @@ def head_scores(
     does not show: what a head is for. A score says where it looks, on these texts, and neither what it carries nor
     whether anything later reads it; edit the head to learn that.
     """
-    where = side_of(loaded, side, "encoder")
+    prefix = side_of(loaded, side, "encoder")
     options = {"length": length, "rows": rows, "seed": seed}
-    given = {name: value for name, value in options.items() if value is not None}
+    provided = {name: value for name, value in options.items() if value is not None}
     if text is None:
         defaults = {"length": 32, "rows": 4, "seed": 0}
-        return _score_heads(*_repeated_token_attention(loaded, where, **defaults | given))
-    for name in given:
+        return _score_heads(*_repeated_token_attention(loaded, prefix, **defaults | provided))
+    for name in provided:
         raise InputError(f"{name} is for random tokens, and a text was given: leave ", Argument(name), " out")
-    trace = as_trace(loaded, text, (f"{where}layers.*.attention.weights",))
+    trace = as_trace(loaded, text, (f"{prefix}layers.*.attention.weights",))
     ids, special = list(trace.ids), list(trace.special)
-    if where == "decoder.":
+    if prefix == "decoder.":
         ids, special_ids = list(trace.rows[0].target_ids), loaded.required_target_tokenizer.special_ids
         special = [i == 0 or token in special_ids for i, token in enumerate(ids)]
     real = torch.tensor([not one for one in special], device="cpu")[None]
-    return _score_heads(weights_of(trace, where), torch.tensor([ids], device="cpu"), real)
+    return _score_heads(weights_of(trace, prefix), torch.tensor([ids], device="cpu"), real)
 
 
 def _score_heads(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores:
@@ -106,13 +108,13 @@ def _score_heads(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores
     both = is_query[:, :, None] & real[:, None, :]
     earlier = both & torch.ones_like(both[0]).tril(-1)
     same = earlier & (ids[:, :, None] == ids[:, None, :])
-    behind = torch.zeros_like(same)
-    behind[:, :, 1:] = same[:, :, :-1]
+    after_same = torch.zeros_like(same)
+    after_same[:, :, 1:] = same[:, :, :-1]
     pairs = {
         "previous": earlier & torch.ones_like(earlier[0]).triu(-1),
         "first": is_query[:, :, None] & (torch.arange(ids.shape[1], device="cpu") == 0),
         "duplicate": same,
-        "induction": behind & earlier,
+        "induction": after_same & earlier,
     }
     layers = [layer.cpu() for layer in weights]
     found = {name: torch.stack([_mean_weight(layer, mask) for layer in layers]) for name, mask in pairs.items()}
@@ -149,7 +151,7 @@ def _repeated_token_attention(
     else:
         module(input_ids, watch=recorder)
     wide = torch.promote_types(next(iter(recorder.recorded.values())).dtype, torch.float32)
-    return [kept.to(wide) for kept in recorder.recorded.values()], ids, real
+    return [weights.to(wide) for weights in recorder.recorded.values()], ids, real
 
 
 def _repeated_sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -160,19 +162,19 @@ def _repeated_sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tu
     size = min(size, facts.vocab_size)
     excluded = {facts.pad_token_id, facts.bos_token_id, *facts.end_tokens}
     start = facts.bos_token_id if facts.kind == "decoder" else None
-    around: list[int] = [] if start is None or start >= size else [start]
-    behind: list[int] = []
+    prefix: list[int] = [] if start is None or start >= size else [start]
+    suffix: list[int] = []
     if tokenizer is not None:
         excluded |= tokenizer.special_ids
         (row,) = tokenizer.encode(["a"])
         first = next((i for i, s in enumerate(row.special) if not s), (len(row.ids) + 1) // 2)
-        around, behind = row.ids[:first], [one for one, s in zip(row.ids[first:], row.special[first:]) if s]
+        prefix, suffix = row.ids[:first], [one for one, s in zip(row.ids[first:], row.special[first:]) if s]
     plain = torch.tensor([i for i in range(size) if i not in excluded], device="cpu")
     draws = [plain[torch.randint(len(plain), (length,), generator=chance, device="cpu")] for _ in range(rows)]
     if len(plain) >= length:
         draws = [plain[torch.randperm(len(plain), generator=chance, device="cpu")[:length]] for _ in range(rows)]
-    ends = [torch.tensor(some, dtype=torch.long, device="cpu") for some in (around, behind)]
+    ends = [torch.tensor(some, dtype=torch.long, device="cpu") for some in (prefix, suffix)]
     ids = torch.stack([torch.cat((ends[0], one, one, ends[1])) for one in draws])
     real = torch.zeros_like(ids, dtype=torch.bool)
-    real[:, len(around) : len(around) + 2 * length] = True
+    real[:, len(prefix) : len(prefix) + 2 * length] = True
     return ids, real

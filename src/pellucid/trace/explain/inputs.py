@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_one_of
-from pellucid.errors import InputError, counted, join_names, shorten
+from pellucid.errors import InputError, format_count, join_names, shorten
 from pellucid.text import tokens_of
 from pellucid.text.spelling import token_text
 from pellucid.trace import Trace, record
@@ -65,7 +65,7 @@ def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> 
 # -- words ------------------------------------------------------------------------------------------------------------
 
 
-def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
+def token_id(loaded: Loaded, token: str | int, name: str = "token") -> int:
     """The id of one token of the output's vocabulary, given as it stands in a text, as the vocabulary writes it, or as
     an id.
 
@@ -74,21 +74,21 @@ def token_id(loaded: Loaded, token: str | int, what: str = "token") -> int:
     rows = loaded.config.vocab_size
     if isinstance(token, int) and not isinstance(token, bool):
         if not 0 <= token < rows:
-            raise InputError(f"{what} is id {token}, expected 0 to {rows - 1}")
+            raise InputError(f"{name} is id {token}, expected 0 to {rows - 1}")
         return token
     if not isinstance(token, str):
-        raise InputError(f"{what} is {type(token).__name__}, expected a token or its id")
+        raise InputError(f"{name} is {type(token).__name__}, expected a token or its id")
     tokenizer = loaded.required_target_tokenizer
     (row,) = tokenizer.encode([token], add_special_tokens=False, parse_special_tokens=True)
-    known = tokenizer.convert_tokens_to_ids([token])[0]
+    vocabulary_id = tokenizer.convert_tokens_to_ids([token])[0]
     if len(row.ids) == 1 and row.ids[0] != tokenizer.unk_token_id:
         return row.ids[0]
-    if known is not None:
-        return known
+    if vocabulary_id is not None:
+        return vocabulary_id
     if len(row.ids) < 2:
-        raise InputError(f"{what} {shorten(repr(token))} is not in this vocabulary of {len(tokenizer):,} tokens")
+        raise InputError(f"{name} {shorten(repr(token))} is not in this vocabulary of {len(tokenizer):,} tokens")
     parts = join_names(map(repr, row.tokens))
-    raise InputError(f"{what} {shorten(repr(token))} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
+    raise InputError(f"{name} {shorten(repr(token))} is {len(row.ids)} tokens ({parts}): give one of them, or its id")
 
 
 def token_of(loaded: Loaded, number: int) -> str:
@@ -104,17 +104,17 @@ def token_of(loaded: Loaded, number: int) -> str:
 def checked_position(position: int, tokens: int) -> int:
     """A place among so many tokens, counted from 0; -1 is the last."""
     if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
-        valid = f"-{tokens} to {tokens - 1} among {counted(tokens, 'token')}"
+        valid = f"-{tokens} to {tokens - 1} among {format_count(tokens, 'token')}"
         raise InputError(f"position is {shorten(repr(position))}, expected {valid}")
     return position % tokens
 
 
-def check_head(loaded: Loaded, what: str, *names: str) -> None:
+def check_head(loaded: Loaded, method: str, *names: str) -> None:
     """Refuses a model without one of these heads, and one whose head alone is random."""
     head = loaded.config.head
     if head is None or (names and head.name not in names):
         has = "no head" if head is None else f"a {head.name} head"
-        wanted = " or ".join(names) if names else "classification or language model"
-        raise InputError(f"{what} needs a {wanted} head, and this model has {has}")
+        expected = " or ".join(names) if names else "classification or language model"
+        raise InputError(f"{method} needs a {expected} head, and this model has {has}")
     if "head" in loaded.untrained:
-        raise InputError(f"{what} would explain random numbers: the checkpoint has no {head.name} head; train it")
+        raise InputError(f"{method} would explain random numbers: the checkpoint has no {head.name} head; train it")

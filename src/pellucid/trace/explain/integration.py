@@ -18,11 +18,11 @@ NODES = 4
 them, for at nothing at all the gradient may be beyond all numbers."""
 INTERVALS = 8
 """Into how many stretches the way is cut at first, as far as there are steps."""
-EXACT = 0.01
+TOLERANCE = 0.01
 """A stretch is halved where it misses its change of the answer by more than its part of this share of the whole."""
-SHORTEST = 2.0**-48
+MIN_INTERVAL = 2.0**-48
 """Every norm inside a branch turns a thousandth of the way near zero into all of it, one layer after the other."""
-LOOSE = 0.05
+WARNING_TOLERANCE = 0.05
 """A sum that misses the change of the answer by a larger share than this is told of."""
 
 Embeddings = dict[str, Tensor]
@@ -50,7 +50,9 @@ class IntegrationResult:
     def warn_if_inaccurate(self, advice: str) -> None:
         """Warns where that is far off. advice: what to do then."""
         change = self.value - self.baseline
-        if not self.error <= LOOSE * max(abs(change), LOOSE * abs(self.value)):  # so that NaN is told of, too
+        if not self.error <= WARNING_TOLERANCE * max(
+            abs(change), WARNING_TOLERANCE * abs(self.value)
+        ):  # so that NaN is told of, too
             log.warning("the scores miss the change of the answer, %.3g, by %.2g: %s", change, self.error, advice)
 
 
@@ -70,17 +72,17 @@ class IntegrationPath:
     def values_at(self, fractions: Tensor) -> Tensor:
         """The answer at fractions of the way, 0 to 1: Float64[Tensor, "fractions"]  ->  Float64[Tensor, "fractions"]"""
         with no_grad():
-            found = [self.answer_of(here) for here in self._embeddings_at(fractions)]
-        return torch.cat(found).cpu().double()
+            values = [self.answer_of(embeddings) for embeddings in self._embeddings_at(fractions)]
+        return torch.cat(values).cpu().double()
 
     def derivatives_at(self, fractions: Tensor) -> Tensor:
         """How fast each token changes it: Float64[Tensor, "fractions"]  ->  Float64[Tensor, "fractions tokens"]"""
-        found = []
-        for here in self._embeddings_at(fractions):
-            gradients = self._gradients(here)
+        derivatives = []
+        for embeddings in self._embeddings_at(fractions):
+            gradients = self._gradients(embeddings)
             each = [(gradients[name] * part).sum(dim=-1) for name, part in self.difference.items()]
-            found.append(torch.cat(each, dim=1).cpu().double())
-        return torch.cat(found)
+            derivatives.append(torch.cat(each, dim=1).cpu().double())
+        return torch.cat(derivatives)
 
     def integrate(self, steps: int, progress: bool | None = None) -> IntegrationResult:
         """The slopes summed up along the way, and the answer at both ends.
@@ -90,20 +92,20 @@ class IntegrationPath:
         """
         edges = torch.linspace(0, 1, min(INTERVALS, steps // NODES) + 1, dtype=torch.float64, device="cpu")
         values = self.values_at(edges)
-        todo, ends = torch.stack((edges[:-1], edges[1:]), dim=1), torch.stack((values[:-1], values[1:]), dim=1)
-        change = max(float(abs(values[-1] - values[0])), EXACT * float(abs(values[-1])))
+        intervals, ends = torch.stack((edges[:-1], edges[1:]), dim=1), torch.stack((values[:-1], values[1:]), dim=1)
+        change = max(float(abs(values[-1] - values[0])), TOLERANCE * float(abs(values[-1])))
         total = torch.zeros(self.tokens, dtype=torch.float64, device="cpu")
         with progress_bar("integrating", total=steps, unit=" steps", shown=progress) as line:
-            while len(todo):
-                sums, length = self._integrate_intervals(todo), todo[:, 1] - todo[:, 0]
-                steps -= len(todo) * NODES
-                line.update(len(todo) * NODES)
-                missed = (sums.sum(dim=1) - (ends[:, 1] - ends[:, 0])).abs()
-                rough = (missed > EXACT * change * length.clamp(min=1 / 64)) & (length > SHORTEST)
-                room = min(steps // (2 * NODES), int(rough.sum()))
-                halved = missed.where(rough, -1.0).argsort(descending=True)[:room]
+            while len(intervals):
+                sums, length = self._integrate_intervals(intervals), intervals[:, 1] - intervals[:, 0]
+                steps -= len(intervals) * NODES
+                line.update(len(intervals) * NODES)
+                errors = (sums.sum(dim=1) - (ends[:, 1] - ends[:, 0])).abs()
+                is_inaccurate = (errors > TOLERANCE * change * length.clamp(min=1 / 64)) & (length > MIN_INTERVAL)
+                max_bisections = min(steps // (2 * NODES), int(is_inaccurate.sum()))
+                halved = errors.where(is_inaccurate, -1.0).argsort(descending=True)[:max_bisections]
                 total += sums.sum(dim=0) - sums[halved].sum(dim=0)
-                todo, ends = self._bisect(todo[halved], ends[halved])
+                intervals, ends = self._bisect(intervals[halved], ends[halved])
         return IntegrationResult(total, float(values[0]), float(values[-1]))
 
     def _integrate_intervals(self, intervals: Tensor) -> Tensor:
@@ -142,8 +144,8 @@ def _interpolate(start: Tensor, end: Tensor, fractions: Tensor) -> Tensor:
     Float[Tensor, "1 seq hidden"] twice, Float64[Tensor, "fractions"]  ->  Float[Tensor, "fractions seq hidden"]
     """
     wide = torch.promote_types(end.dtype, torch.float32)
-    where = fractions.to(end.device, wide)[:, None, None]
-    return torch.lerp(start.to(wide), end.to(wide), where).to(end.dtype)
+    weight = fractions.to(end.device, wide)[:, None, None]
+    return torch.lerp(start.to(wide), end.to(wide), weight).to(end.dtype)
 
 
 def _split_at(pairs: Tensor, middle: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ log = logging.getLogger("pellucid")
 
 PIECE = 256
 """Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
-SHOWN = 8
+MAX_SHOWN = 8
 LOGITS_TOLERANCE = 0.05
 """Of the size of logits: further from them than this are numbers of another model; rounding is far less."""
 
@@ -47,8 +47,8 @@ class LogitLens:
     by_bytes: bool = False
 
     def __repr__(self) -> str:
-        first = max(len(self.tokens) - SHOWN, 0)
-        note = f", the last {SHOWN} of {len(self.tokens)} positions" if first else ""
+        first = max(len(self.tokens) - MAX_SHOWN, 0)
+        note = f", the last {MAX_SHOWN} of {len(self.tokens)} positions" if first else ""
         rows = [["", *map(self._cell, self.tokens[first:])]]
         for name, ids, logs in zip(self.places, self.ids[:, first:, 0].tolist(), self.log_probabilities[:, first:, 0]):
             rows.append([name, *(f"{self._cell(self.words[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))])
@@ -84,8 +84,8 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     trace = as_trace(loaded, text, places, decoder_text)
     if text is trace:
         _warn_of_other_logits(loaded, stack.norm, trace, places[-1])
-    likely = [_top_tokens(loaded, stack.norm, trace[place][0], k) for place in places]
-    ids = torch.stack([ids for ids, _ in likely])
+    top_tokens = [_top_tokens(loaded, stack.norm, trace[place][0], k) for place in places]
+    ids = torch.stack([ids for ids, _ in top_tokens])
     shown_ids = ids.unique().tolist()
     tokenizer = None if loaded.tokenizer is None else loaded.required_target_tokenizer
     return LogitLens(
@@ -93,7 +93,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
         places=places,
         tokens=tuple(trace.target_tokens if side else trace.tokens),
         ids=ids,
-        log_probabilities=torch.stack([logs for _, logs in likely]),
+        log_probabilities=torch.stack([logs for _, logs in top_tokens]),
         words=dict(zip(shown_ids, tokens_of(tokenizer, shown_ids))),
         by_bytes=tokenizer is not None and tokenizer.by_bytes,
     )
@@ -103,9 +103,9 @@ def _warn_of_other_logits(loaded: Loaded, norm: nn.Module, trace: Trace, last: s
     """Says where the last place is not the answer that the trace holds itself."""
     if "logits" not in trace or trace.edits or loaded.module.bits:
         return
-    (found,) = _logits(loaded, norm, trace[last][0, -1:])
-    traced = trace["logits"][0, -1:].to(found)
-    distance = float((found - traced).norm())
+    (lens_logits,) = _logits(loaded, norm, trace[last][0, -1:])
+    traced = trace["logits"][0, -1:].to(lens_logits)
+    distance = float((lens_logits - traced).norm())
     if not distance <= LOGITS_TOLERANCE * float(traced.norm()):  # so that NaN is told of, too
         log.warning("the lens misses the logits by %.2g: is the trace of a model with other numbers?", distance)
 

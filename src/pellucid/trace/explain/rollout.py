@@ -41,10 +41,10 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
 
 def weights_of(trace: Trace, side: str) -> list[Tensor]:
     """The attention weights of every layer of a stack, from first to last: Float[Tensor, "batch heads queries keys"]"""
-    kept = [trace[f"{side}layers.{i}.attention.weights"] for i in range(layers_by_side(trace.config)[side])]
-    if kept[0].shape[-2] != kept[0].shape[-1]:
+    recorded = [trace[f"{side}layers.{i}.attention.weights"] for i in range(layers_by_side(trace.config)[side])]
+    if recorded[0].shape[-2] != recorded[0].shape[-1]:
         raise InputError(
             "this trace goes on behind tokens in a cache, whose rows it lacks: trace the whole text at once"
         )
-    wide = torch.promote_types(kept[0].dtype, torch.float32)
-    return [weights.to(wide) for weights in kept]
+    wide = torch.promote_types(recorded[0].dtype, torch.float32)
+    return [weights.to(wide) for weights in recorded]

@@ -6,10 +6,12 @@ from pellucid.errors import shorten
 from pellucid.text.spelling import token_text
 
 
-def table(rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Rows of cells as lines of text; the first `left` columns to the left, the others to the right."""
+def table(rows: Sequence[Sequence[str]], *, left_columns: int = 1) -> str:
+    """Rows of cells as lines of text; the first `left_columns` columns to the left, the others to the right."""
     widths = [max(map(cell_width, column)) for column in zip(*rows)]
-    lines = ("  ".join(pad_cell(cell, widths[i], right=i >= left) for i, cell in enumerate(row)) for row in rows)
+    lines = (
+        "  ".join(pad_cell(cell, widths[i], right=i >= left_columns) for i, cell in enumerate(row)) for row in rows
+    )
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -26,7 +28,7 @@ def pad_cell(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def format_token(token: str, by_bytes: bool, most: int = 12) -> str:
+def format_token(token: str, by_bytes: bool, max_length: int = 12) -> str:
     """A token of a vocabulary in a cell: `·the` for " the". by_bytes: whether its letters stand for bytes."""
-    word = token_text(token, by_bytes).replace(" ", "·")
-    return shorten(word if word.isprintable() else repr(word)[1:-1], most)  # nothing in it breaks the line
+    text = token_text(token, by_bytes).replace(" ", "·")
+    return shorten(text if text.isprintable() else repr(text)[1:-1], max_length)  # nothing in it breaks the line

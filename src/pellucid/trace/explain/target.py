@@ -26,8 +26,10 @@ class Target:
 
     def value_of(self, logits: Tensor) -> Tensor:
         """Float[Tensor, "batch seq answers"], or "batch answers"  ->  Float[Tensor, "batch"]"""
-        here = logits if self.position is None else logits[:, self.position]
-        return here[:, self.chosen] if self.against is None else here[:, self.chosen] - here[:, self.against]
+        selected = logits if self.position is None else logits[:, self.position]
+        return (
+            selected[:, self.chosen] if self.against is None else selected[:, self.chosen] - selected[:, self.against]
+        )
 
 
 def find_target(
@@ -44,10 +46,12 @@ def find_target(
     target, against: a label or its number; of a language model a token or its id. target None: the likeliest.
     position: where; None for the last token, for the one mask, or for the whole text, as the head has it.
     """
-    where = _target_position(loaded, reading, logits, position)
-    here = logits[0] if where is None else logits[0, where]
-    chosen = int(here.argmax()) if target is None else _answer_index(loaded, target, "target", len(here))
-    other = None if against is None else _answer_index(loaded, against, "against", len(here))
+    index = _target_position(loaded, reading, logits, position)
+    target_logits = logits[0] if index is None else logits[0, index]
+    chosen = (
+        int(target_logits.argmax()) if target is None else _answer_index(loaded, target, "target", len(target_logits))
+    )
+    other = None if against is None else _answer_index(loaded, against, "against", len(target_logits))
     if chosen == other:
         raise InputError(
             f"target and against are both {_answer_name(loaded, chosen)!r}: their difference is 0 everywhere"
@@ -55,9 +59,9 @@ def find_target(
     description = f"logit of {_answer_name(loaded, chosen)!r}"
     if other is not None:
         description += f" minus that of {_answer_name(loaded, other)!r}"
-    if where is None:
+    if index is None:
         return Target(description, None, chosen, other)
-    return Target(f"{description} at position {where}", where - logits.shape[1], chosen, other)
+    return Target(f"{description} at position {index}", index - logits.shape[1], chosen, other)
 
 
 def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position: int | None) -> int | None:
@@ -90,19 +94,19 @@ def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position:
     return masks[0]
 
 
-def _answer_index(loaded: Loaded, given: str | int, what: str, size: int) -> int:
+def _answer_index(loaded: Loaded, answer: str | int, name: str, size: int) -> int:
     """A label or token as its place among the logits."""
     labels = loaded.config.answer_names
     if not labels:
-        return token_id(loaded, given, what)
-    if isinstance(given, int) and not isinstance(given, bool):
-        if not 0 <= given < size:
-            raise InputError(f"{what} is label {given}, expected 0 to {size - 1}")
-        return given
-    if not is_one_of(given, *labels):
-        hint = did_you_mean(str(given), labels)
-        raise InputError(f"{what} {given!r} is no label of this model{hint}: it has {join_names(labels, 12)}")
-    return labels.index(given)
+        return token_id(loaded, answer, name)
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        if not 0 <= answer < size:
+            raise InputError(f"{name} is label {answer}, expected 0 to {size - 1}")
+        return answer
+    if not is_one_of(answer, *labels):
+        hint = did_you_mean(str(answer), labels)
+        raise InputError(f"{name} {answer!r} is no label of this model{hint}: it has {join_names(labels, 12)}")
+    return labels.index(answer)
 
 
 def _answer_name(loaded: Loaded, number: int) -> str:
