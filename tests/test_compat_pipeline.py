@@ -258,7 +258,7 @@ def test_a_tokenizer_s_length_holds_where_a_text_is_to_be_cut(checkpoint: Callab
     assert 96 < size < 126
     assert len(go_on(prompt)[0]["generated_token_ids"]) == size + 2
     assert len(go_on(prompt, truncation=True)[0]["generated_token_ids"]) == 96
-    with pytest.raises(InputError, match=r"than the 128 that can be gone on with: pass truncation=True to cut it$"):
+    with pytest.raises(InputError, match=r"than the 128 that can be continued: pass truncation=True to cut it$"):
         go_on(prompt * 3)
     with pytest.raises(InputError, match=r"that are read at once: pass truncation=True to cut it$"):
         pipeline("text-classification", model=checkpoint("bert-feelings"))(prompt * 3)

@@ -501,7 +501,7 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
         (lambda t: t("a b c d e", "f", truncation=True, max_length=6, return_overflowing_tokens=True), "say which"),
         (
             lambda t: t("a b c d e", truncation=True, max_length=5, stride=3, return_overflowing_tokens=True),
-            "stride is 3, and a stretch has room for 3 tokens",
+            "stride is 3, and a window has room for 3 tokens",
         ),
         (
             lambda t: setattr(t, "pad_token", "[NOTHING]"),

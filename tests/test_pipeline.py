@@ -312,6 +312,6 @@ def test_a_default_that_is_not_here_says_what_would_bring_it(monkeypatch: pytest
 def test_a_model_that_is_loaded_cannot_be_loaded_otherwise(pipe: Pipe, said: dict[str, Any]) -> None:
     model = pipe("text-classification").model
     named = ", ".join(said)
-    with pytest.raises(InputError, match=f"loaded already, so {named} would say nothing: pass it to pellucid.load"):
+    with pytest.raises(InputError, match=f"loaded already, so {named} would have no effect: pass it to pellucid.load"):
         pellucid.pipeline("text-classification", model, **said)
     assert pellucid.pipeline("text-classification", model, dtype="auto")("good")["label"]

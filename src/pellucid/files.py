@@ -68,7 +68,7 @@ def path_of(name: str | os.PathLike[str]) -> Path:
             path.lstat()
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{text[:80]!r} can be no path here: {reason}; choose another one") from error
+        raise InputError(f"{text[:80]!r} is not a valid path here: {reason}; choose another one") from error
     return path
 
 
@@ -113,7 +113,7 @@ def cache_folder() -> Path:
     try:
         return folder.expanduser()
     except RuntimeError as error:
-        raise InputError(f"{shorten(str(folder))} is in the home of nobody: set PELLUCID_CACHE to a folder") from error
+        raise InputError(f"{shorten(str(folder))} is in no known home: set PELLUCID_CACHE to a folder") from error
 
 
 def write_atomically(

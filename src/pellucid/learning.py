@@ -237,7 +237,7 @@ def _base_model(
     scratch = from_scratch or bool(facts.get("from_scratch"))
     if scratch and settings.lora is not None:
         lora, anew = Argument("lora", settings.lora), Argument("from_scratch", True)
-        raise InputError(lora, " adapts what is learned already, and ", anew, " forgets it: leave one of them out")
+        raise InputError(lora, " adapts trained weights, and ", anew, " discards them: leave one of them out")
     # a recipe of a model that was built names none, and stands beside it
     recipe_folder = recipe.file.parent if recipe.file is not None and facts.get("from_scratch") else None
     base = _argument_or_recipe("model", model, recipe.resolve_path(facts["name"]) if "name" in facts else recipe_folder)
@@ -257,7 +257,7 @@ def _open_float32(name: str | os.PathLike[str], hub_options: HubOptions = DEFAUL
 def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> Model:
     """A new model of the architecture that a recipe describes, with the words that it names."""
     if "tokenizer" not in facts:
-        raise InputError(f"{recipe.file}: model.family says what is built, and model.tokenizer must say by which words")
+        raise InputError(f"{recipe.file}: model.family says what to build: name its tokenizer as model.tokenizer")
     tokenizer = read_tokenizer(recipe.resolve_path(facts["tokenizer"]))
     if tokenizer is None:
         raise InputError(f"{recipe.file}: there is no tokenizer in {facts['tokenizer']!r}")
@@ -283,7 +283,7 @@ def _objective_for_head(loaded: Loaded) -> Name:
             return one
     what = f"a {head} head" if head else "no head"
     raise InputError(
-        f"the model has {what}, by which no task is known: name one of {', '.join(o.name for o in OBJECTIVES)}"
+        f"the model has {what}, which belongs to no known task: name one of {', '.join(o.name for o in OBJECTIVES)}"
     )
 
 

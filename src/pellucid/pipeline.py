@@ -74,7 +74,7 @@ def _check_no_load_options(load_options: Mapping[str, Any]) -> None:
     """Refuses what a model that is loaded already cannot follow."""
     if ignored := [name for name, value in load_options.items() if value is not None and value is not False]:
         raise InputError(
-            f"the model is loaded already, so {join_names(ignored)} would say nothing: pass it to pellucid.load"
+            f"the model is loaded already, so {join_names(ignored)} would have no effect: pass it to pellucid.load"
         )
 
 

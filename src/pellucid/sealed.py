@@ -43,13 +43,13 @@ def read_sealed(path: Path, newest: int, max_bytes: int, remedy: MessagePart) ->
 def _read_small_file(path: Path, max_bytes: int) -> bytes:
     """All of a small file. A pipe or a device has no size, and would be read for ever."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise CorruptFileError(f"{path} is no regular file: put the file itself there")
+        raise CorruptFileError(f"{path} is not a regular file: put the file itself there")
     if path.is_symlink():
         raise UnsafeFileError(f"{path} is a link, which may lead outside: put the file itself there")
     with path.open("rb") as file:
         content = file.read(min(path.stat().st_size, max_bytes) + 1)  # no room is set aside for more than there is
     if len(content) > max_bytes:
-        raise CorruptFileError(f"{path} has more than {max_bytes:,} bytes, the most that are read of it")
+        raise CorruptFileError(f"{path} has more than {max_bytes:,} bytes, and no more than that are read")
     return content
 
 

@@ -38,7 +38,7 @@ def test_a_text_without_its_batch_is_refused() -> None:
 
 
 def test_heads_that_nothing_can_be_shared_out_among_are_refused() -> None:
-    with pytest.raises(InputError, match="hidden_size 10 cannot be shared out among num_heads 3"):
+    with pytest.raises(InputError, match="hidden_size 10 cannot be divided evenly among num_heads 3"):
         blocks.Attention(10, 3)
     with pytest.raises(InputError, match="num_heads 4 cannot share num_key_value_heads 3"):
         blocks.Attention(24, 4, num_key_value_heads=3)
@@ -71,7 +71,7 @@ def test_a_layer_needs_no_pass_but_what_it_looks_across_at(kind: type) -> None:
 
 
 def test_nobody_is_left_without_a_place_to_look_at() -> None:
-    with pytest.raises(InputError, match="6 positions ask and 2 answer"):
+    with pytest.raises(InputError, match="6 queries and 2 answer"):
         blocks.Attention(24, 4)(X, blocks.Pass(causal=True), memory=X[:, :2])
     assert blocks.causal_mask(2, 4).tolist() == [[[[True, True, True, False], [True] * 4]]]
 

@@ -61,13 +61,13 @@ def test_code_finds_its_numbers_and_what_is_outside_wherever_it_lies() -> None:
 
 
 def test_an_address_that_a_process_would_have_to_write_into_the_code_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="their code asks for a place in way 1, which has no distance"):
+    with pytest.raises(RuntimeError, match="the compiled code has an unsupported relocation, type 1, which has no distance"):
         link(object_code(reloc="static", codemodel="large"))
 
 
 def test_numbers_that_would_be_written_are_refused() -> None:
     """An image is read and run, and never written."""
-    with pytest.raises(RuntimeError, match=r"their code writes into \.data"):
+    with pytest.raises(RuntimeError, match=r"the compiled code writes into \.data"):
         link(object_code("global", **ANYWHERE))
 
 

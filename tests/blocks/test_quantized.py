@@ -277,6 +277,6 @@ def test_another_kind_is_not_passed_over(bits: int, checkpoint: Callable[[str], 
         lambda: pellucid.Index.build(body, ["a book"], tmp_path / "index", dtype="bfloat16"),
     ]
     for asked in work:
-        with pytest.raises(InputError, match=f"a model of {bits} bits computes in its own numbers: leave dtype out"):
+        with pytest.raises(InputError, match=f"a model of {bits} bits computes in its own dtype: leave dtype out"):
             asked()
     assert not (tmp_path / "index").exists()

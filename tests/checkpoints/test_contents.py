@@ -146,7 +146,7 @@ def test_numbers_that_a_narrower_kind_cannot_say_are_refused(
         tensors[WORDS][0, 0] = number
 
     with_tensors(enlarge)(folder)
-    with pytest.raises(InputError, match=rf"{WORDS} holds .*most that {asked} can say is .*: pass dtype='{wider}'"):
+    with pytest.raises(InputError, match=rf"{WORDS} holds .*most that {asked} is .*: pass dtype='{wider}'"):
         pellucid.load(folder, dtype=asked)
     found = pellucid.load(folder, dtype=wider).module.get_parameter("embeddings.token.weight")[0, 0].item()
     assert found == pytest.approx(number, rel=0.01)
@@ -156,7 +156,7 @@ def test_a_model_stays_as_it_is_where_a_kind_cannot_say_its_numbers(tiny: pelluc
     weight = tiny.module.get_parameter("embeddings.token.weight")
     with torch.no_grad():
         weight[0, 0] = 65520
-    with pytest.raises(InputError, match="weight holds 65520, and the most that float16 can say is 65504"):
+    with pytest.raises(InputError, match="weight holds 65520, and the largest number of float16 is 65504"):
         tiny.to(dtype="float16")
     assert tiny.dtype == torch.float32 == weight.dtype
     assert tiny.to(dtype="bfloat16").dtype == torch.bfloat16

@@ -26,7 +26,7 @@ def case(family: str, error: type, says: str, most: int = 400, **facts: object) 
 
 
 CASES = [
-    case("distilbert", CORRUPT, "dim 24 cannot be shared out among n_heads 5", n_heads=5),
+    case("distilbert", CORRUPT, "dim 24 cannot be divided evenly among n_heads 5", n_heads=5),
     case("distilbert", CORRUPT, "dim is -16, expected", dim=-16),
     case("distilbert", CORRUPT, "seq_classif_dropout is 2, expected", seq_classif_dropout=2),
     case("roberta", CORRUPT, "pad_token_id is 31, expected the id of a token, 0 to 30", pad_token_id=31),
@@ -43,7 +43,7 @@ CASES = [
     case("gpt2", CORRUPT, "n_inner is 0, expected", n_inner=0),
     case("gpt2", CORRUPT, "n_inner is True, expected", n_inner=True),
     case("gpt2", CORRUPT, "activation_function is 'hidden_size', expected", activation_function="hidden_size"),
-    case("gpt2", CORRUPT, "n_embd 24 cannot be shared out among n_head 7", n_head=7),
+    case("gpt2", CORRUPT, "n_embd 24 cannot be divided evenly among n_head 7", n_head=7),
     case("gpt2", MISMATCH, "scale_attn_by_inverse_layer_idx is True", scale_attn_by_inverse_layer_idx=True),
     case("llama", CORRUPT, "cannot share num_key_value_heads 3", num_key_value_heads=3),
     case("llama", CORRUPT, "head_dim is 7, expected an even number", head_dim=7),

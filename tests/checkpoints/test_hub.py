@@ -203,10 +203,10 @@ def test_what_makes_other_vectors_is_missed_in_a_cache(hub: Hub, home: Path, tmp
         done = ask(url, home, "-c", LOCATE.format(NAME, ""), **how)
         assert done.stdout.strip() == str(snapshot)
         lacks = (
-            "o/tiny is not whole in the hub's cache, which lacks modules.json: it may answer otherwise; run: pellucid"
+            "o/tiny is not whole in the hub's cache, which lacks modules.json: its answers may differ; run: pellucid"
         )
         assert lacks in done.stderr
-        told = "o/tiny is taken from the hub's cache as it stands there: the hub could not be reached ("
+        told = "o/tiny is read from the hub's cache as it is there: the hub could not be reached ("
         assert (told in done.stderr) == (not how)
     assert found(hub, home) == snapshot and (snapshot / "modules.json").exists()
 
@@ -217,7 +217,7 @@ def test_a_cache_that_was_filled_file_by_file_is_asked_about_once(hub: Hub, home
     fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('config.json', 'WEIGHTS')]"
     assert ask(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
     done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1")
-    assert "without a list of what belongs to it: it may answer otherwise; run: pellucid pull o/tiny" in done.stderr
+    assert "without a list of what belongs to it: its answers may differ; run: pellucid pull o/tiny" in done.stderr
     snapshot = Path(done.stdout.strip())
     assert not (snapshot / "modules.json").exists()
     hub.broken = 403
@@ -402,8 +402,8 @@ def test_what_the_hub_did_not_give_is_no_success(hub: Hub, home: Path, tmp_path:
     lacks = "the hub did not give 1_Pooling/config.json, modules.json, sentence_bert_config.json"
     assert f"'o/tiny' was not fetched: {lacks}; try again" in fails(hub.url, home, "pull", NAME)
     done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""))
-    assert f"o/tiny is taken from the hub's cache as it stands there: {lacks}\n" in done.stderr
-    assert "without a list of what belongs to it: it may answer otherwise" in done.stderr
+    assert f"o/tiny is read from the hub's cache as it is there: {lacks}\n" in done.stderr
+    assert "without a list of what belongs to it: its answers may differ" in done.stderr
 
 
 def test_a_pull_asks_once_where_there_is_nothing_new(hub: Hub, home: Path, repository: Path) -> None:

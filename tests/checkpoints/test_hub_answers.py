@@ -39,14 +39,14 @@ def nothing_lies(home: Path) -> None:
 @pytest.mark.parametrize(
     ("headers", "told"),
     [
-        ({"ETag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest, which is none; use another hub"),
+        ({"ETag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest, which it is not; use another hub"),
         ({"ETag": f'W/"{OUT}"'}, f"the hub gives '{OUT}' as a digest"),
         ({"ETag": '"HERE/x.pth"'}, "the hub gives '/"),
         ({"ETag": '""'}, "the hub gives '' as a digest"),
         ({"X-Linked-Etag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest"),
         ({"X-Xet-Hash": OUT, "X-Xet-Refresh-Route": "/x"}, f"the hub gives '{OUT}' as a digest"),
-        ({"X-Repo-Commit": "../../x.pth"}, f"answers of the commit '../../x.pth', where {COMMIT} was asked for"),
-        ({"X-Repo-Commit": "2" * 40}, f"the hub answers of the commit '{'2' * 39}"),
+        ({"X-Repo-Commit": "../../x.pth"}, f"answers of the commit '../../x.pth', where {COMMIT} was requested"),
+        ({"X-Repo-Commit": "2" * 40}, f"the hub answers for the commit '{'2' * 39}"),
     ],
     ids=["etag", "weak etag", "a path from the root", "empty", "linked etag", "xet", "commit", "another commit"],
 )
@@ -75,7 +75,7 @@ def test_a_listed_digest_is_no_path(hub: Hub, home: Path) -> None:
     for kind in (dict, list):
         hub.tells = lambda told, kind=kind: with_digest(told, digest) if isinstance(told, kind) else told
         said = fails(hub.url, home, "pull", NAME)
-        assert f"the hub lists '{digest}' as a digest, which is none; use another hub" in said
+        assert f"the hub lists '{digest}' as a digest, which it is not; use another hub" in said
         assert (home.parent / "x.pth").read_bytes() == b"somebody's"
         assert WEIGHTS not in hub.fetched()
 
@@ -151,21 +151,21 @@ def test_a_packed_body_is_not_opened(hub: Hub, home: Path) -> None:
     bomb = gzip.compress(bytes(1 << 26))
     hub.lies[WEIGHTS] = lambda body: bomb
     hub.says[WEIGHTS] = {"Content-Encoding": "gzip"}
-    assert "the hub packs its answer (gzip), where it was not to" in limited(hub, home)
+    assert "the hub compresses its answer (gzip), which was not requested" in limited(hub, home)
     nothing_lies(home)
 
 
 @pytest.mark.parametrize("path", [f"/api/models/{NAME}", f"/tree/{COMMIT}"])
 def test_what_is_told_without_end_is_left(path: str, hub: Hub, home: Path) -> None:
     hub.endless = path
-    assert "what the hub tells of it has no end" in limited(hub, home)
+    assert "the hub lists it without end" in limited(hub, home)
     assert 1 << 26 <= hub.sent < 1 << 28
 
 
 def test_a_list_that_leads_back_to_itself_ends(hub: Hub, home: Path) -> None:
     path = f"/api/models/{NAME}/tree/{COMMIT}"
     hub.says[path] = {"Link": f'<{hub.url}{path}?page=2>; rel="next"'}
-    assert "what the hub tells of it has no end; try again with network" in fails(hub.url, home, "pull", NAME)
+    assert "the hub lists it without end; try again with network" in fails(hub.url, home, "pull", NAME)
     assert sum(path in line for line in hub.asked) == 3
 
 
@@ -226,7 +226,7 @@ def test_what_others_ask_meanwhile_is_not_heard(session: Any, hub: Hub) -> None:
         assert others.run(lambda: session.head(address, headers=others.headers)).status_code == 200
         session.head(address, headers=answers.headers)
 
-    with pytest.raises(StrangeAnswerError, match="the hub answers of the commit '2222"):
+    with pytest.raises(StrangeAnswerError, match="the hub answers for the commit '2222"):
         answers.run(both)
     assert session.event_hooks == before
 

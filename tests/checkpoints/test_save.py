@@ -513,7 +513,7 @@ def test_a_parent_that_is_a_file(tmp_path: Path, tiny: pellucid.Model) -> None:
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nobody-at-all/x"])
 def test_a_place_that_can_be_none(name: str, tiny: pellucid.Model) -> None:
     for write in (tiny.save, lambda place: convert(place, "new")):
-        with pytest.raises(InputError, match="can be no path here: ") as caught:
+        with pytest.raises(InputError, match="is not a valid path here: ") as caught:
             write(name)
         one_sentence(str(caught.value), Path())
 

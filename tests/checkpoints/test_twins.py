@@ -67,7 +67,7 @@ def test_of_two_biases_the_one_that_is_computed_with_counts(
     assert torch.equal(model.module.head.decoder.bias, other)
     said = [record.getMessage() for record in caplog.records if record.name == "pellucid"]
     assert [one.location.tensor_name for one in read_plan(folder).duplicates if one.may_differ] == [f"{prefix}bias"]
-    assert said == [f"{prefix}bias and {prefix}decoder.bias differ: the second counts, as in the reference"]
+    assert said == [f"{prefix}bias and {prefix}decoder.bias differ: the second is used, as in the reference"]
     for dtype in ("int8", "int4"):
         packed = pellucid.load(folder, dtype=dtype)
         assert torch.equal(packed.module.head.decoder.bias, other)

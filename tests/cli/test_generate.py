@@ -271,7 +271,7 @@ def test_lines_from_a_pipe_are_a_conversation(command: Pellucid, model: pellucid
     done = command("chat", "-n", "8", stdin="/help\n/usr/bin is\n")
     assert (done.out, done.err) == (
         f"{path}\n",
-        "there is no /help: /reset forgets what was said, /exit or Ctrl-D leaves\n",
+        "there is no /help: /reset clears the conversation, /exit or Ctrl-D leaves\n",
     )
 
 
@@ -290,7 +290,7 @@ def test_a_conversation_that_outgrows_the_model_loses_its_oldest_turns_and_says_
         wanted += turns[-1]["content"] + "\n"
     assert left_out > 1, "all of it fits: this test shows nothing"
     assert (done.code, done.out) == (0, 2 * wanted)
-    said = "the oldest of what was said no longer fits, and is left out from here on; /reset forgets it all\n"
+    said = "the oldest messages no longer fit, and are left out from here on; /reset forgets it all\n"
     assert done.err == 2 * said
 
 
@@ -304,7 +304,7 @@ def test_a_message_that_is_too_long_is_told_in_the_words_of_a_chat(command: Pell
             done.err,
         )
     almost = command("chat", "x" * 200, "-n", "100")
-    assert almost.code == 0 and almost.out.strip()  # shorter than was asked for, but answered
+    assert almost.code == 0 and almost.out.strip()  # shorter than was requested, but answered
 
 
 @pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)

@@ -166,7 +166,7 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (
             ("classify", "train.csv", "-m", "M", "-o", "o", "-c", "label=A", "-c", "label=B"),
             2,
-            "--column label is said twice, as A and as B: say it once",
+            "--column label is given twice, as A and as B: give it once",
         ),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--epochs", "two"), 3, "epochs is 'two', expected a whole"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epoch=2"), 3, "'epoch' (did you mean epochs"),
@@ -218,7 +218,7 @@ ELSEWHERE = {
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_what_has_an_option_of_its_own_is_not_set(command: Pellucid, name: str) -> None:
     done = command("train", "classify", "train.csv", "-m", "nowhere", "-o", "out", "--set", f"{name}=true")
-    wanted = f"{name.replace('-', '_')} is not said by --set: write {ELSEWHERE[name]};"
+    wanted = f"{name.replace('-', '_')} is not set by --set: write {ELSEWHERE[name]};"
     assert done.code == 2 and wanted in done.err, done.err
 
 
@@ -257,7 +257,7 @@ def test_a_training_that_has_ended_does_not_go_on(command: Pellucid, model: Path
 
 def test_evaluating_what_cannot_be(command: Pellucid, model: Path, table: Path) -> None:
     done = command("evaluate", "classify", table, "-m", model, "--set", "encoding=utf-8")
-    assert done.code == 2 and "encoding is not said by --set: write --encoding" in done.err
+    assert done.code == 2 and "encoding is not set by --set: write --encoding" in done.err
     done = command("evaluate", "tagg", table, "-m", model)
     assert done.code == 2 and "did you mean tag" in done.err
     done = command("evaluate", "classify", table, "-m", model)

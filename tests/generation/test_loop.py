@@ -282,7 +282,7 @@ def test_a_prompt_needs_a_token() -> None:
         ({"num_beams": 4}, "num_beams is 4, and a search knows its texts only at the end: write with num_beams=1"),
         (
             {"stop": ("END",)},
-            r"stop is \('END',\), and ids are no text: say by a judge where one ends, or pass stop_to",
+            r"stop is \('END',\), and ids are not text: give a judge that finds the end, or pass stop_to",
         ),
     ],
 )

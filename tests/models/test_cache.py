@@ -320,5 +320,5 @@ def test_a_cache_of_a_pass_that_was_broken_off_is_refused(family: str, place: st
     with pytest.raises(KeyboardInterrupt):
         module(**{name: ids(length=1)}, **given, cache=cache)
     broken.remove()
-    with pytest.raises(InputError, match="a pass was broken off at position 5 of this cache: make a new one"):
+    with pytest.raises(InputError, match="a pass was interrupted at position 5 of this cache: make a new one"):
         module(**{name: ids(length=1)}, **given, cache=cache)

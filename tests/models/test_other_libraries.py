@@ -102,11 +102,11 @@ def test_an_output_says_what_it_has(model: pellucid.Model) -> None:
     for error in (KeyError, pellucid.InputError):
         with pytest.raises(error) as caught:
             output[0]
-        assert str(caught.value) == f"an output is asked by name, and not by 0; it has {has}"
+        assert str(caught.value) == f"an output is indexed by name, not by 0; it has {has}"
         for given in (slice(1), [1], ["hidden"], None):
             with pytest.raises(error) as caught:
                 output[given]
-            assert str(caught.value) == f"an output is asked by name, and not by {given!r}; it has {has}"
+            assert str(caught.value) == f"an output is indexed by name, not by {given!r}; it has {has}"
         with pytest.raises(error) as caught:
             output["hidden"]
         assert str(caught.value) == f"this output has no 'hidden'; it has {has}"

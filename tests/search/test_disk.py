@@ -84,7 +84,7 @@ def test_what_is_added_is_added_though_there_is_no_room_to_write_segments_anew(
     def work() -> None:
         assert own.add([{"symbol": "LAST", "name": "The last"}], progress=False) == 1
         assert len(own) == len(pellucid.Index.open(own.folder)) == rows + 1
-        assert "done, but segments could not be written anew: the limit on the size of a file" in caplog.text
+        assert "done, but segments could not be rewritten: the limit on the size of a file" in caplog.text
 
     assert ended(start(limited(work, most))) == 0
     own.compact(progress=False)

@@ -36,7 +36,7 @@ def test_a_package_of_that_name_without_graphs_is_called_so(tmp_path: Path, monk
     for name in [name for name in sys.modules if name.partition(".")[0] == "faiss"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(ResourceError, match=f"does not open: {tmp_path / 'faiss'} holds no graphs; install it anew"):
+    with pytest.raises(ResourceError, match=f"does not open: {tmp_path / 'faiss'} holds no graphs; reinstall it"):
         faiss()
     sys.modules.pop("faiss", None)
 

@@ -327,7 +327,7 @@ def test_a_manifest_that_is_no_file_is_not_read_for_ever(whole: Path, tmp_path: 
 def test_what_lies_in_place_of_a_file_is_no_regular_file(whole: Path, file: str, make: Callable[[Path], None]) -> None:
     (whole / file).unlink()
     make(whole / file)
-    with pytest.raises(CorruptFileError, match="is no regular file: put the file itself there"):
+    with pytest.raises(CorruptFileError, match="is not a regular file: put the file itself there"):
         pellucid.Index.open(whole)
 
 

@@ -320,7 +320,7 @@ def test_an_index_that_was_built_anew_by_another_model_is_opened_again_first(
     reader = pellucid.Index.open(own.folder, model=own.loaded)
     shutil.rmtree(own.folder)
     pellucid.Index.build(minilm, ["another"], own.folder, prompt="read: ", progress=False)
-    with pytest.raises(InputError, match=r"was built anew by .* meanwhile: open it again"):
+    with pytest.raises(InputError, match=r"was rebuilt by .* meanwhile: open it again"):
         reader.add(["more"])
     assert len(pellucid.Index.open(own.folder)) == 1
 
@@ -330,7 +330,7 @@ def test_so_is_one_that_was_built_anew_with_another_metric(tmp_path: Path) -> No
     reader = pellucid.Index.build(None, vectors, tmp_path / "a.index", metric="dot", progress=False)
     shutil.rmtree(reader.folder)
     pellucid.Index.build(None, vectors, reader.folder, metric="euclidean", progress=False)
-    with pytest.raises(InputError, match=r"was built anew by .* meanwhile: open it again"):
+    with pytest.raises(InputError, match=r"was rebuilt by .* meanwhile: open it again"):
         reader.delete(["4"])
     assert reader.manifest.settings.metric == "dot" and len(pellucid.Index.open(reader.folder)) == 4
 

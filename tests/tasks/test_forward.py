@@ -49,5 +49,5 @@ def test_the_columns_of_a_tokenizer_go_by_name() -> None:
 def test_a_trace_is_asked_by_name() -> None:
     model = decoder(pad_token_id=0)
     model = model.reading(pellucid.train_tokenizer(texts=["abc"], kind="characters"))
-    with pytest.raises(InputError, match="a trace is asked by name, and not by 0"):
+    with pytest.raises(InputError, match="a trace is indexed by name, not by 0"):
         model.trace("abc")[0]

@@ -276,7 +276,7 @@ def test_too_long_is_refused() -> None:
     most, whole = limit("gpt2"), len(model("gpt2").tokenizer([LONG]).input_ids[0])
     with pytest.raises(InputError, match=rf"item 1 has {whole - most} tokens more than the {most} that can be gone on"):
         write([STORY, LONG])
-    with pytest.raises(InputError, match="tokens more than the 5 that can be gone on with"):
+    with pytest.raises(InputError, match="tokens more than the 5 that can be continued"):
         write(STORY, max_length=5)
     with pytest.raises(InputError, match="stride is 900, expected a whole number below"):
         write(LONG, long="windows", stride=900)

@@ -137,9 +137,9 @@ def test_rules() -> None:
     assert (len(kept.ids), kept.cut, kept.span[0]) == (30, whole - 30, 0)
     assert ids(made["byte_level"], "sum: " + text[: kept.span[1]]) == kept.ids
     for rule in ("truncate", "windows"):
-        with pytest.raises(InputError, match="item 4: what stands before the text leaves no room in 2 tokens"):
+        with pytest.raises(InputError, match="item 4: the prefix leaves no room for the text in 2 tokens"):
             sentence_chunks(encoder, text, 4, rule=rule, limit=2)
-        with pytest.raises(InputError, match="item 4: what stands before the text leaves no room for it"):
+        with pytest.raises(InputError, match="item 4: the prefix leaves no room for the text"):
             ending_chunks(encoder, text, 4, room=2, rule=rule)
     with pytest.raises(InputError, match="stride is 90, expected a whole number below"):
         ending_chunks(encoder, text, 4, room=20, rule="windows", stride=90)

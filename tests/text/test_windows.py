@@ -246,7 +246,7 @@ def test_what_somebody_typed_is_text(bert: Tokenizer) -> None:
         ({"stride": 1.5}, "stride is 1.5"),
         ({"max_length": 0}, "max_length is 0"),
         ({"max_length": True}, "max_length is True"),
-        ({"max_length": 2}, "item 3: what stands beside the text leaves no room in 2 tokens"),
+        ({"max_length": 2}, "item 3: the rest of the input leaves no room for the text in 2 tokens"),
     ],
 )
 def test_settings_that_cannot_be(bert: Tokenizer, options: dict[str, object], match: str) -> None:

@@ -326,7 +326,7 @@ def test_values_that_do_not_fit(minilm: pellucid.Model, name: str, edit: object,
 
 
 def test_a_function_that_calls_the_model_that_it_edits(minilm: pellucid.Model) -> None:
-    said = "<lambda> at pooled never ends; what it asks of the model that it edits, ask before"
+    said = "<lambda> at pooled calls itself without end; what it needs of the edited model, ask before"
     with pytest.raises(InputError, match=said), minilm.edit({"pooled": lambda value: minilm.trace(TEXT)["pooled"]}):
         minilm.trace(TEXT)
     assert minilm.trace(TEXT).edits == ()
@@ -394,7 +394,7 @@ def test_an_error_of_the_block_is_not_hidden_and_ends_it(minilm: pellucid.Model)
 def test_an_edited_model_says_which_numbers_it_has(minilm: pellucid.Model) -> None:
     with minilm.edit({WEIGHTS: zero(head=1)}) as edited:
         assert edited.module.packed_copy() is edited.module
-        with pytest.raises(InputError, match="an edited model computes in its own numbers"):
+        with pytest.raises(InputError, match="an edited model computes in its own dtype"):
             minilm.embed(TEXT, dtype="bfloat16")
         minilm.embed(TEXT, dtype="float32")
 

@@ -19,7 +19,7 @@ BATCH, SEQ, TARGET, BEFORE = 2, 7, 5, 4
 
 
 class Counting:
-    """An observer that counts what it is told, in order."""
+    """An observer that counts what it is given, in order."""
 
     def __init__(self) -> None:
         self.told: Counter[str] = Counter()
@@ -159,5 +159,5 @@ def test_unknown_names_are_one_clear_error(minilm: pellucid.Model) -> None:
 @pytest.mark.parametrize("name", [0, None, ["logits"], np.array(["logits"])])
 def test_a_point_is_asked_by_name(minilm: pellucid.Model, name: object) -> None:
     for ask in (minilm.points().__getitem__, minilm.points().sizes):
-        with pytest.raises(InputError, match="a point is asked by name, and not by"):
+        with pytest.raises(InputError, match="a point is indexed by name, not by"):
             ask(name)

@@ -166,7 +166,7 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
         ({"context": ""}, "row 1: 'context' is empty: fill it in"),
         ({"context": 3}, "row 1: 'context' is int, expected a text"),
         ({"answers": {"text": ["a", "b"], "answer_start": [1]}}, "row 1: answers have 2 texts and 1 answer_start"),
-        ({"answers": [3]}, "row 1: an answer is 3, expected a stretch of the context"),
+        ({"answers": [3]}, "row 1: an answer is 3, expected a passage of the context"),
         ({"answers": 5}, "row 1: answers are 5, expected a text, or texts with their answer_start"),
         ({"answers": True}, "row 1: answers are True, expected a text"),
         ({"answers": {"text": None, "answer_start": None}}, "row 1: an answer is None, expected a stretch"),
@@ -176,7 +176,7 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
         ({"answer_start": True}, "row 1: answer_start is True, expected the answer's first character"),
         ({"answer_start": "x" * 99}, "row 1: answer_start is 'x{58}…, expected the answer's first character"),
         ({"answers": "x" * 99}, "row 1: the answer 'x{59}…' stands 0 times in the context"),
-        ({"answers": [list(range(99))]}, r"row 1: an answer is \[0, 1, .*…, expected a stretch of the context"),
+        ({"answers": [list(range(99))]}, r"row 1: an answer is \[0, 1, .*…, expected a passage of the context"),
     ],
 )
 def test_bad_rows_are_named(body: "pellucid.Model", change: dict[str, Any], said: str) -> None:
@@ -188,7 +188,7 @@ def test_a_row_without_room_for_its_context_is_named(body: "pellucid.Model", tmp
     lines = [MARIE, MARIE | {"question": "who " * 200}]
     (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     with pytest.raises(
-        InputError, match=r"^qa\.jsonl, line 2: what stands beside the text leaves no room in 96 tokens"
+        InputError, match=r"^qa\.jsonl, line 2: the rest of the input leaves no room for the text in 96 tokens"
     ):
         asked(body, read(tmp_path / "qa.jsonl").rows)
 

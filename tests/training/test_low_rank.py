@@ -334,7 +334,7 @@ def test_a_model_with_other_numbers_than_its_base_has_no_adapter_alone(
     if how == "learned since":
         pellucid.train(model, **given, out=tmp_path / "as it was")
         loud(model.loaded)
-    with pytest.raises(InputError, match=r"of this model holds other numbers than stand there: save the model"):
+    with pytest.raises(InputError, match=r"of this model holds other numbers than the base: save the model"):
         pellucid.train(model, **given)
 
 

@@ -23,7 +23,7 @@ ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
     "share": ("regress", {"teacher_share": 1.0}, "teacher_share is set and teacher is not"),
     "between": ("causal-lm", {"between": " "}, "between is of one long text, and packing is 'documents'"),
     "starts": ("causal-lm", {"random_starts": False, "packing": "none"}, "random_starts is of one long text"),
-    "stride": ("tag", {"stride": 3, "long": "truncate"}, "stride is of stretches, and long is 'truncate'"),
+    "stride": ("tag", {"stride": 3, "long": "truncate"}, "stride is for windows, and long is 'truncate'"),
     "floor": ("classify", {"schedule": "constant", "floor": 0.1}, "floor is where a rate ends that falls"),
     "beams": ("summarization", {"generate": False, "num_beams": 2}, "num_beams is of writing, and generate=False"),
     "scale": ("similarity", {"criterion": "cosine", "scale": 5.0}, "and 'cosine' has none"),

@@ -267,7 +267,7 @@ def test_a_table_that_is_too_small_for_the_words_is_refused(
 @pytest.mark.parametrize(
     ("fact", "complaint"),
     [
-        ('family = "bert"', "family is said twice, 'bert' and 'bert'"),
+        ('family = "bert"', "family is given twice, 'bert' and 'bert'"),
         ("labels = 5", "labels are 5, expected a list of names"),
         ("labels = [1, 2]", r"labels are \[1, 2\], expected a list of names"),
         ('num_labels = "x"', "num_labels is 'x', expected a whole number"),

@@ -196,7 +196,7 @@ def test_an_unfinished_training_is_not_written_over(body: "pellucid.Model", feel
 def test_a_folder_with_files_is_not_written_over(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
     study(body, feelings(30), tmp_path / "a")
     for resume, why in ((False, "already holds files"), (True, "that has ended: nothing goes on there")):
-        with pytest.raises(InputError, match=rf"{why}[:;] choose a new folder,? or begin anew with overwrite=True"):
+        with pytest.raises(InputError, match=rf"{why}[:;] choose a new folder,? or start again with overwrite=True"):
             study(body, feelings(30), tmp_path / "a", resume=resume)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file"):

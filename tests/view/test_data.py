@@ -38,7 +38,7 @@ def page_size(view: pellucid.View) -> float:
 def test_a_place_that_can_be_none_is_told(minilm: pellucid.Model, name: str) -> None:
     view = pellucid.view(trace := minilm.trace("time", keep="view"))
     for save in (trace.save, view.save, view.svg):
-        with pytest.raises(pellucid.InputError, match="can be no path here: "):
+        with pytest.raises(pellucid.InputError, match="is not a valid path here: "):
             save(name)
 
 

@@ -151,7 +151,7 @@ class KeyValues:
         before, after = orders if self.interleaved != interleaved else ("", "")
         return InputError(
             f"this cache remembers {kind_of(stored)} on {stored.device}{before}, and {kind_of(incoming)} on "
-            f"{like.device}{after} is to be remembered: what one model has read no other reads on, nor its packed "
+            f"{like.device}{after} cannot be added: only the model that filled a cache can continue it, not its packed "
             "copy; make a new cache"
         )
 
@@ -207,7 +207,7 @@ class Cache:
         """
         readers = [cache.reader for cache in caches if cache.reader is not None]  # a copy has none as yet
         if any(reader != readers[0] for reader in readers):
-            raise InputError("these caches were filled by several models, and none reads on what another has read")
+            raise InputError("these caches were filled by several models, and a model can continue only its own cache")
         merged = cls(len(caches[0].layers), caches[0].capacity)
         merged.filled = max(cache.filled for cache in caches)
         padded = [pad(cache.positions, (merged.filled - cache.filled, 0), value=-1) for cache in caches]
@@ -248,11 +248,11 @@ class Cache:
         if self.filled and rows != len(self.positions):
             raise InputError(f"{rows} rows were given to a cache of {len(self.positions)}")
         if not self.is_complete:
-            raise InputError(f"a pass was broken off at position {self.filled} of this cache: make a new one")
+            raise InputError(f"a pass was interrupted at position {self.filled} of this cache: make a new one")
         if self.reader is not None and self.reader() is not reader:
             raise InputError(
                 "this cache was filled by another model, or by the packed copy of this one, or the other way round: "
-                "what one has read no other reads on; make a new cache"
+                "only the model that filled a cache can continue it; make a new cache"
             )
 
     def advance(self, reader: object, positions: Tensor) -> None:

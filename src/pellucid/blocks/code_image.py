@@ -74,7 +74,7 @@ def link(code: bytes) -> bytes:
         if part["sh_flags"] & IN_MEMORY and part.name != ".eh_frame":  # no exception leaves a kernel, nor passes it
             if part["sh_flags"] & WRITTEN and part["sh_size"]:
                 raise RuntimeError(
-                    f"their code writes into {part.name}, and what is kept is never written: take NUMBA_BOUNDSCHECK, "
+                    f"the compiled code writes into {part.name}, and its image is read-only: take NUMBA_BOUNDSCHECK, "
                     "NUMBA_DEBUGINFO and the like out of the environment"
                 )
             _align(image, part["sh_addralign"])
@@ -90,7 +90,7 @@ def link(code: bytes) -> bytes:
         for one in part.iter_relocations():
             there = at[one["r_info_sym"]]
             if one["r_info_type"] not in DISTANCES or there is None:
-                raise RuntimeError(f"their code asks for a place in way {one['r_info_type']}, which has no distance")
+                raise RuntimeError(f"the compiled code has an unsupported relocation, type {one['r_info_type']}")
             here = section_offsets[part["sh_info"]] + one["r_offset"]
             struct.pack_into("<i", image, here, there + one["r_addend"] - here)
     kernels = {one.name: there for one, there in zip(symbols, at) if one["st_info"]["bind"] == "STB_GLOBAL"}

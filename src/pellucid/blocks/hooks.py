@@ -68,9 +68,7 @@ class Hookless(nn.Module):
     them, so that none is passed over."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        message = (
-            "a part of a model of 8 or 4 bits, or of a copy laid out for speed, would not hear a hook: load it with "
-        )
+        message = "a part of a model of 8 or 4 bits, or of a packed copy, would ignore a hook: load it with "
         raise InputError(message, Argument("dtype", "float32"))
 
     register_forward_hook = register_forward_pre_hook = _refuse

@@ -26,7 +26,7 @@ def causal_mask(seq: int, source: int, device: torch.device | None = None) -> Te
     """
     if seq > source:
         raise InputError(
-            f"{seq} positions ask and {source} answer: in causal order the first of them would see nothing"
+            f"{seq} queries and {source} keys: under a causal mask the first query could attend to nothing"
         )
     return torch.ones(seq, source, dtype=torch.bool, device=device).tril_(source - seq)[None, None]
 

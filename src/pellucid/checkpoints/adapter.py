@@ -28,7 +28,7 @@ from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
 
-_RETRAIN_ADVICE = "one table has no numbers for that; learn an adapter that leaves it out"
+_RETRAIN_ADVICE = "one shared table cannot hold that; train an adapter that leaves it out"
 
 PREFIX = "base_model.model."
 """Stands before every name of the format."""
@@ -186,7 +186,7 @@ class _AdaptedContents(Contents):
         theirs, location = base_tensors.table_location(module)
         if location is None:
             hint = did_you_mean(module, (name.rpartition(".")[0] for name in base_tensors.tensors), max_hits=1)
-            raise self.mismatch_error(f"{module} is nothing in a {base_tensors.page.architecture}{hint}")
+            raise self.mismatch_error(f"{module} is no module of a {base_tensors.page.architecture}{hint}")
         if theirs is None and not base_tensors.is_tied_head(location):
             raise self.mismatch_error(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
         if theirs is None or base_tensors.is_shared(location):
@@ -224,7 +224,8 @@ class _AdaptedContents(Contents):
         locations = base_tensors.locations_in(name)
         if not locations:
             raise self.mismatch_error(
-                f"{name} is nothing in a {base_tensors.page.architecture}; task_type in {FILE} says which head there is"
+                f"{name} is no tensor of a {base_tensors.page.architecture}; task_type in {FILE} says which head "
+                "there is"
             )
         location, base_location = next(iter(locations.values())), base_tensors.own_location(name)
         if base_location is not None and (base_location.parts > 1 or base_location.layout is not UNCHANGED):
@@ -257,7 +258,7 @@ class _AdaptedContents(Contents):
         )
 
     def _tied_error(self, what: str, advice: str) -> CheckpointMismatchError:
-        return self.mismatch_error(f"it changes {what}, whose table serves twice in {self.adapter.base_name}: {advice}")
+        return self.mismatch_error(f"it changes {what}, whose table is shared in {self.adapter.base_name}: {advice}")
 
 
 class _BaseTensors:

@@ -127,8 +127,8 @@ def _updates_and_replacements(
     updates = {theirs: update for theirs, update in tables.join_updates(changes).items() if theirs not in replaced}
     if changes and not updates:
         raise InputError(
-            f"a module of which a part learns is written whole in the format of adapters, and of "
-            f"{join_names(changes, 2)} nothing else is left: name less in ",
+            f"the adapter format writes a module whole where a part of it is trained, and nothing else of "
+            f"{join_names(changes, 2)} is left: name less in ",
             Argument("lora_beside"),
             *_WHOLE_MODEL_ADVICE,
         )
@@ -136,9 +136,7 @@ def _updates_and_replacements(
 
 
 def _unsupported_error(why: str) -> InputError:
-    return InputError(
-        f"{why}, for which the format of adapters has no words: let it stay as it is", *_WHOLE_MODEL_ADVICE
-    )
+    return InputError(f"{why}, which the adapter format cannot express: leave it untrained", *_WHOLE_MODEL_ADVICE)
 
 
 class _FileTensors:
@@ -157,7 +155,7 @@ class _FileTensors:
         """Every tensor of the file in the modules of these parameters, and below them."""
         modules = {_module_path(self.location(one).tensor_name): one for one in whole}
         if "" in modules:
-            raise _unsupported_error(f"{modules['']} stands in no module of the file")
+            raise _unsupported_error(f"{modules['']} belongs to no module of the file")
         tied_names = {name for tie in tied_parameters(self.config).items() for name in tie}
         located: list[tuple[TensorLocation, Tensor]] = []
         for ours, value in self.module.state_dict().items():
@@ -166,7 +164,7 @@ class _FileTensors:
             if module is not None:
                 if ours in tied_names:
                     raise _unsupported_error(
-                        f"{modules[module]} is written with all of {module}, where a table serves twice"
+                        f"{modules[module]} is written with all of {module}, where a table is shared"
                     )
                 located.append((location, value))
         found = gather_tensors(located)

@@ -23,7 +23,7 @@ def write_bundle(tensors: dict[str, Tensor], metadata: dict[str, str], target: P
     """
     size = sum(len(json.dumps(text)) for text in metadata.values())
     if size > MAX_HEADER_BYTES - _RESERVED_HEADER_BYTES:
-        raise InputError(f"what is to be said beside the tensors in {target} takes {size:,} bytes, too many for a file")
+        raise InputError(f"the metadata of {target} takes {size:,} bytes, too many for the header of a file")
     if target.is_dir():
         raise InputError(f"{target} is a folder, expected the name of a file to write")
     try:

@@ -201,7 +201,7 @@ def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = 
     if revision == folder.name or _ref_points_to(folder, revision) or (first and ref.exists()):
         return
     if _requested_later(ref, requested_at):
-        message = "another process has asked the hub later what %s of %s is: it does not lead to %s"
+        message = "another process has asked the hub more recently for %s of %s: it is not set to %s"
         log.warning(message, revision, _repository_name(_repository_of_snapshot(folder)), folder.name)
         return
 

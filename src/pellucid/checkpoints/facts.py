@@ -161,7 +161,7 @@ class Keys:
         changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _changes_nothing(k, v, facts))
         if changing:
             raise CheckpointMismatchError(
-                f"{path}: {join_names(changing)} would change the numbers and this family does not know it"
+                f"{path}: {join_names(changing)} would change the numbers and is not read in this family"
             )
         if code := sorted(unread.keys() & CODE):
             log.warning("%s: %s may name code; pellucid never runs it, nor writes it again", path, join_names(code))
@@ -229,8 +229,8 @@ def _refuse_bidirectional(raw: dict[str, Any], defaults: Config, path: Path) -> 
     """A decoder whose tokens see those behind them too, as in many models that make vectors."""
     if defaults.kind != "encoder" and not raw.get("is_causal", True):
         raise CheckpointMismatchError(
-            f"{path}: is_causal is {shorten(ascii(raw['is_causal']))}, by which tokens see those behind them as well; "
-            f"here a token of {defaults.family} sees those before it alone, so the numbers would be others"
+            f"{path}: is_causal is {shorten(ascii(raw['is_causal']))}, so tokens would attend to later ones as well; "
+            f"here {defaults.family} is causal, so the numbers would differ"
         )
 
 

@@ -126,7 +126,7 @@ def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of
                 else ""
             )
             raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ{advice}")
-        log.warning("%s and %s differ: the second counts, as in the reference", theirs, first)
+        log.warning("%s and %s differ: the second is used, as in the reference", theirs, first)
 
 
 def check_not_meta(device: torch.device) -> None:
@@ -140,7 +140,7 @@ def move_network(module: Network, device: torch.device, dtype: torch.dtype) -> N
     if not all(parameter.is_meta for parameter in module.parameters()):
         check_not_meta(device)
     elif device.type != "meta":
-        raise InputError("this model stands on 'meta', which holds no numbers to move: build or load it anew")
+        raise InputError("this model is on the device 'meta', which holds no numbers to move: build or load it again")
     for name, parameter in module.named_parameters():
         if torch.finfo(dtype).max < torch.finfo(parameter.dtype).max and not parameter.is_meta:
             require_finite(name, parameter.detach(), dtype)
@@ -166,7 +166,7 @@ def require_finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None)
         max_value, kind = max(abs(end.item()) for end in ends), str(dtype).removeprefix("torch.")
         wider = "float64" if dtype == torch.float32 or max_value > torch.finfo(torch.float32).max else "float32"
         raise InputError(
-            f"{name} holds {max_value:.6g}, and the most that {kind} can say is {torch.finfo(dtype).max:.6g}: pass ",
+            f"{name} holds {max_value:.6g}, and the largest number of {kind} is {torch.finfo(dtype).max:.6g}: pass ",
             Argument("dtype", wider),
         )
     return numbers

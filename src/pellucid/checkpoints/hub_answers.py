@@ -77,7 +77,7 @@ def _check_digests(verb: str, *digests: str | None) -> None:
     for digest in digests:
         if digest is not None and not _DIGEST.fullmatch(digest):
             raise StrangeAnswerError(
-                f"the hub {verb} {shorten(digest, 40)!r} as a digest, which is none", "use another hub"
+                f"the hub {verb} {shorten(digest, 40)!r} as a digest, which it is not", "use another hub"
             )
 
 
@@ -149,7 +149,9 @@ class AnswerGuard:
             _check_digests("gives", None if etag is None else etag.lstrip("W/").strip('"'), xet)
             self._check_commit(headers.get("X-Repo-Commit"))
         elif (encoding := headers.get("Content-Encoding", "identity").lower()) != "identity":
-            raise StrangeAnswerError(f"the hub packs its answer ({shorten(encoding, 20)}), where it was not to")
+            raise StrangeAnswerError(
+                f"the hub compresses its answer ({shorten(encoding, 20)}), which was not requested"
+            )
         if mark == self._file_mark:
             self._limit_file(response)
         else:
@@ -157,7 +159,7 @@ class AnswerGuard:
 
     def _check_commit(self, commit: Any) -> None:
         if self._commit is not None and commit not in (None, self._commit):
-            why = f"the hub answers of the commit {shorten(str(commit), 40)!r}, where {self._commit} was asked for"
+            why = f"the hub answers for the commit {shorten(str(commit), 40)!r}, where {self._commit} was requested"
             raise StrangeAnswerError(why, "use another hub")
 
     def _limit_file(self, response: Any) -> None:
@@ -172,7 +174,7 @@ class AnswerGuard:
             _limit_body(
                 response,
                 _MAX_ERROR_BYTES,
-                StrangeAnswerError(f"the hub says more than {_MAX_ERROR_BYTES:,} bytes for an error"),
+                StrangeAnswerError(f"the hub sends an error of more than {_MAX_ERROR_BYTES:,} bytes"),
             )
             return
         known = [size for size in self._sizes.values() if size is not None]
@@ -196,7 +198,7 @@ class AnswerGuard:
         """Holds what the hub tells to its bytes, answers and seconds; and looks at the files that it lists."""
         self._api_answers += 1
         requested_at = response.request.extensions.get("asked", time.monotonic())
-        error = StrangeAnswerError("what the hub tells of it has no end")
+        error = StrangeAnswerError("the hub lists it without end")
         seconds_left = _MAX_API_SECONDS - self._api_seconds - (time.monotonic() - requested_at)
         if self._api_answers > _MAX_API_ANSWERS or seconds_left < 0:
             raise error

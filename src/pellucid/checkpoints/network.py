@@ -43,7 +43,7 @@ def _config_mismatch(loaded: Loaded) -> str | None:
     mismatched += [name for name in state if name in expected_state and state[name].shape != expected_state[name].shape]
     if mismatched:
         changed = f"its parts were changed, and {join_names(sorted(mismatched), 2)} no longer fit its config"
-        return f"{changed}; put them back, or merge what was hung on them"
+        return f"{changed}; put them back, or merge what was attached to them"
     if fact := _changed_fact(loaded.module, expected):
         return f"{fact} is not what its config says, and would be lost; put it back"
     if change := _changed_computation(loaded.module, expected):
@@ -64,7 +64,7 @@ def files_mismatch(loaded: Loaded, is_relevant: Callable[[Path], bool], opened: 
         return f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
     if hooked := next((path or "the model" for path, part in loaded.module.named_modules() if is_hooked(part)), None):
         return (
-            f"a hook, or a forward of its own, hangs on {hooked}, and {opened} is opened without: take it away, "
+            f"a hook, or a forward of its own, is set on {hooked}, and {opened} is opened without it: remove it, "
             "which for a forward is `del part.forward`"
         )
     with torch.device("meta"):  # nothing is dropped where a model answers

@@ -118,7 +118,7 @@ def _read_legacy(path: Path, file: BinaryIO) -> dict[str, Tensor]:
         _check_claim(path, storages[key], size - file.tell())
         if count != storages[key].count:
             raise CorruptFileError(
-                f"{path} is a damaged PyTorch file: it says two things of how many numbers there are"
+                f"{path} is a damaged PyTorch file: it contradicts itself on how many numbers there are"
             )
         offsets[key] = file.tell()
         file.seek(storages[key].bytes, 1)
@@ -164,7 +164,9 @@ def _checked_tensors(path: Path, found: Any) -> dict[str, StridedTensor]:
         if not isinstance(value, StridedTensor):
             raise CorruptFileError(f"{path}: {name!r} is a {_type_name(value)}, expected a tensor")
         if storages.setdefault(value.storage.key, value.storage) != value.storage:
-            raise CorruptFileError(f"{path}: {name!r} and another tensor say two things of the numbers that they share")
+            raise CorruptFileError(
+                f"{path}: {name!r} and another tensor contradict each other on the numbers that they share"
+            )
         _check_bounds(path, name, value)
         reads[value.storage.key] += math.prod(value.shape)
         if reads[value.storage.key] > _MAX_SHARING * value.storage.count:

@@ -102,7 +102,7 @@ def make_plan(
         elif (reason := names.drop_reason(theirs)) is not None:
             dropped[theirs] = reason
         elif (other := next((one for one in others if others[one].parameters_of(theirs)), None)) is not None:
-            of_other_heads[theirs] = f"belongs to {other}, which was not asked for"
+            of_other_heads[theirs] = f"belongs to {other}, which was not requested"
         else:
             unexpected.append(theirs)
     if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in locations):

@@ -100,8 +100,8 @@ def read_cross_encoder(folder: Path) -> dict[str, Any]:
     read = _read_transformer_module(folder, "sequence-classification", "logits")
     if read.get("max_length") or read.get("do_lower_case"):
         raise CheckpointMismatchError(
-            f"{folder}: max_seq_length and do_lower_case of a cross-encoder are not followed where they stand: "
-            "write model_max_length and do_lower_case into tokenizer_config.json, and take them out there"
+            f"{folder}: max_seq_length and do_lower_case of a cross-encoder are not read from there: "
+            "write model_max_length and do_lower_case into tokenizer_config.json, and remove them there"
         )
     return {"sentence_transformers": {"activation_fn": found["activation_fn"]}} if found.get("activation_fn") else {}
 
@@ -171,7 +171,9 @@ def _read_pooling_module(path: Path) -> dict[str, Any]:
         if hidden is not None:
             check_count("word_embedding_dimension", hidden)
     if not include:
-        log.warning("%s: include_prompt is false; here a prompt before a text is part of its vector", path)
+        log.warning(
+            "%s: include_prompt is false and is ignored: a prompt before a text is part of its vector here", path
+        )
     return {"modes": _modes(path, found), "include_prompt": include, "hidden": hidden}
 
 

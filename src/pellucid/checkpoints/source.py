@@ -64,7 +64,7 @@ def locate(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIO
     try:
         base = _resolve(facts.base, replace(hub_options, revision=facts.revision))
     except InputError as error:
-        moved_advice = f"; where it lies now is to stand in {found.folder / FILE} as base_model_name_or_path"
+        moved_advice = f"; write its present path into {found.folder / FILE} as base_model_name_or_path"
         advice = moved_advice if Path(facts.base).is_absolute() else ""
         raise NotFoundError(f"{name} is an adapter, and its base is not here: ", error, advice) from error
     refuse_links(base)
@@ -214,7 +214,7 @@ def _complete_snapshot(found: Source, hub_options: HubOptions) -> None:
             hub.download(name, replace(hub_options, revision=folder.name), snapshot=folder)
     except (InputError, ResourceError) as error:
         why = error.reason if isinstance(error, hub.UnreachableError) else error
-        messages.append(f"{name} is taken from the hub's cache as it stands there: {why}")
+        messages.append(f"{name} is read from the hub's cache as it is there: {why}")
     if cache.is_complete(folder):
         return
     _FAILED_FETCHES[attempt] = time.monotonic()
@@ -224,7 +224,7 @@ def _complete_snapshot(found: Source, hub_options: HubOptions) -> None:
         problems.append(f"has {join_names(mismatched)} in another size than the hub lists")
     if not missing and (offline or messages) and not cache.has_listing(folder):
         problems.append("is in the hub's cache without a list of what belongs to it")
-    messages += [f"{name} {problem}: it may answer otherwise{cache.fetch_advice(folder)}" for problem in problems]
+    messages += [f"{name} {problem}: its answers may differ{cache.fetch_advice(folder)}" for problem in problems]
     for message in messages:
         log.warning("%s", message)
 

@@ -104,7 +104,7 @@ def read_pickle(path: Path, file: BinaryIO) -> Any:
     try:
         for count, (code, argument, _) in enumerate(pickletools.genops(bounded_file)):
             if count > _MAX_OPCODES:
-                raise _unsafe_error(path, "too many words")
+                raise _unsafe_error(path, "too many opcodes")
             match code.name:
                 case "MARK":
                     outer_stacks.append(stack)
@@ -168,7 +168,7 @@ def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) ->
                 "as such"
             )
         case _:
-            raise _unsafe_error(path, shorten(ascii(argument)) if opcode == "GLOBAL" else f"the word {opcode}")
+            raise _unsafe_error(path, shorten(ascii(argument)) if opcode == "GLOBAL" else f"the opcode {opcode}")
 
 
 def _collect_items(path: Path, opcode: str, items: list[Any], stack: list[Any]) -> None:

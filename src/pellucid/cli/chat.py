@@ -56,20 +56,20 @@ def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> Non
     terminal, one that cannot be answered is said to be so, and forgotten."""
     at_terminal, turns, is_noted = sys.stdin.isatty(), start, False
     if at_terminal:
-        say("/reset forgets what was said, /exit or Ctrl-D leaves")
+        say("/reset clears the conversation, /exit or Ctrl-D leaves")
     for line in _input_lines():
         if line == "/exit":
             return
         if line == "/reset":
             turns, is_noted = start, False
         elif re.fullmatch(r"/\w+", line):
-            say(f"there is no {line}: /reset forgets what was said, /exit or Ctrl-D leaves")
+            say(f"there is no {line}: /reset clears the conversation, /exit or Ctrl-D leaves")
         elif line:
             conversation = [*turns, {"role": "user", "content": line}]
             try:
                 fits = _fit_to_context(model, conversation, options)
                 if len(fits) < len(conversation) and not is_noted:
-                    oldest = "the oldest of what was said no longer fits, and is left out from here on"
+                    oldest = "the oldest messages no longer fit, and are left out from here on"
                     say(f"{oldest}; /reset forgets it all")
                     is_noted = True
                 answer = _answer(model, fits, options, interruptible=at_terminal)

@@ -80,7 +80,7 @@ class SingleUseGroup(click.RichGroup):
             for one in order:
                 if isinstance(one, click.Option) and not one.multiple and order.count(one) > 1:
                     spellings = " or ".join((*_long_spellings(one.opts), *one.secondary_opts))
-                    raise click.UsageError(f"{spellings} is said twice: say it once", inner)
+                    raise click.UsageError(f"{spellings} is given twice: give it once", inner)
         return name, command, rest
 
 

@@ -90,7 +90,7 @@ Examples:
     type=click.Choice(["error", "truncate", "windows"]),
     help="What happens to texts longer than is read at once.  [default: error]",
 )
-@click.option("--stride", type=int, metavar="N", help="Tokens that a stretch shares with the one before.")
+@click.option("--stride", type=int, metavar="N", help="Tokens that a window shares with the one before.")
 @click.option(
     "--max-length",
     type=int,
@@ -143,7 +143,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
     items = typed_items.items(task, task_info.task_class().inputs)
     check_output_path("--output", output, inputs=typed_items.texts)
     if typed["stride"] is not None and (typed["long"] or task_info.task_class().long) != "windows":
-        raise click.UsageError("--stride is for texts that are read in stretches: add --long windows, or leave it out")
+        raise click.UsageError("--stride is for texts that are read in windows: add --long windows, or leave it out")
     pipe = pellucid.pipeline(task, model, dtype=dtype)
     for_people = output is None and not as_json
     task_items, shown_items = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)

@@ -158,9 +158,9 @@ def parse_settings(option: str, settings: Iterable[str], taken_names: Collection
     for one in settings:
         name = split_name_value(option, one)[0].replace("-", "_")
         if (own := _own_spelling(option, name)) is not None:
-            raise click.UsageError(f"{name} is not said by {option}: write {own}")
+            raise click.UsageError(f"{name} is not set by {option}: write {own}")
         if name in found or name in taken_names:
-            raise click.UsageError(f"{name} is said twice, the second time by {option} {one}: say it once")
+            raise click.UsageError(f"{name} is given twice, the second time by {option} {one}: give it once")
         found[name] = one.partition("=")[2]
     return found
 
@@ -189,7 +189,7 @@ def split_name_values(option: str, texts: Iterable[str], placeholder: str = "VAL
     found: dict[str, str] = {}
     for name, value in (split_name_value(option, one, placeholder) for one in texts):
         if name in found:
-            raise click.UsageError(f"{option} {name} is said twice, as {found[name]} and as {value}: say it once")
+            raise click.UsageError(f"{option} {name} is given twice, as {found[name]} and as {value}: give it once")
         found[name] = value
     return found
 

@@ -231,11 +231,13 @@ def overflow_windows(
     if sum(sizes) <= room:
         return [(first, second)]
     if second is not None and strategy == "longest_first":
-        raise InputError("of a pair one text is read in stretches: say which, truncation='only_second' or 'only_first'")
+        raise InputError(
+            "of a pair one text is split into windows: say which, truncation='only_second' or 'only_first'"
+        )
     side = int(truncates_second(strategy, second))
     size = room - sizes[1 - side]
     if not 0 <= stride < size:
-        raise InputError(f"stride is {stride}, and a stretch has room for {size} tokens: it must be less")
+        raise InputError(f"stride is {stride}, and a window has room for {size} tokens: it must be less")
     long: Any = second if side else first
     long.truncate(size, stride=stride, direction=direction)
     parts = [long, *long.overflowing]

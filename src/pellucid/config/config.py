@@ -147,7 +147,7 @@ class Config:
         if isinstance(position, Learned) and position.skip_padding:  # padding has its row there, words those behind it
             rows = min(rows, position.max_position_embeddings - 1)
             if self.pad_token_id is None and self.kind == "encoder":  # others have no such places
-                expected = f", and places are counted from it: expected the id of a token, 0 to {rows - 1}"
+                expected = f", and positions are counted from it: expected the id of a token, 0 to {rows - 1}"
                 raise InputError(Argument("pad_token_id"), f" is {self.pad_token_id}", expected)
         check_token_id("pad_token_id", self.pad_token_id, rows)
         check_token_id("bos_token_id", self.bos_token_id)
@@ -163,7 +163,7 @@ class Config:
             if self.attention.head_dim is None and self.hidden_size % heads:
                 raise InputError(
                     Argument("hidden_size"),
-                    f" {self.hidden_size} cannot be shared out among ",
+                    f" {self.hidden_size} cannot be divided evenly among ",
                     Argument(name),
                     f" {heads}: it must be a multiple of it",
                 )
@@ -255,7 +255,7 @@ class Config:
             known = f"{did_you_mean(str(family), _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
             raise InputError(f"unknown family {shorten(repr(family))}{known}")
         if "family" in changes:
-            raise InputError(f"family is said twice, {family!r} and {changes['family']!r}: leave one of them out")
+            raise InputError(f"family is given twice, {family!r} and {changes['family']!r}: leave one of them out")
         return _DEFAULTS[family].replace(**changes)
 
     def facts(self) -> dict[str, Any]:

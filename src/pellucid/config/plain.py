@@ -37,7 +37,7 @@ def from_json_value(value: Any, kind: Any) -> Any:
         or (isinstance(kind, type) and type(value) is kind)
     ):
         return value
-    raise ValueError(f"{str(value)[:60]!r} stands there, expected {getattr(kind, '__name__', kind)}")
+    raise ValueError(f"found {str(value)[:60]!r}, expected {getattr(kind, '__name__', kind)}")
 
 
 def _union_from_json(value: Any, kinds: tuple[Any, ...]) -> Any:
@@ -50,16 +50,16 @@ def _union_from_json(value: Any, kinds: tuple[Any, ...]) -> Any:
                 if type_name is not None:
                     raise
     names = ", ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
-    raise ValueError(f"{str(value)[:60]!r} stands there, expected one of {names}")
+    raise ValueError(f"found {str(value)[:60]!r}, expected one of {names}")
 
 
 def _dataclass_from_json(value: Any, kind: type) -> Any:
     if isinstance(value, dict) and set(value) == {"kind", "facts"}:
         if value["kind"] != kind.__name__:
-            raise ValueError(f"a {str(value['kind'])[:60]} stands there, expected a {kind.__name__}")
+            raise ValueError(f"found a {str(value['kind'])[:60]}, expected a {kind.__name__}")
         value = value["facts"]
     if not isinstance(value, dict):
-        raise ValueError(f"{str(value)[:60]!r} stands there, expected the facts of a {kind.__name__}")
+        raise ValueError(f"found {str(value)[:60]!r}, expected the facts of a {kind.__name__}")
     hints = get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in value:

@@ -71,7 +71,7 @@ def checkpoint_options(loaded: Loaded, task: Mapping[str, Any] | None = None) ->
     keys = loaded.generation if task is None else task
     if unsupported := _unsupported_keys(loaded, keys):
         log.warning(
-            "%s says %s, which is not followed: texts may be others", generation_file(loaded), join_names(unsupported)
+            "%s says %s, which is not supported: texts may differ", generation_file(loaded), join_names(unsupported)
         )
     options = {name: value for name, value in keys.items() if name in SETTINGS_KEYS or name in OPTIONS}
     max_length = keys.get("max_length")

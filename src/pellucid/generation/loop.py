@@ -86,7 +86,7 @@ def _check_supported(settings: Settings, judge: Judge | None) -> None:
     check_no_beams(settings, "a search knows its texts only at the end: write with ")
     if settings.stop and judge is None:
         raise InputError(
-            f"stop is {shorten(repr(settings.stop))}, and ids are no text: say by a judge where one ends, or pass ",
+            f"stop is {shorten(repr(settings.stop))}, and ids are not text: give a judge that finds the end, or pass ",
             Argument("stop_token_ids"),
         )
 

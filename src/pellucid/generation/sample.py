@@ -46,7 +46,7 @@ def sample_tokens(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
     blocks = F.pad(probabilities, (0, -logits.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
     sums = blocks.sum(dim=-1, dtype=widest_dtype(blocks.device))
     if not bool(sums.isfinite().all()):
-        raise InputError("no token can be drawn: all logits of a text are -inf, or one of them is no number")
+        raise InputError("no token can be drawn: all logits of a text are -inf, or one of them is NaN or inf")
     shares = torch.stack([torch.rand(2, generator=source, dtype=torch.float64, device="cpu") for source in sources])
     first, second = shares.to(sums).unbind(dim=1)
     block = _inverse_cdf(sums, first)

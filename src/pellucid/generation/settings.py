@@ -138,7 +138,7 @@ def read_settings(
                 if name in _FOREIGN_NAMES
                 else did_you_mean(name, option_names())
             )
-            raise InputError(f"there is no option {shorten(repr(name))} of writing{hint}")
+            raise InputError(f"there is no generation option {shorten(repr(name))}{hint}")
     check_types(asked)
     requested = {name: value for name, value in asked.items() if value is not None}
     options = {name: value for name, value in (said or {}).items() if value not in ([], {}, None)}

@@ -85,7 +85,7 @@ def initialise(module: nn.Module, std: float, seed: int) -> None:
                 if part.bias is not None:
                     part.bias.zero_()
             case _ if names := [name for name, _ in part.named_parameters(recurse=False)]:
-                raise TypeError(f"nothing says how {type(part).__name__} begins, which has {', '.join(names)}")
+                raise TypeError(f"no initialisation is defined for {type(part).__name__}, which has {', '.join(names)}")
 
 
 @memory_errors()

@@ -122,10 +122,10 @@ class EncoderDecoder(PackableNetwork):
     def shift_right(self, ids: Tensor | None) -> Tensor:
         """The ids one place to the right, behind the start token: what the decoder has read when it writes them."""
         if ids is None:
-            raise InputError("decoder_input_ids are needed: this pass has no ids to move")
+            raise InputError("decoder_input_ids are needed: this pass has no input_ids to shift right")
         if self.start_token_id is None:
             raise InputError(
-                "this model has no decoder_start_token_id, behind which its decoder reads: set it in its config.json, "
+                "this model has no decoder_start_token_id, which its decoder reads first: set it in its config.json, "
                 "or give ids of its decoder (decoder_input_ids)"
             )
         start = torch.full_like(ids[:, :1], self.start_token_id)

@@ -18,6 +18,4 @@ def check_finite(numbers: Tensor, module: nn.Module) -> Tensor:
     advice: MessagePart = "; its tables, or edits of it, hold numbers that are too large for this text"
     if torch.finfo(kind).max < torch.finfo(torch.float32).max:
         advice = ("; load it with ", Argument("dtype", "float32"))
-    raise InputError(
-        f"numbers of this pass became infinite, or none at all, in {str(kind).removeprefix('torch.')}", advice
-    )
+    raise InputError(f"numbers of this pass became infinite or NaN in {str(kind).removeprefix('torch.')}", advice)

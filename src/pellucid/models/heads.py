@@ -42,13 +42,13 @@ class PositionPooling(nn.Module):
             return stream[:, 0]
         if stream.shape[:2] != input_ids.shape:
             others = format_count(stream.shape[1], "other token")
-            problem = f"a text is judged by its own end, and the decoder read {others}: leave "
+            problem = f"a text is scored by its own last token, and the decoder read {others}: leave "
             raise InputError(problem, Argument("decoder_input_ids"), " out")
         candidates = self._candidates(input_ids, mask)
         if self.place == "eos" and not (has_end := candidates.any(dim=1)).all():
             ends = " or ".join(map(str, self.end_tokens)) or "eos_token_id, which is not set"
             row = has_end.long().argmin().item()
-            raise InputError(f"row {row} of input_ids has no token {ends}, by whose state a text is judged: add it")
+            raise InputError(f"row {row} of input_ids has no token {ends}, by whose state a text is scored: add it")
         last = (candidates * torch.arange(candidates.shape[1], device=candidates.device)).argmax(dim=1)
         return stream[torch.arange(len(stream), device=stream.device), last]
 

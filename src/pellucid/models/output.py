@@ -35,7 +35,7 @@ class Output(dict[str, Tensor]):
         has = f"it has {', '.join(self)}"
         if isinstance(name, str):
             raise _NoNameError(f"this output has no {shorten(repr(name))}; {has}")
-        raise _NoNameError(f"an output is asked by name, and not by {shorten(repr(name))}; {has}")
+        raise _NoNameError(f"an output is indexed by name, not by {shorten(repr(name))}; {has}")
 
     def _refuse(self, *_: Any, **__: Any) -> None:
         raise TypeError("an output is an answer and cannot be changed: copy it with dict(output)")

@@ -140,10 +140,10 @@ class PackableNetwork(Observable):
         if self.observer is not None:
             raise InputError("an edited model does not learn: take the model that it was made from")
         if name := foreign_module(self):
-            raise InputError(f"{name} has a hook or is of another library, which training would not hear: take it away")
+            raise InputError(f"{name} has a hook or is of another library, which training would ignore: remove it")
         for name, one in self.named_parameters():
             if one._backward_hooks or one._post_accumulate_grad_hooks:
-                raise InputError(f"{name} has a hook on its gradient, which training would not hear: take it away")
+                raise InputError(f"{name} has a hook on its gradient, which training would ignore: remove it")
 
     def observed_by(self, observer: NetworkObserver) -> Self:
         return _without_packed_copies(super().observed_by(observer))
@@ -160,9 +160,7 @@ class PackableNetwork(Observable):
             description = (
                 "an edited model" if self.observer is not None else "a model with hooks or with parts of others"
             )
-            raise InputError(
-                f"{description} computes in its own numbers, {own_dtype}: leave ", Argument("dtype"), " out"
-            )
+            raise InputError(f"{description} computes in its own dtype, {own_dtype}: leave ", Argument("dtype"), " out")
         return evaluation_copy(self.require_no_row_edits())
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:

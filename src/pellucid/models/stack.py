@@ -91,7 +91,9 @@ class Stack(Observable):
         if segments is not None:
             self._check_segments(attention_mask, cache)
         if first and (self.causal or segments is not None or cache is not None):
-            raise InputError("first positions alone are computed where all look both ways, without segments or a cache")
+            raise InputError(
+                "the first position alone is computed under bidirectional attention, without segments or a cache"
+            )
         if cache is not None:
             cache.check(self.layers, self.depth, *input_ids.shape)
         if segments is None:
@@ -125,9 +127,7 @@ class Stack(Observable):
 
     def _check_segments(self, attention_mask: Tensor | None, cache: Cache | None) -> None:
         if attention_mask is not None:
-            raise InputError(
-                "segments and an attention_mask were given: segments alone say who sees whom, 0 is padding"
-            )
+            raise InputError("segments and an attention_mask were given: segments alone define the mask, 0 is padding")
         if cache is not None and cache.filled:
             raise InputError(
                 f"segments cannot follow the {cache.filled} positions of this cache: read them in a new one"

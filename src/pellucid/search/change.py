@@ -271,7 +271,7 @@ def _commit_next(generation: Generation, manifest: Manifest, segments: Iterable[
     try:
         changed = _commit_merged(generation.with_manifest(changed), which) if which else changed
     except (PellucidError, MemoryError) as error:  # what was asked for is done, and to do it again would do it twice
-        log.warning("done, but segments could not be written anew: %s", str(error) or "memory is too small")
+        log.warning("done, but segments could not be rewritten: %s", str(error) or "memory is too small")
     return generation.with_manifest(changed)
 
 

@@ -38,9 +38,7 @@ def faiss() -> Any:
         # too little memory for it; a library beside it that is missing, or too old for it
         raise ResourceError(f"{_FAISS_FAILS}: {broken}") from broken
     if not hasattr(library, "IndexHNSWFlat"):  # another package of that name, or what is left of one
-        raise ResourceError(
-            f"{_FAISS_FAILS}: {getattr(library, '__path__', ['it'])[0]} holds no graphs; install it anew"
-        )
+        raise ResourceError(f"{_FAISS_FAILS}: {getattr(library, '__path__', ['it'])[0]} holds no graphs; reinstall it")
     return library
 
 

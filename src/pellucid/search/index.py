@@ -291,7 +291,7 @@ class Index:
         if manifest != self.manifest:
             if (manifest.encoder, manifest.settings.metric) != (self.manifest.encoder, self.manifest.settings.metric):
                 by = f"{manifest.encoder.name}, for {manifest.settings.metric!r}"
-                raise InputError(f"{self.folder} was built anew by {by} meanwhile: open it again")
+                raise InputError(f"{self.folder} was rebuilt by {by} meanwhile: open it again")
             self._generation = self._generation.with_manifest(manifest)
 
     def __reduce__(self) -> Any:

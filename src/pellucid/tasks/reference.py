@@ -60,7 +60,7 @@ def _open_gguf(loaded: Loaded, file: Path) -> Any:
     has_rope_scaling = isinstance(position, Rotary) and position.rope_scaling is not None
     rope_parameters = getattr(model.config, "rope_parameters", None) or {}
     if has_rope_scaling and rope_parameters.get("rope_type", "default") == "default":
-        raise NoReference("it passes over how the file stretches positions")
+        raise NoReference("it ignores the file's rope scaling")
     return model
 
 

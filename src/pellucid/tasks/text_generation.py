@@ -129,7 +129,7 @@ class TextGeneration(Writer):
                 excess = format_count(tokens - max_tokens, "token")
                 raise InputError(
                     Item(index),
-                    f" has {excess} more than the {max_tokens:,} that can be gone on with: pass ",
+                    f" has {excess} more than the {max_tokens:,} that can be continued: pass ",
                     _CUT,
                     *advice,
                 )
@@ -146,7 +146,7 @@ class TextGeneration(Writer):
             if start is None:
                 raise InputError(Item(index), " has no tokens: a model needs one to begin with")
             return [replace(whole, ids=[start])]
-        windows_advice = (" to cut it, or ", Argument("long", "windows"), " to go on with each stretch of it")
+        windows_advice = (" to cut it, or ", Argument("long", "windows"), " to continue each window of it")
         max_tokens = self._token_limit(limit, index, len(whole.ids), *windows_advice)
         if max_tokens is None:
             return [whole]

@@ -37,7 +37,7 @@ class Writing(Writer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stride:
-            raise InputError(f"stride is {self.stride}, and stretches of {self.name} share nothing: leave it out")
+            raise InputError(f"stride is {self.stride}, and windows of {self.name} do not overlap: leave it out")
 
     def prompts(self, work: Work, item: str, index: int) -> list[Prompt]:
         tokenizer = work.loaded.required_tokenizer
@@ -134,7 +134,7 @@ class Translation(Writing):
         both, pairs = loaded.family.prompts_with_languages, translation_tasks(loaded)
         if (source is None or target is None) and (both or pairs):
             one, name, lacks = ("src_lang", source, "tgt_lang") if target is None else ("tgt_lang", target, "src_lang")
-            wrong = f"{one} is {shorten(str(name), 40)!r}, and this model is told both languages: pass "
+            wrong = f"{one} is {shorten(str(name), 40)!r}, and this model needs both languages: pass "
             raise InputError(wrong, Argument(lacks, Placeholder("CODE")), " too")
         if both and isinstance(source, str) and isinstance(target, str):
             pair = language("src_lang", source), language("tgt_lang", target)
@@ -153,8 +153,8 @@ def _language_token(loaded: Loaded, target: str) -> str | None:
     if not found or found[0] in known[:2]:
         return next(iter(found), None)
     raise InputError(
-        f"tgt_lang is {shorten(target, 40)!r}, and this model has no token for it, such as {found[0]}: what it is told "
-        "otherwise can be said with prefix"
+        f"tgt_lang is {shorten(target, 40)!r}, and this model has no token for it, such as {found[0]}: other "
+        "wordings can be set with prefix"
     )
 
 

@@ -154,7 +154,7 @@ def too_long_error(index: int | str, excess: int, limit: int) -> InputError:
         item_name(index, "item"),
         f" has {format_count(excess, 'token')} more than the {limit:,} that are read at once: pass ",
         Argument("long", "windows"),
-        " to read all of it in stretches, or ",
+        " to read all of it in windows, or ",
         Argument("long", "truncate"),
         " to cut it",
     )
@@ -166,7 +166,7 @@ def overlap_tokens(stride: int | None, room: int) -> int:
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(
             Argument("stride"),
-            f" is {stride!r}, expected a whole number below the {format_count(room, 'token')} of a stretch: ask for "
+            f" is {stride!r}, expected a whole number below the {format_count(room, 'token')} of a window: ask for "
             "fewer, or raise ",
             Argument("max_length"),
         )

@@ -97,8 +97,7 @@ def sentence_chunks(
     if room <= len(encoder.encode_raw("")):
         raise InputError(
             Item(index),
-            f": what stands before the text leaves no room in {format_count(limit, 'token')}: allow more, or shorten "
-            "it",
+            f": the prefix leaves no room for the text in {format_count(limit, 'token')}: allow more, or shorten it",
         )
     if rule == "truncate" and encoder.tokenizer.truncation_side == "left":
         return ending_chunks(encoder, clean, index, room=limit, rule=rule)
@@ -127,7 +126,7 @@ def ending_chunks(
     before, whole = encoder.encode_raw(""), replace(encoder, prefix="").encode_raw(clean)
     room -= encoder.special_token_count + len(before)
     if room < 1:
-        raise InputError(Item(index), ": what stands before the text leaves no room for it: shorten it")
+        raise InputError(Item(index), ": the prefix leaves no room for the text: shorten it")
     if rule == "truncate" and not left:
         return [_first_chunk(encoder, encoder.encode_raw(clean), room + len(before))]
     if rule == "truncate":

@@ -92,8 +92,8 @@ def windows(
         if room < 1 and not longest_first:
             raise InputError(
                 item_name(index, "item"),
-                f": what stands beside the text leaves no room in {format_count(limit, 'token')}: allow more, or "
-                "shorten it",
+                f": the rest of the input leaves no room for the text in {format_count(limit, 'token')}: allow more, "
+                "or shorten it",
             )
         if rule == "truncate":
             strategy = "longest_first" if longest_first else "only_second" if long is seconds else "only_first"

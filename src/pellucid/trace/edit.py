@@ -199,6 +199,6 @@ def editing(loaded: Loaded, requested: EditsByName) -> Iterator[Loaded]:
         placed.check()
     if last is not edited.module:
         raise InputError(
-            "edits of a model end in the order opposite to that in which they began, in the thread and task in which "
+            "edits of a model end in the reverse of the order in which they began, in the thread and task in which "
             "they began: a block of them was left while one within it was still open, as generators may be"
         )

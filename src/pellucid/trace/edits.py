@@ -149,7 +149,7 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
             answer = call(now.clone(), context)  # a copy, which it may also write into
         except RecursionError as error:
             raise InputError(
-                f"{name} at {context.display_name} never ends; what it asks of the model that it edits, "
+                f"{name} at {context.display_name} calls itself without end; what it needs of the edited model, "
                 "ask before the edit"
             ) from error
         if not isinstance(answer, Tensor):

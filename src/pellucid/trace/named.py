@@ -31,7 +31,7 @@ class NamedTensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         if not isinstance(name, str):
             raise InputError(
-                f"a {self.type_name} is asked by name, and not by {shorten(repr(name))}; names() lists what it has"
+                f"a {self.type_name} is indexed by name, not by {shorten(repr(name))}; names() lists what it has"
             )
         our_name = self._our_name(name)
         if our_name not in self.points:

@@ -84,7 +84,7 @@ class Points(Mapping[str, Axes]):
 
     def __getitem__(self, name: str) -> Axes:
         if not isinstance(name, str):
-            raise InputError(f"a point is asked by name, and not by {shortened(repr(name))}; list() has all of them")
+            raise InputError(f"a point is indexed by name, not by {shortened(repr(name))}; list() has all of them")
         if name not in self._axes:
             raise InputError(f"this model has no point {shortened(repr(name))}{did_you_mean(name, self._axes)}")
         return self._axes[name]

@@ -75,7 +75,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     manifest = _read_manifest(path, note)
     if mismatched := sorted(spans.keys() ^ manifest["digests"].keys()):
         raise CorruptFileError(
-            f"{path}: tensors and manifest do not name the same: {escape_unprintable(join_names(mismatched))}"
+            f"{path}: tensors and manifest hold different names: {escape_unprintable(join_names(mismatched))}"
         )
     tensors = {name: _read_tensor(path, name, spans[name], digest) for name, digest in manifest["digests"].items()}
     trace = Trace(

@@ -132,7 +132,7 @@ def _column_count(loaded: Loaded, name: str, keyword: str, row: Reading) -> int:
 def _logit_difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Tensor]:
     """The logit of one word less that of another, in the last place."""
     if not loaded.config.writes:
-        raise InputError("two words are compared behind a text, and this model does not write: give a function")
+        raise InputError("two words are compared after a text, and this model does not write: give a function")
     if isinstance(words, Set):
         raise InputError("the words of a metric are a set, which has no order: give the right one and then the other")
     words = tuple(require_list("metric", words, "a function or two words"))

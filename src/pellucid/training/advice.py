@@ -6,5 +6,5 @@ from pellucid.errors import Argument, MessagePart
 RESUME = Argument("resume", True)
 """By which a training goes on."""
 
-OVERWRITE_ADVICE: MessagePart = ("begin anew with ", OVERWRITE)
+OVERWRITE_ADVICE: MessagePart = ("start again with ", OVERWRITE)
 """By which one begins where another has begun."""

@@ -185,7 +185,7 @@ def _answers_with_starts(row: Fields, location: str) -> list[tuple[str, Any]]:
         ]
     for text, _ in pairs:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{location}: an answer is {shorten(repr(text), 60)}, expected a stretch of the context")
+            raise InputError(f"{location}: an answer is {shorten(repr(text), 60)}, expected a passage of the context")
     return pairs
 
 

@@ -108,7 +108,9 @@ class Ranks:
             yield
         except RuntimeError as error:
             this = f"process {self.rank} of {self.world_size}"
-            raise PellucidError(f"{this} no longer hears the others: one of them has ended, and said why") from error
+            raise PellucidError(
+                f"{this} lost contact with the others: one of them has ended, and printed why"
+            ) from error
 
 
 @contextlib.contextmanager

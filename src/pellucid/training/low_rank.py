@@ -104,7 +104,7 @@ def check_base(loaded: Loaded) -> None:
     for one, numbers in base.module.state_dict().items():
         if one in own and not is_untrained(one, base) and not torch.equal(own[one].to(numbers), numbers):
             raise InputError(
-                f"an adapter changes {name}, and {one} of this model holds other numbers than stand there: save the "
+                f"an adapter changes {name}, and {one} of this model holds other numbers than the base: save the "
                 "model and load it first, or give the name of the base"
             )
 

@@ -73,7 +73,7 @@ def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective,
 
 def _check_enough_examples(min_examples: int, rows: int, batch_size: int | None) -> None:
     """Refuses fewer rows, in all or in a step, than a loss compares: it would be 0, and nothing learned."""
-    compared = "what is learned is told by comparing the rows of a step"
+    compared = "the loss compares the rows of a step"
     if 0 < rows < min_examples:  # where there is none, the order says so
         raise InputError(
             f"there is {format_count(rows, 'row')} to learn from, and {compared}: give {min_examples} or more"

@@ -119,7 +119,7 @@ def _reused_weights(base: Loaded, config: Config) -> dict[str, Tensor]:
     same = before == now if labelled else before[0] == now[0]
     if labelled and not same and before[0] == now[0]:
         names = [join_names(labels) for labels in (base.config.labels, config.labels)]
-        log.warning("the model's labels are %s, those to be learned %s: its head begins anew", *names)
+        log.warning("the model's labels are %s, those to be learned %s: its head starts with new weights", *names)
     return {name: one for name, one in base.module.state_dict().items() if same or not name.startswith("head.")}
 
 

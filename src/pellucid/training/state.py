@@ -99,7 +99,9 @@ class State(CheckpointStore):
         numbers = _tensors_of_kind(tensors, _NUMBERS)
         expected_shapes = {name: p.shape for name, p in loop.parameters.items()}
         if {name: tensor.shape for name, tensor in numbers.items()} != expected_shapes:
-            raise CorruptFileError(f"{self.folder / name} holds other parameters than those that learn: begin anew")
+            raise CorruptFileError(
+                f"{self.folder / name} holds other parameters than those that are trained: start again"
+            )
         for one, p in loop.parameters.items():
             p.copy_(numbers[one])
         for place, tensor in _tensors_of_kind(tensors, _MOMENTS).items():
@@ -200,7 +202,7 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
     """Where the state of a training in `out` is kept. Raises InputError where it may not begin or go on there."""
     if resume and overwrite:
-        raise InputError(RESUME, " goes on and ", OVERWRITE, " begins anew: leave one of them out")
+        raise InputError(RESUME, " goes on and ", OVERWRITE, " starts again: leave one of them out")
     if out is None:
         if resume:
             raise InputError(

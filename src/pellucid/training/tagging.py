@@ -80,7 +80,7 @@ class TokenClassification(Objective):
             check_count("stride", self.stride, least=0)
             if self.long != "windows":
                 windows_argument = Argument("long", "windows")
-                raise InputError(f"stride is of stretches, and long is {self.long!r}: pass ", windows_argument)
+                raise InputError(f"stride is for windows, and long is {self.long!r}: pass ", windows_argument)
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
         require_library("nervaluate")

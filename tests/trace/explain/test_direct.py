@@ -120,7 +120,7 @@ def test_an_edited_trace_of_other_numbers_is_told_of(minilm: pellucid.Model, cap
     with torch.no_grad():
         other.module.norm.weight.mul_(1.5)
     assert other.explain.direct_logit_attribution(trace, "banana").error > 1e-3
-    assert "is the trace of a model with other numbers?" in caplog.text
+    assert "is the trace of a model with other weights?" in caplog.text
 
 
 def test_what_it_refuses(minilm: pellucid.Model) -> None:
@@ -157,4 +157,4 @@ def test_a_trace_of_other_numbers_is_told(minilm: pellucid.Model, dtype: str, ca
     with torch.no_grad():
         other.module.layers[1].attention.output.weight.mul_(3)
     model.explain.direct_logit_attribution(other.trace(TEXT), "banana", "arrow")
-    assert "the parts miss the logit by" in caplog.text and "is the trace of a model with other numbers?" in caplog.text
+    assert "the parts miss the logit by" in caplog.text and "is the trace of a model with other weights?" in caplog.text

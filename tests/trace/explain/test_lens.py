@@ -135,4 +135,4 @@ def test_a_trace_of_other_numbers_is_told(
         for one in other.module.parameters():
             one.add_(torch.randn_like(one), alpha=0.2)
     model.explain.logit_lens(other.trace(TEXT))
-    assert "is the trace of a model with other numbers?" in caplog.text
+    assert "is the trace of a model with other weights?" in caplog.text

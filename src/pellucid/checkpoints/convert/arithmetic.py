@@ -46,7 +46,7 @@ def _integers(numbers: Tensor | None, default: Any = None) -> Any:
     if numbers is None:
         return default
     if numbers.numel() > _MAX_AXES:
-        raise ValueError(f"it is told {numbers.numel():,} sizes or axes")
+        raise ValueError(f"it is given {numbers.numel():,} sizes or axes")
     return [int(number) for number in numbers.reshape(-1).tolist()]
 
 
@@ -78,7 +78,7 @@ def _dropout(
 ) -> Tensor:
     """Dropout where nothing is dropped."""
     if training is not None and bool(training):
-        raise ValueError("it drops numbers by chance")
+        raise ValueError("it applies dropout")
     return numbers
 
 
@@ -127,7 +127,7 @@ def _matmul(attributes: Attributes, left: Tensor, right: Tensor) -> Tensor:
     left = left.mT if attributes.get("transA") else left
     right = right.mT if attributes.get("transB") else right
     if attributes.get("transBatchA") or attributes.get("transBatchB"):
-        raise ValueError("turned otherwise")
+        raise ValueError("it transposes its batch axes")
     shape = checked_shape([*torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1]])
     if prod(shape) * left.shape[-1] > _MAX_PRODUCTS:
         raise ValueError(f"it makes {prod(shape) * left.shape[-1]:,} products")
@@ -211,7 +211,7 @@ def _constant_of_shape(attributes: Attributes, shape: Tensor) -> Tensor:
 
 def _gather(attributes: Attributes, numbers: Tensor, indices: Tensor) -> Tensor:
     if not numbers.dim():
-        raise ValueError("it takes a place of a single number")
+        raise ValueError("it indexes a scalar")
     axis = attributes.get("axis", 0) % numbers.dim()
     checked_shape([*numbers.shape[:axis], *indices.shape, *numbers.shape[axis + 1 :]])
     rows = numbers.index_select(axis, _non_negative(indices, numbers.shape[axis]).reshape(-1))
@@ -227,7 +227,7 @@ def _gather_elements(attributes: Attributes, numbers: Tensor, indices: Tensor) -
 def _gather_nd(attributes: Attributes, numbers: Tensor, indices: Tensor) -> Tensor:
     """GatherND: the last axis of `indices` holds the coordinates."""
     if attributes.get("batch_dims", 0):
-        raise ValueError("places for each text")
+        raise ValueError("it has batch_dims, which are not understood")
     checked_shape([*indices.shape[:-1], *numbers.shape[indices.shape[-1] :]])
     coordinates = [_non_negative(one, numbers.shape[axis]) for axis, one in enumerate(indices.unbind(-1))]
     return numbers[tuple(coordinates)]
@@ -249,7 +249,7 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
         axis, step = axes[i] if axes else i, steps[i] if steps else 1
         size = numbers.shape[axis]
         if size < end < attributes.get("longest", _ENDLESS):
-            raise ValueError(f"it cuts after {end}")
+            raise ValueError(f"it cuts an axis after {end}")
         chosen = range(size)[start : None if abs(end) >= _ENDLESS else end : step]
         if len(chosen) < size or step != 1:
             numbers = numbers.index_select(axis, torch.arange(chosen.start, chosen.stop, chosen.step, device="cpu"))

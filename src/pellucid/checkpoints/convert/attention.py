@@ -105,4 +105,4 @@ def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float)
         or key_value_heads != heads
         or mask_value > _MAX_MASK_VALUE
     ):
-        raise steps.not_bert_error(f"{node} looks only back, or scales or hides its scores in another way")
+        raise steps.not_bert_error(f"{node} is causal, or scales or masks its scores in another way")

@@ -70,7 +70,7 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     match body.steps.steps_before(*down.inputs):
         case [Linear() as up] if body.steps.steps_before(*up.inputs) == [attention_norm]:
             run.check_input(
-                up, run.state_of(attention_norm), f"{name}.intermediate.dense", "the state behind the attention"
+                up, run.state_of(attention_norm), f"{name}.intermediate.dense", "the state after the attention"
             )
             run.check_input(
                 down,

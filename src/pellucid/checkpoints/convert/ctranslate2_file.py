@@ -86,7 +86,7 @@ def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
                 raise CorruptFileError(f"{path}: {alias} stands for {name}, which is not there, or stands there itself")
             found[alias] = found[name]
         if reader.bytes_left:
-            raise CorruptFileError(f"{path} has {reader.bytes_left:,} bytes behind its last variable")
+            raise CorruptFileError(f"{path} has {reader.bytes_left:,} bytes after its last variable")
     return kind, found
 
 

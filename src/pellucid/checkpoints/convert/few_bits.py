@@ -24,7 +24,7 @@ def dequantise_blocks(steps: Steps, node: Node) -> ConstantTensor:
     """The table of ONNX Runtime's MatMulNBits, `[out, in]`."""
     bits, block = node.attributes.get("bits", 4), node.attributes.get("block_size", 0)
     if bits not in (4, 8) or block < 16 or block & (block - 1) or node.input(4):
-        order = ", in an order of their own" if node.input(4) else ""
+        order = ", reordered (g_idx)" if node.input(4) else ""
         raise steps.not_understood_error(
             f"{node} keeps {bits} bits in blocks of {block}{order}; "
             "4 or 8 bits in plain blocks of 16, 32, 64, ... are understood"

@@ -172,7 +172,7 @@ class GraphRun:
             self.computed[name] = part.numbers.double() if part.numbers.is_floating_point() else part.numbers
             return
         if depth > _MAX_DEPTH:
-            raise self.steps.not_bert_error(f"more than {_MAX_DEPTH} operations stand on the way to {consumer}")
+            raise self.steps.not_bert_error(f"more than {_MAX_DEPTH} operations lie on the way to {consumer}")
         step = self.steps.by_output.get(name)
         if self.zero_states and isinstance(step, LearnedStep):
             self.computed[name] = torch.zeros((), dtype=torch.float64, device="cpu").expand(
@@ -202,7 +202,7 @@ class GraphRun:
         try:
             found = operation(self._attributes_with_defaults(node), *parts)
         except ValueError as error:
-            raise self.steps.not_bert_error(f"{node} stands on the way to {consumer}: {error}") from error
+            raise self.steps.not_bert_error(f"{node} lies on the way to {consumer}: {error}") from error
         except (RuntimeError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
             texts = f"{self.batch.texts} texts of {self.batch.tokens} tokens"
             raise self.steps.not_bert_error(f"{node}, on the way to {consumer}, does not take {texts}") from error
@@ -243,7 +243,7 @@ class GraphRun:
     def describe_source(self, *values: str) -> str:
         """What these values are, for a message: by the nearest operations on the way back."""
         nodes = [found for found in islice(self.steps.walk_back(*values), 3) if isinstance(found, Node)]
-        earlier_nodes = f" (behind {join_names(map(str, nodes[1:]))})" if nodes[1:] else ""
+        earlier_nodes = f" (after {join_names(map(str, nodes[1:]))})" if nodes[1:] else ""
         return f"the result of {nodes[0]}{earlier_nodes}" if nodes else "another step"
 
     def mismatch_error(
@@ -261,7 +261,7 @@ class GraphRun:
 
     def unexpected_error(self, what: object, consumer: str) -> CheckpointMismatchError:
         """The error for an operation that does not belong where it stands."""
-        return self.steps.not_bert_error(f"{what} stands on the way to {consumer}, where BERT has none")
+        return self.steps.not_bert_error(f"{what} lies on the way to {consumer}, where BERT has none")
 
     def _check_norm(self, norm: Norm, summed: Tensor, consumer: str) -> None:
         """Refuses a norm that is written out as several operations and does something else, or is not of each token."""

@@ -43,7 +43,7 @@ def _gemm(steps: Steps, node: Node) -> Iterator[Step]:
     if table is None:
         return
     if attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0 or attributes.get("transA", 0):
-        raise steps.not_understood_error(f"{node} scales or turns its input, which is not understood")
+        raise steps.not_understood_error(f"{node} scales or transposes its input, which is not understood")
     bias = _bias(steps, node, 2)
     yield Linear(
         (node.input(0),), node.outputs[0], node, table if attributes.get("transB", 0) else table.transposed(), bias

@@ -65,7 +65,7 @@ names = TensorNames(
         (f"{_LAYER}full_layer_layer_norm", "layers.{i}.feed_forward_norm"),
         ("pooler", "pooler.dense"),
     ),
-    dropped=bert.names.dropped | {"sop_classifier.classifier": "the order of two sentences is not told"},
+    dropped=bert.names.dropped | {"sop_classifier.classifier": "sentence order is not predicted here"},
 )
 
 _masked = (

@@ -33,7 +33,7 @@ keys = Keys(
     inert=("summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout"),  # of multiple choice
 )
 
-_REPLACED = "it tells replaced words, for which there is no head here"
+_REPLACED = "it detects replaced tokens, for which there is no head here"
 
 names = TensorNames(
     prefix="electra.",

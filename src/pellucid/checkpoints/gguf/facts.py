@@ -63,7 +63,9 @@ def config_facts(header: Header, architecture: str, vocabulary_size: int) -> dic
     raw["tie_word_embeddings"] = "output.weight" not in header.tensors
     if sampling_keys := sorted(key for key in header.metadata if key.startswith(_SAMPLING)):
         log.warning(
-            "%s is not followed in how to draw (%s): texts may be others", header.path, join_names(sampling_keys, 3)
+            "%s has sampling settings that are not used (%s): generated texts may differ",
+            header.path,
+            join_names(sampling_keys, 3),
         )
     token_ids = {key: token_id(header.metadata, key, raw["vocab_size"], str(header.path)) for key in (*_IDS, *_END_IDS)}
     ends = list(dict.fromkeys(token_ids[key] for key in _END_IDS if token_ids[key] is not None))
@@ -179,7 +181,7 @@ def _rope_scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dic
         )
     if llama3_scaling is not None:
         raise CheckpointMismatchError(
-            f"{header.path}: rope_freqs.weight stretches positions as Llama 3 does, and {architecture}.rope.scaling "
+            f"{header.path}: rope_freqs.weight scales positions as Llama 3 does, and {architecture}.rope.scaling "
             f"once more by {factor:g}; only one of them is understood"
         )
     return {"rope_type": "linear", "factor": factor}
@@ -206,7 +208,8 @@ def _llama3_scaling(header: Header, raw: dict[str, Any]) -> dict[str, Any] | Non
         found, _frequency_divisors(scaling, raw["rope_theta"], found.size), rtol=1e-4
     ):
         raise CheckpointMismatchError(
-            f"{header.path}: rope_freqs.weight stretches positions in another way than Llama 3 does; not understood"
+            f"{header.path}: rope_freqs.weight scales positions in another way than Llama 3 does, which is not "
+            "understood"
         )
     return scaling
 

@@ -183,7 +183,7 @@ def _value(cursor: Cursor, kind: int, key: str) -> Any:
 def _array(cursor: Cursor, key: str) -> Any:
     kind, count = cursor.number("I", f"the type of {key}"), cursor.number("Q", f"the length of {key}")
     if kind == _ARRAY:
-        raise cursor.corrupt_error(f"{key} is a list of lists, and such are not read: write the file without it")
+        raise cursor.corrupt_error(f"{key} is a list of lists, which is not read: write the file without it")
     return _strings(cursor, count, key) if kind == _STRING else _numbers(cursor, kind, count, key)
 
 

@@ -158,7 +158,7 @@ def direct_logit_attribution(
     kinds = trace["logits"].dtype, stack.embeddings.token.like.dtype
     unit = max(torch.finfo(kind).eps for kind in kinds) * float(last.abs() @ direction.abs() + abs(shares.logit))
     if not shares.error <= ROUNDING * unit:  # so that NaN is told of, too
-        log.warning("the parts miss the logit by %.2g: is the trace of a model with other numbers?", shares.error)
+        log.warning("the parts miss the logit by %.2g: is the trace of a model with other weights?", shares.error)
     return shares
 
 

@@ -104,7 +104,7 @@ def _score_heads(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores
     is_query = real.clone()
     is_query[:, 0] = False  # the first token of a causal model has no choice
     if not is_query.any():
-        raise InputError("the text has one token, expected two at least: a head that looks needs something to look at")
+        raise InputError("the text has one token, expected two at least: a head needs another token to attend to")
     both = is_query[:, :, None] & real[:, None, :]
     earlier = both & torch.ones_like(both[0]).tril(-1)
     same = earlier & (ids[:, :, None] == ids[:, None, :])

@@ -43,8 +43,6 @@ def weights_of(trace: Trace, side: str) -> list[Tensor]:
     """The attention weights of every layer of a stack, from first to last: Float[Tensor, "batch heads queries keys"]"""
     recorded = [trace[f"{side}layers.{i}.attention.weights"] for i in range(layers_by_side(trace.config)[side])]
     if recorded[0].shape[-2] != recorded[0].shape[-1]:
-        raise InputError(
-            "this trace goes on behind tokens in a cache, whose rows it lacks: trace the whole text at once"
-        )
+        raise InputError("this trace continues after cached tokens, whose rows it lacks: trace the whole text at once")
     wide = torch.promote_types(recorded[0].dtype, torch.float32)
     return [weights.to(wide) for weights in recorded]
