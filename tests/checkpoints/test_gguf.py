@@ -384,6 +384,27 @@ def test_heads_of_another_width_are_said(tmp_path: Path) -> None:
         assert open_gguf(write(tmp_path / "a.gguf", "llama", facts, state)).raw["head_dim"] == 32
 
 
+def test_a_window_counts_where_it_is_shorter_than_the_context(tmp_path: Path) -> None:
+    state, context = as_llamacpp(numbers(reference_llama()), "llama"), LLAMA["llama.context_length"]
+    for window in (0, context):
+        facts = LLAMA | {"llama.attention.sliding_window": window}
+        assert "sliding_window" not in open_gguf(write(tmp_path / "a.gguf", "llama", facts, state)).raw
+    short = write(tmp_path / "b.gguf", "llama", LLAMA | {"llama.attention.sliding_window": 4}, state)
+    wanted = (
+        rf"b.gguf: llama\.attention\.sliding_window is 4, expected none, or at least llama\.context_length, {context}"
+    )
+    with pytest.raises(CheckpointMismatchError, match=wanted):
+        open_gguf(short)
+
+
+def test_qwen2_has_heads_of_one_width(tmp_path: Path) -> None:
+    state = as_llamacpp(numbers(reference_llama(head_dim=32)), "llama")
+    facts = {key.replace("llama", "qwen2"): value for key, value in LLAMA.items()}
+    facts |= {f"qwen2.{key}": 32 for key in ("rope.dimension_count", "attention.key_length", "attention.value_length")}
+    with pytest.raises(CheckpointMismatchError, match=r"qwen2\.attention\.key_length is 32, expected 16"):
+        open_gguf(write(tmp_path / "a.gguf", "qwen2", facts, state))
+
+
 @pytest.mark.parametrize(
     ("facts", "wanted"),
     [

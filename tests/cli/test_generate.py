@@ -363,6 +363,10 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_then_leaves(endless: Path) ->
     os.close(theirs)
     try:
         _until(ours, b"> ")
+        os.write(ours, b"hi\n")
+        _until(ours, b"hi")
+        os.write(ours, b"\x03")  # before its first piece, of the process's first answer
+        _until(ours, b"\n> ")
         os.write(ours, b"hello\n")
         _until(ours, b"hello")
         written = _some(ours, 200)

@@ -339,7 +339,7 @@ def test_a_function_that_calls_the_model_that_it_edits(minilm: pellucid.Model) -
         ({"layers.0.residual.pre": zero(position=[0, -8])}, "position -8 does not exist"),
         ({"layers.0.residual.pre": zero(position=slice(9, 12))}, "position 9:12 does not exist"),
         ({WEIGHTS: zero(source=7)}, "source 7 does not exist"),
-        ({WEIGHTS: zero(row=1)}, "row 1 does not exist, no pass had more than 1 rows"),
+        ({WEIGHTS: zero(row=1)}, "row 1 does not exist, no pass had more than 1 row there"),
     ],
 )
 def test_an_edit_that_never_reached_anything(minilm: pellucid.Model, edits: dict[str, object], said: str) -> None:

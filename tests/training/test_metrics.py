@@ -69,7 +69,8 @@ def test_numbers() -> None:
     assert found["spearman"] == pytest.approx(0.8)  # 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15)
 
 
-@pytest.mark.parametrize("said", [[2.0, 2.0, 2.0], [5.0, 5.0, 5.0]])
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("said", [[2.0, 2.0, 2.0], [5.0, 5.0, 5.0], [1.0, 1.0000000000000002, 1.0000000000000004]])
 def test_a_constant_correlates_with_nothing(said: list[float]) -> None:
     for pair in (([1.0, 2.0, 3.0], said), (said, [1.0, 2.0, 3.0]), ([1.0], [2.0])):
         assert {name: regression_scores(*pair)[name] for name in ("pearson", "spearman")} == {
@@ -153,6 +154,8 @@ def test_translations_are_scored_as_sacrebleu_does() -> None:
     assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(SAID, [RIGHT]).score) and 20 < found["bleu"] < 90
     assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(SAID, [RIGHT]).score)
     assert translation_scores(RIGHT, RIGHT)["bleu"] == pytest.approx(100.0)
+    assert translation_scores(["a b c d e f g"], ["a b c d e f g"])["bleu"] == 100.0
+    assert translation_scores([], []) == {"bleu": 0.0, "chrf": 0.0}
 
 
 @pytest.mark.parametrize(

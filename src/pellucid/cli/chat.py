@@ -73,6 +73,10 @@ def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> Non
                     say(f"{oldest}; /reset forgets it all")
                     is_noted = True
                 answer = _answer(model, fits, options, interruptible=at_terminal)
+            except KeyboardInterrupt:  # before the first piece of an answer, which is then forgotten
+                if not at_terminal:
+                    raise
+                click.echo(err=True)  # the terminal shows ^C on the line of the next prompt
             except InputError as error:
                 if not at_terminal:
                     raise
@@ -114,7 +118,7 @@ def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, i
             parts.append(piece.text)
             print_text(piece.text)
     except KeyboardInterrupt:
-        if not interruptible:
+        if not (interruptible and parts):
             raise
     finally:
         if parts:

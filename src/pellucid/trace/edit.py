@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.errors import InputError, join_names, shorten
+from pellucid.errors import InputError, format_count, join_names, shorten
 from pellucid.models import Network, TokenPositions
 from pellucid.trace.aliases import omitted_message, resolve_with_alias
 from pellucid.trace.axes import is_transposed, transposed, transposed_axes
@@ -66,7 +66,7 @@ class PlacedEdit:
         for keyword, one in self._unmatched():
             requested, length = f"{keyword} {shorten(format_indices(one))}", self.axis_lengths[keyword]
             if first_out_of_range(one, length) is not None:
-                reason = f"{requested} does not exist, no pass had more than {length} {keyword}s there"
+                reason = f"{requested} does not exist, no pass had more than {format_count(length, keyword)} there"
             else:
                 reason = f"{requested} was not among the {keyword}s that were computed there"
             raise InputError(f"an edit never fired, of {self}: {reason}")

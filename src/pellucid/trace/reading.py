@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_count, is_list_like, plain_number, unwrap_arrow
-from pellucid.errors import Argument, InputError, Item
+from pellucid.errors import Argument, InputError, Item, format_count
 from pellucid.models import EncoderDecoder
 from pellucid.text.cut import check_has_tokens, warn_of_truncation
 
@@ -50,7 +50,7 @@ def read_texts(
     """Texts to rows of tokens. max_length: longer texts are cut; by default to what the model can read."""
     tokenizer = loaded.required_tokenizer
     texts = _list_of_texts(text, "text")
-    pairs = None if pair is None else _list_of_texts(pair, "second text", len(texts))
+    pairs = None if pair is None else _list_of_texts(pair, "pair", len(texts))
     targets = [None] * len(texts) if target is None else _list_of_texts(target, "target", len(texts))
     before = _prefix_ids(loaded, after, pair, len(texts))
     max_length = plain_number(max_length)
@@ -107,7 +107,7 @@ def _list_of_texts(argument: object, name: str, count: int | None = None) -> lis
         found = repr(str(argument)[:40]) if texts else "empty"
         raise InputError(f"{name} is {found}: expected a string, or a list of strings")
     if count is not None and len(texts) != count:
-        raise InputError(f"{count} texts were given and {len(texts)} of {name!r}: each text needs one")
+        raise InputError(f"there are {format_count(count, 'text')} and {len(texts)} of {name}: each text needs one")
     return texts
 
 

@@ -109,7 +109,7 @@ def regression_scores(truth: Sequence[float], predictions: Sequence[float]) -> d
 
     differences = [one - other for one, other in zip(truth, predictions)]
     correlation_functions: dict[str, Callable[..., Any]] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
-    has_variance = len(truth) > 1 and len(set(truth)) > 1 and len(set(predictions)) > 1
+    has_variance = len(truth) > 1 and not (_is_constant(truth) or _is_constant(predictions))
     correlations = {
         name: float(correlation(truth, predictions).statistic) if has_variance else 0.0
         for name, correlation in correlation_functions.items()
@@ -120,6 +120,11 @@ def regression_scores(truth: Sequence[float], predictions: Sequence[float]) -> d
     except OverflowError:  # of a sum that no float holds
         squared = math.inf
     return {"mse": squared / max(len(differences), 1)} | finite
+
+
+def _is_constant(numbers: Sequence[float]) -> bool:
+    """Whether they differ by rounding at most."""
+    return max(numbers) - min(numbers) <= 1e-13 * max(map(abs, numbers))
 
 
 # -- entities ---------------------------------------------------------------------------------------------------------
@@ -184,11 +189,13 @@ def translation_scores(truth: Sequence[str], predictions: Sequence[str]) -> dict
         own settings (Post, 2018, arXiv:1804.08771); by its tokenizer "zh" where the right ones are Chinese, and "char"
         where they are mostly of another script without spaces between words
     """
+    if not truth:
+        return {"bleu": 0.0, "chrf": 0.0}
     require_library("sacrebleu")
     import sacrebleu
 
     bleu = sacrebleu.corpus_bleu(predictions, [truth], tokenize=_bleu_tokenizer(truth))
-    return {"bleu": float(bleu.score), "chrf": float(sacrebleu.corpus_chrf(predictions, [truth]).score)}
+    return {"bleu": min(float(bleu.score), 100.0), "chrf": float(sacrebleu.corpus_chrf(predictions, [truth]).score)}
 
 
 def _bleu_tokenizer(texts: Iterable[str]) -> str | None:

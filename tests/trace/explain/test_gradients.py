@@ -180,6 +180,12 @@ def test_the_models_own_numbers_get_no_gradient(minilm: pellucid.Model) -> None:
     assert torch.equal(again.scores, model.eval().explain.gradient_x_input(TEXT, "banana").scores)
 
 
+def test_of_half_precision_rounding_is_said_to_miss(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    model = built(minilm.tokenizer, "gpt2", "causal-lm").to(dtype="bfloat16")
+    model.explain.integrated_gradients("time flies like an arrow", " a", steps=16)
+    assert "load the model in float32" in caplog.text
+
+
 @pytest.mark.slow
 def test_a_real_model(smollm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
     question, told = {"text": "The capital of France is", "target": " Paris"}, False

@@ -17,6 +17,7 @@ from pellucid.text.gguf_vocabulary import token_id
 
 log = logging.getLogger("pellucid")
 
+_WINDOW = "attention.sliding_window"
 _LLAMA_KEYS = {
     "context_length": "max_position_embeddings",
     "embedding_length": "hidden_size",
@@ -27,7 +28,7 @@ _LLAMA_KEYS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
     "attention.key_length": "head_dim",
-    "attention.sliding_window": "sliding_window",
+    _WINDOW: "sliding_window",
 }
 _GPT2_KEYS = {
     "context_length": "n_positions",
@@ -42,7 +43,7 @@ _END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Ends of a text, of a turn and of a message: llama.cpp stops at each."""
 
 _SAMPLING = "general.sampling."
-_OPTIONAL = ("attention.head_count_kv", "rope.freq_base", "attention.key_length", "attention.sliding_window")
+_OPTIONAL = ("attention.head_count_kv", "rope.freq_base", "attention.key_length", _WINDOW)
 _READ_ELSEWHERE = (
     "vocab_size rope.dimension_count attention.value_length rope.scaling.type rope.scaling.factor rope.scale_linear "
     "rope.scaling.original_context_length rope.scaling.finetuned tensor_data_layout"
@@ -83,6 +84,7 @@ def _llama_facts(header: Header, architecture: str) -> dict[str, Any]:
     if architecture == "llama":
         raw["attention_bias"] = "blk.0.attn_q.bias" in header.tensors
         raw["mlp_bias"] = "blk.0.ffn_up.bias" in header.tensors
+        _check_window(header.path, raw)
     _check_heads(header, architecture, raw)
     scaling = _rope_scaling(header, architecture, raw)
     if scaling is not None:
@@ -98,6 +100,8 @@ def _gpt2_facts(header: Header, architecture: str) -> dict[str, Any]:
 def _renamed_facts(header: Header, architecture: str, keys: Mapping[str, str]) -> dict[str, Any]:
     prefix = f"{architecture}."
     stated = {key.removeprefix(prefix): value for key, value in header.metadata.items() if key.startswith(prefix)}
+    if stated.get(_WINDOW) == 0:
+        del stated[_WINDOW]  # no window
     missing = [prefix + key for key in keys if key not in stated and key not in _OPTIONAL]
     if missing:
         raise CorruptFileError(f"{header.path} lacks {join_names(missing)}, which every {architecture} model has")
@@ -121,9 +125,8 @@ def _check_unread_keys(path: Path, prefix: str, unread: dict[str, Any]) -> None:
     changing = ("expert", "scale", "scaling", "softcapping", "parallel", "clamp", "alibi", "temperature")
     unset = {key for key, value in unread.items() if type(value) in (bool, int, float, str) and not value}
     unsupported = [key for key in unread.keys() - unset if any(word in key for word in changing)]
-    unsupported += (
-        ["attention.causal"] if "attention.causal" in unset else []
-    )  # the one key that is harmless when it is true
+    if "attention.causal" in unset:  # the one key that is harmless when it is true
+        unsupported.append("attention.causal")
     if unsupported:
         keys = join_names(prefix + key for key in sorted(unsupported))
         raise CheckpointMismatchError(f"{path}: {keys} would change the numbers and is not understood")
@@ -141,6 +144,15 @@ def _positive_number(path: Path, key: str, value: Any) -> int | float:
     raise CorruptFileError(f"{path}: {key} is {str(value)[:40]}, expected one {kind} greater than zero")
 
 
+def _check_window(path: Path, raw: dict[str, Any]) -> None:
+    """A Llama attends to its whole context: a window that reaches as far says nothing, a shorter one is refused."""
+    window, context = raw.pop("sliding_window", None), raw["max_position_embeddings"]
+    if window is not None and window < context:
+        raise CheckpointMismatchError(
+            f"{path}: llama.{_WINDOW} is {window:,}, expected none, or at least llama.context_length, {context:,}"
+        )
+
+
 def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None:
     """The width of a head is said only where it is not the hidden size over the heads, as the reference does."""
     heads, default = raw["num_attention_heads"], raw["hidden_size"] // raw["num_attention_heads"]
@@ -156,8 +168,14 @@ def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None
         raise CorruptFileError(
             f"{header.path}: {heads} heads of {width} with {raw['num_key_value_heads']} for keys and values do not fit"
         )
-    if width != default:
-        raw["head_dim"] = width
+    if width == default:
+        return
+    if architecture != "llama":
+        raise CheckpointMismatchError(
+            f"{header.path}: {architecture}.attention.key_length is {width}, expected {default}: the width of all "
+            "heads by their number"
+        )
+    raw["head_dim"] = width
 
 
 # -- rotary positions that were stretched ------------------------------------------------------------------------------
