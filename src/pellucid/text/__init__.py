@@ -1,4 +1,4 @@
-"""Words to ids and back. The only room that speaks to `tokenizers`; it never sees a model."""
+"""Text to ids and back. The only room that uses the `tokenizers` library; it never sees a model."""
 
 from pellucid.text.batch import Batch as Batch
 from pellucid.text.batch import batch_limits as batch_limits

@@ -1,4 +1,4 @@
-"""What every tokenizer gets once its model stands: special tokens, added tokens, and their order around texts."""
+"""What is added to a tokenizer once its model exists: special tokens, added tokens, post-processing template."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,17 +13,17 @@ from pellucid.text.settings import added_tokens, extra_tokens, token_content
 
 
 def with_default_roles(roles: Mapping[str, str], settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the family's token for each role that they leave open; null in the settings means none."""
+    """The settings with the family's token for each role that they leave out; an explicit null means no token."""
     return {f"{role}_token": token for role, token in roles.items()} | settings
 
 
 def add_tokens_and_template(
     backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path
 ) -> None:
-    """Adds the special and the added tokens, then the post-processing.
+    """Adds the special tokens and the added tokens, then the post-processing.
 
-    Raises CorruptFileError where a token has another id than the settings say, or the vocabulary lacks one that stands
-    around each text.
+    Raises CorruptFileError where a token has another id than the settings state, or the vocabulary lacks a token that
+    the template adds to each text.
     """
     _add_tokens(backend, layout, settings, path)
     single, pair = _templates(layout, settings)
@@ -32,7 +32,7 @@ def add_tokens_and_template(
     ids = {role: backend.token_to_id(tokens[role] or "") for role in used}
     if missing := [str(tokens[role] or role) for role in used if ids[role] is None]:
         raise CorruptFileError(f"{path} lacks {', '.join(missing)}, which stands around every text of this family")
-    # The template takes tokens as words between spaces, and a token may hold a space or a `$`: each goes by its role.
+    # Templates are split at spaces, and a token may contain a space or a `$`: so each is named by its role.
     names = {role: f"<{role}>" for role in used}
     backend.post_processor = processors.TemplateProcessing(
         single=single.format(**names),
@@ -42,14 +42,14 @@ def add_tokens_and_template(
 
 
 def add_special_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
-    """Adds what the settings name and a `tokenizer.json` does not list: tokens of its vocabulary become special, others
-    get the next ids, as in the reference."""
+    """Adds the tokens of the settings that a `tokenizer.json` does not list, as the reference does: tokens of its
+    vocabulary become special, others get the next ids."""
     roles: list[Any] = [token for role in ROLES_AS_ADDED if token_content(token := settings.get(f"{role}_token"))]
     extra, listed = extra_tokens(settings), _added_tokens_by_content(backend)
     for token in added_tokens(settings).values():
         if len(token) > 1:
             _add_token(backend, token, special=token["content"] in map(token_content, roles))
-        elif token["content"] not in listed:  # `added_tokens.json` tells no more than names
+        elif token["content"] not in listed:  # `added_tokens.json` has only the text of a token
             _add_token(backend, token, special=token["content"] in map(token_content, [*roles, *extra]))
     for token in roles:
         known = _added_tokens_by_content(backend).get(str(token_content(token)))

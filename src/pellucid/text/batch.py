@@ -1,4 +1,4 @@
-"""Rows of ids laid side by side: padding, masks, and the grouping that keeps padding rare."""
+"""Rows of ids collated into batches: padding, masks, and a grouping by length that keeps padding low."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,20 +10,20 @@ from pellucid.config.checks import as_list
 from pellucid.errors import Argument, InputError, MessagePart
 
 TOKEN_BUDGET = 1536
-"""Computed positions per batch: enough for full matrix products, small enough for the processor's cache."""
+"""Padded positions per batch: enough for efficient matrix products, few enough for the processor's cache."""
 
 PASS_COST = 48
-"""What a pass costs besides its positions, in positions: reading its tables, and the price of each step."""
+"""Fixed cost of a forward pass, in positions: reading the weights, and the overhead of each step."""
 
 GPU_TOKEN_BUDGET, GPU_PASS_COST = 16384, 4096
-"""The same on a GPU, which computes thousands of positions in the time that a pass takes to ask for its steps."""
+"""The same on a GPU, which computes thousands of positions in the time that launching the steps of a pass takes."""
 
 PADDINGS = (True, False, "longest", "max_length", "do_not_pad")
 RETURN_TENSORS = ("pt", "np", None)
 
 
 class Batch(dict[str, Any]):
-    """What a model takes: `input_ids`, `token_type_ids`, `attention_mask`, each also an attribute.
+    """The inputs of a model: `input_ids`, `token_type_ids`, `attention_mask`, each also an attribute.
 
     >>> model(**tokenizer(["a", "b c"], padding=True, return_tensors="pt"))   # doctest: +SKIP
     """
@@ -46,7 +46,7 @@ def collate(
     length: int | None = None,
     left: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Rows of unequal length to three int64 arrays of [batch, seq], padded to the longest row or to `length`."""
+    """Pads rows of unequal length into int64 arrays of [batch, seq], to the longest row or to `length`."""
     width = length or max((len(row) for row in rows), default=0)
     ids = np.full((len(rows), width), pad_id, dtype=np.int64)
     types = np.zeros((len(rows), width), dtype=np.int64)
@@ -58,7 +58,7 @@ def collate(
 
 
 def text_list(name: str, texts: Any) -> list[Any]:
-    """One text, or several, as a list; InputError for what is neither."""
+    """One text or several as a list. Raises InputError for anything else."""
     if isinstance(texts, str):
         return [texts]
     if (found := as_list(texts)) is None:
@@ -67,16 +67,16 @@ def text_list(name: str, texts: Any) -> list[Any]:
 
 
 def check_equally_long(rows: Iterable[Sequence[Any]], *besides: MessagePart) -> None:
-    """Refuses rows of unequal length, which make no tensor.
+    """Raises InputError for rows of unequal length, which cannot form one tensor.
 
-    besides: what helps as well as padding.
+    besides: further advice for the error, after that to pad.
     """
     if len({len(row) for row in rows}) > 1:
         raise InputError("texts of unequal length do not make one tensor: pass ", Argument("padding", True), besides)
 
 
 def to_tensor_type(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str, Any]:
-    """Arrays as what `kind` asks for: "pt" for torch tensors, "np" for the arrays themselves, None for lists."""
+    """The arrays converted to `kind`: "pt" for torch tensors, "np" for the arrays themselves, None for lists."""
     if kind is None:
         return {name: array.tolist() for name, array in arrays.items()}
     if kind == "np":
@@ -87,26 +87,26 @@ def to_tensor_type(arrays: dict[str, np.ndarray], kind: str | None) -> dict[str,
 
 
 def batch_limits(device: str) -> tuple[int, int]:
-    """The budget of a batch and the price of a pass on a kind of device, as `length_batches` takes them."""
+    """The token budget of a batch and the cost of a pass on this type of device, as `length_batches` takes them."""
     return (TOKEN_BUDGET, PASS_COST) if device == "cpu" else (GPU_TOKEN_BUDGET, GPU_PASS_COST)
 
 
 def length_batches(
     lengths: Sequence[int], budget: int = TOKEN_BUDGET, pass_cost: int = PASS_COST
 ) -> Iterator[list[int]]:
-    """Row numbers grouped into batches, longest first, each batch at most `budget` positions after padding.
+    """Groups row numbers into batches, longest first, each at most `budget` positions after padding.
 
-    Neighbours in length share a batch, and are parted where their padding would cost more than a further pass: of all
-    such groupings this is one that takes least. No text is ever split.
+    Rows of similar length share a batch, split where their padding would cost more than another pass: no other such
+    grouping costs less. No row is ever split; one that is longer than `budget` is a batch of its own.
 
-    pass_cost: what a pass costs besides, in positions.
+    pass_cost: the fixed cost of a pass, in positions.
 
     >>> list(length_batches([3, 9, 4, 8], budget=18))
     [[1, 3], [2, 0]]
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     widths = [max(lengths[i], 1) for i in order]
-    least, batch_starts = [0], [0]  # what the rows before cost together, and where the last batch of these begins
+    least, batch_starts = [0], [0]  # of the rows before: their least total cost, and the start of their last batch
     first, changes = 0, deque[int]()
     for last, width in enumerate(widths):
         if last == 0 or width < widths[last - 1]:

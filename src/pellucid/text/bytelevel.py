@@ -1,4 +1,4 @@
-"""Byte-level pairs from `vocab.json` and `merges.txt`, the form of GPT-2 and RoBERTa (Radford et al., 2019)."""
+"""Byte-level BPE from `vocab.json` and `merges.txt`, the format of GPT-2 and RoBERTa (Radford et al., 2019)."""
 
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,15 @@ from pellucid.text.layouts import LAYOUTS, Layout, layout_of
 
 MAX_BYTES = 64 * 2**20
 _MAX_GAPS = 1024
-"""Ids that a vocabulary may leave out; a table is as long as its greatest id."""
+"""Unused ids that a vocabulary may have; an embedding table is as long as its largest id."""
 
 
 def open_bytelevel(
     path: Path, settings: dict[str, Any], model_type: str | None
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
-    """The tokenizer of a `vocab.json` and the `merges.txt` beside it, and its settings with every role filled.
+    """The tokenizer of a `vocab.json` and the `merges.txt` next to it, and its settings with all roles filled in.
 
-    Raises InputError for a family whose way of splitting words is not told by these two files.
+    Raises InputError for a family whose way of splitting words cannot be derived from these files.
     """
     merges_path = path.with_name("merges.txt")
     vocabulary, merges = _read_vocabulary(path), _read_merges(merges_path)
@@ -39,14 +39,14 @@ def open_bytelevel(
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     backend.decoder = decoders.ByteLevel()
     add_tokens_and_template(backend, layout, settings, path)
-    if layout.trims_offsets:  # as the reference: a token's place leaves out the space before the word
+    if layout.trims_offsets:  # as in the reference: offsets exclude the space before a word
         trim = processors.ByteLevel(trim_offsets=settings.get("trim_offsets", True), add_prefix_space=spaced)
         backend.post_processor = processors.Sequence([trim, backend.post_processor])
     return backend, settings
 
 
 def _guessed_layout(vocabulary: dict[str, int]) -> Layout | None:
-    """The layout of files whose family nobody named, by the special tokens that they hold."""
+    """The layout of files without a stated family, guessed from the special tokens in the vocabulary."""
     if {"<s>", "</s>", "<mask>"} <= vocabulary.keys():
         return LAYOUTS["roberta"]
     return LAYOUTS["gpt2"] if "<|endoftext|>" in vocabulary else None

@@ -1,14 +1,14 @@
-"""What bytes that are no UTF-8 may be instead: the encodings by which they read as a person writes."""
+"""Guesses of the encoding of bytes that are not UTF-8: those that decode them to plausible text."""
 
 import codecs
 import contextlib
 import re
 
 SAMPLE_BYTES = 2**16
-"""So many bytes are looked at."""
+"""Number of bytes that are examined."""
 
 MAX_ENCODINGS = 5
-"""Encodings that are told: whoever tries more knows better."""
+"""Number of guesses returned; a longer list would not help."""
 
 _OTHERS = re.compile(r"[^\0-\x7f]")
 _NEXT_TO_ASCII, _ISOLATED = (
@@ -37,19 +37,19 @@ _NARROW = (
     (("cp874",), r"[\u0e30-\u0e4e]", 0.2),
 )
 _HANS = ((("gb18030", "big5", "shift_jis", "euc_jp"), _HAN, 0.6),)
-"""Encodings of other scripts, their letters and the least share of these among all that are not ASCII's. What others
-are seldom taken for comes first."""
+"""Encodings of other scripts, their letters, and the least share of these among all non-ASCII characters. Scripts that
+others are seldom mistaken for come first."""
 
 _SMALL = r"[\u03ac-\u03ce\u0430-\u045f]"
-"""Small letters, of which a text has more than of capitals."""
+"""Lower-case letters, of which a text has more than of capitals."""
 
 
 def encodings_of(sample: bytes) -> list[str]:
-    """The encodings that bytes may be of, the likelier first; none where it is UTF-8 but for a few, or nothing known.
-    Of several that give the same text the first stands for all.
+    """The encodings that bytes may be in, the likeliest first; empty where it is UTF-8 but for a few bytes, or none is
+    plausible. Of several that decode to the same text only the first is listed.
 
-    Letters of Latin scripts stand beside those of ASCII, letters of others do not.
-    sample: from an even place of the file on, in which two bytes may be a letter.
+    Letters of Latin scripts are next to ASCII letters, letters of other scripts are not.
+    sample: from an even offset in the file, since a character may take two bytes.
     """
     if 0 in sample:
         many, wide = max((sample.decode(name, "ignore").count("\n"), name) for name in ("utf-16-be", "utf-16-le"))
@@ -72,12 +72,12 @@ def encodings_of(sample: bytes) -> list[str]:
 
 
 def _decoded(sample: bytes, encoding: str) -> str:
-    """The text; none where the bytes are not of the encoding."""
+    """The decoded text; empty where the bytes are not valid in the encoding."""
     with contextlib.suppress(UnicodeDecodeError):
-        return codecs.getincrementaldecoder(encoding)().decode(sample)  # the last may be cut
+        return codecs.getincrementaldecoder(encoding)().decode(sample)  # the last character may be incomplete
     return ""
 
 
 def _share(text: str, kind: str) -> float:
-    """How many of the letters that are not ASCII's are of a kind."""
+    """The share of the non-ASCII characters that match a pattern."""
     return len(re.findall(kind, text)) / max(len(_OTHERS.findall(text)), 1)

@@ -1,4 +1,4 @@
-"""Conversations to one text, by the jinja template that comes with a checkpoint."""
+"""Conversations formatted as one text, by the jinja template of a checkpoint."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -11,19 +11,19 @@ MAX_TEMPLATE_CHARACTERS = 256 * 1024
 """Characters of a template; the longest in use have about 20,000."""
 
 _MARK = "\U000f0002"
-"""A character of private use: where the last message ends."""
+"""A private-use character that marks the end of the last message."""
 
 
 _REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
-"""What a message may call the reasoning before its content; templates read the first, or the second."""
+"""Keys of a message that may hold the reasoning before its content; templates read the first or the second."""
 
 
 def select_template(settings: Mapping[str, Any], chat_template: str | None, tools: object = None) -> str:
-    """The template that was given, or that of a tokenizer's settings: the only one, or the one of the name that was
-    given where several are.
+    """The template passed, or the one in a tokenizer's settings: the only one, or where there are several the one named
+    by `chat_template`.
 
-    tools: where they are given and no name is, "tool_use" is taken, else "default", as in the reference.
-    Raises InputError where there is none, or none of that name.
+    tools: where passed without a name, "tool_use" is selected, else "default", as in the reference.
+    Raises InputError where there is no template, or none of that name.
     """
     if not isinstance(chat_template, str | None):
         raise InputError(Argument("chat_template"), f" is {shorten(repr(chat_template))}, expected text")
@@ -56,13 +56,13 @@ def select_template(settings: Mapping[str, Any], chat_template: str | None, tool
 def render_chat(
     template: str, messages: object, variables: Mapping[str, Any], *, continue_final_message: bool = False
 ) -> str:
-    """The text of a conversation.
+    """Renders a conversation as text.
 
-    messages: a list of `{"role": ..., "content": ...}`; other keys go along.
-    variables: what the template may read beside them; plain values only.
-    continue_final_message: ends with the last message's own text, for a model to go on with.
-    Raises InputError in one sentence for messages that are none, for a template that is broken or refuses them, and for
-    one that does more than a conversation needs.
+    messages: a list of `{"role": ..., "content": ...}`; other keys are passed on to the template.
+    variables: further variables of the template; plain values only.
+    continue_final_message: ends with the text of the last message, for a model to continue.
+    Raises InputError for invalid messages, for a template that is broken or refuses them, and for one that exceeds the
+    limits of a rendering.
     """
     checked = check_messages(messages)
     values = {"messages": _with_end_mark(checked) if continue_final_message else checked, **variables}
@@ -84,7 +84,7 @@ def render_chat(
         raise InputError("the chat template cannot be used: it is nested, or calls itself, without end") from error
     except MemoryError as error:
         raise InputError("the chat template cannot be used: it takes more memory than there is") from error
-    except Exception as error:  # a template may do anything wrong that Python can do wrong
+    except Exception as error:  # a template may raise anything that Python code can
         what = f"{type(error).__name__}: {_error_text(error)}"
         raise InputError(f"the chat template fails on these messages: {what}") from error
     finally:
@@ -93,7 +93,7 @@ def render_chat(
 
 
 def check_messages(messages: object) -> list[dict[str, Any]]:
-    """The messages without empty values, as the reference has it; raises InputError for what is no conversation."""
+    """The messages without null values, as in the reference. Raises InputError for anything but a conversation."""
     if not isinstance(messages, list | tuple) or not messages:
         found = "empty" if isinstance(messages, list | tuple) else _short_value(messages)
         raise InputError(f'messages is {found}, expected a list of {{"role": ..., "content": ...}}')
@@ -106,14 +106,14 @@ def check_messages(messages: object) -> list[dict[str, Any]]:
 
 
 def _with_reasoning_names(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message without empty values, its reasoning under the names by which templates ask for it."""
+    """A message without null values, with its reasoning under the keys that templates read."""
     fields = {str(key): value for key, value in message.items() if value is not None}
     reasoning = next((fields[name] for name in _REASONING_KEYS if name in fields), None)
     return fields if reasoning is None else {"thinking": reasoning} | fields | {"reasoning_content": reasoning}
 
 
 def _with_end_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages, with a mark behind what the last one says, and a space that goes where the template trims."""
+    """The messages with a mark after the text of the last one, and a space that goes where the template strips it."""
     *others, last = messages
     content = last.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
@@ -127,11 +127,11 @@ def _with_end_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _text_before_mark(text: str, messages: list[dict[str, Any]]) -> str:
-    """The text of a conversation up to where its last message ends, trimmed where the template trims it."""
+    """The text up to the end of the last message, stripped where the template strips that."""
     before, mark, after = text.rpartition(_MARK)
     if not mark:
         raise InputError(f"the chat template leaves message {len(messages) - 1} out, so it cannot be gone on with")
-    before = before.replace(f"{_MARK} ", "").replace(_MARK, "")  # where the template says the message twice
+    before = before.replace(f"{_MARK} ", "").replace(_MARK, "")  # where the template repeats the message
     return before if after.startswith(" ") else before.rstrip()
 
 
@@ -146,9 +146,9 @@ def _error_text(error: Exception) -> str:
 
 
 def _json_value(value: Any, path: str, depth: int = 1) -> Any:
-    """Values as JSON knows them: an object with methods would be a door out of the sandbox.
+    """The value rebuilt from JSON types only: an object with methods could be used to escape the sandbox.
 
-    path: where it stands, such as `tools[0]`.
+    path: its location for errors, such as `tools[0]`.
     """
     if isinstance(value, str | int | float | None):
         return base_value(value)

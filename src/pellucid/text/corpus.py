@@ -1,4 +1,4 @@
-"""Texts that are read more than once: from files, a part at a time, or from a list."""
+"""Texts that are read more than once: from files, a chunk at a time, or from a list."""
 
 import os
 from collections import Counter
@@ -15,7 +15,7 @@ from pellucid.text.lines import lines, size_and_time
 from pellucid.text.rows import check_column, read_rows
 
 PART = 2**16
-"""Characters of a plain file that are handed on together; lines stay whole."""
+"""Characters of a plain file that are yielded together; lines stay whole."""
 
 FilePaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 """One file, several, or none."""
@@ -23,9 +23,9 @@ FilePaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 
 @dataclass
 class Corpus:
-    """Texts, as often as somebody asks for them.
+    """Texts that can be iterated over repeatedly.
 
-    name: what they are called.  texts: where there are no files.
+    name: for messages.  texts: where there are no files.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Corpus:
             yield from self._column_texts(path) if self.columns else self._text_parts(path)
 
     def character_counts(self, normalizer: Any = None) -> Counter[str]:
-        """How often each character occurs. Raises InputError where there is nothing but white space.
+        """The number of occurrences of each character. Raises InputError where there is only white space.
 
-        normalizer: a step of the library that the texts go through first.
+        normalizer: a normalizer of the library that is applied to the texts first.
         """
         found: Counter[str] = Counter()
         for text in self:
@@ -52,7 +52,7 @@ class Corpus:
         return found
 
     def _text_parts(self, path: Path) -> Iterator[str]:
-        """A file in parts, each line ended by one character whatever ends it in the file."""
+        """A file in chunks, with all line ends converted to "\\n"."""
         part: list[str] = []
         size = 0
         for line in lines(path, self.encoding):
@@ -71,9 +71,9 @@ class Corpus:
 
 
 def corpus_of(files: FilePaths, texts: Iterable[str] | None, column: str | Sequence[str], encoding: str) -> Corpus:
-    """The texts that a person gave, in files or as they are.
+    """The corpus of the files or the texts passed.
 
-    Raises InputError for none of both, for both, for what is no text, and for a table without a column.
+    Raises InputError for neither or both, for anything that is not text, and for a table without a column.
     """
     columns = require_names("column", column, "the name of a column, or several")
     if (files is None) == (texts is None):
@@ -90,5 +90,5 @@ def corpus_of(files: FilePaths, texts: Iterable[str] | None, column: str | Seque
         raise InputError("files is empty: there is nothing to learn from")
     for path in found:
         check_column(path, columns[0] if columns else None)
-        size_and_time(path)  # refuses what has no end
+        size_and_time(path)  # raises for anything but a regular file
     return Corpus(join_names(map(str, found), 3), found, columns, encoding=encoding)

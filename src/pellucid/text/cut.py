@@ -1,4 +1,4 @@
-"""Before and after the library: texts made clean, pairs made short enough, panics made errors."""
+"""Before and after the library: texts are cleaned, pairs truncated, and panics turned into errors."""
 
 import logging
 import operator
@@ -22,16 +22,16 @@ from pellucid.errors import (
 log = logging.getLogger("pellucid")
 
 MAX_CHARACTERS = 10_000_000
-"""Longest single text that is tokenised at all; a longer one is refused before any work is done."""
+"""Longest single text that is tokenized; a longer one is refused before any work is done."""
 
 
 def item_name(index: int | str, what: str) -> str | Item:
-    """What an error calls a text: by its number, or by the place that whoever read it from a file knows."""
+    """The name of a text in an error: its number, or its location in a file where the caller passed that."""
     return index if isinstance(index, str) else Item(index, what)
 
 
 def clean_text(text: object, index: int | str, what: str) -> str:
-    """The text itself, half surrogate pairs replaced; raises InputError for what is no text or too long."""
+    """The text with lone surrogates replaced. Raises InputError for anything but a string, or where it is too long."""
     if not isinstance(text, str):
         raise InputError(item_name(index, what), f" is {type(text).__name__}, expected a string")
     if len(text) > MAX_CHARACTERS:
@@ -43,19 +43,19 @@ def clean_text(text: object, index: int | str, what: str) -> str:
 
 
 def check_has_tokens(ids: Sequence[int], name: MessagePart, advice: str = "") -> None:
-    """Raises InputError for a text of which no token is left.  name: what the error calls it."""
+    """Raises InputError where a text has no tokens.  name: the name of the text in the error."""
     if not ids:
         raise InputError(name, " has no tokens: a model reads at least one", advice)
 
 
 def warn_of_truncation(number: int, total: int, max_tokens: int | None, what: str = "texts") -> None:
-    """Says how many of all texts were too long, where there are any.  max_tokens: tokens that were left of each."""
+    """Logs how many of all texts were truncated, if any.  max_tokens: the number of tokens kept of each."""
     if number and max_tokens is not None:
         log.warning("%d of %d %s were cut to %s", number, total, what, format_count(max_tokens, "token"))
 
 
 def checked_ids(ids: Any) -> list[int]:
-    """The ids of tokens as plain numbers, from whatever holds them."""
+    """Token ids from any iterable as a list of ints. Raises InputError for anything that is not an id."""
     try:
         values = list(ids)
         found = [-1] if _are_not_ids(ids, values) else [operator.index(i) for i in values]
@@ -67,16 +67,16 @@ def checked_ids(ids: Any) -> list[int]:
 
 
 def _are_not_ids(ids: Any, values: list[Any]) -> bool:
-    """Whether these are letters, bytes or truths, of which Python makes numbers without a word."""
+    """Whether these are strings, bytes or booleans, which Python would silently convert to numbers."""
     if hasattr(ids, "dtype"):
         return str(ids.dtype) in ("torch.bool", "bool")
-    kinds = {kind.__name__ for kind in set(map(type, values))}  # each once, since there may be many ids
+    kinds = {kind.__name__ for kind in set(map(type, values))}  # each type once, since there may be many ids
     truths = "Tensor" in kinds and any(str(getattr(one, "dtype", "")) == "torch.bool" for one in values)
     return truths or bool(kinds & {"bool", "bool_"}) or isinstance(ids, str | bytes | bytearray | memoryview)
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with U+FFFD for every half of a surrogate pair, which is no character, and which no file can hold."""
+    """The text with U+FFFD for each lone surrogate, which is no character and cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -85,14 +85,14 @@ def replace_surrogates(text: str) -> str:
 
 
 def trimmed_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """A stretch of a text without the spaces at its ends; of nothing but space, its end."""
+    """The span without white space at its ends; an empty span at its end where it holds nothing else."""
     piece = text[start:end]
     return end - len(piece.lstrip()), start + len(piece.rstrip()) if piece.strip() else end
 
 
 def visible_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """A stretch of a text without the spaces at its ends, and with the accents that stand on its last letter.
-    A tokenizer that takes them away does not count them among the characters of a token."""
+    """The span without white space at its ends, extended by the combining marks of its last letter, which a tokenizer
+    that strips accents does not count as characters of the token."""
     start, end = trimmed_span(text, start, end)
     while start < end < len(text) and is_combining_mark(text[end]):
         end += 1
@@ -100,8 +100,8 @@ def visible_span(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def start_without_marks(text: str, start: int, end: int) -> int:
-    """Where a stretch begins without the accents of a letter before it, which `visible_span` gives to that one's
-    stretch; it keeps them where it holds nothing else."""
+    """The start of a span after the combining marks of the letter before it, which `visible_span` adds to the span of
+    that letter; unchanged where the span holds nothing else."""
     place = start
     while start and not text[start - 1].isspace() and place < end and is_combining_mark(text[place]):
         place += 1
@@ -109,14 +109,14 @@ def start_without_marks(text: str, start: int, end: int) -> int:
 
 
 def is_combining_mark(character: str) -> bool:
-    """Whether a character stands on the letter before it: an accent, a vowel sign, a voiced sign of half-width kana."""
+    """Whether a character combines with the one before it: an accent, a vowel sign, a half-width kana voicing mark."""
     return unicodedata.category(character)[0] == "M" or character in "\uff9e\uff9f"
 
 
 def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strategy: str, side: str) -> int:
-    """Shortens the encodings in place until both fit into `limit` with `added` special tokens; says by how much.
+    """Truncates the encodings in place until both fit into `limit` with `added` special tokens; returns the number cut.
 
-    side: "right" cuts off what stands last in a text, "left" what stands first.
+    side: "right" cuts off the end of a text, "left" its beginning.
     """
     sizes = [len(first), 0 if second is None else len(second)]
     excess = 0 if limit is None else sum(sizes) + added - limit
@@ -130,7 +130,7 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
         keep = [sizes[0] - excess, sizes[1]]
     elif second_alone:
         keep = [sizes[0], sizes[1] - excess]
-    else:  # the longer one gives first, then both in turn, as the reference does
+    else:  # the longer one first, then both in turn, as in the reference
         shorter = min(min(sizes), room // 2)
         keep = [room - shorter, shorter] if sizes[0] > sizes[1] else [shorter, room - shorter]
     if min(keep) < 0:
@@ -142,14 +142,14 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
 
 
 def truncates_second(strategy: str, second: Any) -> bool:
-    """Whether the second text alone is to be cut; InputError where there is none."""
+    """Whether only the second text is to be truncated. Raises InputError where there is none."""
     if strategy == "only_second" and second is None:
         raise InputError("'only_second' says that the second text is to be cut, and there is one text alone")
     return strategy == "only_second"
 
 
 def too_long_error(index: int | str, excess: int, limit: int) -> InputError:
-    """The error for an item that is not read whole, and may not be cut or read in stretches unasked."""
+    """The error for an item longer than the limit, where neither truncation nor windows were requested."""
     return InputError(
         item_name(index, "item"),
         f" has {format_count(excess, 'token')} more than the {limit:,} that are read at once: pass ",
@@ -161,7 +161,7 @@ def too_long_error(index: int | str, excess: int, limit: int) -> InputError:
 
 
 def overlap_tokens(stride: int | None, room: int) -> int:
-    """How many tokens each stretch of `room` shares with the one before: what was asked for, else a quarter of it."""
+    """The number of tokens that windows of `room` tokens share: `stride`, by default a quarter of `room`."""
     shared = room // 4 if stride is None else stride
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(
@@ -175,14 +175,14 @@ def overlap_tokens(stride: int | None, room: int) -> int:
 
 @contextmanager
 def panics_as_errors(what: str = "the tokenizer failed on this text") -> Iterator[None]:
-    """The library at work; its panics, which no `except Exception` would see, become one of our errors, which begins
-    with `what`. What is one already stays as it is. Raises ResourceError where the system gives it no threads."""
+    """Turns panics of the library, which are no `Exception`, into CorruptFileError beginning with `what`; errors of
+    pellucid are left alone. Raises ResourceError where the system cannot start its threads."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError, PellucidError):
         raise
     except BaseException as error:
-        if "ThreadPoolBuildError" in str(error):  # the text and the tokenizer are as they should be
+        if "ThreadPoolBuildError" in str(error):  # neither the text nor the tokenizer is at fault
             raise ResourceError(
                 "the system starts no more threads, which several texts are read by: set TOKENIZERS_PARALLELISM=false, "
                 "or raise its limit of memory or processes"

@@ -1,5 +1,5 @@
-"""Rows of tables that other libraries hold: pandas, polars, Arrow, `datasets`. They are known by what they can do; none
-of them is imported."""
+"""Rows of the tables of other libraries: pandas, polars, Arrow, `datasets`. They are recognised by their attributes;
+none is imported."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,12 +9,12 @@ from pellucid.text.rows import check_unique_columns
 
 
 def rows_of_frame(data: Any, *required_columns: str | None) -> Iterable[dict[str, Any]] | None:
-    """The rows of a table, each as a dict by column; None where it is no table of these libraries.
+    """The rows of a table, each as a dict by column; None for anything but a table of these libraries.
 
     required_columns: columns that rows must have.
 
-    Raises InputError for several columns of one name, for the parts of a data set together, and where the index of a
-    data frame was asked for.
+    Raises InputError for several columns of one name, for a mapping of splits, and where a required column is the index
+    of a data frame.
     """
     if isinstance(data, Mapping):
         parts = [name for name, part in data.items() if hasattr(part, "column_names") and hasattr(part, "features")]
@@ -26,7 +26,7 @@ def rows_of_frame(data: Any, *required_columns: str | None) -> Iterable[dict[str
     if hasattr(data, "column_names") and hasattr(data, "features"):  # datasets.Dataset, and its IterableDataset
         return _with_label_names(_python_values(data), data.features or {})
     if hasattr(data, "collect_schema") and hasattr(data, "collect") and not hasattr(data, "iter_rows"):
-        return data.collect().iter_rows(named=True)  # polars, not yet computed
+        return data.collect().iter_rows(named=True)  # polars, lazy
     if hasattr(data, "iter_rows"):  # polars
         return data.iter_rows(named=True)
     if hasattr(data, "to_dict") and hasattr(data, "itertuples"):  # pandas
@@ -43,7 +43,7 @@ def rows_of_frame(data: Any, *required_columns: str | None) -> Iterable[dict[str
 
 
 def _python_values(data: Any) -> Iterable[dict[str, Any]]:
-    """What `datasets` holds as Python's own values, whatever form it was given; what a transform makes is kept."""
+    """A data set that returns plain Python values, whatever format is set; a custom transform is kept."""
     data_format = getattr(data, "format", None) or {}
     if data_format.get("type") == "custom" or not hasattr(data, "with_format"):
         return data
@@ -52,14 +52,14 @@ def _python_values(data: Any) -> Iterable[dict[str, Any]]:
 
 
 def _with_label_names(data: Iterable[dict[str, Any]], features: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    """Rows of `datasets`, the numbers of labels as their names; -1, which says that there is none, as None."""
+    """Rows of `datasets` with label numbers replaced by their names, and -1, for no label, by None."""
     labels = {name: found for name, feature in features.items() if (found := _label_names(feature)) is not None}
     for row in data:
         yield {name: _label_name(value, labels[name]) if name in labels else value for name, value in row.items()}
 
 
 def _label_names(feature: Any) -> list[str] | None:
-    """What the numbers of a column mean, where it holds labels, or lists of them."""
+    """The names of a column's label numbers, where it holds labels or lists of labels; else None."""
     inner = getattr(feature, "feature", feature)
     if isinstance(inner, list) and len(inner) == 1:
         inner = inner[0]
