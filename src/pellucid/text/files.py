@@ -1,4 +1,4 @@
-"""A tokenizer from the files of a checkpoint, in every form in which they come."""
+"""Reads a tokenizer from the files of a checkpoint in any of their formats, and writes it."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -35,16 +35,16 @@ def open_tokenizer(
 ) -> Tokenizer | None:
     """The tokenizer of a checkpoint folder, or None where there is none.
 
-    The first that is there is read: `tokenizer.json`, `vocab.txt`, `vocab.json` with `merges.txt`, sentencepiece's
-    `spiece.model`, `sentencepiece.bpe.model` or `tokenizer.model`.
+    The first of these that exists is read: `tokenizer.json`, `vocab.txt`, `vocab.json` with `merges.txt`,
+    sentencepiece's `spiece.model`, `sentencepiece.bpe.model` or `tokenizer.model`.
 
     max_length: the model's own limit in tokens; the file's is used where it is smaller.
-    token_types: whether the model tells the two texts of a pair apart; None where there is no model to ask. What the
-        files list as the model's inputs goes before. Where they list nothing, such a model is told which text is which
-        by a tokenizer of any class (by PreTrainedTokenizerFast too, as in the reference's fourth version and no longer
-        in its fifth) but TokenizersBackend, which only the fifth writes; without a model a tokenizer of BERT's does.
-    model_type: the value in `config.json`; it says which special tokens stand where, which older files do not tell.
-    stated_class: `tokenizer_class` of `config.json`, which counts where the tokenizer's own files state none.
+    token_types: whether the model has token types; None without a model. Model inputs listed in the files take
+        precedence. Where none are listed, tokenizers of all classes return types for a model that has them
+        (PreTrainedTokenizerFast too, as in version 4 of the reference, not in 5), except TokenizersBackend, which only
+        version 5 writes; without a model, those of BERT's and ALBERT's classes do.
+    model_type: the value in `config.json`; it determines the special tokens and template that older files lack.
+    stated_class: `tokenizer_class` of `config.json`, used where the tokenizer's own files state none.
     """
     settings = read_settings(folder)
     if isinstance(stated_class, str):
@@ -55,7 +55,7 @@ def open_tokenizer(
     if name is None:
         return None
     listed = settings.get("model_input_names")
-    if isinstance(listed, list) and listed:  # a list that stands there is followed also against the model
+    if isinstance(listed, list) and listed:  # a list in the files overrides the model
         token_types = "token_type_ids" in listed and token_types is not False
     elif settings.get("tokenizer_class") == _TYPELESS_CLASS:
         token_types = False
@@ -81,7 +81,7 @@ def open_tokenizer(
 
 
 def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokenizer, which reads every text in lower case."""
+    """The tokenizer with lower-casing of all texts added."""
     backend = backend_copy(tokenizer)
     add_lowercase(backend)
     return _with_backend(backend, tokenizer)
@@ -90,17 +90,17 @@ def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
 def with_tokens(
     tokenizer: Tokenizer, tokens: Sequence[str | tokenizers.AddedToken], *, special: bool
 ) -> tuple[Tokenizer, int]:
-    """The same tokenizer, which knows these tokens as well; and how many of them are new to its vocabulary."""
+    """The tokenizer with these tokens added, and how many of them are new to its vocabulary."""
     backend = backend_copy(tokenizer)
     new = (backend.add_special_tokens if special else backend.add_tokens)(list(tokens))
     return _with_backend(backend, tokenizer), new
 
 
 def without_tokens_beyond(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, list[str]]:
-    """The same tokenizer without the added tokens that a table of so many rows has no row for, and these tokens.
+    """The tokenizer without the added tokens whose ids are beyond a table of `rows` rows, and these tokens.
 
-    Only such go as nothing but a text that spells them can give: they stand around no text and in no conversation, and
-    play no role but that of padding. transformers 5 adds `<unk>NOTUSED` so to every CamemBERT.
+    They are removed only if nothing but a text that spells them yields them: they are in no template or conversation,
+    and have no role but padding. transformers 5 adds such a `<unk>NOTUSED` to every CamemBERT.
     """
     if max(tokenizer.own_vocab.values(), default=-1) >= rows:
         return tokenizer, []
@@ -117,7 +117,7 @@ def without_tokens_beyond(tokenizer: Tokenizer, rows: int) -> tuple[Tokenizer, l
 
 
 def _with_backend(backend: tokenizers.Tokenizer, other: Tokenizer, settings: dict[str, Any] | None = None) -> Tokenizer:
-    """A backend with everything else of another tokenizer, but for settings that are given."""
+    """A tokenizer with this backend and the other attributes of `other`, except settings that are passed."""
     options = {
         "token_types": other.token_types,
         "tiled": other.tiled,
@@ -127,7 +127,7 @@ def _with_backend(backend: tokenizers.Tokenizer, other: Tokenizer, settings: dic
 
 
 def open_target_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer of what the decoder of an encoder-decoder writes, where it has words of its own; else None."""
+    """The tokenizer of the decoder of an encoder-decoder, where it has its own vocabulary; else None."""
     path = folder / TARGET_TOKENIZER_FILE
     if not path.is_file():
         return None
@@ -138,23 +138,23 @@ def open_target_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def write_target_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes what `open_target_tokenizer` reads."""
+    """Writes the file that `open_target_tokenizer` reads."""
     (folder / TARGET_TOKENIZER_FILE).write_text(tokenizer.to_json(), encoding="utf-8")
 
 
 def backend_copy(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
-    """A tokenizer as the library that it speaks to has it; a copy."""
+    """A copy of the tokenizer as an object of the `tokenizers` library."""
     return tokenizers.Tokenizer.from_str(tokenizer.to_json())
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, token_types: bool = True) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json`, which the reference opens, the chat template within.
+    """Writes `tokenizer.json` and `tokenizer_config.json`, chat template included, which the reference can open.
 
-    What came in another form than `tokenizer.json` is written with the class that takes that file as it stands: the
-    reference's family classes build their own from the vocabulary. What the tokenizer gives a model is listed, since
-    that class, and others of a family that is not the model's, would give something else.
+    A tokenizer from files in another format is saved with the class that uses `tokenizer.json` as it is: the
+    reference's family classes rebuild theirs from the vocabulary. The model inputs are listed, since that class, and
+    classes of other families than the model's, would return others.
 
-    token_types: whether the model beside it tells the two texts of a pair apart.
+    token_types: whether the model has token types.
     """
     backend = tokenizer.to_json()
     (folder / "tokenizer.json").write_text(backend, encoding="utf-8")
@@ -182,13 +182,13 @@ def _read_backend(path: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     raw = path.read_bytes()
     with panics_as_errors(f"{path} is not a tokenizer"):
         check_charsmaps(raw)
-        backend = tokenizers.Tokenizer.from_buffer(raw)  # its own reader takes names in UTF-8 alone
+        backend = tokenizers.Tokenizer.from_buffer(raw)  # its own reader accepts only paths in UTF-8
         add_special_tokens(backend, settings)
     return backend
 
 
 _FORM_OF_FILE: dict[str, Form] = {"vocab.txt": "wordpiece", "vocab.json": "bytelevel"}
-"""How words are read by files that say nothing else; those of sentencepiece by its own."""
+"""The form of files that state none; those of sentencepiece have their own."""
 
 _OPENERS: dict[str, Callable[[Path, dict[str, Any], str | None], BackendAndSettings]] = {
     "tokenizer.json": _from_json,
@@ -196,4 +196,4 @@ _OPENERS: dict[str, Callable[[Path, dict[str, Any], str | None], BackendAndSetti
     "vocab.json": open_bytelevel,
     **dict.fromkeys(sentencepiece.FILES, sentencepiece.open_sentencepiece),
 }
-"""Each form by the file that shows it, in the order in which they are looked for."""
+"""The reader of each format by the file that identifies it, in order of precedence."""

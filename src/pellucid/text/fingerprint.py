@@ -1,4 +1,4 @@
-"""How a tokenizer reads, as a short text: two that have the same one give the same ids."""
+"""A short digest of a tokenizer's behaviour: two tokenizers with the same one return the same ids."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ _PROBES = (
     "  ÀÉÎ naïve Straße İstanbul e\u0301 ﬁ Ａ１ ½\tand\nlines\u00a0\u200b ",
     "東京タワー 서울 привет ไทย नमस्ते 🙂👍🏽 \u0000 \ufffd",
 )
-"""What tokenizers treat differently: case, accents, forms of one character, spaces, scripts, marks, controls."""
+"""What tokenizers treat differently: case, accents, compatibility characters, spaces, scripts, marks, controls."""
 
 _ROOM = 5
-"""Tokens of its own that a text keeps where it is cut."""
+"""Tokens of its own that a truncated text keeps."""
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
-    """sha256 of what a tokenizer does: its vocabulary, and the ids and types of texts that show all its switches, whole
-    and cut, alone and in pairs.
+    """sha256 of a tokenizer's behaviour: its vocabulary, and the ids and types of texts that reveal all its options,
+    whole and truncated, alone and in pairs.
 
-    What it does is asked, and not how the library writes it down, which changes with the library's version.
+    It covers the results and not the library's serialisation, which changes with the library's version.
     """
     whole = hashlib.sha256(f"{tokenizer.truncation_side} {tokenizer.token_types} {tokenizer.tiled}\n".encode())
     for token, number in sorted(tokenizer.vocab.items(), key=lambda item: (item[1], item[0])):
@@ -38,6 +38,6 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 def _encoding_text(tokenizer: Tokenizer, text: str, pairs: Sequence[str] | None, limit: int | None) -> str:
     try:
         (row,) = tokenizer.encode([text], pairs, max_length=limit, parse_special_tokens=True)
-    except (CorruptFileError, InputError):  # as where a vocabulary has no token for what is unknown
+    except (CorruptFileError, InputError):  # such as a vocabulary without an unknown token
         return "refused\n"
     return f"{row.ids} {row.type_ids}\n"

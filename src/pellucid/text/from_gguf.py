@@ -1,6 +1,6 @@
 """A tokenizer from the vocabulary inside a GGUF file: byte-level BPE, SentencePiece's BPE or WordPiece.
 
-The file tells the pieces, their kinds and the merges; how a text is split before merging it tells by a name alone.
+The file holds the pieces, their kinds and the merges, but only the name of the way in which texts are split before.
 """
 
 import logging
@@ -40,21 +40,21 @@ SPLITS: dict[str, tuple[tuple[str, ...], bool]] = {
     **dict.fromkeys(("qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"), ((_QWEN2,), False)),
     "deepseek-coder": (_DEEPSEEK_CODER, False),
 }
-"""How a byte-level vocabulary splits texts, by the file's name for it: patterns one after the other, and
-whether GPT-2's comes after them."""
+"""The pre-tokenizer of a byte-level vocabulary, by its name in the file: patterns to split by in order, and whether
+GPT-2's follows."""
 
 _IGNORE_MERGES = ("llama-bpe", "llama3", "llama-v3", "falcon3")
-"""Vocabularies that look a word up whole before they merge it; Llama 3's also begin every text with bos."""
+"""Vocabularies that look up a word whole before merging; Llama 3's also begin every text with bos."""
 
 _NFC_FIRST = ("qwen2", "deepseek-r1-qwen")
-"""Vocabularies whose texts are composed first (Unicode NFC)."""
+"""Vocabularies whose texts are normalised to Unicode NFC first."""
 
 
 def build_tokenizer(vocabulary: Vocabulary, *, max_length: int | None) -> Tokenizer:
     """The tokenizer of a vocabulary.
 
     max_length: the model's own limit in tokens.
-    Raises CheckpointMismatchError for a kind of vocabulary or a way of splitting that is not known.
+    Raises CheckpointMismatchError for an unknown kind of vocabulary or pre-tokenizer.
     """
     if vocabulary.model not in _BUILDERS:
         kinds = ", ".join(_BUILDERS)
@@ -102,7 +102,7 @@ def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
-    """SentencePiece's BPE (Kudo and Richardson, 2018): spaces are `▁`, and what has no piece is spelled in bytes."""
+    """SentencePiece's BPE (Kudo and Richardson, 2018): spaces are `▁`, and unknown characters are byte tokens."""
     if len(vocabulary.scores) != len(vocabulary.tokens) and not vocabulary.merges:
         raise CorruptFileError(f"{vocabulary.source} has neither tokenizer.ggml.scores nor tokenizer.ggml.merges")
     merges = _merge_pairs(vocabulary.merges) or _merges_by_score(vocabulary)
@@ -132,22 +132,22 @@ def _merge_pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     if not all(left and right and " " not in right for left, right in pairs):
         raise ValueError("a merge is not two pieces with a blank between them")
-    return list(dict.fromkeys(pairs))  # of one that appears twice llama.cpp keeps the first rank
+    return list(dict.fromkeys(pairs))  # of duplicates llama.cpp keeps the first rank
 
 
 def _begins_with_space(vocabulary: Vocabulary) -> bool:
-    """Whether a space is put before each text."""
+    """Whether a space is inserted before each text."""
     return vocabulary.flags.get("add_space_prefix", True)
 
 
 def _merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """The merges behind the scores: whatever two pieces make a third, the best third first."""
+    """The merges that the scores imply: all pairs of pieces that form a third, by the score of the third."""
     known = _token_ids(vocabulary.token_names())
     scored = [
         (score, piece, kind, cuts_of(piece, known))
         for score, (piece, kind) in zip(vocabulary.scores, vocabulary.tokens_and_kinds())
     ]
-    # A user's tokens with a space, which stands behind another one here, are merged as in llama.cpp.
+    # User-defined tokens with a space, which here follows another space, are merged as in llama.cpp.
     spaced = _begins_with_space(vocabulary)
     made = [
         one for one in scored if one[2] == PieceKind.NORMAL or (one[2] == PieceKind.USER and SPACE in one[1] and spaced)
@@ -172,8 +172,8 @@ def _merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
 
 
 def _merge_order(score: float, piece: str, kind: int) -> tuple[float, int]:
-    """What comes first: the best score; of a user's blanks, whose scores are one, the longest, so that the leftmost
-    grow on before others begin, as in llama.cpp."""
+    """The sort key: the best score first; of user-defined blanks, whose scores are equal, the longest, so that the
+    leftmost grow before others begin, as in llama.cpp."""
     return -score, -len(piece) if kind == PieceKind.USER and not piece.strip(SPACE) else 0
 
 
@@ -181,7 +181,7 @@ def _merge_order(score: float, piece: str, kind: int) -> tuple[float, int]:
 
 
 def _add_special(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
-    """Tokens that are found whole in a text before it is split."""
+    """Adds the tokens that are matched whole, before a text is split."""
     kinds = vocabulary.kinds
     own = {i for i, kind in enumerate(kinds) if kind in (PieceKind.CONTROL, PieceKind.UNKNOWN)}
     special = own | set(vocabulary.special.values())
@@ -193,14 +193,14 @@ def _add_special(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
 
 
 def _add_template(backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
-    """What stands before and after every text: bos and eos, or cls and sep."""
+    """Adds the tokens before and after every text: bos and eos, or cls and sep."""
     bert = vocabulary.model == "bert"
     begins = bert or vocabulary.model == "llama" or vocabulary.pre_tokenizer_name in _IGNORE_MERGES
     first = _template_token(vocabulary, "cls" if bert else "bos", "add_bos_token", begins)
     last = _template_token(vocabulary, "sep" if bert else "eos", "add_eos_token", bert)
     if not first and not last:
         return
-    again = [] if bert else first  # BERT's second text begins without a sign of its own
+    again = [] if bert else first  # BERT's second text has no token before it
     backend.post_processor = processors.TemplateProcessing(
         single=[*first, "$A", *last],
         pair=[*first, "$A", *last, *(f"{token}:1" for token in again), "$B:1", *(f"{token}:1" for token in last)],

@@ -1,4 +1,4 @@
-"""The vocabulary inside a GGUF file: which pieces there are, of what kind, and how they merge."""
+"""The vocabulary inside a GGUF file: the pieces, their kinds, and how they merge."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,30 +15,30 @@ _DEFAULT_IDS = {
     "llama": {"unk": 0, "bos": 1, "eos": 2},
     "bert": {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103},
 }
-"""The ids of roles where the file has no key for them, as llama.cpp has them."""
+"""The ids of roles without a key in the file, as in llama.cpp."""
 
 _FLAGS = (
     "add_bos_token", "add_eos_token", "add_space_prefix", "normalizer.lowercase", "normalizer.strip_accents"
 )  # fmt: skip
 _NO_ID = (-1, 2**32 - 1)
-"""What some writers say for a role that no token plays."""
+"""Values that some writers use for a role without a token."""
 
 _MAX_PIECE_CHARACTERS = 1_000
 _MAX_CHARACTERS = 16_000_000
-"""Of all tokens together; finding the merges of a SentencePiece vocabulary takes a step for each."""
+"""Of all tokens together; deriving the merges of a SentencePiece vocabulary takes a step for each."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a tokenizer is made of, as a GGUF file tells it.
+    """The tokenizer data in a GGUF file.
 
     source: the file, for messages.
     model: "gpt2" (byte-level BPE), "llama" (SentencePiece's BPE) or "bert" (WordPiece).
-    pre_tokenizer_name: the file's name for how texts are split first.  tokens: as the file has them.
-    kinds, scores: one for each token, or none; kinds are numbered as `PieceKind` numbers sentencepiece's.
-    merges: "left right", the strongest first.  special: the ids of roles ("bos", "pad" ...).
+    pre_tokenizer_name: the file's name for how texts are split first.  tokens: as in the file.
+    kinds, scores: one for each token, or empty; kinds are numbered as in `PieceKind`.
+    merges: "left right", the highest priority first.  special: the ids of roles ("bos", "pad" ...).
     flags: add_bos_token, add_eos_token, add_space_prefix, normalizer.lowercase and normalizer.strip_accents, where the
-        file says them.
+        file has them.
     """
 
     source: str
@@ -53,15 +53,15 @@ class Vocabulary:
     chat_template: str | None
 
     def token_names(self) -> Iterator[str]:
-        """The tokens in order, an empty one by a name of its own: as keys, two that are empty would be one."""
+        """The tokens in order, empty ones renamed: as keys, two empty ones would collide."""
         return (token or _name_of_empty(i) for i, token in enumerate(self.tokens))
 
     def tokens_and_kinds(self) -> Iterator[tuple[str, int]]:
-        """The tokens in order, each with its kind: normal ones where the file has no kinds."""
+        """The tokens in order, each with its kind: NORMAL where the file has no kinds."""
         return zip(self.token_names(), self.kinds or itertools.repeat(PieceKind.NORMAL))
 
     def token_of_role(self, role: str) -> str | None:
-        """The token that plays a role."""
+        """The token in a role."""
         i = self.special.get(role)
         return None if i is None else self.tokens[i] or _name_of_empty(i)
 
@@ -71,7 +71,7 @@ def _name_of_empty(index: int) -> str:
 
 
 def read_vocabulary(metadata: Mapping[str, Any], source: str) -> Vocabulary | None:
-    """The vocabulary of a file's keys and values, each checked for its kind; None where the file has none."""
+    """The vocabulary in a file's metadata, with types checked; None where the file has none."""
 
     def stated(key: str, kind: type, default: Any) -> Any:
         value = metadata.get(f"tokenizer.{key}", default)
@@ -128,7 +128,7 @@ def _check_tokens(stated: Sequence[str], source: str) -> None:
 
 
 def _default_special_ids(model: str, kinds: Sequence[int], metadata: Mapping[str, Any]) -> dict[str, int]:
-    """The usual ids of roles that the file does not name, where a token stands that is no word."""
+    """The default ids of roles that the file does not name, where that token is a control or unknown token."""
     return {
         role: token
         for role, token in _DEFAULT_IDS.get(model, {}).items()
@@ -141,14 +141,14 @@ def _default_special_ids(model: str, kinds: Sequence[int], metadata: Mapping[str
 def _stated_special_ids(metadata: Mapping[str, Any], count: int, source: str) -> dict[str, int]:
     ids = {role: token_id(metadata, f"{name}_token_id", count, source) for role, name in _ROLES.items()}
     found = {role: token for role, token in ids.items() if token is not None}
-    if metadata["tokenizer.ggml.model"] == "bert":  # whose files have its two as bos and eos, some as these alone
+    if metadata["tokenizer.ggml.model"] == "bert":  # cls and sep are also stored as bos and eos, in some files only so
         begins, ends = found.pop("bos", None), found.pop("eos", None)
         found = {role: i for role, i in (("cls", begins), ("sep", ends)) if i is not None} | found
     return found
 
 
 def token_id(metadata: Mapping[str, Any], key: str, count: int, source: str) -> int | None:
-    """The id of a token that a file names by a key of its tokenizer, one of `count`; None where it names none."""
+    """The token id stored under a key of the tokenizer, one of `count`; None where there is none."""
     found = metadata.get(f"tokenizer.ggml.{key}")
     if found is None or (type(found) is int and found in _NO_ID):
         return None

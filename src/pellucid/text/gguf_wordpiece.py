@@ -1,4 +1,4 @@
-"""WordPiece from the vocabulary inside a GGUF file, which marks words its own way and seldom says their case."""
+"""WordPiece from the vocabulary inside a GGUF file, which marks words its own way and seldom states their case."""
 
 import logging
 import unicodedata
@@ -16,7 +16,7 @@ log = logging.getLogger("pellucid")
 
 
 def bert_tokens(vocabulary: Vocabulary) -> list[str]:
-    """The tokens with `##` before all but beginnings of words, which the file marks by `▁` instead."""
+    """The tokens with `##` before those that continue a word; the file marks those that begin one, by `▁`."""
     written = []
     for token, kind in vocabulary.tokens_and_kinds():
         whole = kind in (PieceKind.CONTROL, PieceKind.UNKNOWN) or (token.startswith("[") and token.endswith("]"))
@@ -25,7 +25,7 @@ def bert_tokens(vocabulary: Vocabulary) -> list[str]:
 
 
 def build_wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
-    """WordPiece (Devlin et al., 2018) of a vocabulary with `bert_tokens`."""
+    """WordPiece (Devlin et al., 2018) with the tokens of `bert_tokens`."""
     ids = {token: i for i, token in enumerate(vocabulary.token_names())}
     lowercase, strip_accents = _casing(vocabulary)
     normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
@@ -33,10 +33,10 @@ def build_wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 
 
 def _casing(vocabulary: Vocabulary) -> tuple[bool, bool]:
-    """Whether texts are lowercased, and whether they lose their accents.
+    """Whether texts are lower-cased, and whether accents are stripped.
 
-    Where the file says neither, its words do: what was learned from lowercased texts has no capitals, and what was
-    learned from texts without accents has none. Else lowercased texts lose their accents, as BERT's and llama.cpp's do.
+    Where the file states neither, the vocabulary decides: one from lower-cased texts has no capitals, and one from
+    texts without accents has none. Otherwise accents are stripped from lower-cased texts, as in BERT and llama.cpp.
     """
     lowercase, strip = (vocabulary.flags.get(f"normalizer.{name}") for name in ("lowercase", "strip_accents"))
     words = [

@@ -1,4 +1,4 @@
-"""How many characters a tokenizer may make of one: a chain of replacements turns a short text into a giant one."""
+"""How many characters a tokenizer can make of one: a chain of replacements can turn a short text into a huge one."""
 
 import base64
 import json
@@ -14,14 +14,14 @@ from pellucid.text.protobuf import BrokenMessage
 from pellucid.text.tokenizer import Tokenizer
 
 MAX_GROWTH = 4095
-"""Characters that one may become at the worst, each step by itself. ALBERT's count 3,888: U+FDFA becomes 18 by
-Unicode's table, and a table of sentencepiece's knows the same."""
+"""The most characters that one may become, as the product over all steps. ALBERT's come to 3,888: U+FDFA becomes 18 in
+Unicode's table and in sentencepiece's."""
 MAX_SPECIAL_TOKENS = 1000
-"""Special tokens around a text or a pair."""
+"""Special tokens added to a text or a pair."""
 
 
 def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
-    """Raises CorruptFileError where a text could grow beyond all use, before or after it is split into tokens."""
+    """Raises CorruptFileError where a text could grow beyond the limits, before or after it is split into tokens."""
     before = _greatest_growth(path, "normalizer", backend.normalizer) * _greatest_growth(
         path, "pre_tokenizer", backend.pre_tokenizer
     )
@@ -43,7 +43,7 @@ def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
 
 
 def _check_post_processor(backend: tokenizers.Tokenizer, path: Path) -> None:
-    """Puts the special tokens around a text and a pair once: that one of them is in no table shows there alone."""
+    """Applies the post-processor to a text and a pair: only that shows a special token that is in no vocabulary."""
     with panics_as_errors(f"{path}: its post_processor fails"):
         text, post_processor = _one_token(), backend.post_processor
         rows = [] if post_processor is None else [post_processor.process(text, second) for second in (None, text)]
@@ -56,10 +56,10 @@ def _check_post_processor(backend: tokenizers.Tokenizer, path: Path) -> None:
 
 
 def check_template(tokenizer: Tokenizer, path: Path, id_rows: int, type_rows: int) -> None:
-    """Raises CorruptFileError where the special tokens around a text or a pair, or the types of its tokens, have no row
-    in the model's tables.
+    """Raises CorruptFileError where the special tokens added to a text or a pair, or their token types, are beyond the
+    rows of the model's embedding tables.
 
-    path: the file of the tokenizer.  id_rows, type_rows: of the table of tokens, and of that of types.
+    path: the tokenizer's file.  id_rows, type_rows: rows of the token and the token type embedding table.
     """
     text = _one_token()
     for row in (tokenizer.post_process(text, second, True) for second in (None, text)):
@@ -71,16 +71,16 @@ def check_template(tokenizer: Tokenizer, path: Path, id_rows: int, type_rows: in
 
 
 def _one_token() -> tokenizers.Encoding:
-    """A text of one token, whose id is 0."""
+    """An encoding of one token, whose id is 0."""
     return tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).encode("a")
 
 
 def check_charsmaps(raw: bytes) -> None:
-    """Raises BrokenMessage for a normalisation table that claims more than it holds, which the library reserves.
+    """Raises BrokenMessage for a normalisation table whose size field, by which the library allocates, is wrong.
 
-    raw: a file `tokenizer.json`.
+    raw: the bytes of a `tokenizer.json`.
     """
-    if b"precompiled_charsmap" in raw or b"\\u" in raw:  # by which the name may be written otherwise
+    if b"precompiled_charsmap" in raw or b"\\u" in raw:  # escapes may spell the name differently
         json.loads(raw, object_pairs_hook=_check_charsmap)
 
 
@@ -92,14 +92,14 @@ def _check_charsmap(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_charsmap_size(table: bytes) -> None:
-    """Raises BrokenMessage where the tree of a table is not there."""
+    """Raises BrokenMessage where the size field of a table does not fit its bytes."""
     size = int.from_bytes(table[:4], "little")
     if size % 4 or not 4 <= size <= len(table) - 4:
         raise BrokenMessage(f"its normalisation table says {size:,} bytes of {len(table):,}")
 
 
 def _greatest_growth(path: Path, what: str, part: Any) -> float:
-    """The most that one character becomes by a part of a tokenizer, and by all that stands in it."""
+    """The most characters that one can become by a component of a tokenizer, all of its steps included."""
     left, growth = [] if part is None else [json.loads(part.__getstate__())], 1.0
     while left:
         step = left.pop()
@@ -117,20 +117,20 @@ def _greatest_growth(path: Path, what: str, part: Any) -> float:
 
 
 def _replace_growth(step: dict[str, Any]) -> float:
-    """A pattern may fit on both sides of a character, and adds to it."""
+    """An empty pattern may match on both sides of a character, and adds to it."""
     old, new = step["pattern"].get("String", ""), step["content"]
     return max(1.0, len(new) / len(old)) if old else 1.0 + 2 * len(new)
 
 
 def _charsmap_growth(step: dict[str, Any]) -> float:
-    """The longest replacement in a table of sentencepiece's: a size, a tree, texts that end in NUL."""
+    """The longest replacement in a sentencepiece table, which is a size, a trie, and NUL-terminated texts."""
     table = base64.b64decode(step["precompiled_charsmap"])
     texts = table[4 + int.from_bytes(table[:4], "little") :]
     return max(1.0, *map(len, texts.decode().split("\0")))
 
 
 _STEPS_KEY = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
-"""What a sequence calls its steps."""
+"""The key under which a sequence stores its steps."""
 _NO_GROWTH = 1.0
 GROWTH: dict[str, dict[str, float | Callable[[dict[str, Any]], float]]] = {
     "normalizer": {
@@ -153,11 +153,11 @@ GROWTH: dict[str, dict[str, float | Callable[[dict[str, Any]], float]]] = {
         **dict.fromkeys(("Split", "UnicodeScripts", "Whitespace", "WhitespaceSplit"), _NO_GROWTH),
     },
     "decoder": {
-        "BPEDecoder": 3.0,  # a suffix of nothing is found on both sides; what parts CTC's words likewise
+        "BPEDecoder": 3.0,  # an empty suffix matches on both sides, as does CTC's empty delimiter
         "CTC": 3.0,
         "Replace": _replace_growth,
         "WordPiece": 2.0,  # a space before a token
         **dict.fromkeys(("ByteFallback", "ByteLevel", "Fuse", "Metaspace", "Strip"), _NO_GROWTH),
     },
 }
-"""The most characters that one becomes by each kind of step that the library has."""
+"""The most characters that one can become, by each type of step in the library."""

@@ -1,4 +1,4 @@
-"""Ids back to a text, one at a time: what is certain is given at once, and the parts joined are the whole."""
+"""Ids to text, one at a time: text is returned once it is certain, and the parts join to the whole."""
 
 from collections.abc import Collection
 
@@ -7,11 +7,11 @@ from tokenizers import decoders
 
 
 class DecodeStream:
-    """The text of ids that come one by one; the parts joined are what `Tokenizer.decode` makes of all of them.
+    """Decodes ids one by one; the parts joined equal `Tokenizer.decode` of all ids.
 
-    A character whose bytes stand in several tokens comes with the last of them. Where a vocabulary spells what it lacks
-    in bytes (`<0xE2>`), a run of such tokens comes when it has ended: the library decodes a run as a whole, and one
-    broken byte spoils all of it.
+    A character whose bytes are spread over several tokens is returned with the last of them. In vocabularies with byte
+    tokens (`<0xE2>`), a run of these is returned once it has ended: the library decodes a run as a whole, and one
+    invalid byte makes all of it invalid.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class DecodeStream:
         *,
         skip_special_tokens: bool,
     ) -> None:
-        """byte_ids: of single bytes.  skipped_ids: no part of the text, which `skip_special_tokens` leaves out."""
+        """byte_ids: tokens of single bytes.  skipped_ids: tokens that `skip_special_tokens` leaves out."""
         self._backend = backend
         self._byte_ids, self._skip_special_tokens = byte_ids, skip_special_tokens
         self._skipped_ids = skipped_ids if skip_special_tokens else ()
@@ -32,29 +32,29 @@ class DecodeStream:
         self._emitted = 0
 
     def step(self, token: int) -> str:
-        """One more id  ->  the characters that are certain now, none as a rule where a character is not whole yet."""
+        """Adds an id  ->  the text that is now certain, usually none until a character is complete."""
         self._ids.append(token)
-        if token not in self._skipped_ids and self._backend.id_to_token(token) is not None:  # a table may be longer
+        if token not in self._skipped_ids and self._backend.id_to_token(token) is not None:  # beyond the vocabulary
             self._pending.append(token)
         if self._stream is None or not self._pending or self._pending[-1] in self._byte_ids:
             return ""
         try:
             part = self._stream.step(self._backend, self._pending) or ""
-        except Exception:  # noqa: BLE001 - this decoder rewrites what it has given: the rest comes at the end
+        except Exception:  # noqa: BLE001 - this decoder changes text already returned: the rest comes at the end
             self._stream, part = None, ""
         self._pending = []
         self._emitted += len(part)
         return part
 
     def end(self) -> str:
-        """The characters that were still held back, broken ones as U+FFFD."""
+        """The text still pending, with invalid bytes as U+FFFD."""
         rest = self._backend.decode(self._ids, skip_special_tokens=self._skip_special_tokens)[self._emitted :]
         self._emitted += len(rest)
         return rest
 
 
 def byte_token_ids(backend: tokenizers.Tokenizer) -> frozenset[int]:
-    """The ids of tokens that stand for single bytes, such as `<0xE2>`; none where the decoder takes them as words."""
+    """The ids of tokens for single bytes, such as `<0xE2>`; empty where the decoder reads these as plain text."""
     if backend.decoder is None or backend.decoder.decode(["<0x41>"]).strip() != "A":
         return frozenset()
     found = (backend.token_to_id(f"<0x{byte:02{case}}>") for byte in range(256) for case in "Xx")

@@ -1,4 +1,4 @@
-"""Which special tokens a family has and where they stand: the one table that knows. Facts only."""
+"""The special tokens of each family and where they are added to a text: the one table of them. Facts only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from typing import Any, Literal
 Form = Literal["wordpiece", "bytelevel", "sentencepiece"]
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 ROLES_AS_ADDED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-"""The roles in the order in which the reference names them and adds tokens for them, which their ids follow."""
+"""The roles in the order in which the reference adds tokens for them, which determines their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The special tokens of a family and their order around one text or two.
+    """The special tokens of a family, and its template for one text or two.
 
-    form: that of the files in which the family came, before there was a `tokenizer.json`; None for no family's.
+    form: the format of the family's files before `tokenizer.json`; None for no family.
     single, pair: templates of `tokenizers`: `{cls}` is the token in that role, `$A` and `$B` the texts, `:1` the type.
-    adds_bos, adds_eos: whether that token stands around each text, unless the settings say otherwise.
-    mask_takes_space: the mask swallows the space before it, since it was trained so.
-    extra_ids: sentinels `<extra_id_0>`.. counted backwards from the end of the vocabulary (T5).
-    leading_pieces: how many pieces of a sentencepiece file give way to the ids that fairseq puts first, and which these
-        are.
-    cleans_texts: ALBERT's own cleaning of texts comes first: quotes, accents, small letters.
-    has_token_types: the two texts of a pair have types, unless the settings say otherwise.
-    trims_offsets: a token's place leaves out the space before its word.
-    splits_words: no piece of a sentencepiece file reaches over a space, and each word is looked at by itself.
-    stated_family: the family whose class the settings of this one state (mT5's say T5).
+    adds_bos, adds_eos: whether that token is added to each text, unless the settings state otherwise.
+    mask_takes_space: the mask includes the space before it, as in training.
+    extra_ids: number of sentinels `<extra_id_0>`.., counted backwards from the end of the vocabulary (T5).
+    leading_pieces: how many pieces of a sentencepiece file are replaced by the tokens that fairseq puts first, and
+        these.
+    cleans_texts: ALBERT's own normalisation comes first: quotes, accents, lower case.
+    has_token_types: the two texts of a pair have different token types, unless the settings state otherwise.
+    trims_offsets: a token's offsets exclude the space before its word.
+    splits_words: no piece of a sentencepiece file crosses a space, and each word is tokenized on its own.
+    stated_family: the family whose tokenizer class the settings of this one state (T5 for mT5).
     """
 
     roles: Mapping[str, str]
@@ -81,7 +81,7 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
     "llama": Layout(_roles(bos="<s>", eos="</s>", unk="<unk>"), "sentencepiece", adds_bos=True, splits_words=False),
 }
-"""The layouts that are known, by the name of the family that brought each."""
+"""The known layouts, by the name of the family that introduced each."""
 
 _LAYOUT_NAMES = {
     "albert": "albert",
@@ -104,7 +104,7 @@ _LAYOUT_NAMES = {
     "xlmroberta": "xlm-roberta",
     "xlmrobertaxl": "xlm-roberta",
 }
-"""Which layout a `model_type` or a `tokenizer_class` means, both without `-`, `_`, `Tokenizer` and `Fast`."""
+"""The layout of a `model_type` or a `tokenizer_class`, both without `-`, `_`, `Tokenizer` and `Fast`."""
 
 
 _GENERIC_CLASSES = (
@@ -115,12 +115,11 @@ _GENERIC_CLASSES = (
     "SentencePieceBackend",
     "Auto",
 )
-"""Classes, without `Tokenizer` and `Fast`, that say nothing of how words are read."""
+"""Classes, without `Tokenizer` and `Fast`, that do not determine how texts are tokenized."""
 
 
 def unfit_tokenizer_class(settings: Mapping[str, Any], form: Form) -> str | None:
-    """The class that the settings state, where it is of a family that no layout knows, or whose files have another
-    form."""
+    """The class in the settings, where it is of a family without a layout, or one whose files have another format."""
     stated = settings.get("tokenizer_class")
     stem = _class_stem(stated)
     name = _layout_name(stem)
@@ -129,7 +128,7 @@ def unfit_tokenizer_class(settings: Mapping[str, Any], form: Form) -> str | None
 
 
 def pads_left(settings: Mapping[str, Any]) -> bool:
-    """Whether the class that the settings state fills rows up before their texts, unless they say otherwise."""
+    """Whether the class in the settings pads on the left, unless they state otherwise."""
     return _class_stem(settings.get("tokenizer_class")) in ("Llama", "CodeLlama")
 
 
@@ -138,9 +137,9 @@ def _class_stem(stated: object) -> str | None:
 
 
 def layout_of(model_type: str | None, settings: Mapping[str, Any], form: Form | None = None) -> Layout | None:
-    """The layout that the settings' class, or else the model's type, means; None where neither is known.
+    """The layout of the class in the settings, or else of the model type; None where neither is known.
 
-    form: None too where the family came in files of another form.
+    form: None is also returned where the family's files have another format.
     """
     name, own = _layout_name(_class_stem(settings.get("tokenizer_class"))), _layout_name(model_type)
     if name is None or (own is not None and LAYOUTS[own].stated_family == name):

@@ -1,4 +1,4 @@
-"""A tokenizer learned from texts, as a person asks for it."""
+"""Trains a tokenizer on texts: the public function and its arguments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ _DEFAULT_LAYOUTS: Mapping[str, Layout] = {
     "unigram": LAYOUTS["mt5"],
     "characters": Layout({}),
 }
-"""The special tokens of each kind, and where they stand, unless somebody names others."""
+"""The special tokens of each kind and their template, unless others are passed."""
 
 
 def train_tokenizer(
@@ -44,24 +44,23 @@ def train_tokenizer(
     max_length: int | None = None,
     encoding: str = "utf-8",
 ) -> Tokenizer:
-    """Learns a tokenizer from texts; the same texts give the same tokenizer.
+    """Trains a tokenizer on texts; the same texts give the same tokenizer.
 
     files: one or several: plain text, or tables whose `column` (or several) holds the texts.
     texts: the texts themselves, instead of files.
-    kind: "bpe", pairs of bytes, to which no text is unknown; "wordpiece", words and `##` parts of words; "unigram",
-        pieces by their probability; "characters", each for itself.
-    vocab_size: tokens, special ones among them; None for 8,000, and of single characters for all.
-    special_tokens: tokens by their roles, {"pad": "<pad>", "eos": "</s>", ...}, in the order of their ids, from 0. By
-        default those that GPT-2, BERT and mT5 have, around a text as theirs are, though not with their ids: `[UNK]` is
-        0 here, `[SEP]` 1, `[PAD]` 2; and none for characters. Of others "cls" and "sep" stand around each text, as in
-        BERT, where both are named.
+    kind: "bpe", byte-level byte-pair encoding, which has no unknown text; "wordpiece", words and `##` parts of words;
+        "unigram", pieces by their probability; "characters", single characters.
+    vocab_size: number of tokens, special tokens included; None for 8,000, or for all single characters.
+    special_tokens: tokens by role, {"pad": "<pad>", "eos": "</s>", ...}, in the order of their ids, from 0. By default
+        those of GPT-2, BERT and mT5 with their templates, though not their ids: `[UNK]` is 0 here, `[SEP]` 1, `[PAD]`
+        2; and none for characters. Where both "cls" and "sep" are given, they are added to each text, as in BERT.
     extra_tokens: further special tokens, such as those of languages.
-    add_bos, add_eos: whether the tokens in these roles stand around each text.
-    lowercase, strip_accents, normalization: what is done to a text first, the last by a form of Unicode: "NFC", "NFD",
+    add_bos, add_eos: whether the tokens in these roles are added to each text.
+    lowercase, strip_accents, normalization: normalisation of the texts; the last is a Unicode form: "NFC", "NFD",
         "NFKC" or "NFKD".
-    min_frequency: a pair that is seen less often is not joined ("bpe", "wordpiece").
-    max_length: tokens of a text, as far as somebody asks for longer ones to be cut.
-    Raises InputError for texts that hold nothing, and for a vocabulary that is too small for them.
+    min_frequency: pairs that occur less often are not merged ("bpe", "wordpiece").
+    max_length: maximum number of tokens of a text, for calls that truncate.
+    Raises InputError for texts without content, and for a vocabulary that is too small for them.
     """
     check_choice("kind", kind, tuple(TRAINERS))
     check_count("min_frequency", min_frequency, most=1_000_000_000)
@@ -86,7 +85,7 @@ def train_tokenizer(
 
 
 def _layout(kind: str, special_tokens: Mapping[str, str] | None, *, add_bos: bool, add_eos: bool) -> Layout:
-    """Which special tokens there are, and where they stand."""
+    """The special tokens and their template."""
     default = _DEFAULT_LAYOUTS[kind]
     roles = _checked_roles(default.roles if special_tokens is None else special_tokens)
     if kind in ("wordpiece", "unigram") and "unk" not in roles:
@@ -124,14 +123,14 @@ def _checked_extra_tokens(tokens: Sequence[str]) -> Sequence[str]:
 
 
 def _settings(layout: Layout, extra: Sequence[str]) -> dict[str, Any]:
-    """What `tokenizer_config.json` will say."""
+    """The contents of `tokenizer_config.json`."""
     settings: dict[str, Any] = {f"{role}_token": token for role, token in layout.roles.items()}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     return settings | ({"additional_special_tokens": list(extra)} if extra else {})
 
 
 def _normalizer(kind: str, lowercase: bool, strip_accents: bool, form: str | None) -> Any:
-    """What is done to a text first, as a step of the library; None for nothing."""
+    """The normalizer, as a component of the library; None for no normalisation."""
     steps: list[Any] = [getattr(normalizers, form)()] if form else []
     if kind == "wordpiece":
         steps.append(normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents))

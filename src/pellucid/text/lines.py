@@ -1,4 +1,4 @@
-"""A file as lines of text: exact, or refused by line and byte. What it may be instead is guessed, and never applied."""
+"""A text file as lines, decoded exactly or refused by line and byte. Other encodings are suggested, never applied."""
 
 import codecs
 import re
@@ -31,16 +31,16 @@ MAGIC = {
     **{b"GGUF" + bytes((version, 0, 0, 0)): "a GGUF model" for version in (1, 2, 3)},
     b"\x7fELF": "a program",
 }
-"""How files begin that are often taken for text."""
+"""The first bytes of file types that are often mistaken for text."""
 
 _ENCODINGS = "utf-8 utf-16 utf-16-le utf-16-be latin-1 cp1252 cp1251 shift_jis gb18030 big5".split()
 
 
 def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """The lines of a file with their ends, which may be any of the three; a byte order mark at the start is no text.
+    """The lines of a file with their line ends ("\\n", "\\r" or "\\r\\n"), without a byte order mark at its start.
 
-    Raises NotFoundError and InputError: for what begins as another kind of file, is not of this encoding (with the
-    line, the byte and a guess), holds a NUL, or has a line of more than 64 Mi characters.
+    Raises NotFoundError, and InputError for a file that begins as another file type, is not in this encoding (with
+    line, byte and a guess), holds a NUL, or has a line of more than 64 Mi characters.
     """
     kind, number = python_encoding(encoding), 0
     try:
@@ -62,7 +62,7 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
 
 
 def missing_file_error(path: Path) -> NotFoundError:
-    """The error for a file that is not there, with those of its folder that have nearly its name."""
+    """The error for a missing file, with similar names in its folder."""
     try:
         siblings = [one.name for one in path.parent.iterdir() if one.is_file()]
     except OSError:
@@ -71,7 +71,7 @@ def missing_file_error(path: Path) -> NotFoundError:
 
 
 def size_and_time(path: Path) -> tuple[int, int]:
-    """Size and time of change of a file that can be read to its end. Raises InputError for anything else."""
+    """Size in bytes and modification time in nanoseconds of a regular file. Raises InputError for anything else."""
     try:
         found = path.stat()
     except FileNotFoundError as error:
@@ -84,7 +84,7 @@ def size_and_time(path: Path) -> tuple[int, int]:
 
 
 def python_encoding(encoding: str) -> str:
-    """Python's own name of an encoding of text. Raises InputError for what is none."""
+    """Python's canonical name of a text encoding. Raises InputError for an unknown one."""
     try:
         found = codecs.lookup(encoding) if isinstance(encoding, str) else None
     except (LookupError, ValueError):
@@ -111,7 +111,7 @@ def _bounded_lines(path: Path, file: IO[str]) -> Iterator[str]:
     number, line = (
         1,
         file.readline(MAX_LINE_CHARACTERS + 1).removeprefix("\ufeff"),
-    )  # a mark of which many codecs make text
+    )  # byte order mark, which many codecs decode as text
     while line:
         if len(line) > MAX_LINE_CHARACTERS:
             raise InputError(
@@ -122,7 +122,7 @@ def _bounded_lines(path: Path, file: IO[str]) -> Iterator[str]:
 
 
 def _decoding_error(path: Path, encoding: str, number: int, error: UnicodeError) -> InputError:
-    """The sentence for bytes that are no text; the file is walked again for the line: it was decoded in blocks."""
+    """The error for undecodable bytes; a UTF-8 file is read again to find the line, since it was decoded in blocks."""
     if not isinstance(error, UnicodeDecodeError):
         return InputError(f"{path} is not {encoding} text: {error}; try another ", Argument("encoding"))
     byte = error.object[error.start]

@@ -1,4 +1,4 @@
-"""A tokenizer for which special tokens that somebody typed are plain characters, whatever model stands below."""
+"""A tokenizer that reads special tokens in a text as plain characters, whatever its model."""
 
 import json
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from tokenizers import models
 
 
 def literal_copy(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.Tokenizer:
-    """A copy of `backend` that gives the id of no special token but the mask, which people write on purpose.
+    """A copy of `backend` that never returns the id of a special token except the mask, which users write on purpose.
 
-    Not to look for special tokens is not enough: a model of whole words or pieces finds `</s>` in its own vocabulary,
-    also where only normalisation makes it (`＜/s＞`), and merges may put it together from its characters.
+    Not matching special tokens is not enough: a model of whole words or pieces finds `</s>` in its own vocabulary, even
+    if only normalisation produces it (`＜/s＞`), and merges may assemble it from its characters.
     """
     state: dict[str, Any] = json.loads(backend.to_str())
     tokens = {token["content"] for token in state["added_tokens"] if token["special"]} - {mask}
     for token in state["added_tokens"]:
         if token["content"] == mask:
-            token["special"] = False  # still looked for
+            token["special"] = False  # still matched
     model = state["model"]
     if model["type"] == "BPE":
         model["merges"] = [pair for pair in model["merges"] if "".join(pair) not in tokens]
@@ -30,7 +30,7 @@ def literal_copy(backend: tokenizers.Tokenizer, mask: str | None) -> tokenizers.
 
 
 def _rename(state: dict[str, Any], tokens: set[str | None]) -> None:
-    """Gives the special tokens names with a space, which no text holds once it is split or spaces are U+2581."""
+    """Renames the special tokens to contain a space, which no text does once it is split or its spaces are U+2581."""
     vocab = state["model"]["vocab"]
     if isinstance(vocab, dict):
         state["model"]["vocab"] = {f" {i} " if piece in tokens else piece: i for piece, i in vocab.items()}
@@ -44,7 +44,7 @@ def _rename(state: dict[str, Any], tokens: set[str | None]) -> None:
 
 
 def may_come_from_normalizing(backend: tokenizers.Tokenizer, tokens: Sequence[str]) -> bool:
-    """Whether `tokens` may be found in a text that does not hold their letters before it is normalised."""
+    """Whether normalisation may produce any of `tokens` from a text that does not contain it."""
     if backend.normalizer is None or isinstance(backend.model, models.Unigram):
         return backend.normalizer is not None
     found = [token for token in backend.get_added_tokens_decoder().values() if token.content in tokens]
@@ -52,7 +52,7 @@ def may_come_from_normalizing(backend: tokenizers.Tokenizer, tokens: Sequence[st
 
 
 def _model_yields(backend: tokenizers.Tokenizer, word: str) -> bool:
-    """Whether the model has a token for a whole word and would come to it without looking for added tokens."""
+    """Whether the model has a token for a whole word and would return it without matching added tokens."""
     model, before = backend.model, backend.pre_tokenizer
     if model.token_to_id(word) is None:
         return False

@@ -1,4 +1,4 @@
-"""The special tokens of a model that is built: by its tokenizer, since a family's own ids are of other tokenizers."""
+"""Special token ids of a model that is built: those of its tokenizer, since a family's defaults are of another one."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -15,21 +15,21 @@ _START = "decoder_start_token_id"
 
 
 def check_config(config: Any) -> Config:
-    """The config, which it has to be."""
+    """Returns the config. Raises InputError for anything else."""
     if not isinstance(config, Config):
         raise InputError(f"config is {type(config).__name__}, expected a pellucid.Config: Config.of('bert') is one")
     return config
 
 
 def check_tokenizer(tokenizer: object) -> None:
-    """Refuses what is no tokenizer."""
+    """Raises InputError for anything but a tokenizer."""
     if not isinstance(tokenizer, Tokenizer):
         kind = type(tokenizer).__name__
         raise InputError(f"tokenizer is {kind}, expected that of a model of pellucid, or of train_tokenizer")
 
 
 def check_vocabulary_rows(config: Config, tokenizer: Tokenizer) -> None:
-    """Refuses a table of tokens that ends before the tokenizer's last token."""
+    """Raises InputError where the tokenizer's largest id is beyond the token embedding table."""
     has_source = config.decoder is not None and config.decoder.source_vocab_size is not None
     name = "source_vocab_size" if has_source else "vocab_size"
     if tokenizer.largest_id >= (rows := getattr(config, name)):
@@ -38,11 +38,11 @@ def check_vocabulary_rows(config: Config, tokenizer: Tokenizer) -> None:
 
 
 def special_token_ids(tokenizer: Tokenizer, defaults: Config, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The special tokens of a model with this tokenizer, by the keys of a config; None for what that does not name.
+    """The special token ids of a model with this tokenizer, by config key; None for those that it does not have.
 
-    defaults: the family's own, which tell what an encoder has, since files of BERT have no word for a token that ends a
-        text, and by which of the others a decoder beside an encoder begins.
-    stated: ids that somebody stated, which count before the tokenizer's.
+    defaults: the family's own config: it states which ids an encoder has, since BERT's files have no key for an
+        end-of-text token, and which other token starts the decoder of an encoder-decoder.
+    stated: ids that were passed, which take precedence over the tokenizer's.
     """
     keys = [key for key in _KEYS if defaults.kind != "encoder" or getattr(defaults, key) is not None]
     ids = {key: stated.get(key, getattr(tokenizer, key)) for key in keys}
@@ -54,12 +54,12 @@ def special_token_ids(tokenizer: Tokenizer, defaults: Config, stated: Mapping[st
 
 
 def with_tokenizer_ids(config: Config, tokenizer: Tokenizer | None, fixed: Collection[str] = ()) -> Config:
-    """The same facts with the special tokens of the tokenizer; as they are where there is none.
+    """The config with the special token ids of the tokenizer; unchanged where there is none.
 
-    What the tokenizer names counts; an id that it does not name stays where it is a token of its, and so does that of a
-    key in `fixed`, since files of the family know no other. A warning says what gives way, but for the family's own
-    ids. Of two vocabularies this is the one that is read, and the ids are of the one that is written, and stay.
-    Raises InputError for what is no tokenizer, and for a table that is too small.
+    The tokenizer's ids take precedence; an id that it does not name is kept if its vocabulary has it, and so is one
+    whose key is in `fixed`, since files of the family have no other. A warning states what is overridden, except family
+    defaults. A model with two vocabularies is unchanged: its tokenizer is of the source, the ids of the target.
+    Raises InputError for anything but a tokenizer, and for an embedding table that is too small.
     """
     if tokenizer is None:
         return config
@@ -84,9 +84,9 @@ def with_tokenizer_ids(config: Config, tokenizer: Tokenizer | None, fixed: Colle
 
 
 def _choose_ids(tokenizer: Tokenizer, key: str, configured: Any, default: Any, fixed: bool) -> Any:
-    """The id, or the ids that end a text, of what the config holds and what the tokenizer names.
+    """The id, or the ids that end a text, chosen from those of the config and of the tokenizer.
 
-    Padding that is also what begins or ends a text is not taken over: its row would begin at nothing and never learn.
+    A padding token that also begins or ends a text is not adopted: its embedding would start at zero and never train.
     """
     own = getattr(tokenizer, key)
     if key == "pad_token_id" and own in (tokenizer.bos_token_id, tokenizer.eos_token_id):
