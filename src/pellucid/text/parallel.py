@@ -1,4 +1,4 @@
-"""Files whose lines belong together: line 7 of the one is what line 7 of the other says."""
+"""Parallel text files: line 7 of one file corresponds to line 7 of the other."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES, Row
 
 
 def read_parallel(paths: Sequence[Path], names: Sequence[str], *, encoding: str = "utf-8") -> Iterator[Row]:
-    """The lines of several files side by side, the lines of each file under its own name.
+    """The lines of several files side by side, each under the name for its file.
 
-    A pair of lines that are both empty is left out, as corpora of translations have them between documents.
+    Lines that are empty in all files are skipped, as translation corpora have them between documents.
     Raises InputError for a table, and where a file ends before the others.
     """
     if tables := [path for path in paths if path.suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES)]:

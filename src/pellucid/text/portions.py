@@ -1,4 +1,4 @@
-"""A long text for a model that writes: in stretches that end with a sentence, or cut at either end.
+"""A long text for a generating model: split into chunks that end with a sentence, or truncated at either end.
 
 "One. Two and more. Three, which is long."   ->   "One. Two and more." | "Three, which is" | "long."
 """
@@ -19,18 +19,18 @@ from pellucid.text.tokenizer import Tokenizer
 _SENTENCE = re.compile(
     r"(?P<end>[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|(?:[。！？｡]|．(?![０-９0-9])|…{2,})+[”’」』）】〉》〕]*|\n(?=\s*?\n))|[.!?…؟۔।॥։።។။]+"
 )
-"""Ends of sentences: Latin, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese; Chinese needs no space.
-A run of signs that ends none is taken as a whole: it would be tried once more from each of its signs."""
+"""Sentence ends: Latin, Arabic, Urdu, Devanagari, Armenian, Ethiopic, Khmer, Burmese; Chinese needs no space. A run of
+marks that ends no sentence matches as a whole: else matching would be retried from each mark in it."""
 
 _SPACE = re.compile(r"\s")
 
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """A stretch of a text as a model reads it.
+    """A chunk of a text, as a model reads it.
 
-    ids: its tokens, with what stands before and around it.  span: its characters, from and to, in the person's text.
-    cut: tokens of the text that stand in no stretch.
+    ids: its tokens, including the prefix and special tokens.  span: its start and end in the original text.
+    cut: tokens of the text that are in no chunk.
     """
 
     ids: list[int]
@@ -40,12 +40,11 @@ class TextChunk:
 
 @dataclass(frozen=True, slots=True)
 class PrefixedEncoder:
-    """How texts are read.
+    """How texts are tokenized.
 
-    prefix: a text before each stretch.
-    parse_special_tokens: whether special tokens that were typed in a text are tokens, not characters; those of the
-        prefix are.
-    add_special_tokens: whether the tokenizer's usual special tokens stand around each stretch.
+    prefix: a text before each chunk.
+    parse_special_tokens: whether special tokens in a text are read as tokens, not characters; those in the prefix are.
+    add_special_tokens: whether the tokenizer's special tokens are added to each chunk.
     """
 
     tokenizer: Tokenizer
@@ -55,23 +54,23 @@ class PrefixedEncoder:
 
     @property
     def special_token_count(self) -> int:
-        """How many special tokens stand around a stretch."""
+        """The number of special tokens added to a chunk."""
         return self.tokenizer.added_tokens(pair=False) if self.add_special_tokens else 0
 
     def encode_raw(self, text: str) -> tokenizers.Encoding:
-        """The prefix and a text, without special tokens around them."""
+        """Tokenizes the prefix and a text, without adding special tokens."""
         return encode_raw_with_prefix(self.tokenizer, self.prefix, [text], self.parse_special_tokens, "item")[0]
 
     def post_process(self, encoding: tokenizers.Encoding) -> tokenizers.Encoding:
-        """The same with special tokens."""
+        """The encoding with special tokens added."""
         return self.tokenizer.post_process(encoding, None, self.add_special_tokens)
 
     def whole_chunk(self, text: str) -> TextChunk:
-        """A text that fits."""
+        """A text that fits, as one chunk."""
         return TextChunk(self.post_process(self.encode_raw(text)).ids, (0, len(text)))
 
     def prefixed_chunk(self, before: tokenizers.Encoding, part: tokenizers.Encoding, cut: int = 0) -> TextChunk:
-        """Some tokens of a text behind those of the prefix.  cut: how many others stand in no stretch."""
+        """The prefix and some tokens of a text as a chunk.  cut: how many other tokens are in no chunk."""
         span = part.offsets[0][0], max(end for _, end in part.offsets)
         return TextChunk(self.post_process(tokenizers.Encoding.merge([before, part], True)).ids, span, cut)
 
@@ -79,12 +78,13 @@ class PrefixedEncoder:
 def sentence_chunks(
     encoder: PrefixedEncoder, text: object, index: int, *, rule: str, limit: int | None
 ) -> list[TextChunk]:
-    """A text whole, or by the rule for long ones: refused, cut, or in stretches that do not overlap.
+    """A text as one chunk; where it is too long it is refused, truncated, or split into chunks that do not overlap.
 
-    rule: "error", "truncate" or "windows". What is cut off is the end, or as the tokenizer's `truncation_side` says
-        the beginning of the text; the prefix stays.  limit: tokens that are read at once; None for no limit.
-    A stretch ends with a sentence where it holds the end of one, else with a word, else with a token, whose last letter
-    keeps its accents.
+    rule: "error", "truncate" or "windows". Truncation cuts off the end of the text, or its beginning where the
+        tokenizer's `truncation_side` is "left"; the prefix stays.  limit: tokens of a chunk, special tokens included;
+        None for none.
+    A chunk ends after the last sentence that ends in it, else after a word, else after a token, where a letter keeps
+    its combining marks.
     """
     clean = clean_text(text, index, "item")
     whole = encoder.encode_raw(clean)
@@ -116,11 +116,11 @@ def ending_chunks(
     stride: int | None = None,
     left: bool = True,
 ) -> list[TextChunk]:
-    """A text that is too long for a model to go on with, in at most `room` tokens, special ones among them.
+    """A text that is too long for a model to continue, in chunks of at most `room` tokens, special tokens included.
 
-    rule: "truncate" keeps its end, or its beginning where `left` is False; "windows" keeps all of it, in stretches of
-        which the last is a full one.
-    stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
+    rule: "truncate" keeps its end, or its beginning where `left` is False; "windows" keeps all of it, in chunks of
+        which the last is full.
+    stride: tokens that a chunk shares with the previous one; by default a quarter of the text tokens in a chunk.
     """
     clean = clean_text(text, index, "item")
     before, whole = encoder.encode_raw(""), replace(encoder, prefix="").encode_raw(clean)
@@ -138,7 +138,7 @@ def ending_chunks(
 
 
 def _first_chunk(encoder: PrefixedEncoder, whole: tokenizers.Encoding, room: int) -> TextChunk:
-    """The first tokens of a prefix and its text, as they are read where all of it fits."""
+    """The first tokens of a prefix and its text, tokenized together."""
     excess = max(len(whole) - room, 0)
     whole.truncate(room)
     last = max(end for _, end in whole.offsets) - len(encoder.prefix)
@@ -146,7 +146,7 @@ def _first_chunk(encoder: PrefixedEncoder, whole: tokenizers.Encoding, room: int
 
 
 def _split_chunks(encoder: PrefixedEncoder, text: str, whole: tokenizers.Encoding, room: int) -> Iterator[TextChunk]:
-    """Stretches of at most `room` tokens; each is encoded anew, since a word may be written otherwise at a start."""
+    """Chunks of at most `room` tokens; each is tokenized anew, since a word may be tokenized differently at a start."""
     shift, before = len(encoder.prefix), len(encoder.encode_raw(""))
     places = [(max(start - shift, 0), end - shift) for start, end in whole.offsets if end > shift]
     starts, start = [first for first, _ in places], 0
@@ -160,14 +160,14 @@ def _split_chunks(encoder: PrefixedEncoder, text: str, whole: tokenizers.Encodin
                 break
             num_tokens = max(num_tokens - (len(row) - room), 1)
         if text[start:end].strip():
-            cut = max(len(row) - room, 0)  # one word of more tokens than there is room for
+            cut = max(len(row) - room, 0)  # one word longer than a chunk
             row.truncate(room)
             yield TextChunk(encoder.post_process(row).ids, trimmed_span(text, start, end), cut)
         start = end
 
 
 def _chunk_end(text: str, start: int, max_end: int) -> int:
-    """Where a stretch ends that may hold the characters from `start` to `max_end`."""
+    """Where a chunk ends that starts at `start` and may extend to `max_end`, in characters."""
     marks = _SENTENCE.finditer(text, start, min(max_end + 1, len(text)))
     ends = [found.end() for found in marks if found["end"] and found.end() <= max_end]
     if ends:

@@ -1,4 +1,4 @@
-"""Texts behind a prefix: special tokens in it are tokens, whatever those that somebody typed in the texts are."""
+"""Texts after a prefix, whose special tokens are read as tokens, however those in the texts are read."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,9 +12,9 @@ from pellucid.text.tokenizer import Tokenizer
 def encode_raw_with_prefix(
     tokenizer: Tokenizer, prefix: str, texts: Sequence[str], parse_special_tokens: bool, what: str
 ) -> list[Encoding]:
-    """Each text behind the prefix, without special tokens around them.
+    """Tokenizes each text after the prefix, without adding special tokens.
 
-    parse_special_tokens: whether special tokens that were typed in a text are tokens, not characters.
+    parse_special_tokens: whether special tokens in a text are read as tokens, not characters.
     """
     end = 0 if parse_special_tokens or not prefix else _special_prefix_end(tokenizer, prefix)
     rows = tokenizer.encode_raw([prefix[end:] + text for text in texts], parse_special_tokens, what)
@@ -27,7 +27,7 @@ def encode_raw_with_prefix(
 def encode_with_prefix(
     tokenizer: Tokenizer, prefix: str, texts: Sequence[str], *, max_length: int | None, parse_special_tokens: bool
 ) -> list[Encoded]:
-    """`Tokenizer.encode` of each text behind the prefix; what is cut off is as `truncation_side` says."""
+    """`Tokenizer.encode` of each text after the prefix, truncated on the side that `truncation_side` states."""
     done = with_special_tokens(
         tokenizer, encode_raw_with_prefix(tokenizer, prefix, texts, parse_special_tokens, "text"), max_length
     )
@@ -37,8 +37,8 @@ def encode_with_prefix(
 def with_special_tokens(
     tokenizer: Tokenizer, rows: Sequence[Encoding], max_length: int | None
 ) -> Iterator[tuple[Encoding, int]]:
-    """What `encode_raw` or `encode_raw_with_prefix` gave, cut to `max_length` with special tokens around it, and how
-    many tokens were cut off. Its tokens and their places become objects of Python only where somebody asks for them."""
+    """Encodings truncated to `max_length` with special tokens added, each with the number of tokens cut off. Their
+    tokens and offsets become Python objects only where they are read."""
     added = tokenizer.added_tokens(pair=False)
     for row in rows:
         cut = truncate_pair(row, None, max_length, added, "longest_first", tokenizer.truncation_side)
@@ -46,7 +46,7 @@ def with_special_tokens(
 
 
 def _special_prefix_end(tokenizer: Tokenizer, prefix: str) -> int:
-    """Where the last special token of a prefix ends; 0 where it has none that is not read as characters too."""
+    """Where the last special token of a prefix ends; 0 where it has none, or is read as characters alike."""
     (read,), (plain,) = (tokenizer.encode_raw([prefix], parse, "prefix") for parse in (True, False))
     special_ids = tokenizer.special_ids - {tokenizer.unk_token_id}
     ends = [end for i, (_, end) in zip(read.ids, read.offsets) if i in special_ids and read.ids != plain.ids]

@@ -1,6 +1,6 @@
-"""The wire format of protocol buffers, read within bounds: nothing is allocated because a file says a number.
+"""The wire format of protocol buffers, read within limits: no size field of a file causes an allocation.
 
-https://protobuf.dev/programming-guides/encoding: a message is a row of fields, each a key (number, kind) and a value.
+https://protobuf.dev/programming-guides/encoding: a message is a list of fields, each a key (number, kind) and a value.
 """
 
 import struct
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 Field = tuple[int, int, int | bytes]
-"""The number of a field, its kind, and its value; fixed numbers come as their raw bytes."""
+"""The number of a field, its kind, and its value; fixed-width numbers are raw bytes."""
 
 
-class BrokenMessage(ValueError):  # noqa: N818  # it reads as what it is: the caller knows the file's name and says it
-    """Bytes that are no message; the reason is the text."""
+class BrokenMessage(ValueError):  # noqa: N818  # the caller knows the file's name and adds it
+    """Bytes that are not a valid message; its text is the reason."""
 
 
 def fields(data: bytes) -> Iterator[Field]:
     """The fields of a message, in the order of the file.
 
-    Raises BrokenMessage where a field is cut short, longer than what is left, or of a kind that no longer exists.
+    Raises BrokenMessage for a field that is truncated, longer than the remaining bytes, or of an obsolete kind.
     """
     start, stop = 0, len(data)
     while start < stop:
@@ -42,8 +42,8 @@ def fields(data: bytes) -> Iterator[Field]:
 
 
 def varint(data: bytes, start: int, stop: int) -> tuple[int, int]:
-    """The number at `start` in groups of seven bits, and where the next thing stands."""
-    if start < stop and data[start] < 0x80:  # nearly every number in these files is one byte
+    """The varint at `start`, in groups of seven bits, and the offset after it."""
+    if start < stop and data[start] < 0x80:  # nearly all numbers in these files have one byte
         return data[start], start + 1
     value = 0
     for place, byte in enumerate(data[start : min(start + 10, stop)]):
@@ -54,7 +54,7 @@ def varint(data: bytes, start: int, stop: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A varint as the signed 32-bit number that it stands for; negative ones are written with 64 bits."""
+    """A varint as the signed 32-bit number it represents; negative numbers are stored in 64 bits."""
     return value - 2**64 if value >= 2**63 else value
 
 

@@ -1,4 +1,4 @@
-"""Rows from files, each with its line: tables, objects of JSON, plain lines. What looks odd is named, not guessed."""
+"""Rows from files, each with its line: tables, JSON lines, plain lines. Anything odd is reported, not guessed."""
 
 import csv
 import itertools
@@ -30,17 +30,17 @@ MAX_FIELD_CHARACTERS = 16 * 2**20
 
 TABLE_SUFFIXES, JSON_LINES_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
 PLAIN = (".txt", ".text", ".md", ".markdown", ".rst", ".log", ".json", ".html", ".xml", ".tex")
-"""How the name of a file of plain text often ends; any other is read as well."""
+"""Common suffixes of plain text files; files with any other are read as well."""
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 PLAIN_COLUMN = "text"
-"""What the one field of a plain line is called."""
+"""The name of the only field of a plain line."""
 
 _Found = TypeVar("_Found")
 
 
 class Row(NamedTuple):
-    """line: where it begins in the file, from 1.  fields: by column; of a table all are texts, of JSON anything."""
+    """line: where it begins in the file, from 1.  fields: by column; strings in a table, any value in JSON lines."""
 
     line: int
     fields: dict[str, Any]
@@ -48,11 +48,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file; each time they are asked for, it is read anew, one row at a time.
+    """The rows of a file; each iteration reads it anew, one row at a time.
 
-    columns: of a table, by its first line; None where each row has its own.  delimiter: what stands between them.
-    skip_bad: leave out rows that do not fit, and list them, with their line, in `skipped`; else the first is an error.
-    text_lines: the line of each row whose texts were given.
+    columns: of a table, from its first line; None where each row has its own.  delimiter: between its fields.
+    skip_bad: skip invalid rows and list them, with their line, in `skipped`; else the first one is an error.
+    text_lines: the line of each row that `texts` has yielded.
     """
 
     path: Path
@@ -76,14 +76,14 @@ class Rows:
         return self._require_rows(read(self))
 
     def column(self, name: str) -> Iterator[str]:
-        """The texts of one column, as they stand: "NA", "null" and "" are texts."""
+        """The texts of one column, verbatim: "NA", "null" and "" are texts."""
         return (texts[0] for texts in self.texts(name))
 
     def texts(self, *names: str, numbers: Collection[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """The texts of some columns, row by row; a row that lacks one, or has no text there, does not fit.
+        """The texts of some columns, row by row; a row without one of them, or with another value there, is invalid.
 
-        numbers: those of the names under which a number may stand as well, as JSON has it.
-        Raises InputError for a column that the table has not.
+        numbers: columns that may also hold numbers, as JSON has them.
+        Raises InputError for a column that the table does not have.
         """
         for name in names:
             if self.columns is not None and matching_name(name, self.columns) not in self.columns:
@@ -92,13 +92,13 @@ class Rows:
         return self._require_rows(self._fitting_texts(names, numbers))
 
     def skip_or_refuse(self, line: int, fault: str) -> None:
-        """Takes note of a row that does not fit, or refuses it."""
+        """Records an invalid row as skipped, or raises InputError for it."""
         if not self.skip_bad:
             raise InputError(f"{self.path}, line {line}: {fault}")
         self.skipped.append(f"line {line}: {fault}")
 
     def location(self, number: int) -> str:
-        """Where the texts stand that were given as number 0, 1, ..., in words."""
+        """The file and line of the row that `texts` has yielded as number 0, 1, ..., for messages."""
         return f"{self.path}, line {self.text_lines[number]}"
 
     def _fitting_texts(self, columns: tuple[str, ...], numbers: Collection[str]) -> Iterator[tuple[Any, ...]]:
@@ -113,7 +113,7 @@ class Rows:
                 self.skip_or_refuse(row.line, fault)
 
     def _require_rows(self, rows: Iterator[_Found]) -> Iterator[_Found]:
-        """The same rows; raises InputError where there are none."""
+        """The rows; raises InputError where there are none."""
         first = next(rows, None)
         if first is None:
             left_out = f" that fit ({join_names(self.skipped, 2)})" if self.skipped else ""
@@ -124,8 +124,8 @@ class Rows:
 def read_rows(path: Path, *, encoding: str = "utf-8", skip_bad: bool = False) -> Rows:
     """A file as rows: .csv and .tsv by the columns of their first line, .jsonl by its keys, all others as plain lines.
 
-    The fields of a .csv may stand between commas, semicolons, tabs or bars; the first line tells, and `delimiter` says.
-    Raises InputError for a file without rows, one that is no text, and columns that cannot be told apart.
+    The delimiter of a .csv is a comma, semicolon, tab or bar, found in the first line and returned in `delimiter`.
+    Raises InputError for an empty file, one that is not text, and columns of the same name.
     """
     if path.suffix.lower() not in TABLE_SUFFIXES:
         return Rows(
@@ -141,7 +141,7 @@ def read_rows(path: Path, *, encoding: str = "utf-8", skip_bad: bool = False) ->
 
 
 def check_unique_columns(table: str, names: Sequence[str]) -> None:
-    """Refuses a table with several columns of one name, of which one alone would be read."""
+    """Raises InputError for a table with several columns of one name, of which only one would be read."""
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise InputError(
@@ -150,7 +150,7 @@ def check_unique_columns(table: str, names: Sequence[str]) -> None:
 
 
 def check_column(path: Path, column: str | None) -> None:
-    """Refuses a table without a column, and a column of what is no table."""
+    """Raises InputError for a table without a column name, and a column name without a table."""
     table = path.suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES)
     if table and column is None:
         raise InputError(
@@ -170,7 +170,7 @@ def _table_rows(rows: Rows) -> Iterator[Row]:
     for line, record in itertools.islice(_records(rows.path, rows.encoding, delimiter), 1, None):
         if len(record) != len(names):
             rows.skip_or_refuse(line, f"{format_count(len(record), 'field')}, expected {len(names)}")
-        elif len(names) > 1 and tuple(record) == names:  # a table of one column may hold its name as a word
+        elif len(names) > 1 and tuple(record) == names:  # in a table of one column its name may be a text
             rows.skip_or_refuse(
                 line, "the names of the columns stand here again, as between tables put together: take them out"
             )
@@ -179,10 +179,8 @@ def _table_rows(rows: Rows) -> Iterator[Row]:
 
 
 def _records(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The records of a table, the first line among them, with the line where each begins; empty lines are none."""
-    csv.field_size_limit(
-        max(MAX_FIELD_CHARACTERS, csv.field_size_limit())
-    )  # of the whole process, which may have a greater one
+    """The records of a table, its first line included, each with the line where it begins; empty lines are skipped."""
+    csv.field_size_limit(max(MAX_FIELD_CHARACTERS, csv.field_size_limit()))  # process-wide, and may be larger already
     reader = csv.reader(lines(path, encoding), delimiter=delimiter, strict=True)
     line = 0
     try:
@@ -207,7 +205,7 @@ def _csv_error_text(error: csv.Error) -> str:
 
 
 def _delimiter(first: str) -> str:
-    """What most often stands between the names of the first line, outside of quotes."""
+    """The most frequent delimiter in the first line, outside of quotes."""
     bare = re.sub(r'"[^"]*"', "", first)
     return max(DELIMITERS, key=bare.count)
 
@@ -236,7 +234,7 @@ def _json_error_text(error: ValueError | RecursionError) -> str:
 
 
 def _fault(row: Row, name: str, number: bool) -> str | None:
-    """Why a row has no text of this name, or no number either."""
+    """Why a row has no valid value for a column; None where it has one."""
     if name not in row.fields:
         return f"no {shorten(repr(name))}{_near_names(name, row.fields)}"
     value = row.fields[name]
@@ -246,19 +244,19 @@ def _fault(row: Row, name: str, number: bool) -> str | None:
 
 
 def matching_name(name: str, names: Collection[str]) -> str:
-    """A name as it stands among others: itself, or one that looks the same, of letters and accents apart."""
+    """A name as spelled in `names`: itself, or one that is equal after Unicode normalisation (NFC)."""
     return name if name in names else next((one for one in names if normalize_nfc(one) == normalize_nfc(name)), name)
 
 
 def _near_names(name: str, names: Iterable[str]) -> str:
-    """Near names; one that differs in its letters' case is nearest."""
+    """A hint of similar names, those that differ only in case first."""
     same = [one for one in names if one.lower() == name.lower()]
     return f" (did you mean {', '.join(same)}?)" if same else did_you_mean(name, names)
 
 
 def base_value(value: Any) -> Any:
-    """A text or a number of a class of its own, such as a member of an Enum, as the text or the number that it is: as
-    JSON writes it, where `str` may say its name. All else as it was."""
+    """Converts an instance of a subclass of str, int or float, such as an Enum member, to the plain value that JSON
+    writes; its `str` may be a name. Other values are returned unchanged."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bool):
@@ -269,7 +267,7 @@ def base_value(value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether there is no value: None, or the NaN, NA and NaT by which data frames say so."""
+    """Whether a value is missing: None, or the NaN, NA or NaT of data frames."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return (isinstance(value, float | Decimal) or getattr(value, "ndim", None) == 0) and bool(value != value)

@@ -1,4 +1,4 @@
-"""A sentencepiece model handed over to `tokenizers`: the plain model, and the families' ways of using it."""
+"""A sentencepiece model converted to `tokenizers`: the plain model, and how the families use it."""
 
 import dataclasses
 import re
@@ -19,18 +19,18 @@ from pellucid.text.user_defined_pieces import normalizers_sparing, piece_splitte
 
 FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _NUMBER_COMMA = re.compile(r".*\d,\Z")
-"""ALBERT was trained with the comma after a number as a token of its own; its vocabulary holds both together."""
+"""ALBERT was trained with the comma after a number as a separate token; its vocabulary has them joined too."""
 _MAX_SPLITS = 8_000_000
 _MAX_LEADING_SPACES = 1_000_000
-"""What no text begins with: all of them are taken away where the model was trained on texts without."""
+"""More spaces than any text begins with: all are removed where the model was trained on texts without them."""
 
 
 def open_sentencepiece(
     path: Path, settings: dict[str, Any], model_type: str | None
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
-    """The tokenizer of a `.model` file as its family uses it, and its settings with every role filled.
+    """The tokenizer of a `.model` file as its family uses it, and its settings with all roles filled in.
 
-    A family that is not known gets the plain model, without special tokens around the text.
+    An unknown family gets the plain model, without special tokens around the text.
     """
     model = read_sentencepiece(path)
     known = layout_of(model_type, settings, "sentencepiece")
@@ -41,7 +41,7 @@ def open_sentencepiece(
         raise CorruptFileError(f"{path} holds a piece that its family puts elsewhere: it belongs to another family")
     backend = plain_tokenizer(model)
     with panics_as_errors(f"{path} cannot be used by the tokenizers library"):
-        backend.encode("Ⅷ ﷺ é", add_special_tokens=False)  # a table that the library cannot follow is refused here
+        backend.encode("Ⅷ ﷺ é", add_special_tokens=False)  # raises for a table that the library cannot use
         _compose_accents(backend, model)
     if known is not None and known.splits_words:
         _split_into_words(backend, model, layout, settings)
@@ -57,12 +57,12 @@ def open_sentencepiece(
 
 
 def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:
-    """The tokenizer that gives the ids of the sentencepiece library itself, without special tokens."""
+    """The tokenizer that returns the ids of the sentencepiece library itself, without special tokens."""
     unigram = list(zip(model.pieces, _unigram_scores(model))), model.unknown, model.byte_fallback
     backend = tokenizers.Tokenizer(_bpe_model(model) if model.is_bpe else models.Unigram(*unigram))
     backend.normalizer = _normalizer(model)
     if not any(SPACE in piece[1:] for piece in model.pieces_of_kind(PieceKind.NORMAL, PieceKind.USER)):
-        # No piece reaches over a space, so words can be looked at one by one; the result is the same and soon cached.
+        # No piece crosses a space, so words can be tokenized one by one, with the same result and cached.
         backend.pre_tokenizer = pre_tokenizers.Split(SPACE, behavior="merged_with_next")
     backend.decoder = piece_decoder(
         _MAX_LEADING_SPACES if model.remove_extra_whitespaces else int(model.add_dummy_prefix)
@@ -71,9 +71,9 @@ def plain_tokenizer(model: SentencePieceModel) -> tokenizers.Tokenizer:
 
 
 def _compose_accents(backend: tokenizers.Tokenizer, model: SentencePieceModel) -> None:
-    """Writes a letter and its accents as one, where the model's table does: of six bytes and more `tokenizers` leaves
-    them apart (kana, Hangul), and of several accents it drops all but the first (Vietnamese). Pieces that a user gave
-    the model stay as they are written."""
+    """Composes a letter and its accents, where the model's table does: `tokenizers` leaves those of six bytes or more
+    apart (kana, Hangul), and drops all accents of a letter but the first (Vietnamese). Not for models with user-defined
+    pieces, which stay as they are."""
     if not model.charsmap or model.pieces_of_kind(PieceKind.USER):
         return
     if normalizers.Precompiled(model.charsmap).normalize_str("e\u0301") == "\u00e9":
@@ -82,12 +82,12 @@ def _compose_accents(backend: tokenizers.Tokenizer, model: SentencePieceModel) -
 
 
 def _add_user_pieces(backend: tokenizers.Tokenizer, model: SentencePieceModel, plain: bool) -> None:
-    """Lets a model of merges find the pieces that its user gave it, wherever they stand in a text."""
+    """Makes a BPE model match its user-defined pieces anywhere in a text."""
     user_pieces, normalizer = model.pieces_of_kind(PieceKind.USER), backend.normalizer
     if not plain or normalizer is None or all(normalizer.normalize_str(piece) == piece for piece in user_pieces):
         backend.add_tokens([AddedToken(piece, normalized=True) for piece in user_pieces])
         return
-    # Added tokens are looked for as normalisation leaves them, behind a space, say: so they are cut out afterwards.
+    # Added tokens are matched in their normalised form, such as after a space: so they are split off afterwards.
     word_split = [] if backend.pre_tokenizer is None else [backend.pre_tokenizer]
     splits: list[Any] = [piece_splitter(user_pieces), *word_split, *unmerged_piece_splitters(backend.model, model)]
     backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
@@ -95,12 +95,12 @@ def _add_user_pieces(backend: tokenizers.Tokenizer, model: SentencePieceModel, p
 
 
 def _unigram_scores(model: SentencePieceModel) -> list[float]:
-    """The scores as the library uses them: a piece that its user defined wins over whatever else it may be made of."""
+    """The scores as the library uses them: a user-defined piece wins over any other segmentation."""
     worst = min((score for score, kind in zip(model.scores, model.kinds) if kind is PieceKind.NORMAL), default=0.0)
     scores = []
     for piece, score, kind in zip(model.pieces, model.scores, model.kinds):
-        bonus = 0.1 * (len(piece.encode()) - 1)  # older libraries gave long pieces less than their parts
-        # `worst` for the rest: the library takes the penalty of an unknown character from the least of all scores.
+        bonus = 0.1 * (len(piece.encode()) - 1)  # older libraries scored long pieces below their parts
+        # `worst` for the rest: the library derives the penalty of an unknown character from the lowest score.
         scores.append(score if kind is PieceKind.NORMAL else bonus if kind is PieceKind.USER else worst)
     return scores
 
@@ -117,9 +117,9 @@ def _bpe_model(model: SentencePieceModel) -> models.BPE:
 
 
 def _merges(model: SentencePieceModel, ids: dict[str, int]) -> list[tuple[str, str]]:
-    """Every way to make a piece of two others, best score first.
+    """All ways to merge two pieces into a third, best score first.
 
-    The file has scores only. Control pieces are no text: `</s>` that somebody typed must never be merged together.
+    The file has only scores. Control pieces are not text: `</s>` in a text must never be merged.
     """
     if sum(map(len, model.pieces)) > _MAX_SPLITS:
         raise CorruptFileError(f"a model of merges with pieces of {sum(map(len, model.pieces)):,} characters in all")
@@ -138,7 +138,7 @@ def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
         else []
     )
     if model.remove_extra_whitespaces:
-        ends = Regex(rf"\A +|[ {SPACE}]+\z")  # no other blank: a newline at the end of a text is a piece
+        ends = Regex(rf"\A +|[ {SPACE}]+\z")  # only spaces: a newline at the end of a text is a piece
         steps += [normalizers.Replace(ends, ""), normalizers.Replace(Regex(" {2,}"), " ")]
     space = SPACE if model.escape_whitespaces else " "
     if model.add_dummy_prefix:
@@ -158,7 +158,7 @@ def _plain_roles(model: SentencePieceModel) -> dict[str, str]:
 
 
 def _with_family_ids(model: SentencePieceModel, layout: Layout, settings: dict[str, Any]) -> SentencePieceModel:
-    """The model with the ids of the family: fairseq put its own four first, and T5 its sentinels last."""
+    """The model with the ids of the family: fairseq's four leading tokens, T5's sentinels at the end."""
     dropped, leading = layout.leading_pieces
     role_tokens = {role: _role_token(layout, settings, role) for role in layout.roles}
     first = [token.format(**role_tokens) for token in leading]
@@ -182,7 +182,7 @@ def _role_token(layout: Layout, settings: dict[str, Any], role: str) -> str:
 def _split_into_words(
     backend: tokenizers.Tokenizer, model: SentencePieceModel, layout: Layout, settings: dict[str, Any]
 ) -> None:
-    """The reference's way: spaces are taken out before words are looked at, so a token's place leaves them out too."""
+    """As in the reference: spaces are removed before words are tokenized, so token offsets exclude them."""
     steps: list[Any] = _albert_normalizers(settings) if layout.cleans_texts else []
     steps += [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
     backend.normalizer = normalizers.Sequence(steps)
@@ -194,7 +194,7 @@ def _split_into_words(
 
 
 def _albert_normalizers(settings: dict[str, Any]) -> list[Any]:
-    """ALBERT's own cleaning of texts (Lan et al., 2019)."""
+    """ALBERT's own normalisation (Lan et al., 2019)."""
     steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings.get("keep_accents", False):
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
@@ -202,8 +202,8 @@ def _albert_normalizers(settings: dict[str, Any]) -> list[Any]:
 
 
 def _space_as_llama(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> None:
-    """Llama's way: a space before the text, or before each part between special tokens in its legacy form. That is
-    sentencepiece's, and adds one to a space that stands there; Llama's own class adds none, whatever the form."""
+    """Llama's spacing: a space before the text, or in its legacy form before each part between special tokens. The
+    latter is sentencepiece's, and is added to an existing space too; Llama's own class never adds a second one."""
     spaced = settings.get("add_prefix_space") in (None, True)
     own = settings.get("tokenizer_class") in ("LlamaTokenizer", "LlamaTokenizerFast") and model_type in (None, "llama")
     legacy = settings.get("legacy", not own)

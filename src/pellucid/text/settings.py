@@ -1,4 +1,4 @@
-"""The small JSON files beside a tokenizer, read within bounds: each value that is used is of the kind it must be."""
+"""The small JSON files next to a tokenizer, read within limits; each value that is used is checked for its type."""
 
 import json
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from pellucid.files import read_json, read_text
 from pellucid.text.layouts import ROLES
 
 NO_LIMIT = 1_000_000_000
-"""Files write a huge number where they mean "no limit"."""
+"""Files use a huge number for "no limit"."""
 
 _FLAGS = tuple(
     """do_lower_case strip_accents tokenize_chinese_chars keep_accents add_prefix_space add_bos_token add_eos_token
@@ -23,9 +23,9 @@ EXTRA_TOKEN_KEYS = ("additional_special_tokens", "extra_special_tokens")
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """`tokenizer_config.json` with the chat template from wherever it stands, the tokens of `added_tokens.json`, and
-    `special_tokens_map.json` over it where it lists no `added_tokens_decoder`: as in the reference, which reads that
-    file beside older ones alone."""
+    """`tokenizer_config.json`, merged with the chat template from whichever file has it, the tokens of
+    `added_tokens.json`, and `special_tokens_map.json`, which overrides it where it has no `added_tokens_decoder`: as in
+    the reference, which reads that file only for older checkpoints."""
     paths = (folder / name for name in ("tokenizer_config.json", "special_tokens_map.json"))
     merged, older = (_checked_settings(_read_object(path), path) for path in paths)
     if "added_tokens_decoder" not in merged:
@@ -35,19 +35,19 @@ def read_settings(folder: Path) -> dict[str, Any]:
             merged["extra_special_tokens"] = [*newer, *(token for token in more if token not in newer)]
     if added := _read_object(folder / "added_tokens.json"):
         merged.setdefault("added_tokens_decoder", _tokens_by_id(added, folder / "added_tokens.json"))
-    found = _read_object(folder / "chat_template.json")  # of models that see or hear: the last to be asked
+    found = _read_object(folder / "chat_template.json")  # of multimodal models; lowest precedence
     older_template = {"chat_template": found["chat_template"]} if "chat_template" in found else {}
     return older_template | merged | _read_templates(folder)
 
 
 def stated_length(settings: dict[str, Any]) -> int | None:
-    """How many tokens of a text the settings allow; None where they state no number, or one that means no limit."""
+    """The maximum number of tokens that the settings state; None where they state none, or one that means no limit."""
     stated: Any = settings.get("model_max_length", settings.get("max_len"))  # older files say max_len
     return int(stated) if isinstance(stated, int | float) and 1 <= stated < NO_LIMIT else None
 
 
 def added_tokens(settings: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """The tokens beyond the vocabulary by id, in the order of their ids; each has at least a `content`."""
+    """The tokens beyond the vocabulary by id, sorted; each has at least a `content`."""
     stated = settings.get("added_tokens_decoder") or {}
     tokens = {int(i): token for i, token in stated.items()}
     return {i: tokens[i] if isinstance(tokens[i], dict) else {"content": tokens[i]} for i in sorted(tokens)}
@@ -62,7 +62,7 @@ def extra_tokens(settings: dict[str, Any]) -> list[Any]:
 
 
 def named_tokens(settings: dict[str, Any]) -> dict[str, Any]:
-    """Special tokens of one model alone by the names that templates know, such as `image_token`."""
+    """Special tokens of this model only, by the variable names of templates, such as `image_token`."""
     own = {f"{role}_token" for role in ROLES}
     found = {name: token for name, token in settings.items() if name.endswith("_token") and name not in own}
     more = [settings.get(name) for name in ("extra_special_tokens", "model_specific_special_tokens")]
@@ -71,7 +71,7 @@ def named_tokens(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_tokens(tokens: Collection[str], settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings as they would be if these tokens had never been added."""
+    """The settings as if these tokens had never been added."""
     kept = {
         name: value
         for name, value in settings.items()
@@ -86,10 +86,10 @@ def without_tokens(tokens: Collection[str], settings: dict[str, Any]) -> dict[st
 
 
 def with_token_objects(backend: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, in which every token that was added is an object, as the reference asks it there; older files, with
-    an `added_tokens.json`, know no more of it than how it is written.
+    """The settings with every added token as an object, as the reference requires; older files, with an
+    `added_tokens.json`, have only its text.
 
-    backend: as JSON, which says the rest
+    backend: the serialised tokenizer, which has the other attributes.
     """
     stated = settings.get("added_tokens_decoder")
     if not stated or all(isinstance(token, dict) for token in stated.values()):
@@ -105,7 +105,7 @@ def with_token_objects(backend: str, settings: dict[str, Any]) -> dict[str, Any]
 
 
 def with_type_marks(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the mark by which the reference knows a token that is an object; older maps have none."""
+    """The settings with the `__type` key by which the reference recognises token objects; older files lack it."""
     holders = (*EXTRA_TOKEN_KEYS, "model_specific_special_tokens")
     return {
         name: _with_type_mark(value) if name.endswith("_token") or name in holders else value
@@ -124,7 +124,7 @@ def _with_type_mark(value: Any) -> Any:
 
 
 def token_content(token: Any) -> str | None:
-    """The text of a token, which files write as a string or as an object."""
+    """The text of a token, which files store as a string or as an object."""
     return token.get("content") if isinstance(token, dict) else token
 
 
@@ -137,7 +137,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _checked_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The settings that are read, each of the kind that it must be; null counts as not said."""
+    """The settings, with the values that are used checked for their type; null counts as absent for `_NULLABLE`."""
 
     def expect(name: str, fits: bool, expected: str) -> None:
         if not fits:
@@ -166,7 +166,7 @@ def _is_token(token: Any, empty: bool = False) -> bool:
 
 
 def _tokens_by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str, Any]:
-    """Ids and tokens as `added_tokens_decoder` writes them; `added_tokens.json` has the tokens first."""
+    """Tokens by id, as in `added_tokens_decoder`; `added_tokens.json` maps tokens to ids."""
     if not isinstance(stated, dict):
         raise CorruptFileError(f"{path}: the added tokens are a {type(stated).__name__}, expected an object")
     pairs = stated.items() if ids_first else ((i, token) for token, i in stated.items())
@@ -181,7 +181,7 @@ def _tokens_by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str,
 
 
 def _read_templates(folder: Path) -> dict[str, Any]:
-    """The chat template, or templates by name, from files of their own, which win over those in the settings."""
+    """The chat template, or templates by name, from files of their own, which override those in the settings."""
     named = {path.stem: path for path in sorted(folder.glob("additional_chat_templates/*.jinja")) if path.is_file()}
     if (default := folder / "chat_template.jinja").is_file():
         named = {"default": default, **named}

@@ -1,4 +1,4 @@
-"""The special tokens of a tokenizer by the roles that they play."""
+"""The special tokens of a tokenizer, by role."""
 
 import re
 from typing import Any
@@ -13,14 +13,14 @@ from pellucid.text.settings import extra_tokens, named_tokens, token_content
 
 
 class SpecialTokens:
-    """What a tokenizer knows of its special tokens; the ids are None where a role is not filled."""
+    """The special tokens of a tokenizer; the id of a role without a token is None."""
 
     settings: dict[str, Any]
     _backend: tokenizers.Tokenizer
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of; what is computed when it is asked for is computed anew, since the library forgets the
-        switches of a backend that is pickled."""
+        """The state for copying and pickling, without cached properties: these are computed anew, since pickling drops
+        the switches of a backend."""
         kind = type(self)
         stored_names = (name for name in vars(self) if not isinstance(getattr(kind, name, None), cached_property))
         return {name: vars(self)[name] for name in stored_names}
@@ -30,11 +30,11 @@ class SpecialTokens:
         self._set_encode_special_tokens()
 
     def _set_encode_special_tokens(self) -> None:
-        """Where the settings ask for it, special tokens in a text are plain characters, whoever wrote them."""
+        """Reads all special tokens in a text as plain characters where the settings ask for that."""
         self._backend.encode_special_tokens = bool(self.settings.get("split_special_tokens"))
 
     def special_token(self, role: str) -> str | None:
-        """The token that plays `role`: "pad", "unk", "cls", "sep", "mask", "bos" or "eos"."""
+        """The token in a role: "pad", "unk", "cls", "sep", "mask", "bos" or "eos"."""
         return token_content(self.settings.get(f"{role}_token"))
 
     def _special_id(self, role: str) -> int | None:
@@ -58,7 +58,7 @@ class SpecialTokens:
 
     @property
     def special_names(self) -> dict[str, str | None]:
-        """Every special token that has a name, by the name that templates know: `eos_token`, `image_token`."""
+        """The special tokens that have a name, by the variable names of templates: `eos_token`, `image_token`."""
         named = {name: token_content(token) for name, token in named_tokens(self.settings).items()}
         return named | {f"{role}_token": self.special_token(role) for role in ROLES if self.special_token(role)}
 
@@ -69,30 +69,30 @@ class SpecialTokens:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The ids of all special tokens, which are no part of a text."""
+        """The ids of all special tokens."""
         return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
 
     @cached_property
     def skipped_ids(self) -> frozenset[int]:
-        """The ids that decoding leaves out: the library keeps a special token that its normalizer spells otherwise."""
+        """The ids that decoding skips: the library keeps special tokens whose spelling its normalizer changes."""
         added = self._backend.get_added_tokens_decoder()
         return frozenset(i for i in self.special_ids if self._backend.id_to_token(i) == added[i].content)
 
     @cached_property
     def _special_tokens(self) -> list[str]:
         added = self._backend.get_added_tokens_decoder().values()
-        # A mask is something that a person writes; every other special token in a text is just characters.
+        # Users write masks on purpose; any other special token in a text may be plain characters.
         return sorted(t.content for t in added if t.special and t.content and t.content != self.mask_token)
 
     @cached_property
     def _special_normalizer(self) -> Any:
-        """The normalizer, where it may make a special token out of other letters."""
+        """The normalizer, where it may produce a special token from other characters; else None."""
         with panics_as_errors("the tokenizer failed on its special tokens"):
             return self._backend.normalizer if may_come_from_normalizing(self._backend, self._special_tokens) else None
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str] | None:
-        # Where other letters may become a special token: always the literal copy.
+        # Where normalisation may produce a special token, every text matches.
         return (
             re.compile("" if self._special_normalizer else "|".join(map(re.escape, self._special_tokens)))
             if self._special_tokens

@@ -1,4 +1,4 @@
-"""How a vocabulary writes the pieces of a word, and what they are as a text."""
+"""How a vocabulary spells its tokens, and what they are as text."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,11 +8,11 @@ import tokenizers
 from pellucid.config.checks import require_names
 
 _GAPS = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
-"""What decoders for words put a space into: each loses it, and " ' " both."""
+"""Spaces that decoders of words insert: the space is removed, and both of " ' "."""
 
 
 def without_gaps(text: str) -> str:
-    """A text without the spaces before `.`, `,`, `n't` and their like, as the reference takes them away.
+    """The text without the spaces before `.`, `,`, `n't` and the like, as the reference cleans it.
 
     >>> without_gaps("It is n't , is it ?")
     "It isn't, is it?"
@@ -23,85 +23,85 @@ def without_gaps(text: str) -> str:
 
 
 class Spelling:
-    """What a tokenizer knows of the way in which its tokens are written."""
+    """How the tokens of a tokenizer are spelled."""
 
     settings: dict[str, Any]
     _backend: tokenizers.Tokenizer
 
     @property
     def subword_prefix(self) -> str | None:
-        """What stands before a token that goes on with a word, such as "##"; None where tokens do not say so."""
+        """The prefix of tokens that continue a word, such as "##"; None where there is none."""
         model: Any = self._backend.model
         return getattr(model, "continuing_subword_prefix", None) or None
 
     @property
     def by_bytes(self) -> bool:
-        """Whether the letters of its tokens stand for bytes, as "Ġ" does for a space; elsewhere it is Maltese."""
+        """Whether characters in tokens represent bytes, as "Ġ" does a space; in other vocabularies it is a Maltese
+        letter."""
         decoder = self._backend.decoder
         return decoder is not None and decoder.decode(["aĠa"]) == "a a"
 
     @property
     def space_marker(self) -> str | None:
-        """What stands in a token for the space before it, such as "Ġ"; None where tokens do not say so."""
+        """The character in a token for the space before it, such as "Ġ"; None where there is none."""
         mark = "Ġ" if self.by_bytes else "▁"
         return mark if self.subword_prefix is None and self._backend.token_to_id(mark) is not None else None
 
     def convert_tokens_to_string(self, tokens: Iterable[str]) -> str:
-        """Tokens as the vocabulary writes them, as a text."""
+        """Tokens, as spelled in the vocabulary, decoded to text."""
         decoder, token_list = self._backend.decoder, list(require_names("tokens", tokens, "tokens"))
         return " ".join(token_list) if decoder is None else decoder.decode(token_list)
 
     @property
     def clean_up_tokenization_spaces(self) -> bool:
-        """Whether the files ask for `without_gaps` behind decoding."""
+        """Whether the files ask for `without_gaps` after decoding."""
         return bool(self.settings.get("clean_up_tokenization_spaces"))
 
     @property
     def keeps_spaces(self) -> bool:
-        """Whether every space of a text stands in its tokens, as BPE has it, so that none may be taken away."""
+        """Whether tokens contain every space of a text, as BPE's do, so that none may be removed."""
         forced = self.settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")
         return isinstance(self._backend.model, tokenizers.models.BPE) and not forced
 
     def cleaned(self, text: str, clean_up_spaces: bool | None = None) -> str:
-        """A decoded text as the reference's fifth version cleans it: the one rule, of `decode` and of tasks.
+        """A decoded text, cleaned as in version 5 of the reference: the one rule, for `decode` and for tasks.
 
-        clean_up_spaces: whether to take spaces away; by default what the files say. Of BPE's texts nothing is ever
-            taken.
+        clean_up_spaces: whether to remove spaces; by default as the files state. BPE texts are never changed.
         """
         cleans = self.clean_up_tokenization_spaces if clean_up_spaces is None else clean_up_spaces
         return without_gaps(text) if cleans and not self.keeps_spaces else text
 
     @property
     def vocab(self) -> dict[str, int]:
-        """Every token and its id, the added ones too."""
+        """All tokens and their ids, added ones included."""
         return self._backend.get_vocab()
 
     @property
     def added_vocab(self) -> dict[str, int]:
-        """The added tokens and their ids, those of special tokens too, in the order of the ids."""
+        """The added tokens and their ids, special ones included, in the order of the ids."""
         return {token.content: i for i, token in sorted(self._backend.get_added_tokens_decoder().items())}
 
     @property
     def own_vocab(self) -> dict[str, int]:
-        """Every token and its id without those that were added."""
+        """All tokens and their ids, without added ones."""
         return self._backend.get_vocab(with_added_tokens=False)
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are without those that were added."""
+        """The number of tokens without added ones."""
         return self._backend.get_vocab_size(with_added_tokens=False)
 
 
 def tokens_of(tokenizer: Spelling | None, ids: Iterable[int]) -> tuple[str, ...]:
-    """Each id as the vocabulary writes it; `<7>` where there is none, or a table of tokens has more rows than it."""
+    """The token of each id; `<7>` without a tokenizer, or where its vocabulary does not have the id."""
     id_list = [int(i) for i in ids]
     known = id_list if tokenizer is None else [tokenizer._backend.id_to_token(i) for i in id_list]
     return tuple(token if isinstance(token, str) else f"<{i}>" for i, token in zip(id_list, known))
 
 
 def token_text(token: str, by_bytes: bool) -> str:
-    """A token of a vocabulary as text: `▁the` is " the". Where letters stand for bytes, `Ġthe` is, and bytes that
-    are no letter are `<0xE2>`."""
+    """A token as text: `▁the` is " the". Where characters represent bytes so is `Ġthe`, and bytes that are not valid
+    UTF-8 become `<0xE2>`."""
     if not by_bytes:
         return token.replace("▁", " ")
     if token.isascii() or any(letter not in BYTES for letter in token):
@@ -114,11 +114,11 @@ def token_text(token: str, by_bytes: bool) -> str:
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters that stand for bytes in byte-level vocabularies (Radford et al., 2019, in their code)."""
+    """The characters that represent bytes in byte-level vocabularies (Radford et al., 2019, in their code)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 BYTES = _byte_letters()
-"""The byte that each letter stands for."""
+"""The byte that each character represents."""

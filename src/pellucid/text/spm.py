@@ -1,7 +1,7 @@
-"""A sentencepiece `.model` file as a record (Kudo & Richardson, 2018), read by our own bounded reader.
+"""A sentencepiece `.model` file as a record (Kudo & Richardson, 2018), read by a bounded reader.
 
-The sentencepiece library is not needed, and a hostile file meets no C++ (CVE-2026-1260): every length is held against
-the bytes that are there, and nothing is kept before the whole file has been walked.
+The sentencepiece library is not needed, and a hostile file reaches no C++ (CVE-2026-1260): every length is checked
+against the bytes that exist, and nothing is kept before the whole file has been checked.
 """
 
 import math
@@ -19,11 +19,11 @@ MAX_PIECES = 2**19
 """Twice the largest vocabulary in use."""
 MAX_PIECE_BYTES = 1024
 MAX_VOCABULARY_BYTES = 8 * 2**20
-"""All pieces together; the library builds a tree with a node for each byte."""
+"""Of all pieces; the library builds a trie with a node for each byte."""
 
 
 class PieceKind(IntEnum):
-    """What a piece is for."""
+    """The type of a piece."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -35,18 +35,18 @@ class PieceKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
-    """What a `.model` file says. Ids are places in `pieces`; scores are logarithms, or ranks of merges below 0."""
+    """The contents of a `.model` file. Ids index `pieces`; scores are log probabilities, or negative merge ranks."""
 
     pieces: tuple[str, ...]
     scores: tuple[float, ...]
     kinds: tuple[PieceKind, ...]
     is_bpe: bool
-    """True for byte-pair merges, False for the unigram model."""
+    """True for byte-pair encoding, False for a unigram model."""
     unknown: int
     """The id of the unknown piece."""
     byte_fallback: bool
     charsmap: bytes
-    """The precompiled normalisation table; empty where characters stay as they are."""
+    """The precompiled normalisation table; empty where characters are kept."""
     add_dummy_prefix: bool
     remove_extra_whitespaces: bool
     escape_whitespaces: bool
@@ -59,8 +59,8 @@ class SentencePieceModel:
 def read_sentencepiece(path: Path) -> SentencePieceModel:
     """Reads a `.model` file.
 
-    Raises CorruptFileError, naming what is wrong, for anything that the library would not have written, and InputError
-    for the kinds of model that no Transformer uses (words, characters, spaces behind the words).
+    Raises CorruptFileError, stating the fault, for anything that the library would not have written, and InputError for
+    types of models that no Transformer uses (words, characters, spaces after words).
     """
     check_byte_count(path, MAX_BYTES)
     try:
@@ -104,7 +104,7 @@ def _model(data: bytes, path: Path) -> SentencePieceModel:
 
 
 def _check_pieces(data: bytes) -> None:
-    """Goes over the whole file once without keeping anything, so that a broken one costs no memory."""
+    """Checks the whole file once without keeping anything, so that a broken one takes no memory."""
     count = total = 0
     for number, kind, value in protobuf.fields(data):
         if number == 1 and kind == protobuf.BYTES and isinstance(value, bytes):
@@ -143,7 +143,7 @@ def _integer_field(message: dict[int, int | bytes], field: int, default: int) ->
 
 
 def _checked_charsmap(table: int | bytes) -> bytes:
-    """The normalisation table: the size of a tree of 32-bit units, the tree, and replacements that end in NUL."""
+    """The normalisation table: the size of a trie of 32-bit units, the trie, and NUL-terminated replacements."""
     if not isinstance(table, bytes) or (table and len(table) < 8):
         raise protobuf.BrokenMessage("its normalisation table is cut short")
     if table:

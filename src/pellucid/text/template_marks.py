@@ -1,4 +1,4 @@
-"""Special tokens that somebody typed into a message, marked so that a chat template cannot hide who wrote them."""
+"""Special tokens in messages, marked so that a chat template cannot hide where they come from."""
 
 import functools
 import re
@@ -10,14 +10,14 @@ from tokenizers import PreTokenizedString, Regex
 from pellucid.text.cut import panics_as_errors
 
 _START, _END = "\U000f0000", "\U000f0001"
-"""Two characters of private use; they are taken out of what people typed."""
+"""Two private-use characters, which are removed from the messages themselves."""
 
 
 def mark_special_tokens(value: Any, tokens: Sequence[str], normalizer: Any = None, *, keys: bool = False) -> Any:
-    """The same messages with marks around each of `tokens`, and around what `normalizer` makes one.
+    """The messages with marks around each of `tokens`, and around text that `normalizer` turns into one.
 
-    Roles such as "user" stay, with which templates compare them, and keys, by which templates ask; but not those of a
-    tool's arguments, which somebody wrote.  keys: whether these keys are such.
+    Roles such as "user" and keys stay, since templates compare and look them up, except the keys of a tool's arguments,
+    which are content.  keys: whether these keys are such.
     """
     if isinstance(value, str):
         clean = value.replace(_START, "").replace(_END, "")
@@ -35,7 +35,7 @@ def mark_special_tokens(value: Any, tokens: Sequence[str], normalizer: Any = Non
 
 
 def _split_at_tokens(text: str, tokens: Sequence[str], normalizer: Any) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, each with whether it is one of `tokens`, as they stand or once both are normalised."""
+    """The parts of a text, each with whether it is one of `tokens`, verbatim or after both are normalised."""
     for i, part in enumerate(re.split(f"({_alternation(tokens)})", text)):
         if i % 2 or normalizer is None:
             yield part, i % 2 == 1
@@ -46,7 +46,7 @@ def _split_at_tokens(text: str, tokens: Sequence[str], normalizer: Any) -> Itera
 
 
 def _normalized_spans(text: str, forms: Collection[str], normalizer: Any) -> list[tuple[int, int]]:
-    """Where a text, once normalised, holds one of `forms`, in characters of the text itself."""
+    """The spans of a text, in its own characters, that are one of `forms` after normalisation."""
     whole = PreTokenizedString(text)
     whole.normalize(normalizer.normalize)
     whole.split(lambda _, part: part.split(Regex(_alternation(forms)), "isolated"))
@@ -54,7 +54,7 @@ def _normalized_spans(text: str, forms: Collection[str], normalizer: Any) -> lis
 
 
 def _split_at_spans(text: str, special: Iterable[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, of which some places are special; two of them may lie in one letter."""
+    """The parts of a text, each with whether it is one of the spans; two of them may share a character."""
     position = 0
     for first, last in special:
         if last > position:
@@ -69,7 +69,7 @@ def _alternation(tokens: Iterable[str]) -> str:
 
 
 def split_marked(text: str) -> Iterator[tuple[str, bool]]:
-    """The parts of a text, each with whether it was marked; a lone mark is dropped, and what it parted stays parted."""
+    """The parts of a text, each with whether it was marked; a lone mark is dropped but still splits the text."""
     for i, part in enumerate(re.split(f"{_START}([^{_START}{_END}]*){_END}", text)):
         for piece in re.split(f"[{_START}{_END}]", part):
             if piece:
@@ -77,14 +77,14 @@ def split_marked(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def marked_ids(text: str, encode: Callable[[list[str], bool], list[list[int]]]) -> list[int]:
-    """The ids of a text with the marks of `mark_special_tokens`; the reference's way, newlines and all.
+    """The ids of a text with the marks of `mark_special_tokens`; as in the reference, newlines included.
 
-    encode: gives the ids of texts, and is told whether they were typed.
+    encode: (texts, whether they are content) -> their ids.
     """
     ids: list[int] = []
     for part, typed in split_marked(text):
-        # Behind a newline no model puts a space before the part, nor behind a letter, which is asked where the
-        # vocabulary joins newlines with the white space behind them. The ids of what stands before go again.
+        # After a newline no model inserts a space before the part, nor after a letter, which is used where the
+        # vocabulary merges newlines with white space after them. The ids of that context are removed again.
         for before in ("\n", "x") if ids else ():
             alone, both = encode([before, f"{before}{part}"], typed)
             if both[: len(alone)] == alone:

@@ -1,4 +1,4 @@
-"""What one rendering of a template costs, and what in it can make much from little."""
+"""The cost of rendering a template, and limits on operations that can create large values."""
 
 import math
 import re
@@ -15,8 +15,7 @@ from jinja2.utils import Namespace
 MAX_CHARACTERS = 4_000_000
 """Characters that one rendering may write, and the most that a value in it may have."""
 MAX_PARTS = 10_000
-"""Names, texts, tags and the like of a template, since Python compiles twice as many in more than twice the time; one
-of 20,000 characters has about 2,500."""
+"""Syntax nodes of a template, since compiling takes more than linear time; one of 20,000 characters has about 2,500."""
 MAX_STEPS = 500_000
 MAX_SECONDS = 10.0
 _MAX_BITS = 4096
@@ -27,18 +26,18 @@ _SMALL = (float, complex, NoneType, Undefined, GeneratorType)
 
 
 class TooMuchError(TemplateRuntimeError):
-    """The template did more than a conversation needs."""
+    """The template exceeded the limits of a rendering."""
 
 
 class Budget:
-    """What one rendering may still do."""
+    """The remaining budget of one rendering."""
 
     def __init__(self) -> None:
         self.steps, self.characters = MAX_STEPS, MAX_CHARACTERS
         self.deadline = time.monotonic() + MAX_SECONDS
 
     def spend(self, steps: int = 1, characters: int = 0) -> None:
-        """Counts; raises TooMuchError where nothing is left."""
+        """Subtracts from the budget; raises TooMuchError where it is exhausted."""
         self.steps -= steps
         self.characters -= characters
         if self.steps < 0:
@@ -53,21 +52,21 @@ BUDGET: ContextVar[Budget] = ContextVar("budget")
 
 
 def refuse(what: str) -> None:
-    """Ends the rendering."""
+    """Raises TooMuchError, which ends the rendering."""
     raise TooMuchError(f"it builds {what}")
 
 
 def charge(value: Any) -> Any:
-    """The value itself, where it is small enough."""
+    """The value, once its size is paid for. Raises TooMuchError where it is too large."""
     BUDGET.get().spend(1 + size_of(value) // 1000)
     return value
 
 
 def size_of(value: Any) -> int:
-    """How many characters a value has; a thing in another counts 16, as often as it stands there.
+    """The size of a value in characters; each item of a collection adds 16, as often as it occurs in the value.
 
-    Ends the rendering where they are too many, and where something stands in another that is no plain value: what a
-    namespace, a loop or a macro within a macro holds would be counted nowhere.
+    Raises TooMuchError where it is too large, and for a value nested in another that is not plain: what a namespace, a
+    loop or a macro within a macro holds could not be counted.
     """
     left, stack = MAX_CHARACTERS, [value]
     while stack:
@@ -91,14 +90,13 @@ def size_of(value: Any) -> int:
 
 
 def _is_top_level_macro(one: Any) -> bool:
-    """Whether this is a macro of the template's own level: what it reads are that level's variables, which are there
-    once, however often it is made. A macro that another makes, or a loop that calls itself, keeps those of each call.
-    """
+    """Whether this is a macro of the template's top level, whose variables exist once, however often the macro is
+    created. A nested macro, or a recursive loop, holds those of each call."""
     return isinstance(one, Macro) and one._func.__qualname__ == "root.<locals>.macro"
 
 
 def metered(things: Iterable[Any]) -> Iterator[Any]:
-    """The things one by one, each paid for as it comes."""
+    """The items, each paid for as it is yielded."""
     for one in things:
         charge((one,))
         yield one
@@ -121,13 +119,13 @@ def _check_power(left: Any, right: Any) -> None:
 
 
 def check_remainder(left: Any, right: Any) -> None:
-    """A text takes `%` for a format."""
+    """A string as the left operand of `%` is a format."""
     if isinstance(left, str):
         check_format(left, right)
 
 
 def check_format(text: str, *values: Any) -> None:
-    """Widths in a format (`%9999d`, `{:9999}`, `{:{}}`) make text from nothing, and a name in it may stand often."""
+    """Refuses formats that create large texts: by widths (`%9999d`, `{:9999}`, `{:{}}`), or by repeating a value."""
     if len(text) > _MAX_WIDTH or re.search(r"\d{4}|\*|\{[^}]*\{", text):
         refuse("text by giant formats")
     if (text.count("{") + text.count("%")) * size_of(values) > MAX_CHARACTERS:
@@ -137,30 +135,30 @@ def check_format(text: str, *values: Any) -> None:
 OPERATOR_CHECKS: dict[str, Callable[[Any, Any], None]] = {"*": _check_product, "**": _check_power, "%": check_remainder}
 
 
-# -- what strings and filters may do ----------------------------------------------------------------------------------
+# -- strings and filters ---------------------------------------------------------------------------------------------
 
 
 def check_widths(arguments: Iterable[Any], max_width: int = _MAX_WIDTH) -> None:
-    """Refuses a width or a count that no conversation needs."""
+    """Refuses a width or a count beyond the limit."""
     if any(isinstance(a, int | float) and (math.isnan(a) or abs(a) > max_width) for a in arguments):
         refuse("text of a giant width")
 
 
 def check_replaced(text: Any, old: Any = "", new: Any = "", count: Any = None) -> None:
-    """Refuses a replacement whose text would be giant."""
+    """Refuses a replacement with a huge result."""
     if len(str(text)) + (len(str(text)) + 1) * len(str(new)) // max(len(str(old)), 1) > MAX_CHARACTERS:
         refuse("a giant text")
 
 
 def check_indented(text: Any, width: Any = 4, *rest: Any, **named: Any) -> None:
-    """Refuses an indentation whose text would be giant."""
+    """Refuses an indentation with a huge result."""
     wide = width if isinstance(width, int) else len(str(width))
     if (len(str(text).splitlines()) + 1) * wide > MAX_CHARACTERS:
         refuse("a giant text")
 
 
 def check_rounded(value: Any, precision: Any = 0, method: Any = "common") -> None:
-    """Refuses a power of ten that no conversation needs, and what it would multiply that is no number."""
+    """Refuses a huge power of ten, and a value that is no number, which it would multiply."""
     if not isinstance(value, int | float | Undefined) or abs(precision) > _MAX_DECIMALS:
         refuse("a giant number")
 
@@ -172,14 +170,14 @@ def check_summed(values: Any, attribute: Any = None, start: Any = 0) -> None:
 
 
 def check_searched(text: Any, *patterns: Any, **named: Any) -> None:
-    """Refuses what compares each character of a text with each of another, where both are long."""
+    """Refuses comparing each character of a long text with each of another."""
     max_pattern_length = max((len(one) for one in (*patterns, *named.values()) if isinstance(one, str)), default=0)
     if len(str(text)) * max_pattern_length > _MAX_COMPARED:
         refuse("comparisons of giant texts")
 
 
 def check_joined(parts: Any, between: Any) -> Any:
-    """The parts as a list; refused where they and what stands between them would be giant."""
+    """The parts as a list; refused where the joined text would be huge."""
     parts = charge(list(parts))
     if len(parts) * len(str(between)) > MAX_CHARACTERS:
         refuse("a giant text")
@@ -195,12 +193,12 @@ FILTER_CHECKS: dict[str, Callable[..., None]] = {
     "sum": check_summed,
     "trim": check_searched,
 }
-"""What is looked at before a filter of this name runs."""
+"""Checks that run before the filter of this name."""
 _SEARCHES = ("strip", "lstrip", "rstrip", "rfind", "rindex", "rsplit", "rpartition")
 
 
 def check_method(owner: str, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a method of a string, once they are found harmless."""
+    """The arguments of a string method, after they are checked."""
     if not hasattr(str, name) or name in ("encode", "translate"):
         refuse(f"bytes, or text by {name}()")
     if name == "replace":

@@ -1,9 +1,9 @@
-"""A jinja2 environment for templates that strangers wrote: they reach no attribute, file or import, and they end.
+"""A jinja2 environment for untrusted templates: no attributes, files or imports, and bounded time and memory.
 
-jinja2's sandbox keeps a template from Python (CVE-2024-34359 had none), but not from running for ever or from building
-a giant string. Here each round of a loop and each operation looks at the clock, values have a greatest size, and what
-takes more time than its values are long is checked before.
-Imported only when a template is rendered: jinja2 is no part of `import pellucid`.
+jinja2's sandbox keeps a template from executing Python (CVE-2024-34359 was without it), but not from running forever or
+building a huge string. Here each iteration and each operation checks the clock, values have a maximum size, and
+operations that take more than linear time are checked beforehand.
+Imported only when a template is rendered: jinja2 is not imported by `import pellucid`.
 """
 
 import json
@@ -41,11 +41,11 @@ FILTERS = (
     "length list lower map max min rejectattr reject replace reverse round safe select selectattr sort string sum "
     "title trim unique upper wordcount"
 ).split()
-"""The filters of jinja2 that templates may use; the others can build much from little."""
+"""The filters of jinja2 that templates may use; the others can create large values."""
 
 
 def _metered_filter(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The filter, paid for; generators pay for each thing that they give."""
+    """The filter with metering; generators pay for each item."""
     takes = 1 if hasattr(plain, "jinja_pass_arg") else 0
 
     def run(*arguments: Any, **named: Any) -> Any:
@@ -64,7 +64,7 @@ def _metered_filter(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _metered_test(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The test, paid for; three of them are a `%` in other words."""
+    """The test with metering; three of them are `%` by another name."""
 
     def run(*arguments: Any, **named: Any) -> Any:
         BUDGET.get().spend()
@@ -78,7 +78,7 @@ def _metered_test(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _to_json(x: Any, ensure_ascii: bool = False, indent: Any = None, **named: Any) -> str:
-    """Plain JSON; jinja2's own filter escapes for web pages."""
+    """Plain JSON; jinja2's own filter escapes for HTML."""
     known = {name: named.pop(name) for name in ("separators", "sort_keys") if name in named}
     if named:
         raise TemplateRuntimeError(f"tojson knows no {', '.join(named)}")
@@ -105,7 +105,7 @@ def _now(form: str) -> str:
 
 
 class _PlainNamespace(Namespace):
-    """`namespace()`, which keeps neither hidden names nor other namespaces."""
+    """`namespace()` without hidden names and nested namespaces."""
 
     def __init__(*arguments: Any, **named: Any) -> None:  # `namespace(self=1)` is allowed
         self, *positional = arguments
@@ -126,7 +126,7 @@ def _check_attribute(name: Any, value: Any) -> None:
 
 
 def _dict(*arguments: Any, **named: Any) -> dict[Any, Any]:
-    """`dict()` without the methods of the class, which change what they are given."""
+    """`dict()` without the methods of the class, which change their argument."""
     return dict(*arguments, **named)
 
 
@@ -134,8 +134,8 @@ def _dict(*arguments: Any, **named: Any) -> dict[Any, Any]:
 
 
 class _Generation(Extension):
-    """`{% generation %}`, which marks what the assistant says for training; here only its content counts. What is set
-    within it ends with it."""
+    """`{% generation %}`, which marks the assistant's text for training; here only its content is rendered, in a scope
+    of its own."""
 
     tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
 
@@ -145,8 +145,8 @@ class _Generation(Extension):
 
 
 class _MeteringTransformer(NodeTransformer):
-    """Puts a meter on everything that can repeat, grow or take time: loops, comparisons, written text, lists. Refuses a
-    template of too many parts, before it is compiled."""
+    """Meters everything that can repeat, grow or take time: loops, comparisons, output, lists. Refuses a template with
+    too many syntax nodes before it is compiled."""
 
     def __init__(self) -> None:
         self.parts = 0
@@ -199,7 +199,7 @@ def _filter_node(node: Any, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
-@pass_context  # the context keeps jinja2 from working these out while it compiles
+@pass_context  # with the context, jinja2 does not evaluate these at compile time
 def _time(context: Any, value: Any) -> Any:
     BUDGET.get().spend()
     return value
@@ -223,7 +223,7 @@ def _charge_value(context: Any, value: Any) -> Any:
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment in which chat templates run."""
+    """The environment in which chat templates are rendered."""
 
     intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
 
@@ -247,14 +247,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return _MeteringTransformer().visit(super()._parse(source, name, filename))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """An operator; some can make much from little."""
+        """A binary operator; those that can create large values are checked first."""
         BUDGET.get().spend()
         if operator in OPERATOR_CHECKS:
             OPERATOR_CHECKS[operator](left, right)
         return charge(super().call_binop(context, operator, left, right))
 
     def call(self, context: Any, called: Any, *arguments: Any, **named: Any) -> Any:  # type: ignore[override]
-        """A call of a function, a macro or a method of a value."""
+        """A call of a function, a macro or a method."""
         BUDGET.get().spend()
         owner, name = getattr(called, "__self__", None), getattr(called, "__name__", "")
         if isinstance(owner, int | float | bytes):
@@ -265,17 +265,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return charge(super().call(context, called, *arguments, **named))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A look-up; filters that take the name of an attribute come here for each of their items."""
+        """An attribute; filters that take the name of an attribute call this for each item."""
         BUDGET.get().spend(0)
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """A look-up, as `getattr`."""
+        """An item, metered as in `getattr`."""
         BUDGET.get().spend(0)
         return super().getitem(obj, argument)
 
     def wrap_str_format(self, value: Any) -> Any:
-        """`str.format` as the sandbox allows it, and without giant widths."""
+        """`str.format` as the sandbox allows it, without huge widths."""
         plain = super().wrap_str_format(value)
         if plain is None:
             return None

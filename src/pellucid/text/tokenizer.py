@@ -1,4 +1,4 @@
-"""One tokenizer for every family: words to ids and back. A thin, thread-safe shell over the `tokenizers` library."""
+"""One tokenizer for every family: text to ids and back. A thin, thread-safe wrapper around the `tokenizers` library."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -24,9 +24,9 @@ _STRATEGIES = ("longest_first", "only_first", "only_second")
 
 
 class Tokenizer(SpecialTokens, Spelling):
-    """Words to ids and back.
+    """Text to ids and back.
 
-    Called like the tokenizers that users know; nothing in it changes between calls, so threads may share one.
+    Called like the reference's tokenizers. Calls change nothing in it, so threads may share one.
 
     >>> tokenizer(["a b", "c"], padding=True, return_tensors="pt").input_ids   # doctest: +SKIP
     """
@@ -40,15 +40,15 @@ class Tokenizer(SpecialTokens, Spelling):
         token_types: bool = True,
         tiled: bool = False,
     ) -> None:
-        """tiled: places as the sentencepiece library tells them, where each token ends at the next one's start."""
-        # Every file that was written after a text was cut or padded says "right"; "left" is meant.
+        """tiled: offsets as the sentencepiece library counts them, each token ending where the next one begins."""
+        # "right" is in every file saved after a call that truncated or padded; only "left" is a choice.
         sides = {"truncation_side": backend.truncation, "padding_side": backend.padding}
         stated = {name: "left" for name, how in sides.items() if how and how["direction"] == "left"}
         if (how := backend.padding) and backend.token_to_id(how["pad_token"]) is not None:
             stated["pad_token"] = how["pad_token"]
         backend.no_truncation()
         backend.no_padding()
-        # Trimming a token's place is post-processing too: a backend with its own would do it when it encodes as well.
+        # Post-processors also trim offsets; a backend that kept its own would trim them when encoding as well.
         self._post_processor, backend.post_processor = backend.post_processor, None
         self._backend = backend
         self.settings = stated | (settings or {})
@@ -57,7 +57,7 @@ class Tokenizer(SpecialTokens, Spelling):
         self.token_types = token_types
         self.tiled = tiled
 
-    # -- words to ids -------------------------------------------------------------------------------------------------
+    # -- text to ids --------------------------------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -71,13 +71,13 @@ class Tokenizer(SpecialTokens, Spelling):
         return_tensors: str | None = None,
         parse_special_tokens: bool = True,
     ) -> Batch:
-        """Texts, or pairs of texts, to `input_ids`, `token_type_ids` and `attention_mask`.
+        """Tokenizes texts, or pairs of texts, into `input_ids`, `token_type_ids` and `attention_mask`.
 
-        padding: True or "longest" pads to the longest text, "max_length" to `max_length`, where the files say.
-        truncation: True cuts texts longer than `max_length` (by default the model's own limit), the longer of a pair
-            first; "only_first" and "only_second" cut one of them.
+        padding: True or "longest" pads to the longest text, "max_length" to `max_length`, on the side the files state.
+        truncation: True truncates texts longer than `max_length` (by default the model's own limit), the longer text of
+            a pair first; "only_first" and "only_second" truncate one of them.
         return_tensors: "pt" for torch tensors [batch, seq], "np" for NumPy arrays, None for lists.
-        parse_special_tokens: False makes a `[SEP]` that somebody typed into a text plain characters.
+        parse_special_tokens: False reads a `[SEP]` in a text as plain characters.
         """
         check_one_of("truncation", truncation, (None, False, True, *_STRATEGIES))
         check_one_of("padding", padding, PADDINGS)
@@ -105,7 +105,7 @@ class Tokenizer(SpecialTokens, Spelling):
         add_special_tokens: bool = True,
         parse_special_tokens: bool = False,
     ) -> list[Encoded]:
-        """Texts one by one, unpadded, each with its tokens and their places in the text (in characters)."""
+        """Tokenizes each text on its own, unpadded, with its tokens and their offsets in the text (in characters)."""
         check_one_of("strategy", strategy, _STRATEGIES)
         check_bool("add_special_tokens", add_special_tokens)
         check_bool("parse_special_tokens", parse_special_tokens)
@@ -126,18 +126,18 @@ class Tokenizer(SpecialTokens, Spelling):
         return list(map(with_tiled_offsets, rows, texts)) if self.tiled and pairs is None else rows
 
     def added_tokens(self, *, pair: bool) -> int:
-        """How many special tokens stand around a text, or around a pair."""
+        """The number of special tokens that are added to a text, or to a pair."""
         check_bool("pair", pair)
         return (self._post_processor or self._backend).num_special_tokens_to_add(pair)
 
     def post_process(self, first: Encoding, second: Encoding | None, add_special_tokens: bool) -> Encoding:
-        """What `encode_raw` gave, as one row, with its special tokens."""
+        """Encodings of `encode_raw` as one row, with its special tokens."""
         with panics_as_errors():
             process = self._post_processor.process if self._post_processor else self._backend.post_process
             return process(first, second, add_special_tokens)
 
     def encode_raw(self, texts: Sequence[str], parse_special_tokens: bool, what: str) -> list[Encoding]:
-        """Texts one by one, without special tokens around them."""
+        """Tokenizes each text on its own, without adding special tokens."""
         clean = [clean_text(text, i, what) for i, text in enumerate(texts)]
         plain = [not parse_special_tokens and self._looks_special(text) for text in clean]
         backends = [self._literal_backend if is_plain else self._backend for is_plain in plain]
@@ -152,7 +152,7 @@ class Tokenizer(SpecialTokens, Spelling):
             raise
 
     def _check_known_pieces(self, texts: Sequence[str], what: str) -> None:
-        """Names the first text that fails, and the piece of it, where no token stands for what is unknown."""
+        """Raises InputError for the first piece that cannot be tokenized, for vocabularies without an unknown token."""
         backend = self._backend
         for i, text in enumerate(texts):
             normal = backend.normalizer.normalize_str(text) if backend.normalizer else text
@@ -165,7 +165,7 @@ class Tokenizer(SpecialTokens, Spelling):
                     raise InputError(Item(i, what), f" holds {shorten(ascii(piece))}, {without}") from error
 
     def encode_raw_words(self, texts: Sequence[Sequence[str]], parse_special_tokens: bool = True) -> list[Encoding]:
-        """Texts that are split into words, each read as if it stood alone; places count in each word."""
+        """Tokenizes texts that are split into words, each word on its own; offsets count within each word."""
         found = []
         for i, words in enumerate(texts):
             if isinstance(words, str) or not all(isinstance(word, str) for word in words):
@@ -204,19 +204,19 @@ class Tokenizer(SpecialTokens, Spelling):
             raise InputError(f"max_length is {limit!r}, expected a whole number from 1")
         return limit
 
-    # -- ids to words -------------------------------------------------------------------------------------------------
+    # -- ids to text --------------------------------------------------------------------------------------------------
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Ids back to a text, spaced as the file's decoder does it; files may ask for `cleaned` beside it."""
+        """Ids to text, spaced by the file's decoder; apply `cleaned` to it where the files ask for that."""
         check_bool("skip_special_tokens", skip_special_tokens)
         return self._backend.decode(checked_ids(ids), skip_special_tokens=skip_special_tokens)
 
     def decode_stream(self, skip_special_tokens: bool = False) -> DecodeStream:
-        """Ids back to a text, one at a time: `step(id)` gives what is certain by then, `end()` the rest."""
+        """A decoder of ids one at a time: `step(id)` returns the text that is certain so far, `end()` the rest."""
         return DecodeStream(self._backend, self._byte_ids, self.skipped_ids, skip_special_tokens=skip_special_tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Each id as its token, as the vocabulary writes it."""
+        """The token of each id, as spelled in the vocabulary. Raises InputError for an id that is not in it."""
         tokens = []
         for i in checked_ids(ids):
             token = self._backend.id_to_token(i)
@@ -226,7 +226,7 @@ class Tokenizer(SpecialTokens, Spelling):
         return tokens
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int | None]:
-        """Each token as its id; None for one that the vocabulary lacks."""
+        """The id of each token; None for tokens that are not in the vocabulary."""
         names = require_names("tokens", tokens, "tokens")
         return [self._backend.token_to_id(replace_surrogates(name)) for name in names]
 
@@ -243,16 +243,16 @@ class Tokenizer(SpecialTokens, Spelling):
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str | list[int]:
-        """A conversation as the text, or with `tokenize` as the ids, that a chat model was trained on.
+        """Formats a conversation as the text, or with `tokenize` the ids, that a chat model was trained on.
 
         messages: `[{"role": "user", "content": "..."}, ...]`.
-        add_generation_prompt: ends with the beginning of the assistant's answer.
+        add_generation_prompt: ends with the start of the assistant's answer.
         chat_template: a template, or the name of one of the tokenizer's own; by default its own.
-        parse_special_tokens: False keeps special tokens that stand in a message plain characters; True, as in the
-            reference, lets `</s>` in a message end it.
-        continue_final_message: ends with the last message's own text, for a model to go on with.
-        variables: whatever else the template reads, such as `tools`.
-        Raises InputError where there is no template, or it cannot be used on these messages.
+        parse_special_tokens: False reads special tokens in a message as plain characters; with True, as in the
+            reference, `</s>` in a message ends it.
+        continue_final_message: ends with the text of the last message, for a model to continue.
+        variables: further variables of the template, such as `tools`.
+        Raises InputError where there is no template, or it cannot be applied to these messages.
         """
         check_bool("tokenize", tokenize)
         check_bool("add_generation_prompt", add_generation_prompt)
@@ -281,12 +281,12 @@ class Tokenizer(SpecialTokens, Spelling):
 
     @property
     def truncation_side(self) -> str:
-        """Where a text that is too long is cut, as the files say: "right" loses its end, "left" its beginning."""
+        """Which side of a text is truncated, as the files state: "right" cuts off its end, "left" its beginning."""
         return self.settings.get("truncation_side", "right")
 
     @cached_property
     def largest_id(self) -> int:
-        """The greatest id that this tokenizer can give."""
+        """The largest id in the vocabulary."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @cached_property
@@ -294,7 +294,7 @@ class Tokenizer(SpecialTokens, Spelling):
         return byte_token_ids(self._backend)
 
     def to_json(self) -> str:
-        """The whole tokenizer as the text of a `tokenizer.json`."""
+        """The whole tokenizer, serialised as a `tokenizer.json`."""
         copy = tokenizers.Tokenizer.from_str(self._backend.to_str())
         copy.post_processor = self._post_processor
         return copy.to_str()

@@ -1,4 +1,4 @@
-"""What is said beside a `tokenizer.json` and goes over it: the reference's classes of some families follow it."""
+"""Settings that override a `tokenizer.json`, as they do in the reference's classes of some families."""
 
 import json
 from collections.abc import Mapping
@@ -28,17 +28,18 @@ _SETTING_TARGETS: tuple[tuple[Form, str, type, Mapping[str, str]], ...] = (
         {"add_prefix_space": "add_prefix_space", "trim_offsets": "trim_offsets"},
     ),
 )
-"""The form in which a family came, the part of its tokenizer, that part's kind, and what each setting is called there.
+"""The form of a family's files, the component of its tokenizer, that component's type, and the attribute of each
+setting.
 
-Other families' classes, other kinds of parts and the class that takes the file as it stands follow nothing.
+Other families' classes, other types of components, and the class that uses the file as it is ignore settings.
 """
 
 
 def apply_settings(backend: tokenizers.Tokenizer, settings: dict[str, Any], model_type: str | None) -> Layout | None:
-    """Changes what the settings contradict, in place; what they leave open stays as the file has it.
+    """Changes what the settings contradict, in place; the rest stays as in the file.
 
-    model_type: the value in `config.json`, which counts where the settings state no class.
-    ->  the layout of the family whose class the reference takes; None where it takes the file as it stands
+    model_type: the value in `config.json`, used where the settings state no class.
+    ->  the layout of the family whose class the reference uses; None where it uses the file as it is
     """
     layout = layout_of(None if settings.get("tokenizer_class") else model_type, settings)
     for form, place, kind, names in _SETTING_TARGETS:
@@ -47,12 +48,12 @@ def apply_settings(backend: tokenizers.Tokenizer, settings: dict[str, Any], mode
             for name, attribute in names.items():
                 if name in settings and getattr(part, attribute) != settings[name]:
                     setattr(part, attribute, settings[name])
-            setattr(backend, place, part)  # added tokens are normalised anew only where a part is set
+            setattr(backend, place, part)  # setting a component normalises the added tokens anew
     return layout
 
 
 def add_lowercase(backend: tokenizers.Tokenizer) -> None:
-    """Every text is read in lower case, before all else that is done to it; accents stay."""
+    """Lower-cases every text before all other normalisation; accents stay."""
     own = backend.normalizer
     state = {} if own is None else json.loads(own.__getstate__())
     if not any(step.get("type") == "Lowercase" for step in state.get("normalizers", [state])):

@@ -1,5 +1,5 @@
-"""The four kinds of tokenizers that are learned. The search is the `tokenizers` library's; that the same texts give the
-same vocabulary is ours."""
+"""The four kinds of tokenizers that can be trained. The `tokenizers` library trains; that the same texts give the same
+vocabulary is ensured here."""
 
 import json
 import logging
@@ -18,23 +18,23 @@ from pellucid.text.wordpiece import wordpiece
 log = logging.getLogger("pellucid")
 
 DEFAULT_VOCAB_SIZE = 8_000
-"""Tokens of a vocabulary where nobody says how many; of single characters, all that there are."""
+"""Size of a vocabulary where none is requested; for single characters, all of them."""
 
 DIGITS = 6
-"""Of a piece's score: what stands behind them depends on the order of sums, which the library leaves to chance."""
+"""Decimal places of a piece's score; further ones depend on the order of sums, which varies in the library."""
 
 _STEP = 1e-4
-"""By so much the library tells the scores of characters apart that it has put back, in an order left to chance."""
+"""The difference in score between characters that the library adds back, in an order that varies."""
 
 
 @dataclass(frozen=True)
 class TokenizerSpec:
-    """What is to be learned, from what.
+    """What to train, on what.
 
-    size: tokens, special ones among them.
-    special_tokens: these, in the order of their ids.  unk_token: the one among them that stands for what is not known.
-    min_frequency: how often a pair is seen that is joined.
-    normalizer: what is done to a text first; None for nothing.
+    size: number of tokens, special tokens included; None for the default.
+    special_tokens: in the order of their ids.  unk_token: the one of them for unknown text.
+    min_frequency: the least number of occurrences of a pair that is merged.
+    normalizer: applied to texts first; None for no normalisation.
     """
 
     corpus: Corpus
@@ -46,15 +46,15 @@ class TokenizerSpec:
 
     @property
     def vocab_size(self) -> int:
-        """The size, where it is not that of the texts."""
+        """`size`, or its default."""
         return DEFAULT_VOCAB_SIZE if self.size is None else self.size
 
     def alphabet(self) -> set[str]:
-        """Every character that the cleaned texts hold and that is no space."""
+        """All characters of the normalised texts except white space."""
         return {one for one in self.corpus.character_counts(self.normalizer) if not one.isspace()}
 
     def check_size(self, needed: int, what: str) -> None:
-        """Refuses a vocabulary with fewer tokens than there have to be."""
+        """Raises InputError for a vocabulary smaller than the number of tokens needed."""
         least = needed + len(self.special_tokens)
         if self.vocab_size < least:
             raise InputError(
@@ -63,7 +63,7 @@ class TokenizerSpec:
             )
 
     def backend_with(self, model: Any) -> tokenizers.Tokenizer:
-        """A tokenizer that cleans texts first."""
+        """A tokenizer of this model and the normalizer."""
         backend = tokenizers.Tokenizer(model)
         if self.normalizer is not None:
             backend.normalizer = self.normalizer
@@ -72,9 +72,9 @@ class TokenizerSpec:
     def train(
         self, backend: tokenizers.Tokenizer, trainer_class: Callable[..., Any], *parts: str, **options: Any
     ) -> None:
-        """The library reads the texts and learns; what is wrong with a file is said as the file's reader says it.
+        """Trains the backend on the texts; errors of reading a file are raised as they are.
 
-        parts: tokens that are known beforehand, behind the special ones.  options: what this trainer alone takes.
+        parts: tokens fixed beforehand, after the special ones.  options: options of this trainer.
         """
         known = [*self.special_tokens, *parts]
         with panics_as_errors():
@@ -83,9 +83,9 @@ class TokenizerSpec:
 
 
 def train_bpe(spec: TokenizerSpec) -> tokenizers.Tokenizer:
-    """Pairs of bytes, joined the most frequent first (Sennrich et al., 2015, arXiv:1508.07909; of bytes: Radford et
-    al., 2019, section 2.2)."""
-    spec.alphabet()  # refuses texts that hold nothing
+    """Byte-pair encoding, which merges the most frequent pairs first (Sennrich et al., 2015, arXiv:1508.07909; of
+    bytes: Radford et al., 2019, section 2.2)."""
+    spec.alphabet()  # raises for texts without content
     spec.check_size(256, "the 256 bytes")
     backend = spec.backend_with(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -96,10 +96,10 @@ def train_bpe(spec: TokenizerSpec) -> tokenizers.Tokenizer:
 
 
 def train_wordpiece(spec: TokenizerSpec) -> tokenizers.Tokenizer:
-    """Words, and `##` parts that go on with one (Schuster and Nakajima, 2012; Devlin et al., 2018, arXiv:1810.04805).
+    """Words, and `##` parts that continue a word (Schuster and Nakajima, 2012; Devlin et al., 2018, arXiv:1810.04805).
 
-    The library numbers the parts of one character as it meets them, in an order that is left to chance, and ties
-    between pairs go by number. So they are told beforehand, as if they were special tokens.
+    The library numbers single-character parts in an order that varies, and breaks ties between pairs by number. So
+    these parts are passed beforehand, as if they were special tokens.
     """
     splitter, letters = pre_tokenizers.BertPreTokenizer(), spec.alphabet()
     parts = sorted(f"##{one}" for one in letters if len(splitter.pre_tokenize_str(f"a{one}")) == 1)
@@ -111,7 +111,7 @@ def train_wordpiece(spec: TokenizerSpec) -> tokenizers.Tokenizer:
 
 
 def train_unigram(spec: TokenizerSpec) -> tokenizers.Tokenizer:
-    """Pieces by their probability, spaces written as `▁` (Kudo, 2018, arXiv:1804.10959)."""
+    """Pieces by their probability, with spaces written as `▁` (Kudo, 2018, arXiv:1804.10959)."""
     letters = spec.alphabet()
     spec.check_size(len(letters) + 1, f"the {len(letters)} characters of these texts and the space")
     backend = spec.backend_with(models.Unigram())
@@ -125,7 +125,7 @@ def train_unigram(spec: TokenizerSpec) -> tokenizers.Tokenizer:
 
 
 def _stable_scores(backend: tokenizers.Tokenizer, spec: TokenizerSpec) -> list[tuple[str, float]]:
-    """The special tokens and then the pieces, the likeliest first, with scores that are the same each time."""
+    """The special tokens, then the pieces by descending score, with scores that are the same each time."""
     found = [tuple(one) for one in json.loads(backend.to_str())["model"]["vocab"] if one[0] not in spec.special_tokens]
     lowest = min(score for _, score in found)
     band = lowest + _STEP * sum(len(piece) == 1 for piece, _ in found)
@@ -135,7 +135,7 @@ def _stable_scores(backend: tokenizers.Tokenizer, spec: TokenizerSpec) -> list[t
 
 
 def train_characters(spec: TokenizerSpec) -> tokenizers.Tokenizer:
-    """Each character for itself, in the order of Unicode; where there are too many, the most frequent."""
+    """Single characters, in the order of Unicode; where there are too many, the most frequent."""
     counts = spec.corpus.character_counts(spec.normalizer)
     for token in spec.special_tokens:
         del counts[token]
@@ -161,11 +161,11 @@ TRAINERS: dict[str, Callable[[TokenizerSpec], tokenizers.Tokenizer]] = {
     "unigram": train_unigram,
     "characters": train_characters,
 }
-"""Each by the name that people know it by."""
+"""The trainers by the common names of their kinds."""
 
 
 def train_backend(kind: str, spec: TokenizerSpec) -> tokenizers.Tokenizer:
-    """A tokenizer of this kind, without what stands around texts; a note says where the texts did not give enough."""
+    """A trained tokenizer without its template; logs where the texts yield fewer tokens than requested."""
     backend = TRAINERS[kind](spec)
     found = backend.get_vocab_size()
     if spec.size is not None and found < spec.size:

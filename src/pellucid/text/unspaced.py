@@ -1,4 +1,4 @@
-"""Words of scripts that put no space between them, as far as a text can be parted without a dictionary."""
+"""Words in scripts without spaces, as far as a text can be split without a dictionary."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pellucid.text.cut import is_combining_mark, trimmed_span
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\uff66-\uff9f\U00020000-\U0003ffff"
 )
-"""Thai, Lao, Burmese, Khmer, kana and Han: a class of characters for a regular expression."""
+"""Thai, Lao, Burmese, Khmer, kana and Han, as a character class of a regular expression."""
 
 _ONE = re.compile(f"[{UNSPACED}]")
 
@@ -16,17 +16,17 @@ Span = tuple[int, int]
 
 
 def is_unspaced(text: str, start: int = 0) -> bool:
-    """Whether the character at `start` is of such a script; no character is none."""
+    """Whether the character at `start` is of such a script; False at the end of the text."""
     return _ONE.match(text, start) is not None
 
 
 def word_starts(text: str, places: Sequence[Span], words: Sequence[int | None]) -> list[int] | None:
-    """The characters at which words begin, where every token is one that stands in such a script or beside it.
+    """The characters at which words begin, where each token in or next to such a script is a word.
 
-    Tokenizers that know only spaces take a whole sentence of these for one word, of which no part could be an answer or
-    a name. Tokens that share a character stay together, and so does a mark with the letter it stands on.
-    places: the characters of each token.  words: as the tokenizer parts the text.
-    ->  in their order; None where the text has no such letter, and its words are the tokenizer's
+    Tokenizers that split at spaces only take a whole sentence in such a script for one word, of which no part could be
+    an answer or a name. Tokens that share a character stay together, as do a combining mark and its letter.
+    places: the span of each token, in characters.  words: word indices, as the tokenizer splits the text.
+    ->  in order; None where the text has no such character, and its words are the tokenizer's
     """
     if _ONE.search(text) is None:
         return None

@@ -1,4 +1,4 @@
-"""Pieces that a sentencepiece model's user gave it: they stay as they are, and nothing is merged with them."""
+"""User-defined pieces of a sentencepiece model: they are kept as they are, and nothing is merged with them."""
 
 import re
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from pellucid.errors import CorruptFileError
 from pellucid.text.spm import PieceKind, SentencePieceModel
 
 _MAX_PIECES = 4096
-"""So many pieces a text can be looked through for at once, in time that nobody notices."""
+"""Number of pieces that a text can be searched for at once in negligible time."""
 _PRIVATE = 0xF0000
-"""The first of 65,534 characters that no text is meant to hold, and no table of normalisation knows."""
+"""The first of 65,534 private-use characters, which no text should contain and no normalisation table maps."""
 
 
 def piece_splitter(pieces: Sequence[str]) -> Any:
-    """The step that cuts a text before and behind each of these pieces, the longest of those that begin alike."""
+    """A pre-tokenizer that splits a text before and after each of these pieces, at the longest that matches."""
     _check_number(pieces)
     longest_first = sorted(pieces, key=len, reverse=True)
     firsts = "".join(sorted({re.escape(piece[0]) for piece in pieces}))
@@ -25,10 +25,10 @@ def piece_splitter(pieces: Sequence[str]) -> Any:
 
 
 def unmerged_piece_splitters(merges: models.BPE, model: SentencePieceModel) -> list[Any]:
-    """The step that cuts stretches which are a piece by name, and which merges would not put together: `</s>` typed
-    between two pieces. A model that takes stretches whole where it can (`ignore_merges`) would take them for the piece.
+    """A pre-tokenizer that splits words which equal a piece that merges would not assemble, such as `</s>` in a text,
+    since a model that looks up words whole (`ignore_merges`) would return that piece.
 
-    Each is cut where its own merges leave it in parts, so the parts come out as if they had been merged side by side.
+    Each is split where its own merges leave it in parts, so that the parts come out as if merged side by side.
     """
     cuts = []
     for piece, kind in zip(model.pieces, model.kinds):
@@ -43,7 +43,7 @@ def unmerged_piece_splitters(merges: models.BPE, model: SentencePieceModel) -> l
 
 
 def normalizers_sparing(pieces: Sequence[str], table: Any) -> list[Any]:
-    """A normalisation, which leaves these pieces as they are: meanwhile each that it would change is one character."""
+    """A normalizer that keeps these pieces: meanwhile each that it would change is replaced by one character."""
     changed = sorted((piece for piece in pieces if table.normalize_str(piece) != piece), key=len, reverse=True)
     _check_number(changed)
     pairs = [(piece, chr(_PRIVATE + i)) for i, piece in enumerate(changed)]

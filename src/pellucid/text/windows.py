@@ -1,4 +1,4 @@
-"""A text that is longer than a model reads: refused, cut, or read in stretches that overlap."""
+"""A text longer than a model's input: refused, truncated, or split into overlapping windows."""
 
 import itertools
 from bisect import bisect_right
@@ -18,13 +18,13 @@ RULES = ("error", "truncate", "windows")
 
 @dataclass(frozen=True, slots=True)
 class Window(Encoded):
-    """A stretch of a text, or of one of a pair beside the whole of the other, as the model sees it.
+    """A window of a text, or of one text of a pair next to the whole of the other, as a model reads it.
 
-    word_ids: the number of each token's word, as the tokenizer splits its text; None for special tokens.
-    words: the same, but that in scripts without spaces each token is a word (`text/unspaced.py`).
+    word_ids: the index of each token's word, as the tokenizer splits its text; None for special tokens.
+    words: the same, except that each token of a script without spaces is a word (`text/unspaced.py`).
     sequence_ids: 0 for tokens of the first text, 1 for those of the second; None for special tokens.
-    index, count: which stretch, from 0, of how many.  tokens_before: tokens of the text that stand before this stretch.
-    cut: tokens that stand in no stretch of this text.
+    index, count: the number of this window, from 0, and of all.  tokens_before: tokens of the text before this window.
+    cut: tokens of the text that are in no window.
     """
 
     word_ids: list[int | None]
@@ -35,16 +35,16 @@ class Window(Encoded):
     tokens_before: int
 
     def span(self, side: int = 0) -> tuple[int, int]:
-        """The characters of a text that this stretch holds, from and to; (0, 0) where it holds none."""
+        """The start and end of this window in a text, in characters; (0, 0) where it holds none of it."""
         spans = [place for place, here in zip(self.offsets, self.sequence_ids) if here == side]
         return (spans[0][0], max(end for _, end in spans)) if spans else (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _TokenizedText:
-    """A text whose tokens may yet be cut off.
+    """A text whose tokens may still be truncated.
 
-    word_starts: where its words begin; None where they are the tokenizer's.
+    word_starts: where its words begin, in characters; None where the tokenizer's words are used.
     """
 
     text: str
@@ -65,17 +65,17 @@ def windows(
     parse_special_tokens: bool = False,
     is_split_into_words: bool = False,
 ) -> list[Window]:
-    """One text, or one pair, as one stretch or as several.
+    """One text, or one pair, as one window or several.
 
-    rule: "error" refuses what is longer than `max_length`, "truncate" cuts its end off, or its beginning where the
-        tokenizer's `truncation_side` is "left", and counts what was cut, "windows" reads all of it in stretches.
-    max_length: tokens of a stretch, special ones among them; by default the tokenizer's own limit.
-    stride: tokens that a stretch shares with the one before; by default a quarter of what a stretch holds.
-    side: which text of a pair is cut, 0 or 1; the other stays whole. None cuts the longer one, then both in turn; in
-        stretches it is the first.
-    is_split_into_words: the text is a list of words, of which each is read as if it stood alone; places count the
-        characters of the words with a space between them.
-    index: the number of the text, or the place where it stands, for whoever reads an error.
+    rule: "error" refuses a text longer than `max_length`; "truncate" cuts off its end, or its beginning where the
+        tokenizer's `truncation_side` is "left", and counts the tokens cut; "windows" reads all of it.
+    max_length: tokens of a window, special tokens included; by default the tokenizer's own limit.
+    stride: tokens that a window shares with the previous one; by default a quarter of the text tokens in a window.
+    side: which text of a pair is shortened, 0 or 1; the other stays whole. None truncates the longer one, then both in
+        turn; with "windows" it means the first.
+    is_split_into_words: the text is a list of words, each tokenized on its own; offsets count the characters of the
+        words joined by single spaces.
+    index: the number of the text, or its location in words, for error messages.
     """
     read = [_tokenize_text(tokenizer, text, index, parse_special_tokens, is_split_into_words)]
     read += [] if pair is None else [_tokenize_text(tokenizer, pair, index, parse_special_tokens)]
@@ -106,7 +106,7 @@ def windows(
     done = tokenizer.post_process(firsts, seconds, True)
     every = [done, *done.overflowing] if rule == "windows" else [done]
     cut = excess if rule == "truncate" else 0
-    types = dict(zip(done.sequence_ids, done.type_ids))  # the library gives a text's type to its first stretch alone
+    types = dict(zip(done.sequence_ids, done.type_ids))  # the library sets a text's type in the first window only
     found = [_window(one, i, len(every), cut, before + i * step, types) for i, one in enumerate(every)]
     if any(one.word_starts for one in read):
         found = [_with_unspaced_words(one, read) for one in found]
@@ -126,7 +126,7 @@ def _tokenize_text(
 
 
 def _with_unspaced_words(window: Window, read: Sequence[_TokenizedText]) -> Window:
-    """The window with the numbers of the words that begin where its texts say."""
+    """The window with `words` numbered by the word starts of its texts."""
     words = list(window.word_ids)
     for i, (side, place) in enumerate(zip(window.sequence_ids, window.offsets)):
         if side is not None and (starts := read[side].word_starts) is not None:
@@ -135,7 +135,7 @@ def _with_unspaced_words(window: Window, read: Sequence[_TokenizedText]) -> Wind
 
 
 def _with_joined_offsets(window: Window, words: list[str]) -> Window:
-    """The places of the tokens of single words, with a space between these; those of a second text stay."""
+    """The window with offsets in words shifted to those in the words joined by spaces; a second text's stay."""
     starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
     places = [
         (starts[word] + start, starts[word] + end) if side == 0 and word is not None else (start, end)

@@ -1,4 +1,4 @@
-"""WordPiece from `vocab.txt`, the form in which BERT and its kin come (Devlin et al., 2018)."""
+"""WordPiece from `vocab.txt`, the format of BERT and its relatives (Devlin et al., 2018)."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pellucid.text.settings import token_content
 def open_wordpiece(
     path: Path, settings: dict[str, Any], model_type: str | None
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
-    """The tokenizer of a list of words, one a line, and its settings with every role filled."""
+    """The tokenizer of a vocabulary with one token per line, and its settings with all roles filled in."""
     vocabulary = _read_vocabulary(path)
     layout = layout_of(model_type, settings, "wordpiece") or LAYOUTS["bert"]
     stated, settings = settings, with_default_roles(layout.roles, settings)
@@ -42,7 +42,7 @@ def open_wordpiece(
 
 
 def wordpiece(vocabulary: dict[str, int], unknown: str, normalizer: Any) -> tokenizers.Tokenizer:
-    """WordPiece of a vocabulary in which `##` stands before all but beginnings of words; without special tokens."""
+    """WordPiece with a vocabulary in which `##` begins tokens that continue a word; without special tokens."""
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     if normalizer is not None:
         backend.normalizer = normalizer
