@@ -1,4 +1,4 @@
-"""Texts to the nearest texts. The only room that speaks to FAISS."""
+"""Search for the nearest texts. The only room that uses FAISS."""
 
 from pellucid.search.curve import Curve as Curve
 from pellucid.search.evaluate import Evaluation as Evaluation

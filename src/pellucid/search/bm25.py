@@ -1,5 +1,5 @@
-"""How well the words of a row fit those of a query: BM25 (Robertson and Zaragoza, 2009), counted as SQLite's FTS5 does,
-but over all segments of an index, so that their scores can be compared."""
+"""BM25 scores (Robertson and Zaragoza, 2009), computed as in SQLite's FTS5, but over all segments of an index, so that
+their scores can be compared."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,29 +10,29 @@ import numpy as np
 from pellucid.search.entries import Entries
 
 K1, B = 1.2, 0.75
-"""How soon a word that comes again counts no more; how much a long row loses (k1 and b in the paper)."""
+"""Saturation of the term frequency, and strength of the length normalisation (k1 and b in the paper)."""
 
 MIN_IDF = 1e-6
-"""What a word counts that stands in half of all rows or more."""
+"""The weight of a word that half of all rows or more contain."""
 
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """What BM25 must know of all rows together; those that were deleted count until their segment is written anew.
+    """Statistics over all rows; deleted rows count until their segment is rewritten.
 
-    rows: how many.  average_length: of a row in words, on average.
+    rows: their number.  average_length: words of a row, on average.
     """
 
     rows: int
     average_length: float
 
     def idf(self, rows: int) -> float:
-        """What a word counts that stands in so many rows."""
+        """The inverse document frequency of a word that this many rows contain."""
         return max(math.log((self.rows - rows + 0.5) / (rows + 0.5)), MIN_IDF)
 
 
 def corpus_statistics(segments: Iterable[Entries]) -> CorpusStatistics:
-    """Those of some segments."""
+    """The statistics over all of these segments."""
     lengths = [one.lengths for one in segments]
     rows = sum(map(len, lengths))
     return CorpusStatistics(rows, max(sum(int(one.sum()) for one in lengths), 1) / max(rows, 1))
@@ -41,10 +41,10 @@ def corpus_statistics(segments: Iterable[Entries]) -> CorpusStatistics:
 def bm25(
     entries: Entries, words: Sequence[str], document_frequencies: Mapping[str, int], statistics: CorpusStatistics
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a segment that hold some of these words, in order, and their scores; larger is better:
+    """The rows of a segment that contain any of these words, in order, and their scores; larger is better:
     Int64[ndarray, "rows"], Float64[ndarray, "rows"]
 
-    document_frequencies: in how many of all rows a word stands.
+    document_frequencies: how many of all rows contain a word.
     """
     if not words:
         return np.empty(0, np.int64), np.empty(0)

@@ -1,4 +1,4 @@
-"""Entries to a segment: what has a vector already is not embedded again, and what was embedded survives a break."""
+"""Builds a segment from entries: known vectors are reused, and new ones survive an interruption."""
 
 import io
 import zipfile
@@ -21,8 +21,7 @@ from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
 from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepare_vectors, write_vectors
 
 FIRST, CHUNK = 256, 2_048
-"""So many texts are embedded, and kept on the disk, at a time: few at first, so that one that is broken off soon has
-kept some, too."""
+"""Texts that are embedded, and stored on disk, at a time: few at first, so that an early interruption loses little."""
 
 ProgressCallback = Callable[[int], object]
 
@@ -31,10 +30,10 @@ Encode = Callable[[list[str], ProgressCallback], np.ndarray]
 
 @dataclass
 class StagedVectors:
-    """What an unfinished build has embedded, by the hash of the text; whole files only.
+    """The vectors that an unfinished build has embedded, by the hash of the text; complete files only.
 
-    encoder: a digest of who makes the vectors; those of another one are thrown away.
-    vectors: what an earlier build has left.  num_stored: how many texts there are with those of this build.
+    encoder: a digest of the encoder; vectors of another one are discarded.
+    vectors: those stored by an earlier build.  num_stored: the number stored, those of this build included.
     """
 
     folder: Path
@@ -49,14 +48,14 @@ class StagedVectors:
             if not STAGED.fullmatch(path.name):
                 continue
             vectors = self._read(path)
-            if vectors is None:  # not whole, or of another encoder: what it held is embedded again
+            if vectors is None:  # incomplete, or of another encoder: its texts are embedded again
                 path.unlink(missing_ok=True)
             else:
                 self.vectors |= vectors
         self.num_stored = len(self.vectors)
 
     def _read(self, path: Path) -> dict[bytes, np.ndarray] | None:
-        """What one file holds; None where it is not whole. Nothing in it is larger than the file."""
+        """The vectors in one file; None where it is incomplete, of another encoder, or larger once unpacked."""
         try:
             with zipfile.ZipFile(path) as packed:
                 if sum(one.file_size for one in packed.infolist()) > path.stat().st_size:
@@ -71,7 +70,7 @@ class StagedVectors:
         return {bytes(one): vector for one, vector in zip(hashes, vectors)}
 
     def store(self, hashes: list[bytes], vectors: np.ndarray) -> None:
-        """Puts some vectors on the disk."""
+        """Writes some vectors to disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = io.BytesIO()
         table = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(hashes), -1)
@@ -83,7 +82,7 @@ class StagedVectors:
 
 @dataclass
 class GrowingArray:
-    """Rows of numbers, of which nobody knows how many there will be."""
+    """An array of rows whose final number is unknown."""
 
     numbers: np.ndarray
     rows: int = 0
@@ -104,11 +103,10 @@ class GrowingArray:
 class SegmentBuilder:
     """Writes a segment.
 
-    encode: texts to vectors, Float32[ndarray, "texts dimension"]; tells how many are done.
-    find_vector: the vector of a text by its hash, where one is known.  staged: where new ones are kept meanwhile.
-    on_embedded, on_graph_rows: are told how many entries, and how many vertices, were done.
-    row_by_hash: where the vector of a text stands among those that were written, by its hash; there is no second copy
-        of it.
+    encode: embeds texts, Float32[ndarray, "texts dimension"], and reports progress.
+    find_vector: looks up the vector of a text by its hash.  staged: stores new vectors until the build is done.
+    on_embedded, on_graph_rows: called with the number of further entries, and of further vertices, done.
+    row_by_hash: the row of a text's vector among those written, by its hash, so that there is no second copy of it.
     """
 
     settings: Settings
@@ -122,7 +120,7 @@ class SegmentBuilder:
     row_by_hash: dict[bytes, int] = field(default_factory=dict)
 
     def write(self, entries: Iterable[Entry], folder: Path) -> tuple[int, Settings, Vectors | None]:
-        """Writes the files of a segment; how many rows it has, and as `write_vector_files`."""
+        """Writes the files of a segment; returns its number of rows, and the results of `write_vector_files`."""
         vectors = GrowingArray(np.empty((CHUNK, self.dimension), np.float32))
         write_entries(self._with_vectors(entries, vectors), folder / ENTRIES)
         return vectors.rows, *write_vector_files(vectors.all(), self.settings, folder, self.on_graph_rows)
@@ -130,7 +128,7 @@ class SegmentBuilder:
     def _with_vectors(self, entries: Iterable[Entry], vectors: GrowingArray) -> Iterator[Entry]:
         for chunk in chunks(entries, FIRST, CHUNK):
             if resolve_kind(self.settings, vectors.rows + len(chunk)).kind == "hnsw":
-                faiss()  # where it is missing, nothing is embedded for a graph that cannot be built
+                faiss()  # raises where it is missing, before anything is embedded
             hashes = [entry.hash for entry in chunk]
             more = self._vectors(chunk, hashes, vectors)
             for i, one in enumerate(hashes, vectors.rows):
@@ -139,7 +137,7 @@ class SegmentBuilder:
             yield from chunk
 
     def _vectors(self, chunk: list[Entry], hashes: list[bytes], before: GrowingArray) -> np.ndarray:
-        """The vectors of some entries, known ones looked up, each new text embedded once."""
+        """The vectors of some entries: known ones are looked up, each new text is embedded once."""
         known: dict[bytes, np.ndarray] = {}
         for one in dict.fromkeys(hashes):
             vector = before.numbers[self.row_by_hash[one]] if one in self.row_by_hash else self.staged.vectors.get(one)
@@ -159,10 +157,10 @@ class SegmentBuilder:
 def write_vector_files(
     vectors: Any, requested: Settings, folder: Path, on_progress: ProgressCallback | None = None
 ) -> tuple[Settings, Vectors | None]:
-    """Writes vectors as the settings ask. ->  what was settled on where they leave it open; and a graph with its
+    """Writes vectors as the settings request. ->  the settings with `kind` and `efSearch` decided; and a graph with its
     vectors, which need not be read again, where one was built
 
-    vectors: Float32[ndarray, "rows dimension"], prepared, or what prepares some where it is sliced.
+    vectors: Float32[ndarray, "rows dimension"], prepared, or an object that prepares them when sliced.
     """
     settings = resolve_kind(requested, len(vectors))
     if settings.kind == "flat":
@@ -175,6 +173,6 @@ def write_vector_files(
 
 
 def resolve_kind(requested: Settings, rows: int) -> Settings:
-    """The settings with the kind that fits so many rows, where they leave it open."""
+    """The settings with `kind` "auto" resolved for this number of rows."""
     fitting = "hnsw" if rows >= FLAT_UP_TO else "flat"
     return replace(requested, kind=fitting) if requested.kind == "auto" else requested

@@ -1,4 +1,4 @@
-"""What changes an index: each makes a generation out of the one before, and commits it."""
+"""Changes of an index: each creates a generation from the one before, and commits it."""
 
 import hashlib
 import logging
@@ -31,15 +31,15 @@ from pellucid.text.cut import replace_surrogates
 log = logging.getLogger("pellucid")
 
 MAX_DELETED_SHARE = 0.2
-"""From this share of deleted rows on, a segment is written anew."""
+"""The share of deleted rows above which a segment is rewritten."""
 
 MAX_REPORTED = 50
-"""Of what was left out."""
+"""Skipped items that are logged one by one."""
 
 _RESUME_ADVICE = "do the same again, and it goes on from there"
 
 MAX_SEGMENTS = 8
-"""So many are searched one after the other; then the small ones become one."""
+"""Segments, which are searched one after the other; where there are more, the small ones are merged."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class BuildOptions:
 def create_generation(
     folder: Path, loaded: Loaded | None, corpus: Corpus, requested: Settings, options: BuildOptions
 ) -> Generation:
-    """The first generation of an index; where nobody reads, its source is vectors."""
+    """The first generation of an index; without a model, its source is vectors."""
     requested.check()
     if manifest_paths(folder):
         raise InputError(f"{folder} holds an index already: add to it, or give the name of a new folder")
@@ -138,7 +138,7 @@ def delete_texts(generation: Generation, ids: list[Any] | None, conditions: Sequ
 
 
 def compact_generation(generation: Generation, progress: bool | None) -> Generation:
-    """A generation with one segment, without what was deleted. See `Index.compact`."""
+    """A generation with one segment, without deleted rows. See `Index.compact`."""
     check_progress(progress)
     if len(generation.segments) == 1 and not generation.segments[0].deleted.any():
         return generation
@@ -149,9 +149,9 @@ def compact_generation(generation: Generation, progress: bool | None) -> Generat
 
 
 def _check_vector_arguments(corpus: Corpus, options: BuildOptions) -> None:
-    """Refuses texts where nobody reads, and what is said of texts where vectors were given."""
+    """Raises InputError for texts without a model, and for options of texts where vectors were given."""
     first = corpus.source
-    for kinds in (list | tuple, tuple):  # a list of texts, of mappings, or of pairs of id and text
+    for kinds in (list | tuple, tuple):  # a list of texts, mappings, or pairs of id and text
         first = first[-1] if isinstance(first, kinds) and first else first
     if isinstance(first, str | os.PathLike | Mapping):
         raise InputError(Argument("model"), " is None, and texts were given: name a model")
@@ -163,7 +163,7 @@ def _check_vector_arguments(corpus: Corpus, options: BuildOptions) -> None:
 
 
 def _create_from_vectors(folder: Path, source: Any, requested: Settings, progress: bool | None) -> Generation:
-    """An index of vectors that somebody has; their ids count them from 1."""
+    """An index of given vectors; their ids count from 1."""
     vectors = LazyVectors(source, requested.metric)
     if not len(vectors):
         raise InputError("there is nothing to put into the index: no vectors were given")
@@ -185,9 +185,9 @@ def _write_vector_segment(
     write_rows: Callable[[Path], object],
     progress: bool | None,
 ) -> tuple[Segment, Settings, Vectors | None]:
-    """A segment of vectors that are there, with a bar while their graph is built; see `write_vector_files`.
+    """Writes a segment of existing vectors, with a progress bar for their graph; see `write_vector_files`.
 
-    number: of the generation that it comes with.  write_rows: writes the entries that belong to the vectors.
+    number: of the new generation.  write_rows: writes the entries that belong to the vectors.
     """
 
     def write(place: Path) -> tuple[int, Settings, Vectors | None]:
@@ -201,7 +201,7 @@ def _write_vector_segment(
 def _builder(
     folder: Path, loaded: Loaded, encoder: Encoder, settings: Settings, dtype: Any, segments: Sequence[OpenSegment]
 ) -> SegmentBuilder:
-    """What makes a segment; vectors that the index has are looked up."""
+    """A builder of segments that reuses the vectors of the index."""
 
     def find_vector(text_hash: bytes) -> np.ndarray | None:
         for one in segments:
@@ -222,7 +222,7 @@ def _builder(
 def _write_text_segment(
     folder: Path, number: int, builder: SegmentBuilder, splitter: PassageSplitter, corpus: Corpus, progress: bool | None
 ) -> tuple[Segment, Settings, Vectors | None]:
-    """A segment of a corpus, with a bar while its rows are embedded and one while their graph is built."""
+    """Writes a segment of a corpus, with progress bars for embedding its rows and building their graph."""
     rows: dict[str, Any] = {"unit": " rows", "shown": progress}
     with (
         progress_bar("embedding", total=estimated_rows(corpus), **rows) as texts,
@@ -240,7 +240,7 @@ def _write_text_segment(
 def _report(
     corpus: Corpus, embedded: int, segment: Segment, settings: Settings, texts: int, update: bool, replaced: int
 ) -> None:
-    """Says what was settled on, what was left out, how much was known already, and how many rows were replaced."""
+    """Logs what was chosen and what was skipped, and how many rows were embedded and replaced."""
     kind = "exact search" if settings.kind == "flat" else f"a graph, M {settings.M}, efSearch {settings.efSearch}"
     old = f", {format_count(replaced, 'row')} replaced" if replaced else ""
     log.info("%s, %d embedded%s, %s", format_count(segment.alive, "row"), embedded, old, kind)
@@ -256,12 +256,12 @@ def _report(
 
 
 def _with_larger_ef(manifest: Manifest, settings: Settings) -> Settings:
-    """The settings of an index after a segment was written: efSearch is the largest that was needed."""
+    """The settings of an index after a segment was written, with the largest efSearch needed."""
     return replace(manifest.settings, efSearch=max(manifest.settings.efSearch, settings.efSearch))
 
 
 def _commit_next(generation: Generation, manifest: Manifest, segments: Iterable[Segment]) -> Generation:
-    """Commits the next generation; where its segments are worn or many, they are written anew."""
+    """Commits the next generation, then merges segments with many deleted rows, or small ones where there are many."""
     segments = tuple(segments)
     changed = replace(manifest, generation=manifest.generation + 1, segments=segments)
     _finish(generation.folder, changed)
@@ -270,13 +270,13 @@ def _commit_next(generation: Generation, manifest: Manifest, segments: Iterable[
     which = mostly_deleted if mostly_deleted else small if len(segments) > MAX_SEGMENTS else []
     try:
         changed = _commit_merged(generation.with_manifest(changed), which) if which else changed
-    except (PellucidError, MemoryError) as error:  # what was asked for is done, and to do it again would do it twice
+    except (PellucidError, MemoryError) as error:  # the change is committed, and a retry would repeat it
         log.warning("done, but segments could not be rewritten: %s", str(error) or "memory is too small")
     return generation.with_manifest(changed)
 
 
 def _commit_merged(generation: Generation, which: Collection[int], progress: bool | None = None) -> Manifest:
-    """Commits a generation in which some segments are one, without what was deleted."""
+    """Commits a generation in which some segments are merged, without deleted rows."""
     manifest, merged = generation.manifest, [generation.segments[i] for i in which]
     segments = [one for i, one in enumerate(manifest.segments) if i not in which]
     number, settings = manifest.generation + 1, manifest.settings

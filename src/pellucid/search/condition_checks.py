@@ -1,4 +1,4 @@
-"""Conditions beside what rows hold: a column that none has, a value of another kind, a deletion that would take all."""
+"""Checks conditions against the rows: unknown columns, values of another type, deletions that would take everything."""
 
 import logging
 import re
@@ -15,17 +15,17 @@ from pellucid.search.opened import OpenSegment
 log = logging.getLogger("pellucid")
 
 _YEAR = re.compile("[0-9]{4}-")
-"""How a date, or a month, begins."""
+"""The beginning of a date or a month."""
 
 _NEAR_DATE = re.compile("[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2})?")
-"""A month, and what is a day but for zeros, or but for the calendar."""
+"""A month, or a date except for missing zeros or an impossible day."""
 
 
 def check_columns(
     segments: Sequence[OpenSegment], conditions: Sequence[Condition], masks: list[np.ndarray | None]
 ) -> None:
-    """Refuses a column that no row has, where a condition leaves nothing; says which value no row has, or none of whose
-    kind."""
+    """Where the conditions match no row: raises InputError for an unknown column, and logs a value that no row has, or
+    of a type that no row has."""
     if not conditions or not segments or any(map(_some, masks)):
         return
     known = {column for segment in segments for column in segment.entries.columns}
@@ -49,13 +49,13 @@ def check_columns(
 
 
 def unknown_column_message(column: str, known: Collection[str]) -> str:
-    """That no row has a column, and which there are."""
+    """The message that no row has a column, with those that exist."""
     there = f"there are {join_names(sorted(known))}" if known else "rows have nothing beside their texts"
     return f"no row has {column!r}{did_you_mean(column, known)}; {there}"
 
 
 def warn_of_misread_dates(segments: Sequence[OpenSegment], conditions: Sequence[Condition]) -> None:
-    """Says which conditions order dates and what is none, though rows may fit them."""
+    """Logs conditions that order dates and text that is not a date, even where rows match."""
     for condition in conditions:
         if message := _misread_date_message(segments, condition):
             log.warning("%s", message)
@@ -64,8 +64,8 @@ def warn_of_misread_dates(segments: Sequence[OpenSegment], conditions: Sequence[
 def check_deletion(
     segments: Sequence[OpenSegment], conditions: Sequence[Condition], masks: list[np.ndarray | None]
 ) -> None:
-    """Refuses, besides, to delete by an order of dates and of what is none; or by a value that rows are to differ from
-    and that none has: misspelt, it would take all of them."""
+    """As `check_columns`, and raises InputError for a deletion by an order of dates and of text that is not a date, or
+    by "!=" a value that no row has: misspelt, it would delete everything."""
     check_columns(segments, conditions, masks)
     for condition in conditions:
         if message := _misread_date_message(segments, condition):
@@ -92,7 +92,7 @@ def _misread_date_message(segments: Sequence[OpenSegment], condition: Condition)
 
 
 def _values(segments: Sequence[OpenSegment], condition: Condition) -> set[str]:
-    """Some of the values of a column, as texts."""
+    """Some of the values of a column, as text."""
     rows = [segment.entries for segment in segments]
     return {value for one in rows for name in one.column_spellings(condition.column) for value in one.values(name)}
 

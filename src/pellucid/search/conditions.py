@@ -1,4 +1,4 @@
-"""What rows must fit, by their other columns."""
+"""Conditions on the other columns of rows."""
 
 import contextlib
 import functools
@@ -24,13 +24,13 @@ _SIGN = re.compile(r"!=|<=|>=|[=!<>~]")
 _MORE = re.compile(
     r"(?:\b(?:and|or)\b|&&|\|\||\s[&|]\s|[,;])\s*([^\s,;=!<>~][^,;=!<>~]{0,200}(?:!=|<=|>=|[=<>~]).*)", re.IGNORECASE
 )
-"""A second condition in the value of one: whoever types it means two, and as a value it would fit nearly everything."""
+"""A second condition in the value of one: the user means two, and as a value it would match nearly everything."""
 
 _BETWEEN = re.compile("((?:[<>]|!=).*)")
-"""The same where values have an order, without a column: `2010 < year < 2020`, `year > 2010 and < 2020`."""
+"""The same for ordered values, without a column: `2010 < year < 2020`, `year > 2010 and < 2020`."""
 
 MAX_CONDITIONS, MAX_VALUES = 100, 10_000
-"""Conditions that must hold together, and the values of one: SQLite does not take many more."""
+"""Conditions that must hold together, and the values of one; SQLite does not take many more."""
 
 MAX_COLUMN_CHARACTERS, MAX_BITS = 1_000, 10_000
 """Of a column's name, and of a number."""
@@ -38,18 +38,18 @@ MAX_COLUMN_CHARACTERS, MAX_BITS = 1_000, 10_000
 
 @dataclass(frozen=True)
 class Condition:
-    """One column compared with a value. Numbers are compared as numbers where both are some, else as texts; which of
-    two comes first is asked of two numbers, or of two texts that are none. True and false are the same in JSON and as
-    the text of a table, whatever their case. Dates are compared as such in the extended form of ISO 8601, which is
-    2026-01-02, alone or before a time (T10, " 10:30", T10:30:00.5, T10:30:00Z, T10:30+02:00): a day is its midnight; a
-    value without a zone is compared with what a row's own clock says. Other forms, 2026-W01-4 or 20260102, are none;
-    which of a date and a text comes first is asked of texts that begin with a year and a hyphen, as 2026-01, alone.
+    """One column compared with a value. Values are compared as numbers where both are numbers, else as texts; an order
+    exists only between two numbers, or between two texts that are not. True and false equal their names in a table, in
+    any case. Dates are compared as dates in the extended form of ISO 8601, which is 2026-01-02, alone or before a time
+    (T10, " 10:30", T10:30:00.5, T10:30:00Z, T10:30+02:00): a day is its midnight; a value without a time zone is
+    compared with the local time of a row. Other forms, 2026-W01-4 or 20260102, are not dates; between a date and a text
+    an order exists only where the text begins with a year and a hyphen, such as 2026-01.
 
-    operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that holds the value, upper and lower case alike. A row
-        without the column, or with null in it, fits none of them, "!=" neither.
+    operator: "=", "!=", "<", "<=", ">", ">=", or "~" for a text that contains the value, in any case. A row without the
+        column, or with null in it, matches none of them, "!=" included.
     values: one, or several of which one must be equal.
 
-    Letters with accents are the same as one character and as several, in a name and in a value that must be equal.
+    Accented letters are the same composed and decomposed, in names and in values that must be equal.
     """
 
     column: str
@@ -57,10 +57,10 @@ class Condition:
     values: tuple[Any, ...]
 
     def sql(self, columns: Iterable[str], parameters: dict[str, Any]) -> str:
-        """A clause, which says its values by their names in `parameters`, as :v3: it puts them there, and none is ever
-        part of the clause.
+        """An SQL clause with named parameters such as :v3, whose values it adds to `parameters`; no value is ever part
+        of the clause.
 
-        columns: the column as rows call it, in each form of its letters that they have; none where no row has it.
+        columns: the spellings of the column in the rows, in any Unicode form; empty where no row has it.
         """
         return f"({' OR '.join(self._sql(name, parameters) for name in columns) or 0})"
 
@@ -72,13 +72,13 @@ class Condition:
 
         named = bound(name)
         value, kind = f"value_in(metadata, {named})", f"kind_in(metadata, {named})"
-        if not any(sign in '"\\' or sign < " " for sign in name):  # which no path of SQLite can say
+        if not any(sign in '"\\' or sign < " " for sign in name):  # which no JSON path of SQLite can contain
             path = bound(f'$."{name}"')
-            found = f"json_extract(metadata, {path})"  # its whole numbers end below 2^63, and a real one has 15 digits
+            found = f"json_extract(metadata, {path})"  # exact for integers below 2^63, else of 15 digits
             value = f"CASE WHEN {NUL} OR typeof({found}) = 'real' THEN {value} ELSE {found} END"
             kind = f"json_type(metadata, {path})"
         if self.operator == "~":
-            text = f"CASE WHEN {kind} IN ('true', 'false') THEN {kind} ELSE {value} END"  # SQLite has 1 and 0
+            text = f"CASE WHEN {kind} IN ('true', 'false') THEN {kind} ELSE {value} END"  # SQLite extracts 1 and 0
             return f"instr(folded({text}), {bound(casefolded(str(self.values[0])))}) > 0"
         if self.operator in ("=", "!="):
             return f"{'NOT ' if self.operator == '!=' else ''}({' OR '.join(self._equal(value, kind, bound))})"
@@ -90,11 +90,11 @@ class Condition:
         if (date := canonical_date(operand)) is not None:
             ordered, operand = f"IFNULL(dated({value}, {bound(is_zoned(date))}), {text})", date
             some = f"{text} GLOB '[0-9][0-9][0-9][0-9]-*'"
-        # texts that are some, and no numbers: "2005" is not less than "O2000"
+        # texts that are not empty and not numbers: "2005" is not less than "O2000"
         return f"({ordered} {self.operator} {bound(str(operand))} AND {some} AND spelled({value}) IS NULL)"
 
     def _equal(self, value: str, kind: str, bound: Callable[..., str]) -> Iterator[str]:
-        """What may hold where a value is equal: as texts, as numbers, as true or false, as dates."""
+        """The ways in which a value can be equal: as text, number, boolean or date."""
         texts, text = [normalize_nfc(_text(one)) for one in self.values], f"CAST({value} AS TEXT)"
         yield f"{text if ''.join(texts).isascii() else f'composed({text})'} IN ({bound(*texts)})"
         if numbers := _without_none(map(canonical_number, self.values)):
@@ -113,13 +113,13 @@ def _without_none(found: Iterable[str | None]) -> list[str]:
 
 
 NUL = "instr(metadata, '\\u0000')"
-"""How SQLite says that a NUL stands in the metadata of a row, as JSON writes it: there its own texts of JSON end."""
+"""SQL for whether the JSON metadata of a row contains a NUL, at which SQLite's own JSON texts end."""
 
 
 def number_of(value: Any) -> int | float | None:
-    """A value as a number, where all of it is one: "12", " -1.5e3 ", 7; None for "3M", "2026-01-02", "inf", "1_000".
-    A whole number is itself, however large; one with an exponent is the nearest real one, where there is one, as in
-    JSON: "1e30" is 1e30, which is not 10**30, and "1e400" is 10**400."""
+    """The number that a value is or spells in full: "12", " -1.5e3 ", 7; None for "3M", "2026-01-02", "inf", "1_000".
+    Integers are exact, however large; with an exponent it is the nearest float, where there is one, as in JSON: "1e30"
+    is 1e30, which is not 10**30, and "1e400" is 10**400."""
     if isinstance(value, str) and ("_" in value or not any(sign.isdigit() for sign in value)):
         return None
     try:
@@ -137,7 +137,7 @@ def _finite_float(value: Any) -> float | None:
 
 
 def _exact_integer(value: Any) -> int | None:
-    """What a float cannot hold, where it is a whole number of no more digits than Python reads."""
+    """The integer that a float cannot hold, of at most as many digits as Python reads; else None."""
     with contextlib.suppress(ArithmeticError):
         exact = Decimal(value)
         if exact.is_finite() and exact.adjusted() < MAX_DIGITS and exact == exact.to_integral_value():
@@ -146,20 +146,20 @@ def _exact_integer(value: Any) -> int | None:
 
 
 def canonical_number(value: Any) -> str | None:
-    """A number as a text that is the same for equal ones: "7" of 7, 7.0 and "07"; None for what is no number."""
+    """A number as text that is the same for equal ones: "7" for 7, 7.0 and "07"; None for anything but a number."""
     number = number_of(value)
     return None if number is None else str(int(number)) if number == int(number) else repr(number)
 
 
 def truth_of(value: Any) -> str | None:
-    """ "true" or "false" of one of these, and of their names in any case; None for what is neither."""
+    """Returns "true" or "false" for booleans and their names in any case; None for anything else."""
     name = str(value).lower()
     return name if name in ("true", "false") else None
 
 
 def compare_number(value: Any, operand: str) -> int | None:
-    """Whether a value is less than a number, equal or more: -1, 0 or 1; None for what is no number. SQLite itself
-    would round large ones."""
+    """Compares a value with a number: -1, 0 or 1; None for anything but a number. SQLite itself would round large
+    ones."""
     number, other = number_of(value), _operand_number(operand)
     return None if number is None else (number > other) - (number < other)
 
@@ -172,7 +172,7 @@ def _operand_number(text: str) -> int | float:
 
 
 def value_in(metadata: str, column: str) -> Any:
-    """What SQLite would extract, but for numbers that it would round, which are texts."""
+    """The value that SQLite would extract, except that numbers which it would round are returned as text."""
     value = json.loads(metadata).get(column)
     if isinstance(value, dict | list):
         return as_json(value)
@@ -185,12 +185,12 @@ def as_json(value: Any) -> str:
 
 
 def kind_in(metadata: str, column: str) -> str:
-    """ "true" or "false" for one of these, whatever else for others."""
+    """Returns "true" or "false" for a boolean, and other text for anything else."""
     return json.dumps(json.loads(metadata).get(column))
 
 
 def casefolded(value: Any) -> str | None:
-    """A value as a text without upper and lower case, in every script; its accents are one letter with it."""
+    """A value as text, case-folded in every script, with accented letters composed."""
     if value is None:
         return None
     text = str(value)
@@ -206,11 +206,11 @@ SQL_FUNCTIONS = {
     ("value_in", 2): value_in,
     ("kind_in", 2): kind_in,
 }
-"""What SQLite is lent, by name and how many values it takes."""
+"""The functions registered with SQLite, by name and number of arguments."""
 
 
 def parse_conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...] | None) -> list[Condition]:
-    """Conditions as people write them.
+    """Parses conditions as users write them.
 
     where: {"sector": "Finance"}, {"sector": ["Finance", "Energy"]}, {"ipoyear": {">=": 2000}}; or a text such as
         "ipoyear >= 2000", or several of them. All must hold.
@@ -233,7 +233,7 @@ def parse_conditions(where: Mapping[str, Any] | str | list[str] | tuple[str, ...
 
 
 def parse_condition(text: str) -> Condition:
-    """A condition that somebody typed: "sector = Finance"."""
+    """Parses a condition such as "sector = Finance"."""
     text = replace_surrogates(text)
     sign = _SIGN.search(text)
     column, value = (text[: sign.start()].strip(), text[sign.end() :].strip()) if sign else ("", "")
@@ -279,7 +279,7 @@ def _column_conditions(column: str, operand: Any) -> list[Condition]:
 
 def _checked_value(column: str, value: Any) -> Any:
     original = value
-    with contextlib.suppress(TypeError, ValueError):  # the second sentence below tells of it
+    with contextlib.suppress(TypeError, ValueError):  # reported by the second error below
         value = base_value(value) if isinstance(value, str | int | float) else to_json_value(value)
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise InputError(WHERE, f": {column} is compared with a number of more than {MAX_BITS:,} bits")

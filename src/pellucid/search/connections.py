@@ -1,5 +1,5 @@
-"""Connections whose owner was let go of: whoever comes next closes them. The collector only puts them aside, without a
-line of Python, since within it a Ctrl-C would be swallowed."""
+"""Closes connections whose owner was garbage-collected, at the next call. The collector itself only lists them, without
+running Python code, in which a Ctrl-C would be swallowed."""
 
 import atexit
 import sqlite3
@@ -9,19 +9,19 @@ from typing import Any
 from pellucid.search.forks import fork_guard
 
 _owned: dict[int, tuple[weakref.ref[Any], sqlite3.Connection]] = {}
-"""What is not closed yet, by the id of a reference to its owner: of one that nobody has the collector is silent."""
+"""Open connections by the id of the weak reference to their owner, which must exist for the collector to report it."""
 
 _dropped: list[weakref.ref[Any]] = []
 
 
 def close_after(owner: object, connection: sqlite3.Connection) -> None:
-    """Lets a connection live as long as its owner, and until the next `close_dropped`."""
+    """Keeps a connection open as long as its owner exists, and until the next `close_dropped`."""
     reference = weakref.ref(owner, _dropped.append)
     _owned[id(reference)] = reference, connection
 
 
 def close_dropped() -> None:
-    """Closes the connections that have no owner any more; other threads may do the same meanwhile."""
+    """Closes the connections without an owner; other threads may do so at the same time."""
     while _dropped:
         try:
             reference = _dropped.pop()
@@ -32,4 +32,4 @@ def close_dropped() -> None:
         del _owned[id(reference)]
 
 
-atexit.register(close_dropped)  # and no other: threads that end with the process may be reading still
+atexit.register(close_dropped)  # only these: daemon threads may still be reading

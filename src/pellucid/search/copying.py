@@ -1,4 +1,4 @@
-"""One generation of an index, in a new folder."""
+"""Copies one generation of an index to a new folder."""
 
 import shutil
 import tempfile
@@ -12,7 +12,7 @@ from pellucid.search.manifest import Manifest, write_manifest
 
 
 def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
-    """Copies one generation to a new folder, which is there once all of it is on the disk."""
+    """Copies one generation to a new folder, which appears once everything is on disk."""
     temporary = None
     try:
         check_folder_link(target)
@@ -21,9 +21,7 @@ def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
         if target.parent.resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{target} lies within the index itself, which clears away what is not its own")
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(
-            tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent)
-        )  # a name that nobody can foretell
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # an unpredictable name
         staging = temporary / "new"
         for segment in manifest.segments:
             place = staging / SEGMENTS / segment.folder

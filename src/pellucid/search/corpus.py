@@ -1,4 +1,4 @@
-"""What is to be found: rows of a table, files, or whatever yields texts, each with an id and what else is known."""
+"""The corpus of an index: rows of tables, files, or an iterable of texts, each with an id and metadata."""
 
 import itertools
 import os
@@ -28,14 +28,14 @@ from pellucid.text.rows import (
 )
 
 SpanFunction = Callable[[str, int], list[tuple[int, int]]]
-"""(text, its number) -> the characters of its passages, from and to; one passage for a text that is short enough."""
+"""(text, its number) -> the spans of its passages, in characters; one or none for a text that is short enough."""
 
 READ_OPTIONS = ("column", "id_column", "encoding", "skip_bad")
-"""How a corpus is read, in the words of `Corpus`."""
+"""The options of reading a corpus, by their names in `Corpus`."""
 
 
 def column_named(argument: str, column: Any) -> str | None:
-    """A column by its name, which is its number where it has none. Raises InputError for what is neither."""
+    """The name of a column, which may be its number. Raises InputError for anything else."""
     column = plain_number(column)
     if type(column) is not int and not isinstance(column, str | None):
         raise InputError(Argument(argument), f" is {type(column).__name__}, expected the name of a column")
@@ -46,13 +46,13 @@ def column_named(argument: str, column: Any) -> str | None:
 class Corpus:
     """Texts with their ids, read one at a time.
 
-    source: a path, a pattern such as "notes/*.md", several of them, a folder, a data frame (pandas, polars, Arrow), or
-        anything that yields texts, pairs of id and text, or mappings.
-    column: which field holds the text.  id_column: which holds the id; by default texts are numbered from 1, and files
-        go by their path.  encoding, skip_bad: as for `read_rows`.
-    number_from, is_taken: where their numbers begin, and which ids others have, which no text is numbered by.
-    has_id: whether a text of the index goes by an id.
-    skipped: what was left out and why, once everything is read.  empty: how many texts are.  numbered: the last number.
+    source: a path, a pattern such as "notes/*.md", several paths, a folder, a data frame (pandas, polars, Arrow), or an
+        iterable of texts, pairs of id and text, or mappings.
+    column: the field of the text.  id_column: that of the id; by default texts are numbered from 1, and files have
+        their path as id.  encoding, skip_bad: as for `read_rows`.
+    number_from, is_taken: the first number, and whether an id is in use, so that no text is given it.
+    has_id: whether the index has a text with this id.
+    skipped: what was skipped and why, after reading.  empty: the number of empty texts.  numbered: the last number.
     """
 
     source: Any
@@ -86,7 +86,7 @@ class Corpus:
         if not (paths := self._paths()):
             raise InputError(f"{self.source} holds no files", self._skipped_note())
         if len(paths) == 1:
-            size_and_time(paths[0])  # that there is none is said before anything else of it
+            size_and_time(paths[0])  # a missing file is the first error to report
         tables = [path for path in paths if path.suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES)]
         named = self.id_column if self.column is None else self.column
         if tables and (named is not None or len(tables) == len(paths)):
@@ -110,26 +110,26 @@ class Corpus:
             raise InputError("the corpus holds no texts", *why)
 
     def _skipped_note(self) -> MessagePart:
-        """` (why)`, where something was."""
+        """The first skipped item and the number of further ones, in parentheses; empty where there are none."""
         notes: list[str | InputError] = [*self.skipped, *([f"{self.empty:,} that are empty"] if self.empty else [])]
         more = f" and {len(notes) - 1:,} more" if len(notes) > 1 else ""
         return (" (left out: ", notes[0], f"{more})") if notes else ""
 
     def manifest_facts(self) -> dict[str, Any]:
-        """What an index tells of its corpus, once it was read: of files, their digests."""
+        """The facts of the corpus for the manifest, after reading: for files, their digests."""
         named = self._source_patterns()
         name = join_names(replace_surrogates(str(one)) for one in named) if named else type(self.source).__name__
         facts = {"source": name, "column": self.column, "id_column": self.id_column, "encoding": self.encoding}
         return facts | ({"sha256": self.digests} if self.digests else {})
 
     def _tables(self, paths: list[Path]) -> Iterator[Iterator[Entry]]:
-        """The rows of each table; what they are numbered by goes on from one to the next."""
+        """The rows of each table; numbering continues from one to the next."""
         numbers = self._numbers()
         for path in paths:
             yield self._table(path, numbers)
 
     def _numbers(self) -> Iterator[str]:
-        """The ids of texts that have none."""
+        """The ids for texts that have none."""
         for number in itertools.count(self.number_from):
             if not self.is_taken(str(number)):
                 self.numbered = number
@@ -157,7 +157,7 @@ class Corpus:
         self._check_unchanged(path, before)
 
     def _check_unchanged(self, path: Path, before: tuple[int, int]) -> None:
-        """Raises InputError for a file that was written while it was read: nobody ever had such rows together."""
+        """Raises InputError for a file that was written while it was read: such rows never existed together."""
         with file_errors(path):
             digest = digest_of(path) if path.exists() else ""
         if not digest or size_and_time(path) != before:
@@ -165,7 +165,7 @@ class Corpus:
         self.digests[replace_surrogates(str(path))] = digest
 
     def _entry(self, numbers: Iterator[str], fields: Mapping[str, Any], prefix: str = "") -> Entry:
-        """A row whose column holds the text; one that does not fit takes none of the numbers."""
+        """The entry of a row whose column holds the text; an invalid row takes no number."""
         assert self.column is not None
         column, id_column = matching_name(self.column, fields), self.id_column and matching_name(self.id_column, fields)
         text = "" if column in fields and is_missing(fields[column]) else fields.get(column)
@@ -179,11 +179,11 @@ class Corpus:
         what = f"{prefix}its id, in the column {id_column!r},"
         named = id_column and checked_id(fields[id_column], self.has_id, what)
         if any(not isinstance(value, str | int | None) for value in metadata.values()):
-            metadata_json(named or text[:40], metadata)  # what cannot be written is a fault of this row alone
+            metadata_json(named or text[:40], metadata)  # what cannot be written invalidates only this row
         return Entry(named or next(numbers), text, metadata)
 
     def _source_patterns(self) -> list[str | Path]:
-        """The path or pattern that was given, or several paths; nothing for what is none, such as a list of texts."""
+        """The path or pattern, or several paths; empty for other sources, such as a list of texts."""
         if isinstance(self.source, list | tuple) and all(isinstance(one, Path) for one in self.source):
             return list(self.source)
         return [self.source] if isinstance(self.source, str | Path) else []
@@ -198,7 +198,7 @@ class Corpus:
         return list(paths)
 
     def _files(self, paths: list[Path]) -> Iterator[Entry]:
-        """Each file as one text; of several, those that are no text are left out and listed."""
+        """Each file as one text; of several, those that are not text are skipped and listed."""
         for path in paths:
             try:
                 text = read_text(path, self.encoding)
@@ -213,8 +213,8 @@ class Corpus:
                 self.skipped.append(f"{path} is empty")
 
     def _from_items(self) -> Iterator[Entry]:
-        """What a program gives: texts, pairs of id and text, or mappings."""
-        # asked first: to walk through a set of `datasets` gives labels as numbers
+        """The entries of a Python object: texts, pairs of id and text, or mappings."""
+        # first, since iterating over a data set of `datasets` yields labels as numbers
         source = rows_of_frame(self.source, self.column, self.id_column)
         if source is None and not is_list_like(self.source):
             raise InputError(f"{type(self.source).__name__} was given, expected a file, or something that yields texts")
@@ -248,11 +248,11 @@ class Corpus:
 
 @dataclass
 class PassageSplitter:
-    """Entries with an id each, long ones in passages, which keep the id of their text.
+    """Splits long entries into passages, which keep the id of their text, and checks that ids are unique.
 
-    span_function: where a text is divided; None for nowhere.
-    keep_last: of several texts with one id the last one stays; None where nobody can ask for that.
-    texts: how many there were.  rows_by_id: the rows of each id, from and to.  replaced: the rows whose id came again.
+    span_function: returns the passages of a text; None for no splitting.
+    keep_last: of several texts with one id the last is kept; None where the caller has no such option.
+    texts: the number of texts.  rows_by_id: the rows of each id, as (start, end).  replaced: rows of duplicated ids.
     """
 
     span_function: SpanFunction | None = None
@@ -262,7 +262,7 @@ class PassageSplitter:
     replaced: list[tuple[int, int]] = field(default_factory=list)
 
     def split(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """The rows, one after the other."""
+        """Yields the rows."""
         row = 0
         for number, entry in enumerate(entries):
             self._check_duplicate(entry.id, number)
@@ -273,7 +273,7 @@ class PassageSplitter:
             yield from parts
 
     def _parts(self, entry: Entry, number: int) -> list[Entry]:
-        """The passages of a text; none of one that is empty, whose vector would be near to much and mean nothing."""
+        """The passages of a text; none of an empty one, whose vector would be near to many and mean nothing."""
         if not entry.text.strip():
             return []
         spans = [] if self.span_function is None else self.span_function(entry.text, number)
@@ -293,7 +293,7 @@ def _passage(entry: Entry, first: int, last: int) -> Entry:
 
 
 def chunks(entries: Iterable[Entry], first: int, max_size: int) -> Iterator[list[Entry]]:
-    """Some at a time: `first` of them, then twice as many each time, up to `max_size`."""
+    """Chunks of entries: `first` at first, then twice as many each time, up to `max_size`."""
     source, size = iter(entries), min(first, max_size)
     while chunk := list(itertools.islice(source, size)):
         yield chunk

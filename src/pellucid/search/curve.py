@@ -1,4 +1,4 @@
-"""What a graph finds and how long it takes: recall against the exact neighbours, and time, at several `efSearch`."""
+"""Recall of a graph against the exact neighbours, and its time, at several values of `efSearch`."""
 
 import statistics
 import time
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from pellucid.search.index import Index
 
 EF_VALUES = (8, 16, 32, 64, 128, 256, 512)
-"""The values of `efSearch` that are tried, beside the index's own."""
+"""The values of `efSearch` measured, besides the index's own."""
 
 SAMPLE = 200
-"""So many texts of the index are queries, where none are given."""
+"""The number of texts of the index used as queries, where none are given."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One way to search.
+    """One measurement.
 
     efSearch: candidates that the graph keeps; None compares with every row.
-    recall: the share of the true k neighbours that are found; what is as near as the last of them is one.
-    milliseconds: of one query asked alone, the median; without the model that reads it.
+    recall: the share of the true k neighbours that are found; ties with the last of them count.
+    milliseconds: of one query searched alone, the median; without embedding it.
     queries_per_second: one after the other.
     """
 
@@ -45,9 +45,9 @@ class Point:
 class Curve(Drawing):
     """Recall against time.
 
-    k: neighbours asked for.  queries: how many were asked.  rows: how many there are to find.
+    k: neighbours searched for.  queries: number of queries.  rows: number of rows searched.
     points: the graph at rising `efSearch`, where there is one; the last compares with every row.
-    used: the `efSearch` of the index itself, or k where that is more; None where it has no graph.
+    used: the `efSearch` of the index itself, or k where that is larger; None where it has no graph.
     """
 
     k: int
@@ -57,11 +57,11 @@ class Curve(Drawing):
     used: int | None
 
     def data(self) -> dict[str, Any]:
-        """All of it, as JSON takes it."""
+        """All of it, as JSON-compatible values."""
         return asdict(self)
 
     def plot(self) -> Plot:
-        """A drawing: time to the right, recall upwards."""
+        """A plot of recall (y) over time (x)."""
         points = [
             PlotPoint(p.milliseconds, p.recall, "every row" if p.efSearch is None else f"efSearch {p.efSearch}",
                  filled=p.efSearch == self.used, on_line=p.efSearch is not None)
@@ -81,7 +81,7 @@ class Curve(Drawing):
 
 
 def measure_curve(index: "Index", queries: np.ndarray | None, k: int, ef_values: Sequence[int] | None) -> Curve:
-    """See `Index.curve`.  queries: Float32[ndarray, "queries dimension"], prepared; None for rows of the index."""
+    """See `Index.curve`.  queries: Float32[ndarray, "queries dimension"], prepared; None for a sample of rows."""
     check_count("k", k)
     own = max(index.manifest.settings.efSearch, k)
     ef_values = _ef_values((*EF_VALUES, own) if ef_values is None else ef_values, k)
@@ -102,7 +102,7 @@ def measure_curve(index: "Index", queries: np.ndarray | None, k: int, ef_values:
 
 
 def _ef_values(requested: Sequence[int], k: int) -> list[int]:
-    """The values to try, rising. A graph keeps k candidates at least, so that smaller values are all the same."""
+    """The values to measure, rising. A graph keeps at least k candidates, so smaller values are equivalent to k."""
     requested = require_integers("efSearch", requested, "several whole numbers")
     for ef in requested:
         check_count("efSearch", ef)
@@ -110,14 +110,14 @@ def _ef_values(requested: Sequence[int], k: int) -> list[int]:
 
 
 def _sample_vectors(segments: Sequence[OpenSegment]) -> np.ndarray:
-    """Some rows that were not deleted, the same each time: Float32[ndarray, "queries dimension"]"""
+    """A fixed sample of live rows: Float32[ndarray, "queries dimension"]"""
     places = [(s, int(row)) for s, one in enumerate(segments) for row in np.flatnonzero(~one.deleted)]
     chosen = np.random.default_rng(0).choice(len(places), min(SAMPLE, len(places)), replace=False)
     return np.stack([segments[s].vectors.numbers[row] for s, row in (places[i] for i in sorted(chosen))])
 
 
 def _timed_search(searcher: SegmentSearcher, queries: np.ndarray) -> tuple[list[np.ndarray], list[float]]:
-    """How near what was found for each query is, and the seconds that each took; the first is asked twice, to warm
+    """The scores of the rows found for each query, and the seconds that each took; the first is searched twice, to warm
     up."""
     searcher.nearest(queries[:1], searcher.request.k)
     found, seconds = [], []

@@ -28,8 +28,7 @@ _SETTING_TARGETS: tuple[tuple[Form, str, type, Mapping[str, str]], ...] = (
         {"add_prefix_space": "add_prefix_space", "trim_offsets": "trim_offsets"},
     ),
 )
-"""The form of a family's files, the component of its tokenizer, that component's type, and the attribute of each
-setting.
+"""The form of a family's files, a component of its tokenizer, that component's type, and the attribute of each setting.
 
 Other families' classes, other types of components, and the class that uses the file as it is ignore settings.
 """
