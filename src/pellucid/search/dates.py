@@ -1,4 +1,4 @@
-"""Dates and times, in one spelling for all that are equal."""
+"""Dates and times in a canonical spelling."""
 
 import re
 from datetime import UTC, datetime
@@ -11,11 +11,11 @@ _IN_UTC = "+00:00"
 
 
 def canonical_date(value: Any, zoned: bool | None = None) -> str | None:
-    """A date of ISO 8601's extended form, 2026-01-02, with or without a time, so that equal ones are equal as texts and
-    what is earlier comes first; a day is its midnight. None for what is none.
+    """A date in ISO 8601's extended form, 2026-01-02, with or without a time, spelled so that equal ones are equal as
+    text and earlier ones sort first; a day is its midnight. None for anything else.
 
-    zoned: True for its time in UTC, in which what names no zone is taken to be; False for what its own clock says; by
-        default whichever of these it says itself.
+    zoned: True for the time in UTC, which is assumed where no zone is stated; False for the local time; by default True
+        where a zone is stated.
     """
     found = _DATE.fullmatch(str(value))
     if found is None:
@@ -33,5 +33,5 @@ def canonical_date(value: Any, zoned: bool | None = None) -> str | None:
 
 
 def is_zoned(date: str) -> bool:
-    """Whether what `canonical_date` wrote is in UTC."""
+    """Whether a result of `canonical_date` is in UTC."""
     return date.endswith(_IN_UTC)

@@ -1,4 +1,4 @@
-"""How hard a graph must be searched, found out by searching it."""
+"""Tunes the search effort of a graph by searching it."""
 
 from dataclasses import replace
 
@@ -8,19 +8,19 @@ from pellucid.search.manifest import Settings
 from pellucid.search.vectors import Vectors, prepare_vectors
 
 RECALL, NEAREST, SAMPLE, MAX_EF_SEARCH = 0.965, 10, 200, 4_096
-"""What a graph must find of so many true neighbours, in a sample of so many, so that it finds 0.95 of those of
-others where these lie as near to the rows as rows do; and how far `efSearch` is raised for it."""
+"""The recall that a graph must reach, for this many true neighbours on a sample of this size, so that it finds 0.95 of
+those of other queries as near to the rows as rows are; and the limit up to which `efSearch` is raised."""
 
 DISPLACEMENT = np.float32(0.75)
-"""How far rows are moved, as a share of the way to a neighbour. Measured on names and on made clusters, the neighbours
-of new texts are found a little more often than those of rows that were moved so far. Of vectors without clusters they
-are found less often (0.91 on 6,000 normal ones of 64 numbers; 0.94 where rows are moved by 1.25), and of texts that
-are far from every row still less: `Index.curve` measures one's own."""
+"""How far rows are displaced, as a share of the distance to a neighbour. As measured on names and on synthetic
+clusters, the neighbours of new texts are found slightly more often than those of rows displaced so far. Of vectors
+without clusters they are found less often (0.91 on 6,000 normal ones of 64 numbers; 0.94 where rows are displaced by
+1.25), and of texts that are far from every row still less: `Index.curve` measures your own."""
 
 
 def tuned_ef_search(vectors: Vectors, settings: Settings) -> int:
     """`efSearch`, raised by a quarter until a graph finds `RECALL` of the true neighbours of vectors that are not in
-    it. What is as near as a true neighbour is one."""
+    it. Ties with the last true neighbour count."""
     queries = _perturbed_queries(vectors)
     last = [score[-1] for _, score in replace(vectors, graph=None).nearest(queries, NEAREST, None, 0)]
     ef = settings.efSearch
@@ -33,9 +33,9 @@ def tuned_ef_search(vectors: Vectors, settings: Settings) -> int:
 
 
 def _perturbed_queries(vectors: Vectors) -> np.ndarray:
-    """Some rows, the same each time, each moved away from one of its neighbours: about as far from the others as a new
-    text is, and as hard to find its neighbours. The rows themselves would be too easy, and so would those that stand
-    there often: each is taken once, and moved away from another one."""
+    """A fixed sample of rows, each displaced away from one of its neighbours: about as far from the others as a new
+    text is, and its neighbours as hard to find. The rows themselves would be too easy, and so would duplicates: each
+    row is sampled once, and displaced away from a different one."""
     generator = np.random.default_rng(0)
     along = vectors.numbers @ generator.standard_normal(vectors.numbers.shape[1]).astype(np.float32)
     once = np.unique(along, return_index=True)[1]

@@ -1,4 +1,4 @@
-"""Texts to vectors for an index, and who made them: vectors of two models are never compared."""
+"""Embeds texts for an index, and identifies the model: vectors of two models are never compared."""
 
 import hashlib
 import logging
@@ -37,22 +37,22 @@ _PARTS = (
     "*.model",
     "adapter_config.json",
 )
-"""What the vectors of a checkpoint depend on, beside its config and what its tokenizer does."""
+"""The files on which a checkpoint's vectors depend, besides its config and the behaviour of its tokenizer."""
 
 _UNSAVED_MODEL = "a model that came from no files"
-"""How such a name begins, by which nothing can be opened."""
+"""The prefix of the name of a model that cannot be loaded by name."""
 
 
 def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
-    """What an index says of the model that makes its vectors.
+    """The facts of the model that makes the vectors, as an index stores them.
 
-    prompt: stands before every text of the corpus.
-    Raises InputError for a model whose numbers are random, since nobody could make the same vectors again, and for one
-    that is edited, which would be taken for the plain one.
+    prompt: a prefix of every text of the corpus.
+    Raises InputError for a model with random weights, whose vectors could not be reproduced, and for an edited one,
+    which would be taken for the plain one.
     """
     name = f"{_UNSAVED_MODEL} ({loaded.config.family})"
     if (source := loaded.source) is not None:
-        places = {"folder": source.folder, "file": source.file}  # in full: an index may be asked from another folder
+        places = {"folder": source.folder, "file": source.file}  # absolute: the working directory may change
         name = str(places.get(source.kind, source.name))
     reading = fingerprint(loaded.required_tokenizer)
     if loaded.untrained_body:
@@ -73,7 +73,7 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
 
 
 def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
-    """Refuses a model other than the one that made the vectors of an index."""
+    """Raises InputError for a model other than the one that made the vectors of an index."""
     _check_has_model(encoder)
     found = encoder_of(loaded, encoder.prompt)
     for fact in ("dimension", "pooling", "normalize", "max_length", "digest"):
@@ -92,7 +92,7 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
             ", or build the index again",
         )
     side = loaded.required_tokenizer.truncation_side
-    same = found.reading == encoder.reading if encoder.reading else side == "right"  # as all of them did before
+    same = found.reading == encoder.reading if encoder.reading else side == "right"  # as in all older indexes
     if not same:
         how = "its case, its special tokens, or the end that it cuts" if encoder.reading else f"it cuts the {side} end"
         raise InputError(
@@ -102,7 +102,7 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
 
 
 def load_encoder(encoder: Encoder) -> Loaded:
-    """The model that made the vectors of an index, by its name, once it is found to be the same."""
+    """Loads the model of an index by its name, and checks that it is the same."""
     _check_has_model(encoder)
     if encoder.name.startswith(_UNSAVED_MODEL):
         raise InputError(
@@ -118,13 +118,13 @@ def load_encoder(encoder: Encoder) -> Loaded:
         if encoder.revision is None:
             at = " (", Argument("model", Placeholder("FOLDER")), " says where it lies now): "
             raise NotFoundError("the model of this index is not here", *at, error) from error
-        loaded = open_checkpoint(encoder.name, **options)  # another revision may be here, of the same files
+        loaded = open_checkpoint(encoder.name, **options)  # another revision with the same files may be cached
     check_encoder(encoder, loaded)
     return loaded
 
 
 def _check_has_model(encoder: Encoder) -> None:
-    """Refuses any model where vectors were given, since nobody knows which one made them."""
+    """Raises InputError where an index was built from vectors, whose model is unknown."""
     if not encoder.digest:
         raise InputError(
             "this index was built from vectors that were given, and no model reads texts for it: ask with vectors, or "
@@ -133,8 +133,8 @@ def _check_has_model(encoder: Encoder) -> None:
 
 
 def check_files(loaded: Loaded) -> None:
-    """Refuses a model that is edited, and one whose files are others than those that it was loaded from, or hold other
-    numbers than it has."""
+    """Raises InputError for an edited model, and for one whose files have changed since it was loaded, or whose weights
+    differ from them."""
     if loaded.module.observer is not None:
         raise InputError(f"{loaded.name} is edited: an index is built, changed and opened outside of the block")
     if message := files_mismatch(loaded, _affects_vectors, "an index"):
@@ -149,15 +149,15 @@ def embed_texts(
     dtype: str | torch.dtype | None = None,
     on_progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
-    """Float32[ndarray, "texts dimension"]  on_progress: is told how many more are done."""
+    """Embeds texts: Float32[ndarray, "texts dimension"]  on_progress: called with the number of further texts done."""
     prompted = [prompt + text for text in require_names("texts", texts, "texts")]
     return embed(loaded, prompted, dtype=dtype, progress=on_progress or False).numpy()
 
 
 def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> SpanFunction:
-    """Where a text is divided into passages: by the tokens that the model reads at once behind the prompt, or fewer.
+    """The function that splits a text into passages: of the tokens that the model reads after the prompt, or fewer.
 
-    Raises InputError for a prompt, or so few tokens, that leave no room.
+    Raises InputError where the prompt, or so few tokens, leave no room.
     """
     max_tokens, added = loaded.pooling_length(), loaded.required_tokenizer.added_tokens(pair=False)
     if tokens is not None and tokens <= added:
@@ -189,8 +189,8 @@ def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> Sp
 
 
 def _fingerprint(loaded: Loaded) -> str:
-    """sha256 of a model's facts and its files, or of the numbers of a model that has none. Raises InputError where the
-    files are others than those that it was loaded from."""
+    """sha256 of a model's config and files, or of its weights where it has no files. Raises InputError where the files
+    have changed since it was loaded."""
     ignored_facts = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None}
     whole = hashlib.sha256(loaded.config_bytes(head=None, labels=("none",), **ignored_facts))
     try:
@@ -199,7 +199,7 @@ def _fingerprint(loaded: Loaded) -> str:
     except OSError as error:
         raise cannot_read(error.filename or loaded.name, error) from error
     check_files(loaded)
-    if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which no file of these tells
+    if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which none of these files states
         whole.update(b"lower case")
     if loaded.source is None:
         for name, parameter in loaded.module.named_parameters():
@@ -211,7 +211,7 @@ def _files(loaded: Loaded) -> list[Path]:
     places = [] if loaded.source is None else [loaded.source, loaded.source.base]
     folders = [one.folder for one in places if one is not None and one.file is None]
     files = [one.file for one in places if one is not None and one.file is not None]
-    inside = (path for folder in folders for path in folder.iterdir())  # `glob` is silent about what it may not read
+    inside = (path for folder in folders for path in folder.iterdir())  # `glob` ignores what it may not read
     return sorted({path for path in inside if _affects_vectors(path) and not path.is_dir()}) + files
 
 

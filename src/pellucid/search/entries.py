@@ -1,6 +1,6 @@
-"""The rows of one segment: ids, texts and what else is known of them, in one file of SQLite that is written once.
+"""The rows of one segment: ids, texts and metadata, in one SQLite file that is written once.
 
-SQLite's own full-text index (FTS5) finds words; no other file needs to fit beside this one.
+SQLite's full-text index (FTS5) finds words, so no second file must be kept consistent with this one.
 """
 
 import contextlib
@@ -35,15 +35,15 @@ CREATE VIRTUAL TABLE vocabulary USING fts5vocab(words, row);
 """
 
 _WORD_POSITIONS = "CREATE VIRTUAL TABLE temp.standing USING fts5vocab(main, words, instance)"
-"""Where each word stands; beside the file, which is read only."""
+"""The positions of each word; a temporary table, since the file is read-only."""
 
 _PRAGMAS = "PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY;"
-"""Of a file that is read."""
+"""For a file that is read."""
 
 _CORRUPT_ROW = "a row is not as it was written"
 
 _BY_ID = "CREATE INDEX by_id ON rows (id)"
-"""Made last: to sort all ids at once is quicker than to put each into its place."""
+"""Created last: sorting all ids at once is faster than inserting each."""
 
 
 def write_entries(rows: Iterable[Entry], path: Path) -> None:
@@ -58,8 +58,7 @@ def write_entries(rows: Iterable[Entry], path: Path) -> None:
 
 
 def write_numbered_entries(rows: int, path: Path) -> None:
-    """Writes so many rows without texts, whose ids count them from 1; in one statement, since a million of them are no
-    news to anybody."""
+    """Writes this many rows without texts, whose ids count from 1; in one statement, since there may be millions."""
     with _create_file(path) as connection, fork_guard:
         connection.execute(
             "WITH RECURSIVE counted(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM counted WHERE i + 1 < ?) "
@@ -70,7 +69,7 @@ def write_numbered_entries(rows: int, path: Path) -> None:
 
 @contextlib.contextmanager
 def _create_file(path: Path) -> Iterator[sqlite3.Connection]:
-    """A file with the tables of a segment, to be filled at once; nobody but the writer sees it before it is whole."""
+    """A file with the tables of a segment, to be filled at once; only the writer sees it before it is complete."""
     with fork_guard:
         connection = sqlite3.connect(path, isolation_level=None)
     try:
@@ -87,23 +86,23 @@ def _create_file(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _schema_by_name(schema: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    """What a file declares, by name; how FTS5 keeps its own tables is its own affair, as long as they are tables."""
+    """The declarations in a file, by name; FTS5's own tables may be declared in any way, as long as they are tables."""
     return {name: (kind, None if str(name).startswith("words_") else sql) for name, kind, sql in schema}
 
 
 @functools.cache
 def _expected_schema() -> dict[str, tuple[Any, ...]]:
-    """What the files of an index declare: a view or a trigger among it would be code of somebody else."""
+    """The declarations in the files of an index: a view or a trigger would be foreign code."""
     with fork_guard, contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_TABLES + _BY_ID)
         return _schema_by_name(connection.execute("SELECT name, type, sql FROM sqlite_schema").fetchall())
 
 
 class Entries:
-    """The rows of a segment that was written. Threads may share it, one at a time. It stays open, so that it can be
-    read on when another process has taken the file away.
+    """The rows of a written segment. Threads may share it; they take turns. The file stays open, so that it can still
+    be read after another process has removed it.
 
-    rows: how many there must be.
+    rows: the expected number of rows.
     """
 
     def __init__(self, path: Path, rows: int) -> None:
@@ -117,7 +116,7 @@ class Entries:
             raise self._corrupt_error(f"it does not hold {format_count(rows, 'row')}")
 
     def _open(self) -> None:
-        """The file is opened for reading alone, and its schema runs no code."""
+        """Opens the file read-only, with a schema that runs no code."""
         name = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
         try:
             self._connection = sqlite3.connect(name, uri=True, check_same_thread=False)
@@ -125,15 +124,15 @@ class Entries:
             self._connection.executescript(_PRAGMAS + _WORD_POSITIONS)
             for (name, many), function in SQL_FUNCTIONS.items():
                 self._connection.create_function(name, many, function, deterministic=True)
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where it cites what is damaged
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where the message quotes damaged text
             raise self._corrupt_error(str(error)) from error
 
     def _run(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives."""
+        """The rows that a statement returns."""
         close_dropped()
         try:
             with fork_guard, self._lock:
-                if self._process != os.getpid():  # a fork, which may read no file by its parent's connection
+                if self._process != os.getpid():  # a fork, which must not use its parent's connection
                     if self.path.exists():
                         self._open()
                     self._process = os.getpid()
@@ -142,7 +141,7 @@ class Entries:
             raise self._corrupt_error(str(error)) from error
 
     def _run_in_batches(self, statement: str, values: Sequence[Any], size: int = 500) -> Iterator[tuple[Any, ...]]:
-        """The rows of a statement that ends with a column, where this is one of some values: it takes only so many."""
+        """The rows of a statement that ends with a column, for all these values of it, in batches for SQLite."""
         for start in range(0, len(values), size):
             part = values[start : start + size]
             yield from self._run(f"{statement} IN ({','.join('?' * len(part))})", part)
@@ -151,7 +150,7 @@ class Entries:
         return CorruptFileError(f"{self.path} cannot be read: {why}; restore it, or build the index again")
 
     def _entry(self, row: Sequence[Any]) -> Entry:
-        """(id, text, metadata, first, last) as they must be."""
+        """The entry of (id, text, metadata, first, last), with types checked."""
         id_, text, metadata, first, last = row
         try:
             known = {} if metadata == "{}" else json.loads(metadata)
@@ -174,7 +173,7 @@ class Entries:
             raise self._corrupt_error(f"row {error} is not there") from error
 
     def all(self) -> Iterator[Entry]:
-        """Every row, in the order of their numbers."""
+        """All rows, in the order of their numbers."""
         start, step = 0, 10_000
         while part := self._run(
             "SELECT id, text, metadata, first, last FROM rows WHERE number >= ? AND number < ? ORDER BY number",
@@ -184,14 +183,14 @@ class Entries:
             start += step
 
     def hashes(self) -> list[bytes]:
-        """The hash of every row's text, in the order of their numbers."""
+        """The hash of each row's text, in the order of their numbers."""
         found = [row[0] for row in self._run("SELECT hash FROM rows ORDER BY number")]
         if not all(isinstance(one, bytes) for one in found):
             raise self._corrupt_error("the hash of a text is none")
         return found
 
     def ids(self) -> list[str]:
-        """The id of every row, in the order of their numbers."""
+        """The id of each row, in the order of their numbers."""
         return [row[0] for row in self._run("SELECT id FROM rows ORDER BY number")]
 
     def rows_with_ids(self, ids: Iterable[str]) -> list[int]:
@@ -201,12 +200,12 @@ class Entries:
 
     @cached_property
     def max_passages(self) -> int:
-        """In how many rows the text stands that has most of them, its passages; deleted ones count."""
+        """The largest number of rows with the same id, which are passages; deleted ones count."""
         ((found,),) = self._run("SELECT max(many) FROM (SELECT count(*) AS many FROM rows GROUP BY id)")
         return found
 
     def condition_mask(self, conditions: Sequence[Condition]) -> np.ndarray:
-        """Which rows fit all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
+        """Which rows meet all conditions: Bool[ndarray, "rows"]; SQLite reads the metadata of every row for it."""
         parameters: dict[str, Any] = {}
         clauses = [condition.sql(self.column_spellings(condition.column), parameters) for condition in conditions]
         if len(parameters) > (max_variables := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
@@ -219,41 +218,41 @@ class Entries:
 
     @cached_property
     def columns(self) -> set[str]:
-        """The names of the metadata that some row has."""
+        """The names of the metadata columns in any row."""
         known = {row[0] for row in self._run(f"SELECT DISTINCT key FROM rows, json_each(metadata) WHERE NOT {NUL}")}
-        if not all(isinstance(name, str) for name in known):  # of metadata that is a list, or no more than a number
+        if not all(isinstance(name, str) for name in known):  # of metadata that is a list or a number
             raise self._corrupt_error(_CORRUPT_ROW)
         others = self._run(f"SELECT id, text, metadata, first, last FROM rows WHERE {NUL}")
         return known.union(*(self._entry(row).metadata for row in others))
 
     def column_spellings(self, column: str) -> list[str]:
-        """What rows call a column, in any form of its letters; most have one form, for which no row is read."""
+        """The spellings of a column in the rows, in any Unicode form; an ASCII name has only one, and reads no row."""
         if column.isascii():
             return [column]
         return [one for one in self.columns if normalize_nfc(one) == normalize_nfc(column)]
 
     def values(self, column: str, limit: int = 2_000) -> set[str]:
-        """Some of the values of one column, as texts."""
+        """Some of the values of one column, as text."""
         statement = "SELECT DISTINCT CAST(value AS TEXT) FROM rows, json_each(metadata) WHERE key = ? LIMIT ?"
         return {row[0] for row in self._run(statement, (column, limit)) if row[0] is not None}
 
     def document_frequencies(self) -> dict[str, int]:
-        """Every word, and in how many rows it stands."""
+        """All words, and the number of rows that contain each."""
         return dict(self._run("SELECT term, doc FROM vocabulary"))
 
     def rows_with_word(self, word: str) -> np.ndarray:
-        """The row of each place where a word stands, in order: Int64[ndarray, "places"]"""
+        """The row of each occurrence of a word, in order: Int64[ndarray, "places"]"""
         ((places,),) = self._run("SELECT group_concat(doc) FROM standing WHERE term = ?", (word,))
-        rows = np.fromstring(places or "", np.int64, sep=",")  # one text instead of half a million tuples
+        rows = np.fromstring(places or "", np.int64, sep=",")  # one string instead of half a million tuples
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.rows:
             raise self._corrupt_error("its words stand in rows that are not there")
         return rows
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """How many words each row has: Int32[ndarray, "rows"]"""
+        """The number of words in each row: Int32[ndarray, "rows"]"""
         sizes = [size for (size,) in self._run("SELECT sz FROM words_docsize ORDER BY id")]
-        if not sizes:  # vectors alone, which have no words
+        if not sizes:  # built from vectors, without words
             return np.zeros(self.rows, np.int32)
         if len(sizes) != self.rows or not all(isinstance(one, bytes) and len(one) <= 4 for one in set(sizes)):
             raise self._corrupt_error("it does not say how many words its rows have")
@@ -262,5 +261,5 @@ class Entries:
 
 
 def _decode_varint(size: bytes) -> int:
-    """A number as FTS5 writes it (https://sqlite.org/fileformat2.html#varint): seven bits a byte, the highest first."""
+    """A varint of FTS5 (https://sqlite.org/fileformat2.html#varint): seven bits a byte, the highest first."""
     return functools.reduce(lambda number, byte: number << 7 | byte & 127, size, 0)

@@ -9,8 +9,8 @@ from typing import Any
 class Entry:
     """One text of a corpus.
 
-    id: the document's; the passages of a document share it.  metadata: the other columns.
-    first, last: the characters of the document that a passage holds; None for a whole text.
+    id: of the document; its passages share it.  metadata: the other columns.
+    first, last: the span of a passage in the document, in characters; None for a whole text.
     """
 
     id: str
@@ -21,10 +21,10 @@ class Entry:
 
     @property
     def hash(self) -> bytes:
-        """Of the text alone, which is all that its vector depends on."""
+        """The hash of the text, which is all that its vector depends on."""
         return hash_of(self.text)
 
 
 def hash_of(text: str) -> bytes:
-    """16 bytes of BLAKE2b."""
+    """The BLAKE2b hash of a text, 16 bytes."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

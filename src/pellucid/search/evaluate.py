@@ -1,4 +1,4 @@
-"""How good a search is, on queries whose right answers are known."""
+"""Search quality, measured on queries with known right answers."""
 
 import contextlib
 import itertools
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from pellucid.search.index import Index
 
 TOGETHER, VALUES = 256, 400
-"""So many queries are asked, and values looked for, at a time; a statement takes only so many of these."""
+"""Queries searched at a time, and values looked up at a time, of which an SQL statement takes only so many."""
 
 _NUMBERS = (int, float, np.integer, np.floating)
 
 Grades = dict[str, float]
-"""The right answers of one query, each with how right it is."""
+"""The right answers of one query, each with its grade."""
 
 
 @dataclass(frozen=True)
 class Miss:
-    """A query whose best right answer did not come first.
+    """A query whose first hit is not a right answer.
 
-    wanted: the right answers.  place: of the first one among the hits, from 1; None where none was found.
-    instead: what came first; None where nothing was found.
+    wanted: the right answers.  place: the rank of the first one among the hits, from 1; None where none was found.
+    instead: the first hit; None where nothing was found.
     """
 
     query: str
@@ -61,14 +61,14 @@ class Miss:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a search found of what it should have found; each number is a mean over the queries, from 0 to 1, by k.
+    """The quality of a search; each number is a mean over the queries, from 0 to 1, by k.
 
     recall: the share of the right answers among the first k.
-    mrr: one divided by the place of the first right answer, 0 where the first k hold none (Voorhees, 1999).
-    ndcg: the grades found, each divided by log2(1 + place), against the best possible order (Järvelin and Kekäläinen,
-        2002, doi:10.1145/582415.582418); grades count as they are.
-    queries: how many were asked.  unlisted: how many were not, since no right answer of theirs is in the index.
-    misses: which queries went wrong, in their order.  seconds: for all of them, after a search to warm up.
+    mrr: one divided by the rank of the first right answer, 0 where the first k have none (Voorhees, 1999).
+    ndcg: the grades found, each divided by log2(1 + rank), relative to the best possible order (Järvelin and
+        Kekäläinen, 2002, doi:10.1145/582415.582418); grades are used as they are.
+    queries: number of queries searched.  unlisted: number of those skipped, since no right answer is in the index.
+    misses: the queries that missed, in order.  seconds: for all queries, after a warm-up search.
     """
 
     recall: dict[int, float]
@@ -80,7 +80,7 @@ class Evaluation:
     misses: tuple[Miss, ...]
 
     def data(self) -> dict[str, Any]:
-        """All of it, as JSON takes it."""
+        """All of it, as JSON-compatible values."""
         return asdict(self)
 
     def __repr__(self) -> str:
@@ -107,8 +107,8 @@ def evaluate_search(
     query_list, grades_by_query = _queries_and_answers(index, queries, answers, by)
     answerable = _answerable_queries(index, query_list, grades_by_query, by, unlisted)
     if not is_one_of(options.get("mode"), "words"):
-        _ = index.loaded  # to load the model is no part of a search
-    index.search("a", k=ks[0], **options)  # nor is what the first one makes ready
+        _ = index.loaded  # loading the model is not part of a search
+    index.search("a", k=ks[0], **options)  # nor is what the first search prepares
     started = time.perf_counter()
     found = _search_all(index, [query_list[i] for i in answerable], ks, by, options)
     seconds = time.perf_counter() - started
@@ -127,8 +127,8 @@ def evaluate_search(
 def score_query(found: Sequence[str], grades: Mapping[str, float], k: int) -> tuple[float, float, float]:
     """Recall, reciprocal rank and nDCG of one query at k.
 
-    found: the hits, the best first; what comes again among the first k counts where it came first.
-    grades: how right each answer is; 0 is wrong.
+    found: the hits, best first; of duplicates among the first k only the first counts.
+    grades: the grade of each answer; 0 is wrong.
     """
     names = list(dict.fromkeys(found[:k]))
     right = {name for name, grade in grades.items() if grade > 0}
@@ -143,7 +143,7 @@ def _dcg(grades: Sequence[float]) -> float:
 
 
 def _sorted_ks(depths: int | Sequence[int]) -> list[int]:
-    """Every k, in order."""
+    """The values of k, sorted."""
     ks = require_integers("k", depths, "whole numbers") if is_list_like(depths) else [plain_number(depths)]
     if not ks:
         raise InputError("k names no number: give one or several, such as k=(1, 5)")
@@ -155,7 +155,7 @@ def _sorted_ks(depths: int | Sequence[int]) -> list[int]:
 def _queries_and_answers(
     index: "Index", queries: Iterable[str], answers: Iterable[Any], by: str | None
 ) -> tuple[list[str], list[Grades]]:
-    """Queries and their right answers, one beside the other."""
+    """The queries and the grades of their answers."""
     if isinstance(queries, str) or isinstance(answers, str):
         raise InputError("queries and answers are lists, one right answer or several for each query")
     for name, one in (("queries", queries), ("answers", answers)):
@@ -176,7 +176,7 @@ def _queries_and_answers(
 
 
 def _grades(index: "Index", answer: Any, number: int, by: str | None) -> Grades:
-    """An id, several, or ids with how right each is; or values of a column. A cell in which nothing stands is none."""
+    """The grades of an id, several, or ids with grades; or of values of a column. Missing values are ignored."""
     has_id = index.segments.has_id
     pairs = answer.items() if isinstance(answer, Mapping) else [(one, 1.0) for one in _all_of(answer)]
     known = [(name, grade) for name, grade in pairs if not (is_missing(name) or is_one_of(name, ""))]
@@ -186,7 +186,7 @@ def _grades(index: "Index", answer: Any, number: int, by: str | None) -> Grades:
         if isinstance(grade, bool) or not isinstance(grade, _NUMBERS) or not 0 <= grade <= 1e30:
             wrong = f": the answer {name!r} has the grade {grade!r}, expected a number from 0 to 1e30"
             raise InputError(Item(number, "query"), wrong)
-        if grades.setdefault(name, float(grade)) != grade:  # 1 and "1" are one id
+        if grades.setdefault(name, float(grade)) != grade:  # 1 and "1" are the same id
             both = f": the answer {name!r} is graded {grades[name]:g} and {grade:g}: leave one of them out"
             raise InputError(Item(number, "query"), both)
     if not any(grades.values()):
@@ -199,11 +199,11 @@ def _all_of(value: Any) -> Iterable[Any]:
 
 
 def _answer_key(value: Any, by: str | None) -> str:
-    """An id; or the value of a column, in one spelling for all that are equal to it in a condition; true and
-    false stand apart from 1 and 0."""
-    if getattr(getattr(value, "dtype", None), "kind", "") == "M":  # in nanoseconds NumPy takes it for a number
+    """An id; or the value of a column, in one spelling for all values that a condition treats as equal; true and false
+    differ from 1 and 0."""
+    if getattr(getattr(value, "dtype", None), "kind", "") == "M":  # NumPy converts nanoseconds to a number
         value = to_json_value(value)
-    with contextlib.suppress(TypeError, ValueError, RecursionError):  # of what JSON does not know, which no row has
+    with contextlib.suppress(TypeError, ValueError, RecursionError):  # of what JSON cannot hold, which no row has
         value = as_json(value) if isinstance(value, list | tuple | dict) else value
     text = replace_surrogates(str(value := base_value(value)))
     if by is None:
@@ -212,7 +212,7 @@ def _answer_key(value: Any, by: str | None) -> str:
 
 
 def _row_key(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
-    """What a row is known by: its id, or its value of a column; "", which is nobody's answer, where none stands."""
+    """The id of a row, or its value of a column; "", which is no answer, where it has none."""
     value = id_ if by is None else metadata.get(matching_name(by, metadata))
     return "" if value is None else _answer_key(value, by)
 
@@ -220,7 +220,7 @@ def _row_key(id_: str, metadata: Mapping[str, Any], by: str | None) -> str:
 def _answerable_queries(
     index: "Index", query_list: list[str], grades_by_query: list[Grades], by: str | None, unlisted: str
 ) -> list[int]:
-    """The queries that have a right answer in the index; InputError where that is not all, and should be."""
+    """The queries with a right answer in the index. Raises InputError where some have none, if that is an error."""
     if not len(index):
         raise InputError(f"{index.folder} holds no texts: add some first")
     known_answers = _known_answers(index, {answer for grades in grades_by_query for answer in grades}, by)
@@ -240,7 +240,7 @@ def _answerable_queries(
 
 
 def _known_answers(index: "Index", names: set[str], by: str | None) -> set[str]:
-    """Which of these ids, or values of a column, the index has."""
+    """Those of these ids, or values of a column, that are in the index."""
     found: set[str] = set()
     columns: set[str] = set()
     for segment in index.segments:
@@ -253,7 +253,7 @@ def _known_answers(index: "Index", names: set[str], by: str | None) -> set[str]:
 
 
 def _with_values(segment: OpenSegment, by: str, names: list[str]) -> list[int]:
-    """The rows whose column has one of these values, and that were not deleted."""
+    """The live rows whose column has one of these values."""
     found: set[int] = set()
     for start in range(0, len(names), VALUES):
         condition = Condition(by, "=", tuple(names[start : start + VALUES]))
@@ -264,8 +264,8 @@ def _with_values(segment: OpenSegment, by: str, names: list[str]) -> list[int]:
 def _search_all(
     index: "Index", queries: list[str], ks: list[int], by: str | None, options: Mapping[str, Any]
 ) -> dict[int, list[list[str]]]:
-    """What is found for each query at each k: ids, or values of a column, the best first, as a search for that k finds
-    them; what the same search finds for several k is asked once."""
+    """The hits of each query at each k, as ids or values of a column, best first, as a search for that k returns them;
+    values of k that share a search are searched once."""
     found: dict[int, list[list[str]]] = {}
     for _, group in itertools.groupby(ks, lambda k: _search_depth(index, k, options)):
         same = list(group)
@@ -279,14 +279,14 @@ def _search_all(
 
 
 def _search_depth(index: "Index", k: int, options: Mapping[str, Any]) -> tuple[int, int]:
-    """What the first hits of a search for k depend on: how far it looks, and k itself where so many passages may be of
-    one text that it looks farther."""
+    """What the first hits of a search for k depend on: how many rows are retrieved, and k itself where so many passages
+    may be of one text that more are retrieved."""
     request = SearchRequest(k, options["mode"], (), options["rerank"])
     if request.rerank is not None:
-        return request.num_candidates, 0  # of which k are taken in the end
+        return request.num_candidates, 0  # of which the first k are returned
     graphs = [] if request.mode == "words" else [one for one in index.segments if one.vectors.graph is not None]
     if not graphs and request.mode != "hybrid":
-        return 0, 0  # each is compared, whatever k
+        return 0, 0  # all rows are compared, whatever k
     depth = request.depth(request.mode != "dense")
     max_passages = max((one.entries.max_passages for one in index.segments), default=1)
     return min_candidates(depth, index.manifest.settings.efSearch), k if max_passages * k > depth else 0

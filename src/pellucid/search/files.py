@@ -1,4 +1,4 @@
-"""Files that hold texts: which there are behind a name, and one of them as a text."""
+"""Files of texts: those that a path or pattern matches, and one of them read as a text."""
 
 import errno
 import functools
@@ -15,11 +15,11 @@ from pellucid.text.lines import lines, size_and_time
 
 
 def find_files(name: str | Path) -> tuple[list[Path], list[Path], list[InputError]]:
-    """The files of a pattern or of a folder, in order; the indexes there, whose own files are no texts; and what may
-    not be read. Links to folders are not followed, they may lead in a circle. What is hidden is left out, unless the
-    pattern says a dot.
+    """The files of a pattern or a folder, in order; the indexes found, whose own files are not texts; and errors for
+    what is not readable. Links to folders are not followed, since they may form a circle. Hidden files are skipped,
+    unless a part of the pattern begins with a dot.
 
-    Raises InputError for what can be no path, and for a file or folder that is named alone and may not be read.
+    Raises InputError for an invalid path, and for a single file or folder that is not readable.
     """
     text = path_text(name)
     try:
@@ -45,7 +45,7 @@ def find_files(name: str | Path) -> tuple[list[Path], list[Path], list[InputErro
 
 
 def _matching(start: Path, pattern: Path) -> tuple[list[Path], list[InputError]]:
-    """What matches a pattern, in order, and the folders that may not be read, over which `glob` passes in silence."""
+    """The matches of a pattern, in order, and errors for unreadable folders, which `glob` ignores silently."""
     all_shown, parts = _is_hidden(pattern), pattern.parts
 
     def matches(several: tuple[str, ...]) -> set[Path]:
@@ -54,7 +54,7 @@ def _matching(start: Path, pattern: Path) -> tuple[list[Path], list[InputError]]
 
     closed = set[Path]()
     for end in range(1, len(parts)):
-        listed = parts[end - 1] == "**" or glob.has_magic(parts[end])  # else a name alone is looked for in there
+        listed = parts[end - 1] == "**" or glob.has_magic(parts[end])  # else only one name is looked up in it
         closed |= {one for one in matches(parts[:end]) if not _is_accessible(one, listed=listed)}
     every, first = (
         sorted(one for one in several if closed.isdisjoint(one.parents)) for several in (matches(parts), closed)
@@ -63,9 +63,9 @@ def _matching(start: Path, pattern: Path) -> tuple[list[Path], list[InputError]]
 
 
 def _is_accessible(path: Path, *, listed: bool = True) -> bool:
-    """Whether a folder may be entered, and listed where it must be; anything else is."""
+    """Whether a folder can be entered, and listed where necessary; True for anything else."""
     rights = os.R_OK | os.X_OK if listed else os.X_OK
-    return not os.path.isdir(path) or os.access(path, rights)  # noqa: PTH112 - Path raises where it is barred
+    return not os.path.isdir(path) or os.access(path, rights)  # noqa: PTH112 - Path raises where it is not accessible
 
 
 def _forbidden(path: Path) -> PermissionError:
@@ -77,7 +77,7 @@ def _is_hidden(path: Path) -> bool:
 
 
 def _outside_indexes(every: list[Path], start: Path) -> tuple[list[Path], list[Path]]:
-    """What is no folder and lies in no index, and the indexes, from `start` on."""
+    """The files that are in no index, and the indexes, from `start` on."""
 
     @functools.cache
     def index_of(folder: Path) -> Path | None:

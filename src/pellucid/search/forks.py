@@ -1,19 +1,19 @@
-"""What a fork must wait for: SQLite locks what all its connections share, and where a thread that is within it does not
-exist in the child, those locks stay shut there for ever."""
+"""Makes forks wait for calls of SQLite: it locks state shared by all connections, and where a thread holds such a lock,
+it stays locked in the child, in which that thread does not exist."""
 
 import os
 import threading
 import time
 
 PATIENCE = 10.0
-"""Seconds that a fork waits. It goes on then: a signal may have broken a thread off where nobody could guard it."""
+"""Seconds that a fork waits before it proceeds: a signal may have kept a thread from leaving the guard."""
 
 
 class _ForkGuard:
-    """Many threads may be inside at once; a fork waits until none is but the thread that forks.
+    """Many threads may be inside at once; a fork waits until none is but the forking thread.
 
-    No lock is in it, which a fork, a signal or the collector could meet half shut: whoever comes says so and then looks
-    for forks, whoever forks says so and then looks for threads, so that one of the two sees the other.
+    It has no lock, which a fork, a signal or the collector could find half-acquired: a thread registers and then checks
+    for forks, a fork registers and then checks for threads, so that one of the two sees the other.
     """
 
     def __init__(self) -> None:
@@ -50,4 +50,4 @@ class _ForkGuard:
 
 
 fork_guard = _ForkGuard()
-"""Around every call of SQLite that others may make at the same time."""
+"""Wraps every call of SQLite that may run concurrently."""

@@ -1,14 +1,14 @@
-"""A folder of generations: one writer at a time, readers who see the old or the new one, and nothing in between.
+"""An index folder of generations: one writer at a time, and readers that see the old or the new one, never a mixture.
 
     companies.index/
-      generation-000007.json        the newest is what opens
+      generation-000007.json        the newest is the one that opens
       segments/000007/              files that are written once
       building/                     what an unfinished build has embedded so far
       lock
 
-A generation is written in this order: the files of its new segments, each flushed to the disk; their folders; its
-manifest beside its place, flushed, moved there; the folder. Killed at any moment, the newest manifest names only what
-is whole. What no manifest names is taken away by the next writer.
+A generation is written in this order: the files of its new segments, each flushed to disk; their folders; its manifest
+under a temporary name, flushed, then renamed; the folder. Whenever the writer is killed, the newest manifest names only
+complete files. The next writer removes what no manifest names.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ PATIENCE = 10.0
 
 STAGED, _GENERATION = re.compile(r"[0-9a-f]{32}\.npz"), re.compile(r"generation-([0-9]{6,12})\.json")
 _PROCESS = secrets.token_hex(8)
-"""Which process this is: within a container others may have its number. A fork has it too, and a number of its own."""
+"""Identifies this process: in another container a process may have the same pid. A fork shares it, but not the pid."""
 
 _OWN_NAMES = {
     ".": re.compile(
@@ -64,16 +64,16 @@ _OWN_NAMES = {
     SEGMENTS: re.compile(r"\.?[0-9]{6,12}"),
     BUILDING: re.compile(rf"{STAGED.pattern}|\.{STAGED.pattern}-.*"),
 }
-"""The names that an index gives, by folder. Nothing else is ever taken away."""
+"""The names that an index uses, by folder. Nothing else is ever removed."""
 
 
 def newest_manifest(folder: Path) -> Manifest:
-    """The generation that opens. Raises NotFoundError where there is no index, CorruptFileError where it is damaged."""
+    """The manifest of the newest generation. Raises NotFoundError for no index, CorruptFileError for a damaged one."""
     while True:
         path = _newest_path(folder)
         try:
             return read_manifest(path)
-        except FileNotFoundError as error:  # a writer has just taken it away, and put a newer one there
+        except FileNotFoundError as error:  # a writer has just replaced it with a newer one
             if path == _newest_path(folder):
                 raise CorruptFileError(f"{path} leads nowhere: restore it, or build the index again") from error
         except OSError as error:
@@ -81,7 +81,7 @@ def newest_manifest(folder: Path) -> Manifest:
 
 
 def _newest_path(folder: Path) -> Path:
-    with file_errors(folder):  # a name that is too long, or within a folder of somebody else
+    with file_errors(folder):  # a name that is too long, or in an inaccessible folder
         there = folder.is_dir()
     if not there:
         build = f"pellucid index build FILE -o {shlex.quote(str(folder))}"
@@ -102,13 +102,13 @@ def manifest_paths(folder: Path) -> dict[int, Path]:
 
 
 def is_index(folder: Path) -> bool:
-    """Whether a folder is an index, or is being made one."""
+    """Whether a folder is an index, or is being built as one."""
     named = any(_GENERATION.fullmatch(path.name) for path in folder.glob("generation-*.json"))
     return (folder / SEGMENTS).is_dir() and (named or (folder / LOCK).is_file())
 
 
 def checked_path(folder: Path, segment: Segment, name: str) -> Path:
-    """The path of a segment's file, once its bytes are the ones that were written."""
+    """The path of a segment's file, after checking its size and digest."""
     path = folder / SEGMENTS / segment.folder / name
     size, digest = segment.files[name]
     try:
@@ -128,10 +128,10 @@ def checked_path(folder: Path, segment: Segment, name: str) -> Path:
 
 @contextlib.contextmanager
 def writer_lock(folder: Path, *, new: bool = False) -> Iterator[None]:
-    """The one writer of an index. Another one waits, and is told who writes; the lock of a dead process is none.
+    """Locks an index for one writer. Another waits, then gets an error naming this one; a dead process holds no lock.
 
-    new: the folder is made where it is not there, and taken away again where nothing came of it.
-    Raises InputError for a folder that holds something else: what is not ours is not written over.
+    new: creates the folder if it does not exist, and removes it where nothing was written.
+    Raises InputError for a folder that contains anything else, which is never overwritten.
     """
     note = folder / f"{LOCK}.json"
     with contextlib.ExitStack() as locks:
@@ -145,17 +145,17 @@ def writer_lock(folder: Path, *, new: bool = False) -> Iterator[None]:
                 remove_unnamed(folder, newest_manifest(folder) if manifest_paths(folder) else None)
             raise
         finally:
-            with contextlib.suppress(OSError):  # where somebody took the folder away, what happened within says more
+            with contextlib.suppress(OSError):  # if the folder was removed, the error inside says more
                 note.unlink(missing_ok=True)
                 if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _acquire_lock(folder: Path, note: Path, locks: contextlib.ExitStack, *, new: bool) -> bool:
-    """Holds the lock of an index until `locks` ends; whether its folder was not there before. Who waits for a build
-    that comes to nothing sees the folder taken away, and makes it anew."""
+    """Holds the lock of an index until `locks` closes; returns whether its folder was created. A writer that waits for
+    a build that fails finds the folder removed, and creates it anew."""
     while True:
-        made = _create_folder(folder) if new else not _newest_path(folder)  # without an index, no lock is left behind
+        made = _create_folder(folder) if new else not _newest_path(folder)  # raises where there is no index
         try:
             locks.enter_context(exclusive_lock(folder / LOCK, partial(_busy_message, folder, note), PATIENCE))
         except InputError:
@@ -167,9 +167,9 @@ def _acquire_lock(folder: Path, note: Path, locks: contextlib.ExitStack, *, new:
 
 @contextlib.contextmanager
 def change_lock(folder: Path, reload: Callable[[], object]) -> Iterator[None]:
-    """The one writer of a change.
+    """Locks an index for a change.
 
-    reload: reads what opens; before the change, and where somebody breaks it off once it is made.
+    reload: reads the newest generation; before the change, and where it is interrupted after the commit.
     """
     made = False
     try:
@@ -178,10 +178,10 @@ def change_lock(folder: Path, reload: Callable[[], object]) -> Iterator[None]:
             before = _newest_number(folder)
             try:
                 yield
-                close_dropped()  # of the generation before, whose files are gone
+                close_dropped()  # of the previous generation, whose files are gone
             finally:
                 made = _newest_number(folder) not in (before, None)
-    except KeyboardInterrupt as stop:  # while the lock is given back, too
+    except KeyboardInterrupt as stop:  # also while the lock is released
         if not made:
             raise
         reload()
@@ -190,13 +190,13 @@ def change_lock(folder: Path, reload: Callable[[], object]) -> Iterator[None]:
 
 
 def _newest_number(folder: Path) -> int | None:
-    """The newest generation by its number; None where the folder is gone."""
+    """The number of the newest generation; None where the folder is gone."""
     with contextlib.suppress(PellucidError):
         return max(manifest_paths(folder), default=None)
 
 
 def _create_folder(folder: Path) -> bool:
-    """Makes the folder of a new index; whether it was not there before."""
+    """Creates the folder of a new index; returns whether it did not exist."""
     check_folder_link(folder)
     try:
         made = not folder.exists()
@@ -224,17 +224,17 @@ def _busy_message(folder: Path, note: Path) -> str:
 def write_segment(
     folder: Path, number: int, write: Callable[[Path], tuple[int, Settings, Vectors | None]]
 ) -> tuple[Segment, Settings, Vectors | None]:
-    """Writes a segment beside its place, waits until all of it is on the disk, and moves it there.
+    """Writes a segment in a temporary folder, flushes it to disk, and renames it.
 
-    number: of the generation that it comes with.
-    write: puts files into an empty folder, and says how many rows they hold, what was settled on, and the vectors where
-        they need not be read again.
+    number: of the new generation.
+    write: writes files into an empty folder, and returns their number of rows, the settings with `kind` and `efSearch`
+        decided, and the vectors where they need not be read again.
     """
     name = f"{number:06}"
     place, staging = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
     try:
         shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(place, ignore_errors=True)  # of a writer that was killed before its manifest
+        shutil.rmtree(place, ignore_errors=True)  # of a writer that was killed before writing its manifest
         staging.mkdir(parents=True)
         rows, settings, made = write(staging)
         for path in (*sorted(staging.iterdir()), staging):
@@ -245,7 +245,7 @@ def write_segment(
         files = {path.name: (path.stat().st_size, digest_of(path)) for path in sorted(place.iterdir())}
         return Segment(name, rows, settings.kind, files), settings, made
     except NotFoundError:
-        raise  # a file of the corpus, which is nothing that could not be written
+        raise  # a missing file of the corpus, not a failure to write
     except (OSError, sqlite3.OperationalError) as error:
         raise _write_error(place, error) from error
     finally:
@@ -253,7 +253,7 @@ def write_segment(
 
 
 def _write_error(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:
-    """Why a segment could not be written; where there was no room, how much there is."""
+    """The error for a segment that could not be written; on a full disk with the space left."""
     if isinstance(error, OSError) and error.errno != errno.ENOSPC:
         return cannot_write(place, error)
     why = cannot_write(place, error) if isinstance(error, OSError) else f"cannot write {place}: {error}{_size_limit()}"
@@ -261,7 +261,7 @@ def _write_error(place: Path, error: OSError | sqlite3.OperationalError) -> Pell
 
 
 def _size_limit() -> str:
-    """SQLite does not say that this is the reason: the most that a file may hold, where there is such a limit."""
+    """The limit of a file's size, where there is one; SQLite does not report it as the cause."""
     with contextlib.suppress(ImportError):  # another system
         import resource
 
@@ -271,19 +271,19 @@ def _size_limit() -> str:
 
 
 def commit(folder: Path, manifest: Manifest) -> None:
-    """Makes a generation the newest, and then takes away what no generation names any more."""
+    """Makes a generation the newest, then removes what no generation names any more."""
     write_manifest(manifest, folder)
     sync_to_disk(folder)
     remove_unnamed(folder, manifest)
 
 
 def remove_unnamed(folder: Path, manifest: Manifest | None) -> None:
-    """Takes away what this generation does not name: older ones, and what writers that were killed have left. None, an
-    index whose build was not finished, has only its `building` to keep."""
+    """Removes what this generation does not name: older ones, and what killed writers have left. For None, an index
+    whose first build is unfinished, only `building` is kept."""
     number = 0 if manifest is None else manifest.generation
     older = [path for generation, path in manifest_paths(folder).items() if generation < number]
     for path in (*older, *folder.glob(".generation-*"), *folder.glob(f".{LOCK}.json-*")):
-        with contextlib.suppress(OSError):  # it was said to be done, and is
+        with contextlib.suppress(OSError):  # the generation is committed already
             path.unlink(missing_ok=True)
     named = {segment.folder for segment in manifest.segments} if manifest else set()
     for place in folder_entries(folder / SEGMENTS):
@@ -292,9 +292,9 @@ def remove_unnamed(folder: Path, manifest: Manifest | None) -> None:
 
 
 def remove_staged(folder: Path) -> None:
-    """Takes away what a build had kept of its work, once it is done."""
+    """Removes the vectors that a build has stored, once it is done."""
     for path in folder_entries(folder / BUILDING):
         if _OWN_NAMES[BUILDING].fullmatch(path.name):
             path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # somebody else's files are in it, or it was never there
+    with contextlib.suppress(OSError):  # it holds foreign files, or does not exist
         (folder / BUILDING).rmdir()

@@ -1,10 +1,10 @@
-"""The file of a graph, number by number, before FAISS reads it: its C++ walks where the numbers say, also outside.
+"""Checks the file of a graph before FAISS reads it: its C++ follows the numbers in it, even out of bounds.
 
-    "IHNf" | header | how likely each level is: f64 | neighbours up to each level: i32 | levels of each row: i32
-    | where the neighbours of each row begin: u64 | neighbours: i32 | entry, top level, efConstruction, efSearch, 1: i32
+    "IHNf" | header | probability of each level: f64 | neighbours up to each level: i32 | levels of each row: i32
+    | start of each row's neighbours: u64 | neighbours: i32 | entry, top level, efConstruction, efSearch, 1: i32
     "IxF2" or "IxFI" | header | vectors: f32
 
-Each list has its length before it, as u64. Source: `faiss/impl/index_write.cpp` and `index_read.cpp` of FAISS 1.15.
+Each list is preceded by its length, as u64. Source: `faiss/impl/index_write.cpp` and `index_read.cpp` of FAISS 1.15.
 """
 
 import struct
@@ -23,7 +23,7 @@ _MAX_LEVELS = 64
 
 @dataclass
 class _Reader:
-    """Reads one number after the other; nothing is allocated for what the file does not hold."""
+    """Reads numbers in sequence; nothing is allocated beyond the size of the file."""
 
     path: Path
     bytes: np.ndarray
@@ -54,7 +54,7 @@ class _Reader:
 
 
 def check_graph(path: Path, data: np.ndarray, rows: int, dimension: int, metric: str) -> None:
-    """Raises CorruptFileError for a file with which FAISS could read outside of what it holds.
+    """Raises CorruptFileError for a file with which FAISS could read out of bounds.
 
     data: the bytes of the file, UInt8[ndarray, "bytes"].
     """
@@ -96,7 +96,7 @@ def _check_level(
     starts: np.ndarray,
     neighbours: np.ndarray,
 ) -> None:
-    """On an upper level every neighbour must stand on that level, too: FAISS looks for its neighbours there."""
+    """On an upper level every neighbour must be on that level, too: FAISS reads its neighbours there."""
     rows = np.flatnonzero(levels > level)
     places = starts[rows][:, None] + np.arange(cumulative_neighbours[level], cumulative_neighbours[level + 1])
     found = neighbours[places]

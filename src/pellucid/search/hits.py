@@ -1,4 +1,4 @@
-"""What was found: the nearest texts, best first, with what is known of them."""
+"""Search results: the nearest texts with their metadata, best first."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,16 +9,16 @@ from pellucid.search.entry import Entry
 from pellucid.tasks.answer import FrozenDict, FrozenList
 
 RRF_K = 10
-"""How slowly a later place counts less, in reciprocal rank fusion (Cormack et al., 2009, who take 60): with 10 a first
-place in one list outweighs a middling one in both."""
+"""The constant of reciprocal rank fusion (Cormack et al., 2009, who use 60), by which lower ranks count less: with 10 a
+first rank in one list outweighs a middling one in both."""
 
 
 class Hit(FrozenDict):
-    """One text that was found: `id`, `text`, `score`, `metadata`; of a passage, `start` and `end` in its text, too.
+    """One text that was found: `id`, `text`, `score`, `metadata`; for a passage also its `start` and `end` in the
+    document.
 
-    similarity: of its vector and the query's; None where words alone were looked for.  words: its BM25 score; None
-        where no word fits.
-    It is JSON as it is, and refuses assignment.
+    similarity: of its vector and the query's; None in mode "words".  words: its BM25 score; None where no word matches.
+    It can be written as JSON, and refuses assignment.
     """
 
     similarity: float | None
@@ -30,7 +30,7 @@ class Hit(FrozenDict):
         self._set_facts(similarity=similarity, words=words)
 
     def scored(self, score: float) -> "Hit":
-        """The same hit with another score."""
+        """A copy of the hit with another score."""
         return _hit(self | {"score": score}, vars(self))
 
     def __reduce__(self) -> Any:
@@ -45,10 +45,10 @@ def _hit(keys: dict[str, Any], facts: dict[str, Any]) -> Hit:
 
 
 class Hits(FrozenList):
-    """The answers to one query, each a `Hit`, the best first. It refuses assignment.
+    """The results of one query, each a `Hit`, best first. It refuses assignment.
 
-    query: what was asked; "" for a vector.
-    corrected: the same with mistyped words put right; None where none was.
+    query: the query; "" for a vector.
+    corrected: the query with mistyped words corrected; None where there was none.
     """
 
     query: str
@@ -63,10 +63,10 @@ class Hits(FrozenList):
 
 
 def reciprocal_rank_fusion(similarities: np.ndarray, bm25_scores: np.ndarray) -> np.ndarray:
-    """Two orders of the same rows as one, by reciprocal rank (Cormack et al., 2009): 1 for what is first in both.
+    """Fuses two rankings of the same rows by reciprocal rank (Cormack et al., 2009): 1 for a row that is first in both.
 
-    similarities: Float64[ndarray, "rows"].  bm25_scores: the same of words, NaN where none fits.
-    Of equals the first row counts more.
+    similarities: Float64[ndarray, "rows"].  bm25_scores: likewise, NaN where no word matches.
+    Ties go to the row that comes first.
     """
     score = 1 / (RRF_K + 1 + _ranks(similarities))
     fits = np.flatnonzero(~np.isnan(bm25_scores))
@@ -75,7 +75,7 @@ def reciprocal_rank_fusion(similarities: np.ndarray, bm25_scores: np.ndarray) ->
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """0 for the largest; Int64[ndarray, "rows"]"""
+    """The ranks, 0 for the largest: Int64[ndarray, "rows"]"""
     ranks = np.empty(len(values), np.int64)
     ranks[np.argsort(-values, kind="stable")] = np.arange(len(values))
     return ranks

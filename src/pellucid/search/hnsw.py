@@ -1,5 +1,5 @@
-"""A graph of neighbours (Malkov and Yashunin, 2016, arXiv:1603.09320). The only door to FAISS, which opens no file
-whose digest was not checked before."""
+"""A graph of neighbours (Malkov and Yashunin, 2016, arXiv:1603.09320). The only module that uses FAISS, which opens no
+file whose digest was not checked before."""
 
 import ctypes
 import functools
@@ -16,10 +16,10 @@ from pellucid.search.manifest import Settings
 from pellucid.text.cut import replace_surrogates
 
 ROWS_PER_STEP = 10_000
-"""Rows that a graph takes in at a time, so that it can be told how far it is."""
+"""Rows added to a graph at a time, between reports of progress."""
 
 LINE, LARGE = 64, 2**21
-"""Bytes of a line of the processor's cache, and of a large page."""
+"""Bytes of a cache line, and of a large page."""
 
 MAX_BATCH_CANDIDATES = 2**22
 """Candidates of several queries that are held at a time (48 MiB)."""
@@ -29,30 +29,30 @@ _FAISS_FAILS = "a search in a graph needs FAISS, which is there and does not ope
 
 
 def faiss() -> Any:
-    """The library. Raises InputError that says how to install it; ResourceError where it is there and does not open."""
+    """The library. Raises InputError with how to install it, ResourceError where it is installed but not importable."""
     try:
         import faiss as library
-    except Exception as broken:  # whatever a library that is there by half says of itself
+    except Exception as broken:  # a broken installation may raise anything
         if isinstance(broken, ModuleNotFoundError) and broken.name == "faiss":
             raise InputError("a search in a graph needs FAISS: pip install 'pellucid[search]'") from broken
-        # too little memory for it; a library beside it that is missing, or too old for it
+        # too little memory, or a missing or outdated dependency
         raise ResourceError(f"{_FAISS_FAILS}: {broken}") from broken
-    if not hasattr(library, "IndexHNSWFlat"):  # another package of that name, or what is left of one
+    if not hasattr(library, "IndexHNSWFlat"):  # another package of that name, or remains of one
         raise ResourceError(f"{_FAISS_FAILS}: {getattr(library, '__path__', ['it'])[0]} holds no graphs; reinstall it")
     return library
 
 
 def build_graph(vectors: Any, settings: Settings, on_progress: Callable[[int], object] | None = None) -> Any:
-    """A graph over vectors, Float32[ndarray, "rows dimension"] or what gives such where it is sliced.
+    """A graph over vectors, Float32[ndarray, "rows dimension"] or an object that returns such when sliced.
 
-    on_progress: is told how many rows were added since it was told last.
+    on_progress: called with the number of rows added since the last call.
     """
     library, (rows, dimension) = faiss(), vectors.shape
     measure = library.METRIC_L2 if settings.metric == "euclidean" else library.METRIC_INNER_PRODUCT
     graph = library.IndexHNSWFlat(dimension, settings.M, measure)
     graph.hnsw.efConstruction = settings.efConstruction
     numbers = library.downcast_index(graph.storage).codes
-    numbers.resize(4 * rows * dimension)  # sets aside what all of them need: growing would need twice as much
+    numbers.resize(4 * rows * dimension)  # reserves memory for all rows: growing would need twice as much
     _on_large_pages(int(numbers.data()), 4 * rows * dimension)
     numbers.resize(0)
     for start in range(0, rows, ROWS_PER_STEP):
@@ -63,8 +63,8 @@ def build_graph(vectors: Any, settings: Settings, on_progress: Callable[[int], o
 
 
 def _on_large_pages(first: int, size: int) -> None:
-    """Has the system lay out memory anew, where it has large pages: see `_read`. All its bytes are 0, and stay so."""
-    if not hasattr(mmap, "MADV_HUGEPAGE") or size < LARGE:  # the former elsewhere than on Linux
+    """Reallocates memory on large pages, where the system has them: see `_read`. All its bytes are 0, and stay so."""
+    if not hasattr(mmap, "MADV_HUGEPAGE") or size < LARGE:  # only Linux has it
         return
     start, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + size) // mmap.PAGESIZE * mmap.PAGESIZE
     place, room = ctypes.c_void_p(start), ctypes.c_size_t(end - start)
@@ -74,7 +74,7 @@ def _on_large_pages(first: int, size: int) -> None:
 
 
 class _GraphVectors:
-    """The vectors of a graph where FAISS holds them, as NumPy asks for memory; the graph lives as long as they do."""
+    """The vectors of a graph in FAISS's memory, as an array interface for NumPy; it keeps the graph alive."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
@@ -83,16 +83,16 @@ class _GraphVectors:
 
 
 def graph_vectors(graph: Any) -> np.ndarray:
-    """The vectors of a graph, which are not copied, to be read alone: Float32[ndarray, "rows dimension"]"""
+    """The vectors of a graph, not copied; they must not be written to: Float32[ndarray, "rows dimension"]"""
     return np.asarray(_GraphVectors(graph))
 
 
 def search_graph(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> np.ndarray:
-    """The rows that a walk finds near to each query; -1 where it found no more: Int64[ndarray, "queries k"]
+    """The rows that a graph search finds near to each query; -1 where it found fewer: Int64[ndarray, "queries k"]
 
-    Where not all are alive, the walk goes over all of them, and those that are alive are chosen from the nearer half of
-    its `ef` candidates, behind which it misses many. FAISS's own choice ends its walk by all candidates, too, and
-    fills up with what lay on the way to them.
+    Where not all rows are live, the search covers all of them, and live ones are selected from the nearer half of its
+    `ef` candidates; beyond that half it misses many. FAISS's own selector ends its search by all candidates, too, and
+    fills up with whatever lay on the way.
     """
     if alive is None:
         return graph.search(queries, k, params=_search_parameters(ef))[1]
@@ -113,8 +113,8 @@ def _search_parameters(ef: int) -> Any:
 
 
 def write_graph(graph: Any, path: Path) -> None:
-    """Raises ResourceError where there is no room for it; InputError for a name that is no text, which FAISS cannot
-    say."""
+    """Raises ResourceError on a full disk, and InputError for a path that is not valid Unicode, which FAISS cannot
+    take."""
     if replace_surrogates(str(path)) != str(path):
         raise InputError(f"{str(path)!r} is no text, and FAISS writes nowhere else: give another name")
     try:
@@ -124,8 +124,8 @@ def write_graph(graph: Any, path: Path) -> None:
 
 
 def read_graph(path: Path, rows: int, dimension: int, metric: str) -> tuple[Any, np.ndarray]:
-    """The graph of a file, once its numbers were looked at, and the vectors inside it, Float32[ndarray, "rows
-    dimension"]; both lie in the one memory into which the file was read. Raises CorruptFileError for any other file."""
+    """The graph of a file, after it is checked, and its vectors, Float32[ndarray, "rows dimension"]; both share the
+    memory into which the file was read. Raises CorruptFileError for any other file."""
     library = faiss()
     size = 4 * rows * dimension
     memory = _read(path, size)
@@ -139,12 +139,12 @@ def read_graph(path: Path, rows: int, dimension: int, metric: str) -> tuple[Any,
 
 
 def _read(path: Path, last: int) -> np.ndarray:
-    """A file whose last bytes, so many, are vectors, in memory where these begin with a line of the processor's cache:
-    UInt8[ndarray, "bytes"]. NumPy's memory lies on large pages where the system has them, and FAISS's own does not: a
-    walk, which goes from line to line all over it, takes three quarters of the time."""
+    """Reads a file that ends with `last` bytes of vectors, into memory where these start at a cache line:
+    UInt8[ndarray, "bytes"]. NumPy's memory is on large pages where the system has them, and FAISS's own is not: a graph
+    search, which accesses cache lines all over it, takes three quarters of the time."""
     size = path.stat().st_size
     room = np.empty(size + LINE, np.uint8)
     start = -(room.ctypes.data + size - last) % LINE
     with path.open("rb") as file:
-        size = file.readinto(room[start : start + size].data)  # less where somebody cuts it off meanwhile
+        size = file.readinto(room[start : start + size].data)  # less if it is truncated meanwhile
     return room[start : start + size]
