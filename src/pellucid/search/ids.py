@@ -1,4 +1,4 @@
-"""Ids, which are texts."""
+"""Ids, which are strings."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -13,21 +13,21 @@ from pellucid.text.rows import base_value, is_missing
 
 
 def id_of(value: Any, has_id: Callable[[str], bool]) -> str:
-    """An id as text; 2.0, which a data frame makes of 2 in a column with gaps, is 2 unless a text that is there goes by
+    """An id as a string; 2.0, to which a data frame converts 2 in a column with gaps, is "2" unless a text has the id
     "2.0"."""
     text = str(base_value(value))
     return replace_surrogates(str(int(value)) if _is_whole(value) and not has_id(text) else text)
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether a number is a whole one, written as a float or a decimal of no more digits than a float has."""
+    """Whether a number is a whole one, stored as a float or as a decimal within the range of floats."""
     if isinstance(value, Decimal):
         return value.is_finite() and value.adjusted() <= float_info.max_10_exp and value == value.to_integral_value()
     return isinstance(value, float | np.floating) and float(value).is_integer()
 
 
 def checked_id(value: Any, has_id: Callable[[str], bool], what: str) -> str:
-    """The same; InputError for what is neither a text nor a number, and for nothing."""
+    """`id_of`; raises InputError for anything but strings and numbers, and for missing values."""
     if isinstance(value, bytes | Mapping | list | tuple | set) or (
         hasattr(value, "ndim") and not isinstance(value, np.generic)
     ):

@@ -1,4 +1,4 @@
-"""What a person holds: an index of texts. Each method hands over to the part of this room that answers."""
+"""The public class of the search room. Each method calls the part of this room that does the work."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,13 +36,13 @@ Where = Mapping[str, Any] | str | list[str] | None
 
 
 class Index:
-    """Texts, to be found by what they mean and by their words.
+    """Texts that can be searched by meaning and by their words.
 
     >>> index = Index.build("all-MiniLM-L6-v2", "companies.csv", column="name", out="companies.index")  # doctest: +SKIP
     >>> index.search("Apple", k=3)[0]["text"]                                                           # doctest: +SKIP
     'Apple Inc.'
 
-    It is a folder of generations (`search/generations.py`): a change makes a new one; who reads the old one keeps it.
+    It is a folder of generations (`search/generations.py`): a change creates a new one; readers of the old one keep it.
     """
 
     def __init__(self, generation: Generation, loaded: Loaded | None) -> None:
@@ -76,20 +76,20 @@ class Index:
         """Reads a corpus, embeds it and writes an index.
 
         model: a model or its name; None where `source` is an array of vectors, Float[ndarray, "rows dimension"].
-        source: a .csv, .tsv or .jsonl file with its `column`, files of text by a path, a pattern or a folder, a data
-            frame, or what yields texts, pairs of id and text, or mappings with a `column`. What is empty is left out,
-            and what is hidden in a folder.
-        out: the folder to write, where nothing else may be; None keeps the index as long as this object, see `save`.
-        id_column: which column holds the ids; by default texts are numbered from 1.
+        source: a .csv, .tsv or .jsonl file with its `column`; text files by a path, a pattern or a folder; a data
+            frame; or an iterable of texts, pairs of id and text, or mappings with a `column`. Empty texts and hidden
+            files are skipped.
+        out: the folder to write, which must hold nothing else; None keeps the index as long as this object, see `save`.
+        id_column: the column of the ids; by default texts are numbered from 1.
         metric: "cosine", "dot" or "euclidean".
         kind: "flat", "hnsw", or "auto": a graph from 50,000 rows on. M, efConstruction, efSearch: of the graph; the
-            last is raised, and said, until 95 of 100 true neighbours of rows moved aside are found; of queries that lie
-            otherwise, as far from every row, fewer may be: `index.curve(queries)` measures your own.
-        passage_tokens: longer texts are divided into passages of so many tokens; by default of what the model reads.
-        prompt: stands before every text.  dtype: compute in this; "bfloat16" or "auto" is for speed.
-        encoding: of files.  skip_bad: leaves out rows that are wrong.  on_duplicate: "error", or "keep-last" of an id.
+            last is raised, and logged, until at least 95 of 100 true neighbours of displaced rows are found; of queries
+            far from all rows fewer may be found: measure yours by `index.curve(queries)`.
+        passage_tokens: longer texts are split into passages of so many tokens; by default the model's maximum length.
+        prompt: a prefix of every text.  dtype: the dtype to compute in; "bfloat16" or "auto" is faster.
+        encoding: of files.  skip_bad: skips invalid rows.  on_duplicate: "error", or "keep-last" of an id.
 
-        A build that was broken off goes on where it was, when it is asked for again.
+        An interrupted build is resumed by calling it again.
         """
         settings = Settings(metric, kind, *map(plain_number, (M, efConstruction, efSearch)))
         options = BuildOptions(plain_number(passage_tokens), prompt, dtype, on_duplicate, progress)
@@ -105,8 +105,8 @@ class Index:
     def open(cls, folder: str | os.PathLike[str], model: Any = None) -> "Index":
         """Opens the newest generation of an index.
 
-        model: who reads the queries; by default the one that made the vectors, by its name, loaded when it is needed.
-        Raises InputError for another model, CorruptFileError where a file was changed since it was written.
+        model: the model that embeds queries; by default the one that embedded the texts, loaded by name when needed.
+        Raises InputError for another model, CorruptFileError where a file has changed since it was written.
         """
         generation = open_newest(path_of(folder).absolute())
         loaded = None if model is None else resolve_model(model, head=None)
@@ -114,7 +114,7 @@ class Index:
             check_encoder(generation.manifest.encoder, loaded)
         return cls(generation, loaded)
 
-    # -- ask ----------------------------------------------------------------------------------------------------------
+    # -- search -------------------------------------------------------------------------------------------------------
 
     def search(
         self,
@@ -125,33 +125,33 @@ class Index:
         mode: str = "hybrid",
         rerank: Any = None,
     ) -> Any:
-        """The k texts that fit best: `Hits` for one query, a list of them for several.
+        """The k texts that match best: `Hits` for one query, a list of them for several.
 
         query: a text, several texts, or vectors, Float[ndarray, "queries dimension"].
-        where: what their other columns must be, such as {"sector": "Financials"}, {"founded": {">=": 2000}},
-            or "founded >= 2000". A row without the column fits nothing, "!=" neither.
-        mode: "dense" compares vectors, "words" counts words (BM25), "hybrid" does both and joins the two orders (more
-            of each with k above 50, which may move the first); a word that stands nowhere is taken for the nearest that
-            does. The rarest words are looked for, of 50,000 rows together, and the others by "words" where no row fits.
-        rerank: a model, or its name, that orders the best 50 anew: one with a sequence-classification head of one label
+        where: conditions on the other columns, such as {"sector": "Financials"}, {"founded": {">=": 2000}}, or "founded
+            >= 2000". A row without the column matches none, "!=" included.
+        mode: "dense" compares vectors, "words" ranks by words (BM25), "hybrid" fuses both rankings (more of each with k
+            above 50, which may change the first hits); a word in no text is replaced by the nearest one. The rarest
+            words are searched for, in at most 50,000 rows; the others only by "words", where no row matches.
+        rerank: a model, or its name, that reorders the best 50: one with a sequence-classification head of one label
             reads query and text together, any other compares their vectors.
         """
         request = SearchRequest(plain_number(k), mode, tuple(parse_conditions(where)), rerank)
         if isinstance(query := as_query_list(query), list) and not query:
             return []
-        generation = self._generation  # another thread may change it meanwhile
+        generation = self._generation  # another thread may replace it meanwhile
         found = search_queries(generation, self.encode, prepare_queries(query, generation.manifest), request)
         return found[0] if is_single(query) else found
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """The vectors of queries, as they are compared: Float32[ndarray, "texts dimension"]"""
+        """The vectors of queries, prepared for comparison: Float32[ndarray, "texts dimension"]"""
         return prepare_vectors(embed_texts(self.loaded, texts), self.manifest.settings.metric, "queries")
 
     def why(self, query: str, hit: Mapping[str, Any]) -> Match:
-        """Which words of a query matched which words of a text that was found."""
+        """Which words of a query matched which words of the text of a hit."""
         return match(self.loaded, query, hit, self.manifest.encoder.prompt)
 
-    # -- judge --------------------------------------------------------------------------------------------------------
+    # -- measure ------------------------------------------------------------------------------------------------------
 
     def evaluate(
         self,
@@ -165,11 +165,11 @@ class Index:
         mode: str = "hybrid",
         rerank: Any = None,
     ) -> Evaluation:
-        """Recall, MRR and nDCG at each k, on queries whose right answers are known, and which queries went wrong.
+        """Recall, MRR and nDCG at each k, on queries with known right answers, and the queries that missed.
 
-        answers: for each query the right id, several, or ids with how right each is, such as {"AAPL": 2, "MSFT": 1}.
-        by: a column in place of ids; null is no value, a list is '["a","b"]', a date with a zone is not one without.
-        unlisted: what becomes of a query none of whose right answers is in the index, "error" or "skip".
+        answers: for each query the right id, several, or ids with grades, such as {"AAPL": 2, "MSFT": 1}.
+        by: a column instead of ids; null is no value, a list is '["a","b"]', a date with a zone is not one without.
+        unlisted: what to do with a query none of whose right answers is in the index, "error" or "skip".
         where, mode, rerank: as for `search`.
         """
         options = {"where": where, "mode": mode, "rerank": rerank}
@@ -181,11 +181,11 @@ class Index:
         k: int = 10,
         efSearch: Sequence[int] | None = None,  # noqa: N803
     ) -> Curve:
-        """How many of the true k neighbours the graph finds, and how long it takes, at several values of `efSearch`; of
-        the vectors alone, without the words. `svg` and `png` draw it.
+        """The share of the true k neighbours that the graph finds, and the time it takes, at several values of
+        `efSearch`; of the vectors only, without words. `svg` and `png` draw it.
 
-        queries: texts or vectors, which should be others than those of the index, since a vertex is found more easily
-            than what lies between; by default 200 of its own rows.
+        queries: texts or vectors, preferably not those of the index, since a vertex is easier to find than a point
+            between vertices; by default 200 of its own rows.
         """
         return measure_curve(self, None if queries is None else self._vectors(queries), plain_number(k), efSearch)
 
@@ -197,10 +197,10 @@ class Index:
     # -- change -------------------------------------------------------------------------------------------------------
 
     def add(self, source: Any, *, update: bool = False, progress: bool | None = None, **read: Any) -> int:
-        """Puts more texts in; how many rows there are more.
+        """Adds texts; returns by how many rows the index has grown.
 
         source, read: as for `build`; `column` and `id_column` are by default those of the build.
-        update: texts take the place of those with the same id; else a known id is an error.
+        update: replaces texts with the same ids; else an existing id is an error.
         """
         check_bool("update", update)
         with change_lock(self.folder, self._reload):
@@ -209,13 +209,13 @@ class Index:
             return len(self) - before
 
     def update(self, source: Any, **read: Any) -> int:
-        """As `add`, in the place of texts with the same ids; an empty one among others takes its id away."""
+        """As `add`, replacing texts with the same ids; an empty text among others deletes its id."""
         return self.add(source, update=True, **read)
 
     def delete(self, ids: str | Iterable[str] | None = None, *, where: Where = None) -> int:
-        """Takes texts out, by their ids or by their other columns; how many rows are gone.
+        """Deletes texts by their ids or by their other columns; returns the number of rows deleted.
 
-        Raises InputError for an id that is not there; then nothing is taken out.
+        Raises InputError for an id that does not exist; then nothing is deleted.
         """
         if (ids is None) == (where is None):
             raise InputError("say what to delete: ids, or ", Argument("where"), ", and not both")
@@ -230,26 +230,26 @@ class Index:
             return before - len(self)
 
     def compact(self, *, progress: bool | None = None) -> None:
-        """Writes all rows anew, as one segment, without deleted ones."""
+        """Rewrites all rows as one segment, without deleted ones."""
         with change_lock(self.folder, self._reload):
             self._generation = compact_generation(self._generation, progress)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Copies this index to a folder of its own, which must not exist yet."""
+        """Copies this index to a new folder, which must not exist."""
         return copy_generation(self.folder, self.manifest, path_of(folder).absolute())
 
     def verify(self, sample: int = 256) -> int:
-        """Makes some vectors again and compares them with those that are kept; how many. Every file was compared with
-        its digest when the index was opened. Raises CheckpointMismatchError where a vector differs."""
+        """Recomputes some vectors and compares them with the stored ones; returns how many. All files were checked
+        against their digests when the index was opened. Raises CheckpointMismatchError where a vector differs."""
         return verify_vectors(self.loaded, self._generation, sample)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
     @property
     def loaded(self) -> Loaded:
-        """The model that reads queries, edited where a block edits it. InputError where its numbers were changed."""
+        """The model that embeds queries, with active edits. Raises InputError where its weights were changed."""
         if self._loaded is None:
-            self._loaded = load_encoder(self.manifest.encoder)  # which was checked by it
+            self._loaded = load_encoder(self.manifest.encoder)  # which has checked it
             self._checked = storage_versions(self._loaded.module)
         if (versions := storage_versions(self._loaded.module)) != self._checked:
             check_encoder(self.manifest.encoder, self._loaded)
@@ -258,21 +258,21 @@ class Index:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The folder of the index."""
         return self._generation.folder
 
     @property
     def manifest(self) -> Manifest:
-        """What the generation that is searched says of itself."""
+        """The manifest of the current generation."""
         return self._generation.manifest
 
     @property
     def segments(self) -> Segments:
-        """What is searched."""
+        """The segments of the current generation."""
         return self._generation.segments
 
     def info(self) -> dict[str, Any]:
-        """What this index says of itself."""
+        """The facts of this index, as a dict."""
         parts = [{"rows": s.rows, "deleted": s.rows - s.alive, "kind": s.kind} for s in self.manifest.segments]
         facts = asdict(replace(self.manifest, segments=()))
         return {"folder": str(self.folder), "rows": len(self), **facts, "segments": parts}
@@ -286,7 +286,7 @@ class Index:
         return f"Index({str(self.folder)!r}, {facts}, by {self.manifest.encoder.name})"
 
     def _reload(self) -> None:
-        """Reads what another writer has changed meanwhile."""
+        """Reads the changes that another writer has made meanwhile."""
         manifest = newest_manifest(self.folder)
         if manifest != self.manifest:
             if (manifest.encoder, manifest.settings.metric) != (self.manifest.encoder, self.manifest.settings.metric):
@@ -295,6 +295,6 @@ class Index:
             self._generation = self._generation.with_manifest(manifest)
 
     def __reduce__(self) -> Any:
-        """Opened anew where it is unpickled; a model that came from no files travels with it."""
+        """Unpickles by opening the folder; only a model that was not loaded from files is pickled with it."""
         loaded = self._loaded if self._loaded is not None and self._loaded.source is None else None
         return Index.open, (self.folder, loaded)

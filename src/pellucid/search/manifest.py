@@ -1,4 +1,4 @@
-"""What an index says of itself: one small file per generation, with a digest of every other file and of itself."""
+"""The manifest of an index: one small file per generation, with digests of every other file and of itself."""
 
 import base64
 import re
@@ -20,30 +20,30 @@ from pellucid.sealed import damaged_error, read_sealed, seal
 ENTRIES, VECTORS, GRAPH = "entries.sqlite", "vectors.f32", "vectors.faiss"
 
 FORMAT = 1
-"""Of the folder. A later one is refused with the version that reads it."""
+"""Version of the folder's format. A later one is refused, naming the version that reads it."""
 
 MAX_BYTES, REBUILD_ADVICE = 64 * 2**20, "build the index again"
-"""Of a manifest; and what helps where it is damaged."""
+"""Of a manifest; and the advice where it is damaged."""
 
 KINDS, METRICS = ("flat", "hnsw"), ("cosine", "dot", "euclidean")
 
 MAX_NEIGHBOURS, MAX_CANDIDATES = 1_024, 65_536
-"""Of M, and of efConstruction and efSearch."""
+"""Limits of M, and of efConstruction and efSearch."""
 
 MAX_DIMENSION = 65_536
-"""Of one vector."""
+"""Limit of the dimension of a vector."""
 
 _FOLDER, _DIGEST = re.compile(r"[0-9]{6,12}"), re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Who made the vectors, and how; vectors of two encoders cannot be compared.
+    """The model that made the vectors, and how; vectors of two encoders cannot be compared.
 
-    name: of the model.  digest: of its facts and files; "" for vectors that were given.
-    dimension: numbers of a vector.  pooling, normalize, max_length, prompt: how a text becomes one.
-    reading: digest of what its tokenizer does; "" where an index was written before that was told.
-    bits: 8 or 4 for each number of its tables, 0 where these are real; None where an index was written before, too.
+    name: of the model.  digest: of its config and files; "" for given vectors.
+    dimension: of a vector.  pooling, normalize, max_length, prompt: how a text is embedded.
+    reading: digest of its tokenizer's behaviour; "" in indexes written before it was recorded.
+    bits: 8 or 4 for quantised weights, 0 for floating point; None in indexes written before it was recorded.
     """
 
     name: str
@@ -63,9 +63,9 @@ class Settings:
     """How neighbours are found.
 
     metric: "cosine", "dot" or "euclidean".
-    kind: "flat" compares with every vector; "hnsw" walks a graph (Malkov and Yashunin, 2016, arXiv:1603.09320); "auto"
-        does what fits the rows of each segment.
-    M: neighbours of a vertex.  efConstruction, efSearch: how many candidates are kept while building, and searching.
+    kind: "flat" compares with every vector; "hnsw" searches a graph (Malkov and Yashunin, 2016, arXiv:1603.09320);
+        "auto" chooses by the rows of each segment.
+    M: neighbours of a vertex.  efConstruction, efSearch: candidates kept while building, and while searching.
     """
 
     metric: str = "cosine"
@@ -75,7 +75,7 @@ class Settings:
     efSearch: int = 16  # noqa: N815
 
     def check(self) -> None:
-        """Raises InputError for a setting that FAISS could not work with."""
+        """Raises InputError for a setting that FAISS does not support."""
         check_choice("metric", self.metric, METRICS)
         check_choice("kind", self.kind, (*KINDS, "auto"))
         check_count("M", self.M, MAX_NEIGHBOURS, least=2)
@@ -85,10 +85,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows that were written together, and are never written again.
+    """Rows that were written together, and are never modified.
 
-    folder: below `segments/`.  rows: how many.  kind: "flat" or "hnsw"; small segments are flat in every index.
-    files: {name: (bytes, sha256)}.  dead: the numbers of the rows that were deleted since, as packed bits.
+    folder: below `segments/`.  rows: their number.  kind: "flat" or "hnsw"; small segments are flat in every index.
+    files: {name: (bytes, sha256)}.  dead: which rows were deleted since, as packed, compressed bits in base64.
     """
 
     folder: str
@@ -99,22 +99,22 @@ class Segment:
 
     @property
     def vectors_file(self) -> str:
-        """The name of the file with its vectors."""
+        """The name of the file of its vectors."""
         return GRAPH if self.kind == "hnsw" else VECTORS
 
     @property
     def digest(self) -> str:
-        """Of the file with its vectors."""
+        """The digest of the file of its vectors."""
         return self.files[self.vectors_file][1]
 
     @cached_property
     def alive(self) -> int:
-        """Rows that can be found."""
+        """The number of rows that are not deleted."""
         return self.rows - int(self.deleted.sum())
 
     @cached_property
     def deleted(self) -> np.ndarray:
-        """Bool[ndarray, "rows"]. Raises CorruptFileError where the bits are not as many as the rows."""
+        """Bool[ndarray, "rows"]. Raises CorruptFileError where there is not one bit per row."""
         if not self.dead:
             return np.zeros(self.rows, bool)
         num_bytes = (self.rows + 7) // 8
@@ -127,7 +127,7 @@ class Segment:
         return np.unpackbits(np.frombuffer(bits, np.uint8), count=self.rows).astype(bool)
 
     def without(self, rows: np.ndarray | Sequence[int]) -> "Segment":
-        """The same with these rows deleted, too: by their numbers, or Bool[ndarray, "rows"]"""
+        """A copy with these rows deleted, too: by their numbers, or Bool[ndarray, "rows"]"""
         deleted = self.deleted.copy()
         deleted[rows] = True
         packed = base64.b64encode(zlib.compress(np.packbits(deleted).tobytes())).decode()
@@ -138,8 +138,8 @@ class Segment:
 class Manifest:
     """One generation of an index.
 
-    corpus: what was read and how, for whoever asks; a digest of it where it was a file.
-    numbered: how many texts were ever put in, which is where the numbering of new ones goes on: no id comes twice.
+    corpus: what was read and how, for information; with digests of files.
+    numbered: how many texts were ever added, from where the numbering of new ones continues: no id is reused.
     """
 
     generation: int
@@ -152,17 +152,17 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """Rows that can be found."""
+        """The number of rows that are not deleted."""
         return sum(segment.alive for segment in self.segments)
 
 
 def file_of(generation: int) -> str:
-    """The name of its manifest."""
+    """The name of a generation's manifest."""
     return f"generation-{generation:06}.json"
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
-    """Makes a generation the newest: from here on it is what opens."""
+    """Makes a generation the newest: from here on it is the one that opens."""
     content = seal(asdict(manifest))
     write_atomically(folder / file_of(manifest.generation), lambda file: file.write(content))
 
@@ -179,7 +179,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _check(manifest: Manifest, path: Path) -> None:
-    """Raises ValueError for what no index says: a digest of itself is no proof of who wrote it."""
+    """Raises ValueError for values that no index has: a valid digest does not prove who wrote the file."""
     if path.name != file_of(manifest.generation):
         raise ValueError(f"it is generation {manifest.generation!r}")
     encoder = manifest.encoder
@@ -207,4 +207,4 @@ def _check_segment(segment: Segment) -> None:
         raise ValueError(f"it names the files {sorted(segment.files)} of a {segment.kind} segment")
     if not all(size >= 0 and _DIGEST.fullmatch(one) for size, one in segment.files.values()):
         raise ValueError(f"it names no digests for the files of {segment.folder}")
-    check_count("rows", segment.rows, segment.files[ENTRIES][0])  # every row takes bytes
+    check_count("rows", segment.rows, segment.files[ENTRIES][0])  # every row takes at least a byte

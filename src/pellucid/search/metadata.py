@@ -1,4 +1,4 @@
-"""What else is known of a text, as JSON."""
+"""The metadata of a text as JSON."""
 
 import datetime
 import json
@@ -13,14 +13,14 @@ from pellucid.text.cut import replace_surrogates
 from pellucid.text.rows import base_value, is_missing
 
 MAX_DIGITS = 4_300
-"""Of a whole number that Python reads."""
+"""The most digits of an integer that Python reads."""
 
 _FAULTS = (TypeError, ValueError, RecursionError)
 
 
 def metadata_json(id_: str, metadata: dict[str, Any]) -> str:
-    """Metadata as JSON: what is missing is null, dates and paths are texts. Raises InputError, which names the column,
-    for what JSON does not know, what is infinite among it."""
+    """Metadata as JSON: missing values are null, dates and paths are strings. Raises InputError, naming the column, for
+    values that JSON does not have, such as infinity."""
     try:
         return _to_json(metadata)
     except _FAULTS as error:
@@ -51,7 +51,7 @@ def _finite(value: Any) -> Any:
 
 
 def to_json_value(value: Any) -> Any:
-    """Numbers of NumPy and exact ones, dates, paths and UUIDs, as JSON knows them. Raises TypeError for others."""
+    """Numbers of NumPy and `decimal`, dates, paths and UUIDs as JSON values. Raises TypeError for other types."""
     if is_missing(value):
         return None
     if isinstance(value, Decimal):
@@ -74,9 +74,9 @@ def to_json_value(value: Any) -> Any:
 
 
 def _date(value: Any) -> str:
-    """A date of NumPy as Python writes it, as far as Python's are as fine."""
+    """A date of NumPy as Python writes it, where Python's precision suffices."""
     found = value.tolist()
-    if isinstance(found, int):  # nanoseconds, or a year that Python has not
+    if isinstance(found, int):  # nanoseconds, or a year beyond Python's
         rounded = value.astype("datetime64[us]")
         found = rounded.tolist() if rounded == value else value
     return found.isoformat() if isinstance(found, datetime.date) else str(value)

@@ -1,4 +1,4 @@
-"""A generation that was opened: its entries and vectors in memory, each file checked before anything reads it."""
+"""An opened generation: its entries and vectors, each file checked before it is read."""
 
 import errno
 from collections import Counter
@@ -25,10 +25,10 @@ from pellucid.search.vectors import Vectors, read_graph, read_vectors
 from pellucid.search.words import Vocabulary
 
 _BLOCK = 8_192
-"""Rows whose numbers are looked at together."""
+"""Rows whose numbers are checked at a time."""
 
 KEPT = 16
-"""So many answers to conditions are kept of a segment."""
+"""Masks of conditions that are cached for each segment."""
 
 
 @dataclass
@@ -45,10 +45,10 @@ class OpenSegment:
     _condition_masks: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def searchable_mask(self, conditions: Sequence[Condition]) -> np.ndarray | None:
-        """The rows that may be found: Bool[ndarray, "rows"], or None for all; those of the last conditions are kept."""
+        """The rows that may be found: Bool[ndarray, "rows"], or None for all; masks of recent conditions are cached."""
         if not conditions:
             return self._undeleted_mask
-        key = repr(conditions)  # in letters, since True equals 1
+        key = repr(conditions)  # as text, since True equals 1
         if (found := self._condition_masks.pop(key, None)) is None:
             found = self.entries.condition_mask(conditions) & ~self.deleted
             found.flags.writeable = False
@@ -59,7 +59,7 @@ class OpenSegment:
 
     @cached_property
     def _undeleted_mask(self) -> np.ndarray | None:
-        """The rows that were not deleted; None for all."""
+        """The rows that are not deleted; None for all."""
         if not self.deleted.any():
             return None
         mask = ~self.deleted
@@ -67,21 +67,21 @@ class OpenSegment:
         return mask
 
     def rows_with_ids(self, ids: Iterable[str]) -> list[int]:
-        """The rows with one of these ids that were not deleted."""
+        """The live rows with one of these ids."""
         return [row for row in self.entries.rows_with_ids(ids) if not self.deleted[row]]
 
     def live_entries(self) -> Iterator[Entry]:
-        """The entries that were not deleted, in order."""
+        """The entries of live rows, in order."""
         return (entry for entry, deleted in zip(self.entries.all(), self.deleted) if not deleted)
 
     @cached_property
     def row_by_hash(self) -> dict[bytes, int]:
-        """The number of a row by the hash of its text."""
+        """A row by the hash of its text."""
         return {one: i for i, one in enumerate(self.entries.hashes())}
 
 
 class Segments(list[OpenSegment]):
-    """The segments of a generation. The global row of an entry is its number, counted through all of them."""
+    """The segments of a generation. Global rows are numbered consecutively through all of them."""
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -89,12 +89,12 @@ class Segments(list[OpenSegment]):
         return np.cumsum([0, *(one.segment.rows for one in self)])
 
     def has_id(self, id_: str) -> bool:
-        """Whether a text that was not deleted goes by an id."""
+        """Whether a live row has this id."""
         return any(one.rows_with_ids([id_]) for one in self)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Every word, and in how many rows of all segments it stands."""
+        """All words, and the number of rows in all segments that contain each."""
         rows: Counter[str] = Counter()
         for one in self:
             rows.update(one.entries.document_frequencies())
@@ -102,11 +102,11 @@ class Segments(list[OpenSegment]):
 
     @cached_property
     def corpus_statistics(self) -> CorpusStatistics:
-        """What BM25 must know of all rows together."""
+        """The BM25 statistics over all rows."""
         return corpus_statistics(one.entries for one in self)
 
     def by_segment(self, global_rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, OpenSegment]]:
-        """Global rows by their segment: which of them stand there, and their rows in it."""
+        """Splits global rows by segment: their indices in `global_rows`, and their rows in the segment."""
         if len(self) == 1:
             yield slice(None), global_rows, self[0]
             return
@@ -118,15 +118,15 @@ class Segments(list[OpenSegment]):
 
 
 def _is_live(segments: tuple[OpenSegment, ...], word: str) -> bool:
-    """Whether a word stands in a row that was not deleted."""
+    """Whether a live row contains a word."""
     return any(not one.deleted[one.entries.rows_with_word(word)].all() for one in segments)
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What an index is between two changes.
+    """One state of an index, between two changes.
 
-    folder: of the index.  manifest: what it says of itself.  segments: what is searched.
+    folder: of the index.  manifest: its facts.  segments: those that are searched.
     """
 
     folder: Path
@@ -134,13 +134,13 @@ class Generation:
     segments: Segments
 
     def with_manifest(self, manifest: Manifest) -> "Generation":
-        """Another generation of the same index; vectors that this one holds are not read again."""
+        """Another generation of the same index; vectors that this one has loaded are not read again."""
         return open_generation(self.folder, manifest, {one.segment.digest: one.vectors for one in self.segments})
 
 
 def open_newest(folder: Path) -> Generation:
-    """The generation that opens. Where a writer takes files away meanwhile, a newer one is there; where
-    the folder is a link that was led to another index, that one's."""
+    """Opens the newest generation; retried where a writer has replaced it meanwhile, or the folder is a link that now
+    leads to another index."""
     while True:
         manifest = newest_manifest(folder)
         try:
@@ -153,9 +153,9 @@ def open_newest(folder: Path) -> Generation:
 def open_generation(
     folder: Path, manifest: Manifest, loaded: Mapping[str, Vectors | None] = MappingProxyType({})
 ) -> Generation:
-    """A generation with every segment. Raises CorruptFileError for a file that was changed.
+    """A generation with all its segments. Raises CorruptFileError for a file that was changed.
 
-    loaded: vectors that this process has already, by the digest of the file that they stand in; not read again.
+    loaded: vectors already in memory, by the digest of their file; they are not read again.
     """
 
     def one(segment: Segment) -> OpenSegment:
@@ -167,7 +167,7 @@ def open_generation(
 
 
 def _deleted_rows(folder: Path, manifest: Manifest, segment: Segment) -> np.ndarray:
-    """Those of a segment, as its manifest says them."""
+    """The deleted rows of a segment, from its manifest."""
     try:
         return segment.deleted
     except CorruptFileError as error:
@@ -175,7 +175,7 @@ def _deleted_rows(folder: Path, manifest: Manifest, segment: Segment) -> np.ndar
 
 
 def _read_segment_vectors(folder: Path, manifest: Manifest, segment: Segment) -> Vectors:
-    """The vectors of a segment from its file."""
+    """Reads and checks the vectors of a segment."""
     read = read_graph if segment.kind == "hnsw" else read_vectors
     path = checked_path(folder, segment, segment.vectors_file)
     try:

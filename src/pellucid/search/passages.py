@@ -1,4 +1,4 @@
-"""The words of passages, whose ends stand between tokens and not between words."""
+"""The words of passages, which may begin and end within a word, since they are split between tokens."""
 
 import functools
 import itertools
@@ -12,8 +12,8 @@ from pellucid.text.unspaced import is_unspaced
 
 
 def with_terms(rows: Iterable[Entry]) -> Iterator[tuple[Entry, list[str]]]:
-    """Each row with the terms of its text; each passage with those of what begins in it, for which its text is put
-    together again from its passages, one behind the other."""
+    """Each row with the terms of its text; each passage with those that begin in it, for which the text is reassembled
+    from its consecutive passages."""
     for passages, group in itertools.groupby(rows, key=lambda row: row.first is not None):
         if passages:
             for parts in _by_text(group):
@@ -24,8 +24,8 @@ def with_terms(rows: Iterable[Entry]) -> Iterator[tuple[Entry, list[str]]]:
 
 
 def terms_between(text: str, first: int, last: int) -> list[str]:
-    """The terms of what begins in a stretch of a text: a word that its end divides is taken whole, one that its start
-    divides is not its own; in scripts without spaces the letters on both sides of its end are a pair, too."""
+    """The terms that begin in a span of a text: a word divided by its end is included whole, one divided by its start
+    is not; in scripts without spaces the characters on both sides of its end form a pair, too."""
     start = first
     if _kinds(_neighbours(text, first)) == {"word"}:
         while start < last and _character_kind(text[start]) in ("word", "nothing"):
@@ -36,13 +36,13 @@ def terms_between(text: str, first: int, last: int) -> list[str]:
             end += 1
     across = []
     if first < last and _kinds(neighbours) == {"alone"}:
-        left, right = map(split_words, neighbours)  # a sign may stand for several letters
+        left, right = map(split_words, neighbours)  # a character may expand to several letters
         across.append(left[-1][-1] + right[0][0])
     return terms(text[start:end]) + across
 
 
 def _by_text(passages: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """The passages of each text; of two texts in turn that have one id, the second begins anew."""
+    """The passages of each text; where two consecutive texts have the same id, the second starts over."""
     parts: list[Entry] = []
     for one in passages:
         if parts and (one.id != parts[-1].id or (one.first or 0) <= (parts[-1].first or 0)):
@@ -54,8 +54,8 @@ def _by_text(passages: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def _rejoin(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
-    """A text out of its passages, which may overlap, with one space for what stands in none; and where each begins and
-    ends in it."""
+    """A text reassembled from its passages, which may overlap, with one space for each gap; and the span of each in
+    it."""
     pieces: list[str] = []
     places: list[tuple[int, int]] = []
     size = end = 0
@@ -73,7 +73,7 @@ def _rejoin(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
 
 @functools.lru_cache(4096)
 def _character_kind(letter: str) -> Literal["word", "alone", "nothing", "space"]:
-    """What a character is to `split_words`: of a word, a word by itself, a joiner or an accent, or between words."""
+    """What a character is to `split_words`: part of a word, a word by itself, a joiner or accent, or between words."""
     if found := split_words(letter):
         return "alone" if is_unspaced(found[-1]) else "word"
     return "nothing" if len(split_words(f"x{letter}x")) == 1 else "space"
@@ -84,6 +84,6 @@ def _kinds(letters: str) -> set[str]:
 
 
 def _neighbours(text: str, place: int) -> str:
-    """The letters before and behind a place, past accents and joiners; " " where there is none."""
+    """The letters before and after a position, ignoring accents and joiners; " " where there is none."""
     sides = text[max(place - MAX_WORD_CHARACTERS, 0) : place][::-1], text[place : place + MAX_WORD_CHARACTERS]
     return "".join(next((letter for letter in side if _character_kind(letter) != "nothing"), " ") for side in sides)

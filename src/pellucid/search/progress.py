@@ -1,4 +1,4 @@
-"""How much there is to do, for a bar that shows how far it has come."""
+"""Estimates of the amount of work, for progress bars."""
 
 import os
 from collections.abc import Sized
@@ -11,8 +11,8 @@ from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES
 
 
 def estimated_rows(corpus: Corpus) -> int | None:
-    """About how many rows a corpus has, where that is known without reading it: a table has at most one in each line.
-    None where nobody knows; long texts become several rows, and the bar then goes beyond it."""
+    """The approximate number of rows of a corpus, where it is known without reading it: a table has at most one in each
+    line. None where it is unknown; long texts become several rows, and the bar then exceeds it."""
     source = corpus.source
     if not isinstance(source, str | os.PathLike):
         return len(source) if isinstance(source, Sized) and is_list_like(source) else None
@@ -22,6 +22,6 @@ def estimated_rows(corpus: Corpus) -> int | None:
             return None
         with path.open("rb") as file:
             ends = sum(part.count(b"\n") for part in iter(lambda: file.read(2**20), b""))
-    except (OSError, RuntimeError, InputError):  # whoever reads it says what is wrong
+    except (OSError, RuntimeError, InputError):  # reading it will raise the error
         return None
     return max(ends - (path.suffix.lower() in TABLE_SUFFIXES), 1)

@@ -1,4 +1,4 @@
-"""What somebody asks: texts, or vectors, as they can be compared."""
+"""Queries, as texts or vectors, prepared for comparison."""
 
 from numbers import Real
 from typing import Any
@@ -14,22 +14,22 @@ from pellucid.text.cut import clean_text
 
 
 def as_query_list(query: Any) -> Any:
-    """Several queries, or the numbers of one vector, as a list, whatever holds them; arrays of numbers as they are."""
+    """Several queries, or the numbers of one vector, as a list; numeric arrays are returned unchanged."""
     numbers = isinstance(query, Tensor) or (isinstance(query, np.ndarray) and query.dtype.kind in "fiub")
     return list(unwrap_arrow(query)) if is_list_like(query) and not numbers else query
 
 
 def is_single(query: Any) -> bool:
-    """Whether this, as it was gathered, is one query, a text or a vector, and not several."""
+    """Whether the result of `as_query_list` is one query, a text or a vector."""
     if isinstance(query, list):
         return bool(query) and isinstance(query[0], Real)
     return isinstance(query, str) or np.ndim(query) == 1
 
 
 def prepare_queries(query: Any, manifest: Manifest) -> list[str] | np.ndarray:
-    """Queries that were gathered as texts, or as vectors, Float32[ndarray, "queries dimension"].
+    """The result of `as_query_list` as texts, or as vectors, Float32[ndarray, "queries dimension"].
 
-    Raises InputError for a text that is empty or none, and for vectors that an index of this kind cannot compare.
+    Raises InputError for an empty text, for anything but texts and vectors, and for vectors that do not fit the index.
     """
     if isinstance(query, str) or (isinstance(query, list) and any(isinstance(one, str) for one in query)):
         several = [query] if isinstance(query, str) else query

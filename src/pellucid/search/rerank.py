@@ -1,5 +1,5 @@
-"""Hits in a new order: by a model that reads query and text together (Nogueira and Cho, 2019, arXiv:1901.04085), or by
-the vectors of another than the index has; see `TextRanking`."""
+"""Reranks hits, by a model that reads query and text together (Nogueira and Cho, 2019, arXiv:1901.04085), or by the
+vectors of a model other than the index's; see `TextRanking`."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from pellucid.tasks.text_ranking import TextRanking
 
 
 def rerank_hits(loaded: Loaded, query: str, hits: list[Hit]) -> list[Hit]:
-    """The same hits, the best first by what the model says of each, which is their new score."""
+    """The hits ordered by the model's scores, which become theirs."""
     if not hits:
         return hits
     task = TextRanking(long="windows")
@@ -23,7 +23,7 @@ def rerank_hits(loaded: Loaded, query: str, hits: list[Hit]) -> list[Hit]:
 
 
 def load_reranker(model: Any) -> Loaded:
-    """The model that somebody gave, or named. Raises InputError for one that cannot rank."""
+    """The model passed or named. Raises InputError for one that cannot rank."""
     loaded = resolve_model(model, "rerank")
     TextRanking.check(loaded)
     return loaded

@@ -1,4 +1,4 @@
-"""From queries to hits: vectors that are near, words that stand there, and both orders as one."""
+"""From queries to hits: rankings by vectors, by words, and both fused."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -21,14 +21,14 @@ from pellucid.search.words import QueryTerms, parse_query
 
 MODES = ("hybrid", "dense", "words")
 DEPTH = 100
-"""So many of each order are joined at least."""
+"""Rows of each ranking that are fused, at least."""
 
 RERANK_DEPTH = 50
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """How to search; see `Index.search`."""
+    """The options of a search; see `Index.search`."""
 
     k: int
     mode: str
@@ -41,11 +41,11 @@ class SearchRequest:
 
     @property
     def num_candidates(self) -> int:
-        """How many texts are looked for: what is read again is chosen from a fixed number of them."""
+        """How many texts to search for: reranking chooses from a fixed number of them."""
         return self.k if self.rerank is None else max(self.k, RERANK_DEPTH)
 
     def depth(self, has_words: bool) -> int:
-        """How many rows of each order are looked at, at first."""
+        """How many rows of each ranking to retrieve at first."""
         return max(2 * self.num_candidates, DEPTH) if has_words else self.num_candidates
 
 
@@ -60,10 +60,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows by their global numbers (see `Segments`), the best first: Int64[ndarray, "rows"], and Float64 for each.
+    """Rows by their global numbers (see `Segments`), best first: Int64[ndarray, "rows"], and Float64 scores for each.
 
-    similarities: of the vectors; NaN where none was compared.
-    bm25_scores: of the words; NaN where none fits, or none was looked for.
+    similarities: of the vectors; NaN where none were compared.
+    bm25_scores: of the words; NaN where no word matches, or none were searched.
     """
 
     global_rows: np.ndarray
@@ -73,13 +73,13 @@ class Ranking:
 
 
 Encode = Callable[[Sequence[str]], np.ndarray]
-"""Queries as vectors that are prepared: Float32[ndarray, "texts dimension"]"""
+"""Embeds queries as prepared vectors: Float32[ndarray, "texts dimension"]"""
 
 
 def search_queries(
     generation: Generation, encode: Encode, inputs: list[str] | np.ndarray, request: SearchRequest
 ) -> list[Hits]:
-    """The hits of each query.  inputs: texts, or vectors that are prepared."""
+    """The hits of each query.  inputs: texts, or prepared vectors."""
     are_vectors = isinstance(inputs, np.ndarray)
     if are_vectors and request.rerank is not None:
         raise InputError("rerank reads texts, and vectors were asked for: give the queries as texts")
@@ -97,7 +97,7 @@ def search_queries(
 
 
 def _queries(encode: Encode, searcher: "SegmentSearcher", inputs: list[str] | np.ndarray) -> list[Query]:
-    """The queries with their vectors and words, as far as these are looked for."""
+    """The queries with their vectors and words, as far as the mode needs them."""
     mode = searcher.request.mode
     if isinstance(inputs, np.ndarray):
         return [Query("", vector[None]) for vector in inputs]
@@ -116,9 +116,9 @@ def _queries(encode: Encode, searcher: "SegmentSearcher", inputs: list[str] | np
 
 
 class SegmentSearcher:
-    """What is searched: the rows of all segments that fit the conditions.
+    """Searches the rows of all segments that meet the conditions.
 
-    ef_search: how many candidates a graph keeps.
+    ef_search: the number of candidates that a graph search keeps.
     """
 
     def __init__(self, segments: Segments, request: SearchRequest, ef_search: int) -> None:
@@ -128,8 +128,8 @@ class SegmentSearcher:
         warn_of_misread_dates(segments, request.conditions)
 
     def top_hits(self, queries: Sequence[Query]) -> list[list[Hit]]:
-        """The first texts of each query, as many as are wanted. Passages of one text count as one: where too few texts
-        are left of as many rows as were looked at, more rows are."""
+        """The first `num_candidates` texts of each query. Passages of one text count as one: where the rows retrieved
+        hold too few texts, more rows are retrieved."""
         k, rows = self.request.num_candidates, int(self.segments.starts[-1])
         depth = self.request.depth(any(query.terms is not None for query in queries))
         answers: list[list[Hit]] = [[] for _ in queries]
@@ -144,7 +144,7 @@ class SegmentSearcher:
         return answers
 
     def rankings(self, queries: Sequence[Query], depth: int) -> list[Ranking]:
-        """The rows of each query, in the order that was asked for; `depth` of each kind are looked at."""
+        """The ranking of each query, in the requested mode; `depth` rows of each kind are retrieved."""
         nearest = iter(self.nearest(np.concatenate([query.vectors for query in queries]), depth))
         found = []
         for query in queries:
@@ -157,7 +157,7 @@ class SegmentSearcher:
         return found
 
     def nearest(self, vectors: np.ndarray, depth: int) -> list[ScoredRows]:
-        """The global rows near to each vector, and how near they are."""
+        """The global rows nearest to each vector, and their scores."""
         if not len(vectors):
             return []
         parts = [
@@ -169,7 +169,7 @@ class SegmentSearcher:
         return [self._merge_segments([part[i] for part in parts], depth) for i in range(len(vectors))]
 
     def _merge_segments(self, parts: Sequence[ScoredRows], depth: int) -> ScoredRows:
-        """The orders of all segments as one."""
+        """Merges the rankings of all segments."""
         if not parts:
             return np.empty(0, np.int64), np.empty(0)
         global_rows = np.concatenate([rows + start for (rows, _), start in zip(parts, self.segments.starts)])
@@ -178,7 +178,7 @@ class SegmentSearcher:
         return global_rows[order], scores[order]
 
     def _ranking_with_words(self, query: Query, nearest: Sequence[ScoredRows], depth: int) -> Ranking:
-        """The rows that hold words of a query, and those that are near to it."""
+        """The ranking of the rows that contain words of a query, and of those near to it."""
         assert query.terms is not None
         by_words = self._bm25_rankings(query.terms)
         best = [_top_rows(part, depth, alive) for part, alive in zip(by_words, self.alive)]
@@ -191,8 +191,8 @@ class SegmentSearcher:
         return Ranking(global_rows[order], score[order], similarities[order], bm25_scores[order])
 
     def _bm25_rankings(self, query: QueryTerms) -> list[ScoredRows]:
-        """The rows of each segment that hold words of a query, in order, with their BM25 score; in a search by words
-        alone those that hold its common words, where no row that fits the conditions holds another."""
+        """The rows of each segment that contain words of a query, in order, with their BM25 scores; in mode "words"
+        those with its common words, where no row that meets the conditions contains another."""
         found = self._score_words(query.terms)
         if query.common and self.request.mode == "words":
             fitting = (len(rows) if alive is None else alive[rows].any() for (rows, _), alive in zip(found, self.alive))
@@ -204,7 +204,7 @@ class SegmentSearcher:
         return [bm25(segment.entries, words, frequencies, statistics) for segment in self.segments]
 
     def _bm25_scores_at(self, by_words: Sequence[ScoredRows], global_rows: np.ndarray) -> np.ndarray:
-        """The BM25 score of each row, NaN where no word fits."""
+        """The BM25 score of each row, NaN where no word matches."""
         found = np.full(len(global_rows), np.nan)
         for (rows, score), start in zip(by_words, self.segments.starts):
             if len(rows):
@@ -214,7 +214,7 @@ class SegmentSearcher:
         return found
 
     def similarities(self, vectors: np.ndarray, global_rows: np.ndarray) -> np.ndarray:
-        """How near each row is to one of the vectors, whichever is nearest; exact."""
+        """The exact score of each row for the nearest of the vectors."""
         found = np.full(len(global_rows), np.nan)
         if len(vectors):
             for chosen, rows, segment in self.segments.by_segment(global_rows):
@@ -223,7 +223,7 @@ class SegmentSearcher:
         return found
 
     def hits(self, rankings: Sequence[Ranking], k: int) -> list[list[Hit]]:
-        """The first k texts of each ranking; of a text's passages the best. Only what is shown is read."""
+        """The first k texts of each ranking; of a text's passages only the best. Only the rows returned are read."""
         first = self._entries(row for ranking in rankings for row in ranking.global_rows[:k].tolist())
         return [self._first_hits(ranking, k, first) for ranking in rankings]
 
@@ -255,7 +255,7 @@ class SegmentSearcher:
 
 
 def _top_rows(found: ScoredRows, limit: int, alive: np.ndarray | None) -> ScoredRows:
-    """So many of the rows that are alive, and those that are as good as the last of them; in no order."""
+    """The best `limit` live rows, and those that tie with the last of them; in no order."""
     rows, score = found
     if alive is not None:
         is_alive = alive[rows]
@@ -267,5 +267,5 @@ def _top_rows(found: ScoredRows, limit: int, alive: np.ndarray | None) -> Scored
 
 
 def _nan_to_none(numbers: np.ndarray) -> list[float | None]:
-    """NaN, which JSON does not know, as None."""
+    """Replaces NaN, which JSON does not have, by None."""
     return [None if number != number else number for number in numbers.tolist()]

@@ -1,4 +1,4 @@
-"""An index that nobody gave a folder: it has one of its own, which goes with the object or with the program."""
+"""The temporary folder of an index without one, removed with the object or when the program ends."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from pellucid.files import make_temporary_folder, path_of
 
 @contextlib.contextmanager
 def build_folder(out: str | os.PathLike[str] | None) -> Iterator[Path]:
-    """The folder to build in: the one that was given, or a temporary one, which is gone again where building fails."""
+    """The folder to build in: the one passed, or a temporary one, which is removed where building fails."""
     if out is not None:
         yield path_of(out).absolute()
         return
@@ -22,18 +22,18 @@ def build_folder(out: str | os.PathLike[str] | None) -> Iterator[Path]:
         yield folder
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, Interrupted):  # which says that something is kept there
+        if isinstance(error, Interrupted):  # whose message says that texts are kept there
             none = "interrupted; nothing of it is kept, since it has no folder ("
             raise Interrupted(none, Argument("out"), ")") from error
         raise
 
 
 def remove_with(index: object, folder: Path) -> None:
-    """Takes a temporary folder away when its index is, and when the program ends."""
+    """Removes a temporary folder when its index is collected, or when the program ends."""
     weakref.finalize(index, _remove_folder, folder, os.getpid())
 
 
 def _remove_folder(folder: Path, process: int) -> None:
-    """A fork of the process that made the folder leaves it alone."""
+    """Does nothing in a fork of the process that created the folder."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Vectors and their nearest ones: compared one by one, or found by walking a graph; in the end by exact scores."""
+"""Vectors and their nearest neighbours: all compared, or found by a graph search; in the end by exact scores."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,38 +12,38 @@ from pellucid.lazy import cached_property
 from pellucid.search import hnsw
 
 FLAT_UP_TO = 50_000
-"""Fewer rows are compared one by one: exact, and quicker than to build a graph."""
+"""Fewer rows are all compared: exact, and faster than building a graph."""
 
 BLOCK = 1_024
-"""Rows that are prepared, or compared exactly, at a time: as many as the processor's cache holds."""
+"""Rows that are prepared, or compared exactly, at a time: as many as fit into the processor's cache."""
 
 ROUGH, GATHERED = 2**24, 16_384
-"""Rough scores that are held at a time (64 MiB), and rows that are copied together to be compared."""
+"""Approximate scores held at a time (64 MiB), and rows that are copied together to be compared."""
 
 LARGEST, SMALLEST = 1e15, 1e-154
-"""Of a vector's numbers: products of larger ones are no numbers of float32 any more. Of its length: below it is no
-direction."""
+"""The largest absolute value in a vector: products of larger ones overflow float32. And the least length of a vector,
+below which it has no direction."""
 
 ROWS_PER_CANDIDATE = 30
-"""How many rows are compared one by one in the time that a walk takes for one candidate, as measured."""
+"""How many rows can be compared in the time that a graph search takes per candidate, as measured."""
 
 
 def prepare_vectors(vectors: Any, metric: str, what: str = "vectors") -> np.ndarray:
-    """Vectors as they are compared: float32, finite, and of length 1 for the cosine."""
+    """Vectors prepared for comparison: float32, finite, and of length 1 for the cosine."""
     return LazyVectors(vectors, metric, what)[:]
 
 
 class LazyVectors:
-    """Vectors that are prepared where they are sliced, so that there is no second copy of all of them."""
+    """Vectors that are prepared when sliced, so that there is no second copy of all of them."""
 
     def __init__(self, vectors: Any, metric: str, what: str = "vectors") -> None:
-        """Raises InputError for what is no table of numbers."""
+        """Raises InputError for anything but a two-dimensional array of numbers."""
         self.metric, self.what = metric, what
         if np.ma.is_masked(vectors):
             raise InputError(f"{what} are a masked array, with numbers that do not count: fill them, or leave rows out")
         try:
             self.vectors = np.asarray(list(vectors) if isinstance(vectors, Iterator) else vectors)
-        except (TypeError, ValueError, RuntimeError) as error:  # the last of PyTorch's, that ask for gradients
+        except (TypeError, ValueError, RuntimeError) as error:  # the last of PyTorch, for tensors with gradients
             raise InputError(f"{what} are no table of numbers: {str(error)[:120]}") from error
         if self.vectors.ndim != 2:
             raise InputError(f"{what} have the shape {list(self.vectors.shape)}, expected [rows, dimension]")
@@ -66,28 +66,28 @@ class LazyVectors:
 
     def _prepared_rows(self, first: int, last: int) -> np.ndarray:
         rows = self.vectors[first:last]
-        rows = rows.astype(np.float32) if rows.dtype == np.float16 else rows  # in which `LARGEST` is infinite
+        rows = rows.astype(np.float32) if rows.dtype == np.float16 else rows  # in which `LARGEST` overflows
         if self.metric != "cosine":
             self._check(rows, first)
             return rows
         wide = rows.astype(np.float64)
         lengths = np.sqrt(np.einsum("rd,rd->r", wide, wide))
-        if not (lengths <= LARGEST).all():  # else no number is larger
+        if not (lengths <= LARGEST).all():  # otherwise no number is larger
             self._check(rows, first)
         lengths[lengths < SMALLEST] = np.inf
         return wide / lengths[:, None]
 
     def _check(self, rows: np.ndarray, first: int) -> None:
-        """Refuses numbers that cannot be compared, in rows from `first` on."""
-        if not (small := (rows <= LARGEST) & (rows >= -LARGEST)).all():  # the smallest whole number has no amount
+        """Raises InputError for numbers that cannot be compared, in rows numbered from `first`."""
+        if not (small := (rows <= LARGEST) & (rows >= -LARGEST)).all():  # the smallest integer has no absolute value
             row = int((~small.all(axis=1)).argmax())
             fault = f"beyond {LARGEST:g}" if np.isfinite(rows[row]).all() else "that is not finite"
             raise InputError(f"{self.what}: row {first + row} holds a number {fault}")
 
 
 def scores(query: np.ndarray, vectors: np.ndarray, metric: str) -> np.ndarray:
-    """How near vectors are to one query, the nearest largest: Float64[ndarray, "rows"]; summed up in float64, so that
-    the numbers do not depend on what else is compared at the time."""
+    """The scores of vectors for one query, the nearest largest: Float64[ndarray, "rows"]; summed in float64, so that
+    they do not depend on what else is compared at the same time."""
     found = np.empty(len(vectors))
     for start in range(0, len(vectors), BLOCK):
         some = vectors[None, start : start + BLOCK]
@@ -105,7 +105,7 @@ def _exact_scores(queries: np.ndarray, vectors: np.ndarray, metric: str) -> np.n
 
 
 def min_candidates(k: int, ef: int) -> int:
-    """How many rows a walk must find, so that the first few of them are the same whatever k."""
+    """The number of rows that a graph search must find, so that the first few are the same for any k."""
     return max(k, min(ef // 2, 10))
 
 
@@ -117,7 +117,7 @@ ScoredRows = tuple[np.ndarray, np.ndarray]
 class Vectors:
     """The vectors of one segment.
 
-    numbers: Float32[ndarray, "rows dimension"], as `prepare_vectors` gives them.
+    numbers: Float32[ndarray, "rows dimension"], prepared by `prepare_vectors`.
     graph: a FAISS index over them; None compares with every one.
     """
 
@@ -126,14 +126,14 @@ class Vectors:
     graph: Any = None
 
     def nearest(self, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> list[ScoredRows]:
-        """For each query at most k rows with their exact scores, the nearest first; of equally near ones the first row
-        first. Without a graph no nearer row is ever left out.
+        """For each query at most k rows with their exact scores, the nearest first; ties in the order of the rows.
+        Without a graph no nearer row is ever missed.
 
-        queries: Float32[ndarray, "queries dimension"], as `prepare_vectors` gives them.
+        queries: Float32[ndarray, "queries dimension"], prepared by `prepare_vectors`.
         alive: Bool[ndarray, "rows"]; None for all.
-        ef: how many candidates the graph keeps where all rows are alive; where a filter leaves half of them, twice as
-            many, of which the nearer half is trusted. A query near to which the filter leaves too few takes more, until
-            comparing all would be quicker.
+        ef: candidates that the graph keeps where all rows are live; where a filter leaves half of them, twice as many,
+            of which the nearer half is used. A query near to which the filter leaves too few is repeated with more,
+            until comparing all would be faster.
         """
         rows = len(self.numbers)
         many = rows if alive is None else int(np.count_nonzero(alive))
@@ -147,15 +147,15 @@ class Vectors:
         pending = np.arange(len(queries))
         while len(pending) and self.graph is not None and ef <= rows and many > ROWS_PER_CANDIDATE * ef:
             found = hnsw.search_graph(self.graph, queries[pending], least, alive, ef)
-            whole = found[:, -1] >= 0  # where rows are lacking, they are at the end
+            whole = found[:, -1] >= 0  # missing rows are at the end
             answers |= zip(pending[whole].tolist(), self._rescored(queries[pending[whole]], found[whole], k))
             pending = pending[~whole]
-            ef = rows + 1 if alive is None else 4 * ef  # more would meet no others where all are alive
+            ef = rows + 1 if alive is None else 4 * ef  # where all rows are live, more candidates would find no others
         answers |= zip(pending.tolist(), self._exhaustive(queries[pending], k, alive, many))
         return [answers[i] for i in range(len(queries))]
 
     def _rescored(self, queries: np.ndarray, found: np.ndarray, k: int) -> Iterator[ScoredRows]:
-        """The first k of what a walk found, by exact scores."""
+        """The first k of the rows that a graph search found, by exact scores."""
         step = max(BLOCK // found.shape[1], 1)
         for start in range(0, len(found), step):
             some = slice(start, start + step)
@@ -165,7 +165,7 @@ class Vectors:
                 yield rows[:k], score[:k]
 
     def _exhaustive(self, queries: np.ndarray, k: int, alive: np.ndarray | None, many: int) -> Iterator[ScoredRows]:
-        """Each query with every row that is alive: in float32 first, and then exactly what may be among the first k."""
+        """Compares each query with every live row in float32; then exactly with those that may be among the first k."""
         few = alive is not None and 4 * many < len(alive)
         places = np.flatnonzero(alive) if alive is not None and few else None
         step = max(ROUGH // len(self.numbers if places is None else places), 1)
@@ -181,7 +181,7 @@ class Vectors:
                 yield rows[:k], exact[:k]
 
     def _approximate_scores(self, queries: np.ndarray, places: np.ndarray | None) -> np.ndarray:
-        """What orders rows as their scores do, but for what float32 rounds off: Float32[ndarray, "queries rows"]"""
+        """Scores that order rows as the exact ones do, up to float32 rounding: Float32[ndarray, "queries rows"]"""
         if places is None:
             made = queries @ self.numbers.T
         else:
@@ -194,8 +194,8 @@ class Vectors:
         return made
 
     def _rounding_bound(self, query: np.ndarray) -> float:
-        """How far two scores in float32 may be apart that are equal: the bound of a sum of rounded products, of which
-        the smallest are nothing."""
+        """The largest difference between float32 scores of equal rows: the bound for a sum of rounded products, the
+        smallest of which underflow."""
         length, kind = float(np.linalg.norm(query.astype(np.float64))), np.finfo(np.float32)
         more = self._max_norm if self.metric == "euclidean" else 0.0
         return (len(query) + 8) * (float(kind.eps) * (length + more) * self._max_norm + float(kind.tiny))
@@ -207,8 +207,8 @@ class Vectors:
 
     @cached_property
     def _half_squared_norms(self) -> np.ndarray:
-        """Half of each vector's product with itself: Float32[ndarray, "rows"]. A row is the nearer to a query, the
-        greater their product is, less this."""
+        """Half of each vector's squared length: Float32[ndarray, "rows"]. By Euclidean distance the nearest row is the
+        one whose product with the query, minus this, is largest."""
         return np.einsum("rd,rd->r", self.numbers, self.numbers) / 2
 
 
@@ -218,20 +218,20 @@ def _sort_by_score(rows: np.ndarray, exact: np.ndarray) -> ScoredRows:
 
 
 def write_vectors(vectors: Any, path: Path) -> None:
-    """Plain float32 numbers, row by row, little-endian."""
+    """Writes plain float32 numbers, row by row, little-endian."""
     with path.open("wb") as file:
         for start in range(0, len(vectors), BLOCK):
             file.write(np.ascontiguousarray(vectors[start : start + BLOCK], dtype="<f4").data)
 
 
 def read_vectors(path: Path, rows: int, dimension: int, metric: str) -> Vectors:
-    """Raises CorruptFileError where the file's size does not fit."""
+    """Raises CorruptFileError where the size of the file is wrong."""
     if path.stat().st_size != 4 * rows * dimension:
         raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, expected {4 * rows * dimension:,}")
     return Vectors(np.fromfile(path, dtype="<f4").reshape(rows, dimension), metric)
 
 
 def read_graph(path: Path, rows: int, dimension: int, metric: str) -> Vectors:
-    """A graph with the vectors inside it, which are not copied. Raises CorruptFileError for any other file."""
+    """A graph and its vectors, which are not copied. Raises CorruptFileError for any other file."""
     graph, numbers = hnsw.read_graph(path, rows, dimension, metric)
     return Vectors(numbers, metric, graph)

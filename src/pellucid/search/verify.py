@@ -1,4 +1,4 @@
-"""Whether the vectors of an index are still those that its model makes."""
+"""Checks that the vectors of an index are those that its model computes."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from pellucid.search.opened import Generation
 from pellucid.search.vectors import prepare_vectors
 
 LEAST = 0.999
-"""The least cosine of a vector and the same made again; vectors that were made in bfloat16 come so near."""
+"""The least cosine of a stored vector and the recomputed one; those stored in bfloat16 reach it."""
 
 
 def verify_vectors(loaded: Loaded, generation: Generation, sample: int) -> int:
-    """Makes the vectors of some rows again, the same rows each time; how many."""
+    """Recomputes the vectors of a fixed sample of rows in each segment; returns how many."""
     check_count("sample", sample)
     check_files(loaded)
     chance, checked = np.random.default_rng(0), 0

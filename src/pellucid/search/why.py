@@ -1,4 +1,4 @@
-"""Which words of a query matched which words of a text: their vectors compared, one by one."""
+"""Which words of a query matched which words of a text: their vectors, compared pairwise."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from pellucid.view.likeness import Likeness, LikenessView, Span, format_number
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """How alike the words of a query and of a text are, in this text and this query: the cosine of the hidden states
-    behind the last layer, of which a word's are averaged (compare Khattab and Zaharia, 2020, arXiv:2004.12832).
+    """The similarity of the words of a query and of a text, in their contexts: the cosine of their last hidden states,
+    averaged over the tokens of each word (compare Khattab and Zaharia, 2020, arXiv:2004.12832).
 
     query, text: their words.  similarity: Float32[ndarray, "query text"], from -1 to 1.
-    texts: the query and the text themselves.  spans: where the words of each stand.  said: of the hit, in one line.
-    In a notebook it shows itself. What it does not show: why the texts as a whole are near; their vectors are made from
-    all tokens together.
+    texts: the query and the text.  spans: of the words in each, in characters.  said: a one-line summary of the hit.
+    In a notebook it displays itself. It does not show why the whole texts are near: their vectors are made from all
+    tokens together.
     """
 
     query: tuple[str, ...]
@@ -36,17 +36,17 @@ class Match:
     said: str = ""
 
     def pairs(self) -> list[tuple[str, str, float]]:
-        """Each word of the query, the word of the text that is most like it, and how like it is; nothing for a text
-        without words."""
+        """Each word of the query, the most similar word of the text, and their similarity; empty for a text without
+        words."""
         if not self.text:
             return []
         best = self.similarity.argmax(axis=1)
         return [(word, self.text[j], float(self.similarity[i, j])) for i, (word, j) in enumerate(zip(self.query, best))]
 
     def view(self, theme: str | None = None) -> LikenessView:
-        """A page of it: the text with its words shaded, and every number.
+        """A page with the words of the text shaded by similarity, and all numbers.
 
-        theme: "light" or "dark"; what the reader prefers where None.
+        theme: "light" or "dark"; None for the reader's preference.
         """
         part = Likeness(*self.texts, *self.spans, self.similarity.T, self.said)
         return LikenessView(part, theme=theme)
@@ -56,7 +56,7 @@ class Match:
 
 
 def match(loaded: Loaded, query: str, hit: Mapping[str, Any], prompt: str = "") -> Match:
-    """The words of a query beside those of a hit's text; of a long text, of as much as the model reads at once."""
+    """Compares the words of a query with those of a hit's text; a text longer than the model's limit is truncated."""
     if not isinstance(query, str):
         raise InputError(f"the query is {type(query).__name__}, expected a text")
     text = hit.get("text") if isinstance(hit, Mapping) else None
@@ -72,7 +72,7 @@ def match(loaded: Loaded, query: str, hit: Mapping[str, Any], prompt: str = "") 
 
 
 def _hit_summary(hit: Mapping[str, Any], cut: int) -> str:
-    """What is known of a hit, in one line.  cut: so many tokens of its text were not read."""
+    """A one-line summary of a hit.  cut: the number of tokens of its text that were not read."""
     similarity, words = getattr(hit, "similarity", None), getattr(hit, "words", None)
     parts = [f"id {hit['id']}"] if "id" in hit else []
     parts += [f"score {format_number(hit['score'], 3)}"] if "score" in hit else []
@@ -83,8 +83,8 @@ def _hit_summary(hit: Mapping[str, Any], cut: int) -> str:
 
 
 def _word_vectors(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, ...], np.ndarray, int]:
-    """Where the words of a text stand; their vectors, of length 1: Float32[ndarray, "words hidden"]; how many tokens
-    were cut off."""
+    """The spans of the words of a text; their vectors, of length 1: Float32[ndarray, "words hidden"]; and the number of
+    tokens cut off."""
     (window,) = windows(loaded.required_tokenizer, prompt + text, rule="truncate", max_length=loaded.pooling_length())
     every = _word_spans(window, len(prompt))
     places = [place for place in every if not _is_punctuation((prompt + text)[slice(*place[2])])] or every
@@ -96,23 +96,23 @@ def _word_vectors(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, .
 
 
 def _states(loaded: Loaded, window: Window) -> np.ndarray:
-    """The hidden states behind the last layer: Float32[ndarray, "seq hidden"]"""
+    """The last hidden states: Float32[ndarray, "seq hidden"]"""
     with inference_mode():
         states = states_of(loaded.module.packed_copy(), as_batch(loaded, [window.ids], [window.type_ids]))
         return states[0].float().cpu().numpy()
 
 
 def _is_punctuation(word: str) -> bool:
-    """Marks between words have vectors, too, and are like nearly everything."""
+    """Whether a word is only punctuation, whose vector is similar to nearly everything."""
     return all(unicodedata.category(letter)[0] in "PZ" or letter in "`^~" for letter in word)
 
 
 def _word_spans(window: Window, start: int) -> list[tuple[int, int, tuple[int, int]]]:
-    """The tokens of each word, from and to, and its characters; those of a prompt are left out."""
+    """The token span and the character span of each word, without those of a prompt."""
     found: list[tuple[int, int, tuple[int, int]]] = []
     before = None
     for i, (word, (first, last)) in enumerate(zip(window.words, window.offsets)):
-        first = max(first, start)  # some tokenizers count the space before a word to it, here the prompt's
+        first = max(first, start)  # some tokenizers count the space before a word, here the prompt's
         if word is not None and last > first:
             if word == before and found:
                 opened, _, span = found[-1]

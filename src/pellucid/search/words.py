@@ -1,4 +1,4 @@
-"""The words of a text and of a query, by one rule for both; and what somebody meant who mistyped one."""
+"""Splits texts and queries into words by one rule, and corrects mistyped words of a query."""
 
 import functools
 import itertools
@@ -13,32 +13,32 @@ from pellucid.lazy import cached_property
 from pellucid.text.unspaced import UNSPACED, is_unspaced
 
 NEAR = 0.75
-"""From here on two words count as one mistyped: 1 less the share of letters to change, two swapped ones as one."""
+"""The least similarity for a correction: 1 minus the share of letters edited, where swapping two counts as one edit."""
 
 SHORTEST = 4
-"""Letters of a word that can be mistyped; of shorter ones nearly every change is another word."""
+"""The least number of letters for a correction; nearly every edit of a shorter word is another word."""
 
 MAX_WORDS = 64
-"""Of a query; the others are left out of the search for words. Of its unknown words as many are taken for mistyped."""
+"""Words of a query; further ones are not searched for. At most as many unknown words are corrected."""
 
 MAX_ROWS = 50_000
-"""In so many rows the words of a query may stand, the rarest first; more common ones would only cost time, since BM25
-hardly counts them, as long as some row holds another. The rarest is always looked for."""
+"""The words of a query are searched for, the rarest first, until this many rows contain them; more common ones would
+only cost time, since BM25 hardly counts them, as long as a row contains another. The rarest is always searched for."""
 
 MAX_WORD_CHARACTERS = 64
-"""Letters that are looked at of one word; longer ones are numbers in disguise, and no index should be made of them. Of
-a script without spaces a run is a sentence, and all of it is looked at."""
+"""Characters kept of one word; longer ones are usually numbers, which should not fill an index. In a script without
+spaces a run is a sentence, and is kept whole."""
 
 _RUNS = re.compile(f"[{UNSPACED}]+|[^ {UNSPACED}]+")
 _PLAIN = re.compile(r"[a-z0-9]+")
 _VARIATION_SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-"""Selectors of how a sign is drawn, which stand behind many an emoji and some Han."""
+"""Variation selectors, which follow many an emoji and some Han characters."""
 
 _POINTS = (
     "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
 )
-"""What says in Hebrew and in Arabic how a letter is spoken, which most texts leave out, and what makes one longer."""
+"""Vowel and cantillation marks of Hebrew and Arabic, which most texts leave out, and the Arabic tatweel."""
 
 _ACCENTS = re.compile(
     f"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f{_POINTS}{_VARIATION_SELECTORS}]+"
@@ -47,10 +47,10 @@ _ACCENTS = re.compile(
 
 @dataclass(frozen=True)
 class QueryTerms:
-    """What is looked for.
+    """The parsed words of a query.
 
-    terms: every word to look for.  corrected: the query with mistyped words put right; None where none was.
-    common: words of the query that stand in too many rows (see `MAX_ROWS`), for where the others find nothing.
+    terms: the words to search for.  corrected: the query with mistyped words corrected; None where there was none.
+    common: words of the query that too many rows contain (see `MAX_ROWS`), for queries without any other match.
     """
 
     terms: tuple[str, ...]
@@ -59,8 +59,8 @@ class QueryTerms:
 
 
 def split_words(text: str) -> list[str]:
-    """Runs of letters, marks and digits, in lower case, without accents; a run ends where a script begins that puts no
-    space between its words. "Müller's 手机X" -> muller, s, 手机, x."""
+    """Runs of letters, marks and digits, in lower case, without accents; a run also ends where a script without spaces
+    begins or ends. "Müller's 手机X" -> muller, s, 手机, x."""
     if text.isascii():
         return [run[:MAX_WORD_CHARACTERS] for run in _PLAIN.findall(text.lower())]
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
@@ -71,14 +71,14 @@ def split_words(text: str) -> list[str]:
 
 
 def terms(text: str) -> list[str]:
-    """What the index of words keeps of a text: its words; in scripts without spaces each letter, and each two letters
-    that stand side by side, which is as much as can be known without a dictionary."""
+    """The terms that are indexed of a text: its words; in scripts without spaces each character and each pair of
+    adjacent characters, the most that is possible without a dictionary."""
     return [term for run in split_words(text) for term in ([*_bigrams(run), *run] if is_unspaced(run) else [run])]
 
 
 def parse_query(query: str, vocabulary: "Vocabulary") -> QueryTerms:
-    """The words of a query; one that stands nowhere is taken for those nearest to it, the nearest of all put in its
-    place in `corrected`."""
+    """The words of a query; an unknown word is replaced by the nearest known ones, and in `corrected` by the nearest of
+    all."""
     found: dict[str, None] = {}
     changes: dict[str, str] = {}
     unknown: set[str] = set()
@@ -90,7 +90,7 @@ def parse_query(query: str, vocabulary: "Vocabulary") -> QueryTerms:
             found |= dict.fromkeys(term for term in _bigrams(run) or [run] if term in vocabulary.document_frequencies)
         elif vocabulary.has_live_row(run):
             found[run] = None
-        elif run not in unknown and len(unknown) < MAX_WORDS:  # each is compared with the whole vocabulary
+        elif run not in unknown and len(unknown) < MAX_WORDS:  # each is compared with all of the vocabulary
             unknown.add(run)
             if nearest := vocabulary.nearest_words(run):
                 found |= dict.fromkeys(nearest)
@@ -102,7 +102,7 @@ def parse_query(query: str, vocabulary: "Vocabulary") -> QueryTerms:
 
 
 def _rare_words(words: list[str], document_frequencies: Mapping[str, int]) -> list[str]:
-    """The words that are rare enough to be looked for, in their own order."""
+    """The words that are rare enough to search for, in their own order."""
     rare, rows = set(), 0
     for word in sorted(words, key=lambda word: (document_frequencies[word], word)):
         rows += document_frequencies[word]
@@ -114,10 +114,10 @@ def _rare_words(words: list[str], document_frequencies: Mapping[str, int]) -> li
 
 @dataclass
 class Vocabulary:
-    """Every word of an index.
+    """All words of an index.
 
-    document_frequencies: in how many rows each stands, those that were deleted among them.
-    deleted_rows: how many rows were deleted.  is_live: whether a word stands in one that was not.
+    document_frequencies: how many rows contain each word, deleted rows included.
+    deleted_rows: the number of deleted rows.  is_live: whether a row that is not deleted contains a word.
     """
 
     document_frequencies: Mapping[str, int]
@@ -125,17 +125,17 @@ class Vocabulary:
     is_live: Callable[[str], bool] = lambda word: True
 
     def has_live_row(self, word: str) -> bool:
-        """Whether a word stands in a row that was not deleted."""
+        """Whether a row that is not deleted contains a word."""
         many = self.document_frequencies.get(word, 0)
         return many > self.deleted_rows or (many > 0 and (not self.deleted_rows or self.is_live(word)))
 
     @cached_property
     def words(self) -> list[str]:
-        """In the order of their letters, so that equals among near ones do not depend on how they were read."""
+        """All words, sorted, so that ties between near words do not depend on the order of reading."""
         return sorted(self.document_frequencies)
 
     def nearest_words(self, word: str, limit: int = 3) -> list[str]:
-        """The nearest words, those that stand in more rows first among equals (optimal string alignment)."""
+        """The nearest words by optimal string alignment; of equally near ones those in more rows first."""
         if len(word) < SHORTEST:
             return []
         try:
@@ -151,7 +151,7 @@ class Vocabulary:
 
 @functools.lru_cache(4096)
 def _letter(letter: str) -> str:
-    """A letter, mark or digit as it is, a joiner as nothing, all else as a space."""
+    """A letter, mark or digit as it is, a format character as nothing, anything else as a space."""
     kind = unicodedata.category(letter)
     return letter if kind[0] in "LMN" else "" if kind == "Cf" else " "
 
