@@ -39,10 +39,10 @@ def open_tokenizer(
     sentencepiece's `spiece.model`, `sentencepiece.bpe.model` or `tokenizer.model`.
 
     max_length: the model's own limit in tokens; the file's is used where it is smaller.
-    token_types: whether the model has token types; None without a model. Model inputs listed in the files take
-        precedence. Where none are listed, tokenizers of all classes return types for a model that has them
-        (PreTrainedTokenizerFast too, as in version 4 of the reference, not in 5), except TokenizersBackend, which only
-        version 5 writes; without a model, those of BERT's and ALBERT's classes do.
+    token_types: whether the model has token types; None without a model. Where the files list the model's inputs, types
+        are returned only if listed and not False here. Where they list none, tokenizers of all classes return types for
+        a model that has them (PreTrainedTokenizerFast too, as in version 4 of the reference, not in 5), except
+        TokenizersBackend, which only version 5 writes; without a model, those of BERT's and ALBERT's classes do.
     model_type: the value in `config.json`; it determines the special tokens and template that older files lack.
     stated_class: `tokenizer_class` of `config.json`, used where the tokenizer's own files state none.
     """
@@ -55,7 +55,7 @@ def open_tokenizer(
     if name is None:
         return None
     listed = settings.get("model_input_names")
-    if isinstance(listed, list) and listed:  # a list in the files overrides the model
+    if isinstance(listed, list) and listed:  # a list can rule out the types of the model
         token_types = "token_type_ids" in listed and token_types is not False
     elif settings.get("tokenizer_class") == _TYPELESS_CLASS:
         token_types = False

@@ -19,8 +19,8 @@ class Layout:
     adds_bos, adds_eos: whether that token is added to each text, unless the settings state otherwise.
     mask_takes_space: the mask includes the space before it, as in training.
     extra_ids: number of sentinels `<extra_id_0>`.., counted backwards from the end of the vocabulary (T5).
-    leading_pieces: how many pieces of a sentencepiece file are replaced by the tokens that fairseq puts first, and
-        these.
+    leading_pieces: how many pieces of a sentencepiece file are replaced, and fairseq's first tokens, which replace
+        them.
     cleans_texts: ALBERT's own normalisation comes first: quotes, accents, lower case.
     has_token_types: the two texts of a pair have different token types, unless the settings state otherwise.
     trims_offsets: a token's offsets exclude the space before its word.

@@ -48,7 +48,7 @@ def train_tokenizer(
 
     files: one or several: plain text, or tables whose `column` (or several) holds the texts.
     texts: the texts themselves, instead of files.
-    kind: "bpe", byte-level byte-pair encoding, which has no unknown text; "wordpiece", words and `##` parts of words;
+    kind: "bpe", byte-level byte-pair encoding, to which no text is unknown; "wordpiece", words and `##` parts of words;
         "unigram", pieces by their probability; "characters", single characters.
     vocab_size: number of tokens, special tokens included; None for 8,000, or for all single characters.
     special_tokens: tokens by role, {"pad": "<pad>", "eos": "</s>", ...}, in the order of their ids, from 0. By default

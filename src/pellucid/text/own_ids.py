@@ -56,9 +56,9 @@ def special_token_ids(tokenizer: Tokenizer, defaults: Config, stated: Mapping[st
 def with_tokenizer_ids(config: Config, tokenizer: Tokenizer | None, fixed: Collection[str] = ()) -> Config:
     """The config with the special token ids of the tokenizer; unchanged where there is none.
 
-    The tokenizer's ids take precedence; an id that it does not name is kept if its vocabulary has it, and so is one
-    whose key is in `fixed`, since files of the family have no other. A warning states what is overridden, except family
-    defaults. A model with two vocabularies is unchanged: its tokenizer is of the source, the ids of the target.
+    The tokenizer's ids take precedence, except for keys in `fixed`, since files of the family have no other; an id that
+    it does not name is kept if its vocabulary has it. A warning states what is overridden, except family defaults. A
+    model with two vocabularies is unchanged: its tokenizer is of the source, the ids of the target.
     Raises InputError for anything but a tokenizer, and for an embedding table that is too small.
     """
     if tokenizer is None:

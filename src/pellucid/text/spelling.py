@@ -8,7 +8,7 @@ import tokenizers
 from pellucid.config.checks import require_names
 
 _GAPS = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
-"""Spaces that decoders of words insert: the space is removed, and both of " ' "."""
+"""Spaces that are inserted by decoders of words, and removed again; in " ' " both."""
 
 
 def without_gaps(text: str) -> str:
@@ -36,8 +36,7 @@ class Spelling:
 
     @property
     def by_bytes(self) -> bool:
-        """Whether characters in tokens represent bytes, as "Ġ" does a space; in other vocabularies it is a Maltese
-        letter."""
+        """Whether characters in tokens represent bytes, as "Ġ" does a space; elsewhere it is a Maltese letter."""
         decoder = self._backend.decoder
         return decoder is not None and decoder.decode(["aĠa"]) == "a a"
 

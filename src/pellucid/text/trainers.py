@@ -24,7 +24,7 @@ DIGITS = 6
 """Decimal places of a piece's score; further ones depend on the order of sums, which varies in the library."""
 
 _STEP = 1e-4
-"""The difference in score between characters that the library adds back, in an order that varies."""
+"""The library separates the scores of characters that it adds back by this much, in an order that varies."""
 
 
 @dataclass(frozen=True)
