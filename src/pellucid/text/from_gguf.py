@@ -1,6 +1,6 @@
 """A tokenizer from the vocabulary inside a GGUF file: byte-level BPE, SentencePiece's BPE or WordPiece.
 
-The file holds the pieces, their kinds and the merges, but only the name of the way in which texts are split before.
+The file holds the pieces, their kinds and the merges; of how texts are split before merging it has only a name.
 """
 
 import logging

@@ -14,8 +14,8 @@ from pellucid.text.protobuf import BrokenMessage
 from pellucid.text.tokenizer import Tokenizer
 
 MAX_GROWTH = 4095
-"""The most characters that one may become, as the product over all steps. ALBERT's come to 3,888: U+FDFA becomes 18 in
-Unicode's table and in sentencepiece's."""
+"""The most characters that one may become, as the product of each step's worst case. ALBERT's come to 3,888: U+FDFA
+becomes 18 in Unicode's table and in sentencepiece's."""
 MAX_SPECIAL_TOKENS = 1000
 """Special tokens added to a text or a pair."""
 

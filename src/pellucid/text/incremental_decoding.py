@@ -34,7 +34,7 @@ class DecodeStream:
     def step(self, token: int) -> str:
         """Adds an id  ->  the text that is now certain, usually none until a character is complete."""
         self._ids.append(token)
-        if token not in self._skipped_ids and self._backend.id_to_token(token) is not None:  # beyond the vocabulary
+        if token not in self._skipped_ids and self._backend.id_to_token(token) is not None:  # None for an unknown id
             self._pending.append(token)
         if self._stream is None or not self._pending or self._pending[-1] in self._byte_ids:
             return ""
