@@ -1,4 +1,4 @@
-"""Blocks stacked from a config: ids to hidden states and logits. Knows no file and no word."""
+"""Networks built from a config: token ids to hidden states and logits. Imports neither files nor tokenizers."""
 
 from pellucid.blocks.copies import evaluation_copy as evaluation_copy
 from pellucid.models.assemble import ATTENTION as ATTENTION

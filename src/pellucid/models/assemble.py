@@ -1,4 +1,4 @@
-"""The only reader of `Config`: facts to modules. Below this file nothing knows a config, above it none picks parts."""
+"""Builds modules from a `Config`. Only this file reads one: blocks do not see it, and callers do not choose blocks."""
 
 import functools
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ from pellucid.models.stack import Stack
 
 Network = Encoder | Decoder | EncoderDecoder
 ATTENTION = ("fused", "explicit")
-"""The ways of attention: one kernel, or step by step."""
+"""How attention is computed: by one fused kernel, or step by step."""
 
 
 def assemble(config: Config, *, attention: str = "fused") -> Network:
-    """The module that `config` describes, its numbers not yet set; on whatever device is the current one.
+    """Returns the module that `config` describes, its weights uninitialised, on PyTorch's current default device.
 
     attention: one of `ATTENTION`.
     """
@@ -43,7 +43,7 @@ def assemble(config: Config, *, attention: str = "fused") -> Network:
 
 
 def tied_parameters(config: Config) -> dict[str, str]:
-    """Parameters that are one table under two names, where the file does not hold both."""
+    """Returns tied parameters as {alias: source}; a checkpoint file may leave the alias out."""
     is_head_tied = config.tie_word_embeddings and config.head is not None and config.head.answers == "vocabulary"
     if config.decoder is None:
         return {"head.decoder.weight": "embeddings.token.weight"} if is_head_tied else {}
@@ -53,10 +53,10 @@ def tied_parameters(config: Config) -> dict[str, str]:
 
 
 def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-    """Gives a module that was assembled on the meta device its memory; what stands in it is not yet set.
+    """Allocates memory for a module that was built on the meta device; the values are uninitialised.
 
-    (PyTorch's own `to_empty` does the same and loads half a second of symbolic algebra to do it.) Within
-    `torch.inference_mode` too they are tensors that tell when they were written, and may learn.
+    (PyTorch's own `to_empty` does the same, but imports half a second of symbolic algebra.) Even within
+    `torch.inference_mode` the parameters become normal tensors, with version counters and gradients.
     """
     with inference_mode(False):
         module._apply(lambda tensor: torch.empty(tensor.shape, device=device, dtype=dtype))
@@ -64,10 +64,11 @@ def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Non
 
 @no_grad()
 def initialise(module: nn.Module, std: float, seed: int) -> None:
-    """Random numbers as the reference draws those of most families: tables normal with `std`, padding rows and biases
-    0, gains 1. (It draws some tables of GPT-2 narrower by depth, and those of T5 by their widths.)
+    """Initialises weights as the reference does for most families: weight matrices normal with standard deviation
+    `std`, padding rows and biases 0, gains 1. (The reference scales some matrices of GPT-2 by depth, and those of T5 by
+    width.)
 
-    The global random generator is not touched.
+    The global random generator is not used.
     """
     generator = torch.Generator().manual_seed(seed)
     for part in module.modules():
@@ -97,9 +98,10 @@ def untrained_network(
     attention: str,
     narrower: Mapping[str, int] = NARROWER_FLOATS,
 ) -> Network:
-    """A whole model with random numbers.
+    """Returns a complete model with random weights.
 
-    narrower: what may be advised where there is no room; see `require_memory`, whose ResourceError it raises.
+    narrower: dtypes and bit widths that the error may suggest when memory is short; see `require_memory`, whose
+        ResourceError it raises.
     """
     with torch.device("meta"):
         module = assemble(config, attention=attention)
@@ -111,13 +113,13 @@ def untrained_network(
 
 
 def attention_of(module: Network) -> str:
-    """The way of its attention, as `assemble` is told."""
+    """Returns how the module computes attention: one of `ATTENTION`."""
     explicit = any(part.explicit for part in module.modules() if isinstance(part, blocks.Attention))
     return "explicit" if explicit else "fused"
 
 
 def tie_parameters(module: nn.Module, tied: dict[str, str]) -> None:
-    """Makes the tied parameters one and the same object."""
+    """Makes each tied parameter the same object as its source."""
     for name, source in tied.items():
         owner, _, attribute = name.rpartition(".")
         try:
@@ -132,7 +134,7 @@ def tie_parameters(module: nn.Module, tied: dict[str, str]) -> None:
 
 def _encoder_decoder(config: Config, explicit: bool) -> EncoderDecoder:
     decoder_facts = config.decoder
-    assert decoder_facts is not None  # the config saw to it
+    assert decoder_facts is not None  # checked by the config
     decoder_config = config.replace(
         num_hidden_layers=decoder_facts.num_decoder_layers,
         num_attention_heads=decoder_facts.decoder_attention_heads,
@@ -147,7 +149,7 @@ def _encoder_decoder(config: Config, explicit: bool) -> EncoderDecoder:
 
 
 def _stack_arguments(config: Config, explicit: bool, cross: bool = False, rows: int | None = None) -> dict[str, Any]:
-    """The arguments of a `Stack`.  rows: of its table of tokens, where it has its own vocabulary."""
+    """Returns the arguments of a `Stack`.  rows: rows of its token embedding, where it has its own vocabulary."""
     num_layers = config.num_hidden_groups or config.num_hidden_layers
     return {
         "embeddings": _embeddings(config, rows),
@@ -161,7 +163,7 @@ def _stack_arguments(config: Config, explicit: bool, cross: bool = False, rows: 
 
 
 def _relative_positions(config: Config, causal: bool) -> dict[str, nn.Module]:
-    """What attention knows of where tokens stand to each other."""
+    """Returns the modules that give attention relative positions: rotary embeddings or a relative bias."""
     match config.attention_position:
         case facts.Rotary():
             return {"rotary": rotary_of(config)}
@@ -173,7 +175,7 @@ def _relative_positions(config: Config, causal: bool) -> dict[str, nn.Module]:
 
 
 def rotary_of(config: Config) -> Any:
-    """The `RotaryPositions` of such a model; None where attention knows no angles."""
+    """Returns the `RotaryPositions` of such a model, or None where attention is not rotary."""
     match config.attention_position:
         case facts.Rotary(theta, _, scaling):
             return blocks.RotaryPositions(config.head_dim, theta, _rope_scaling(scaling))
@@ -215,7 +217,7 @@ def _embeddings(config: Config, rows: int | None = None) -> blocks.Embeddings:
 
 
 def _padding_index(config: Config) -> int | None:
-    """The row that never learns; none where the decoder begins with it."""
+    """The embedding row that is never trained; None where that token also starts the decoder."""
     starts = None if config.decoder is None else config.decoder.decoder_start_token_id
     return None if config.padding_learns or config.pad_token_id == starts else config.pad_token_id
 

@@ -1,4 +1,4 @@
-"""The decoder: a stack in which each position sees only what stands before it, so that it can say what comes next."""
+"""The decoder: a causal stack, which predicts the next token from those before it."""
 
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ class Decoder(Stack, PackableNetwork):
 
     (Radford et al., 2018 and 2019; Touvron et al., 2023, arXiv:2302.13971.)
 
-    input_names: as an encoder's.
+    input_names: as in `Encoder`.
     """
 
     input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "segments")
@@ -38,12 +38,12 @@ class Decoder(Stack, PackableNetwork):
         segments: Tensor | None = None,
         watch: Observer | None = None,
     ) -> Output:
-        """One pass, or the next piece of one.
+        """Runs one forward pass, over a whole text or over the next part of one.
 
-        input_ids: Int[Tensor, "batch seq"]; attention_mask: the same shape, 1 = word, 0 = padding, on either side.
-        cache: what earlier passes read; it takes in what this one reads. The ids are then only the new ones.
-        logits_to_keep: logits of so many last positions only, which is all that writing needs; 0 for all.
-        segments: Int[Tensor, "batch seq"], texts side by side in a row, 1, 2, 3, ..., 0 for padding: `Stack.states`.
+        input_ids: Int[Tensor, "batch seq"]; attention_mask: the same shape, 1 = token, 0 = padding on either side.
+        cache: keys and values of earlier passes, to which this pass adds its own. The ids are then only the new ones.
+        logits_to_keep: compute logits for this many last positions only, which is all that generation needs; 0 for all.
+        segments: Int[Tensor, "batch seq"], texts packed into one row, 1, 2, 3, ..., 0 for padding: see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
         """
         run = self.observed_pass(watch)
@@ -57,5 +57,5 @@ class Decoder(Stack, PackableNetwork):
         return Output(answer)
 
     def new_cache(self, capacity: int) -> Cache:
-        """Memory for `capacity` positions of each text."""
+        """Returns an empty cache for `capacity` positions of each text."""
         return Cache(self.depth, capacity)

@@ -1,4 +1,4 @@
-"""The encoder: a stack that looks both ways, and a head where there is one."""
+"""The encoder: a bidirectional stack with an optional pooler and head."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ class Encoder(Stack, PackableNetwork):
 
     (Vaswani et al., 2017; Devlin et al., 2018, arXiv:1810.04805.)
 
-    input_names: the tensors that a pass takes, by name; beside them it takes an observer and memory.
+    input_names: the names of the tensors that `forward` takes; an observer and a memory are not among them.
     """
 
     input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids", "segments")
@@ -44,10 +44,11 @@ class Encoder(Stack, PackableNetwork):
         segments: Tensor | None = None,
         watch: Observer | None = None,
     ) -> Output:
-        """One pass.
+        """Runs one forward pass.
 
-        input_ids: Int[Tensor, "batch seq"]; attention_mask, token_type_ids: the same shape, 1 = word, 0 = padding.
-        segments: the same shape, texts side by side in one row, 1, 2, 3, ..., 0 for padding; see `Stack.states`.
+        input_ids: Int[Tensor, "batch seq"]; attention_mask: the same shape, 1 = token, 0 = padding; token_type_ids: the
+            same shape.
+        segments: the same shape, texts packed into one row, numbered 1, 2, 3, ..., 0 for padding; see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], pooler_output Float[Tensor, "batch hidden"], logits
         """
         run = self.observed_pass(watch)
@@ -62,20 +63,20 @@ class Encoder(Stack, PackableNetwork):
 
     @property
     def skips_unread_positions(self) -> bool:
-        """Whether it makes no more than is read: laid out for speed, or learning, and nobody looks on."""
+        """Whether it computes only what is read: a packed or training copy that nothing observes."""
         return self.is_fast or self.is_training_copy
 
     def first_states(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Those of the first positions: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch 1 hidden"]
+        """Hidden states of the first positions: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch 1 hidden"]
 
-        Where this `skips_unread_positions`, its last layer computes no others.
+        If `skips_unread_positions`, the last layer computes no other position.
         """
         return self.states(input_ids, attention_mask, token_type_ids, first=self.skips_unread_positions)[:, :1]
 
     def logits(self, **batch: Tensor) -> Tensor:
-        """Where this `skips_unread_positions`, its last layer makes no state that a head does not read."""
+        """The head's logits; if `skips_unread_positions`, the last layer computes only what the head reads."""
         head, pooler = self.head, self.pooler
         plain = isinstance(pooler, Pooler | None) and "segments" not in batch  # another pooler may read every position
         if not (self.skips_unread_positions and plain and isinstance(head, TextLabels) and head.reads_first_position):

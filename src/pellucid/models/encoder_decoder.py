@@ -1,4 +1,4 @@
-"""The pair: an encoder reads one text, a decoder writes another and looks across at what became of the first."""
+"""The encoder-decoder: an encoder reads one text, and a decoder generates another with cross-attention to it."""
 
 from typing import ClassVar
 
@@ -21,7 +21,8 @@ class EncoderDecoder(PackableNetwork):
 
     (Vaswani et al., 2017, arXiv:1706.03762, figure 1.)
 
-    start_token_id: stands before the first word that the decoder writes.  input_names: as an encoder's.
+    start_token_id: the decoder's first input, before the first token that it generates.
+    input_names: as in `Encoder`.
     """
 
     input_names: ClassVar[tuple[str, ...]] = (
@@ -48,12 +49,12 @@ class EncoderDecoder(PackableNetwork):
 
     @property
     def embeddings(self) -> Embeddings:
-        """Those of the encoder."""
+        """The encoder's embeddings."""
         return self.encoder.embeddings
 
     @property
     def device(self) -> torch.device:
-        """Where its numbers lie."""
+        """The device of its weights."""
         return self.encoder.device
 
     def forward(
@@ -67,15 +68,15 @@ class EncoderDecoder(PackableNetwork):
         cache: Cache | None = None,
         watch: Observer | None = None,
     ) -> Output:
-        """One pass, or the next piece of the decoder's.
+        """Runs one forward pass, or the decoder's next part of one.
 
-        input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape, 1 = word, 0 = padding.
-        decoder_input_ids: Int[Tensor, "batch seq"], a row for each text; where not given, the input moved one
-            place to the right behind the start token, as these models were trained.
-        decoder_attention_mask: the same shape. Padding before a text takes places of it, as in the reference, so what
-            counts places (BART) answers otherwise than to the text alone: pad on the right.
+        input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape, 1 = token, 0 = padding.
+        decoder_input_ids: Int[Tensor, "batch seq"], one row per text; by default input_ids shifted right, behind the
+            start token, as these models were trained.
+        decoder_attention_mask: the same shape. Left padding takes up positions, as in the reference, so a model with
+            absolute positions (BART) gives other results than for the text alone: pad on the right.
         memory: the `encoder_last_hidden_state` of an earlier pass, in place of input_ids.
-        cache: what earlier passes of the decoder read; the decoder's ids are then only the new ones.
+        cache: keys and values of the decoder's earlier passes; decoder_input_ids are then only the new ones.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"] (the decoder's), encoder_last_hidden_state
             Float[Tensor, "batch source hidden"], logits
         """
@@ -102,10 +103,11 @@ class EncoderDecoder(PackableNetwork):
     def before_head(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
     ) -> Tensor:
-        """The hidden states of the decoder, without any logits.
+        """Returns the decoder's hidden states, without computing logits.
 
         input_ids: Int[Tensor, "batch source"]; attention_mask: the same shape; decoder_input_ids:
-        Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
+            Int[Tensor, "batch seq"]
+        ->  Float[Tensor, "batch seq hidden"]
         """
         run = self.observed_pass()
         _check_rows(decoder_input_ids, "input_ids", input_ids)
@@ -120,7 +122,7 @@ class EncoderDecoder(PackableNetwork):
         return self.encoder.states(input_ids, attention_mask, run=self.observed_pass().inside("encoder"))
 
     def shift_right(self, ids: Tensor | None) -> Tensor:
-        """The ids one place to the right, behind the start token: what the decoder has read when it writes them."""
+        """Returns the ids shifted right behind the start token: the decoder's input when these ids are its targets."""
         if ids is None:
             raise InputError("decoder_input_ids are needed: this pass has no input_ids to shift right")
         if self.start_token_id is None:
@@ -132,14 +134,14 @@ class EncoderDecoder(PackableNetwork):
         return torch.cat((start, ids[:, :-1]), dim=1)
 
     def new_cache(self, capacity: int) -> Cache:
-        """Memory for `capacity` positions of the decoder in each text."""
+        """Returns an empty cache for `capacity` positions of the decoder in each text."""
         return Cache(self.decoder.depth, capacity)
 
 
 def _check_rows(ids: Tensor | None, name: str, encoder_input: Tensor | None) -> None:
-    """Refuses ids of a decoder that are more or fewer texts than its encoder reads: one row would be spread over all.
+    """Refuses decoder ids whose batch size differs from the encoder's: a single row would be broadcast to all.
 
-    name, encoder_input: what the encoder reads, or has read.
+    name, encoder_input: the encoder's input, or its output where that is given.
     """
     if ids is None or encoder_input is None or ids.dim() != 2 or encoder_input.dim() < 2:
         return

@@ -1,4 +1,4 @@
-"""Whether numbers that a pass gives are numbers: a kind of few bits may be too small for what arises on the way."""
+"""Checks that the results of a pass are finite: a narrow dtype may overflow on the way."""
 
 import torch
 from torch import Tensor, nn
@@ -7,10 +7,10 @@ from pellucid.errors import Argument, InputError, MessagePart
 
 
 def check_finite(numbers: Tensor, module: nn.Module) -> Tensor:
-    """These numbers of a pass, Float[Tensor, "... width"], none of whose rows holds NaN or is infinite at its top.
+    """Returns `numbers`, Float[Tensor, "... width"]. Raises InputError if a row's maximum is NaN or infinite: as an
+    argmax it would pass for a normal answer.
 
-    -inf is left, by which an edit may forbid a token.
-    Raises InputError for others: the greatest of them would be an answer like any other.
+    -inf is allowed: an edit may forbid a token by it.
     """
     if not numbers.numel() or bool((numbers.amax(dim=-1) < torch.inf).all()):
         return numbers

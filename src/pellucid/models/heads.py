@@ -1,4 +1,4 @@
-"""Heads: from hidden states to logits. One that judges a whole text takes the ids and the mask as well."""
+"""Heads: from hidden states to logits. Heads that classify a whole text also take the ids and the mask."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from pellucid.errors import Argument, InputError, format_count
 
 
 class Pooler(nn.Module):
-    """The first token, through a linear map and tanh."""
+    """The first token's state through a linear layer and tanh."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -20,10 +20,10 @@ class Pooler(nn.Module):
 
 
 class PositionPooling(nn.Module):
-    """The one position of a text that speaks for all of it.
+    """Selects the one position that represents the whole text.
 
     place: "pooler", "first", "last" (the last that is not padding) or "eos" (the last end-of-sequence token).
-    pad_token_id: what padding is, beside what the mask says.
+    pad_token_id: an id that counts as padding, besides what the mask hides.
     """
 
     def __init__(self, place: str, pad_token_id: int | None = None, end_tokens: tuple[int, ...] = ()) -> None:
@@ -33,10 +33,11 @@ class PositionPooling(nn.Module):
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """States or logits: Float[Tensor, "batch seq width"]  ->  Float[Tensor, "batch width"]
 
-        Raises InputError where a row has no end-of-sequence token and is to be judged by it.
+        Raises InputError where `place` is "eos" and a row has no end-of-sequence token, and where "last" or "eos" is to
+        be found in states that do not belong to these ids.
         """
         if self.place == "pooler":
-            assert pooled is not None  # the config saw to it
+            assert pooled is not None  # checked by the config
             return pooled
         if self.place == "first":
             return stream[:, 0]
@@ -62,10 +63,10 @@ class PositionPooling(nn.Module):
 class TextLabels(nn.Module):
     """One logit per label for the whole text: pick a position [--> dense --> activation] --> classifier.
 
-    dropouts: shares that are dropped before the classifier, and before the dense map.
+    dropouts: dropout probabilities before the classifier, and before the dense layer.
 
-    Of the last position the logits are picked and not the states, as the reference does it: a product of fewer rows may
-    round otherwise.
+    For "last", logits are computed at every position and then picked, as in the reference: a matrix product of fewer
+    rows may round differently.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class TextLabels(nn.Module):
 
     @property
     def reads_first_position(self) -> bool:
-        """Whether it reads the first position alone."""
+        """Whether only the first position is read."""
         return self.pick.place in ("pooler", "first")
 
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None) -> Tensor:
@@ -115,9 +116,9 @@ class TokenLabels(nn.Module):
 
 
 class MaskedToken(nn.Module):
-    """One logit per token of the vocabulary at every position: dense, activation, norm, then the table of tokens.
+    """One logit per vocabulary token at every position: dense, activation, norm, output embedding.
 
-    norm: its width is that of the table of tokens, which may be narrower than the stream.
+    norm: as wide as the token embedding, which may be narrower than the hidden states.
     """
 
     def __init__(self, hidden_size: int, width: int, vocab_size: int, activation: str, norm: nn.Module) -> None:
@@ -128,12 +129,12 @@ class MaskedToken(nn.Module):
         self.decoder = nn.Linear(width, vocab_size)
 
     def features(self, stream: Tensor) -> Tensor:
-        """What the table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  Float[Tensor, "... width"]"""
+        """The input of the output embedding: Float[Tensor, "... hidden"]  ->  Float[Tensor, "... width"]"""
         return self.norm(self.activation(self.dense(stream)))
 
     @property
     def table(self) -> tuple[Tensor, Tensor | None]:
-        """Float[Tensor, "vocab width"] and a summand per token."""
+        """The output embedding Float[Tensor, "vocab width"] and its bias."""
         return self.decoder.weight, self.decoder.bias
 
     def forward(self, stream: Tensor) -> Tensor:
@@ -142,9 +143,9 @@ class MaskedToken(nn.Module):
 
 
 class NextToken(nn.Module):
-    """One logit per token of the vocabulary at every position: the stream (x scale) times the table (+ bias).
+    """One logit per vocabulary token at every position: hidden states (x scale) times the output embedding (+ bias).
 
-    bias_learns: whether the bias does.
+    bias_learns: whether the bias is trained.
     """
 
     def __init__(
@@ -156,12 +157,12 @@ class NextToken(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size), requires_grad=bias_learns) if bias else None
 
     def features(self, stream: Tensor) -> Tensor:
-        """What the table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  the same shape"""
+        """The input of the output embedding: Float[Tensor, "... hidden"]  ->  the same shape"""
         return stream if self.scale == 1.0 else stream * self.scale
 
     @property
     def table(self) -> tuple[Tensor, Tensor | None]:
-        """Float[Tensor, "vocab hidden"], and a summand per token where there is one."""
+        """The output embedding Float[Tensor, "vocab hidden"], and its bias or None."""
         return self.decoder.weight, self.bias
 
     def forward(self, stream: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A network whose passes somebody looks on at, and may answer with other numbers: a copy that shares every number."""
+"""Networks with an observer, which receives the values of every pass and may replace them."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -16,12 +16,12 @@ def _nowhere() -> Tensor:
 
 @dataclass
 class TokenPositions:
-    """Where the tokens of a pass stand in their texts, counted from 0; -1 for padding.
+    """Positions of the tokens of a pass within their texts, counted from 0; -1 for padding.
 
-    queries: what the pass reads, Int[Tensor, "batch|1 seq"].
-    keys: what self-attention may look at, of earlier passes too, Int[Tensor, "batch|1 source"].
-    memory: what cross-attention may look at, Int[Tensor, "batch|1 source"].
-    rows: how many texts are read, also where a number is one for all of them.
+    queries: the tokens that the pass reads, Int[Tensor, "batch|1 seq"].
+    keys: the tokens that self-attention can see, including those of earlier passes, Int[Tensor, "batch|1 source"].
+    memory: the tokens that cross-attention can see, Int[Tensor, "batch|1 source"].
+    rows: number of texts in the batch, also where one row of positions serves all of them.
     """
 
     queries: Tensor = field(default_factory=_nowhere)
@@ -31,24 +31,25 @@ class TokenPositions:
 
 
 class NetworkObserver(Protocol):
-    """Somebody who looks on at every pass of a network; what belongs to one pass is handed to him."""
+    """Observes every pass of a network; what belongs to one pass is an argument."""
 
     @property
     def by_row(self) -> bool:
-        """Whether he treats the texts of a batch differently."""
+        """Whether it treats the texts of a batch differently."""
         ...
 
     def wants(self, name: str) -> bool:
-        """Whether it is worth computing what only an observer needs."""
+        """Whether it needs the value `name`, which is computed only for observers."""
         ...
 
     def answer(self, name: str, value: Tensor, token_positions: TokenPositions) -> Tensor:
-        """Told `value` by its full name; answers the value to go on with."""
+        """Receives `value` by its full name and returns the value to continue with."""
         ...
 
 
 class CombinedObserver:
-    """One pass of somebody who stays: he is asked first, and who looks on at this pass alone sees his answer."""
+    """Observer of one pass: calls the network's own observer first, then passes its result to the observer of this
+    pass."""
 
     def __init__(
         self, network_observer: NetworkObserver, pass_observer: Observer | None, positions: TokenPositions
@@ -64,7 +65,7 @@ class CombinedObserver:
         return self.network_observer.wants(name) or further
 
     def set_positions(self, run: Pass, queries: Tensor, keys: Tensor, rows: int) -> None:
-        """Takes note of where the tokens stand, before the layers of a stack run."""
+        """Records the positions of the tokens, before the layers of a stack run."""
         self.token_positions.queries, self.token_positions.keys, self.token_positions.rows = queries, keys, rows
         if run.memory is not None:
             memory = torch.arange(run.memory.shape[1], device=run.memory.device)[None]
@@ -78,16 +79,16 @@ class Observable(nn.Module):
     observer: NetworkObserver | None = None
 
     def observed_by(self, observer: NetworkObserver) -> Self:
-        """The same module, sharing every number and every part, with `observer` at all of its passes."""
+        """Returns a copy of the module that shares all weights and submodules and calls `observer` in every pass."""
         copy: Self = type(self).__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.__dict__["observer"] = observer
         return copy
 
     def require_no_row_edits(self) -> Self:
-        """The same module, for passes whose rows are not the texts as they were given: sorted, or one several times.
+        """Returns itself, for passes whose rows are not the texts as given: sorted, or repeated.
 
-        Raises InputError for an observer who tells rows apart: he would be told of others than he means.
+        Raises InputError for an observer that distinguishes rows: it would receive other rows than it expects.
         """
         if self.observer is not None and self.observer.by_row:
             raise InputError(
@@ -97,7 +98,7 @@ class Observable(nn.Module):
         return self
 
     def observed_pass(self, watch: Observer | None = None) -> Pass:
-        """A pass that `watch` looks on at, behind the observer that stays."""
+        """Returns a pass observed by `watch`, after the network's own observer."""
         return Pass(watch=watch if self.observer is None else CombinedObserver(self.observer, watch, TokenPositions()))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,9 +110,9 @@ class Observable(nn.Module):
 def report_positions(
     run: Pass, positions: Tensor, attention_mask: Tensor | None, cache: Cache | None, rows: int
 ) -> None:
-    """Tells an observer who stays where the tokens of a pass stand.
+    """Sets the token positions of a pass for the network's own observer, if there is one.
 
-    positions: Int[Tensor, "batch|1 seq"].  rows: how many texts are read.
+    positions: Int[Tensor, "batch|1 seq"].  rows: number of texts in the batch.
     """
     if isinstance(run.watch, CombinedObserver):
         if cache is None:
@@ -123,5 +124,5 @@ def report_positions(
 
 
 def _without_padding(positions: Tensor, mask: Tensor | None) -> Tensor:
-    """Positions counted over real tokens alone, on whichever side the padding stands."""
+    """Positions counted over real tokens only, for padding on either side."""
     return positions if mask is None else (mask.long().cumsum(dim=1) - 1).where(mask.bool(), -1)

@@ -1,4 +1,4 @@
-"""What models of other libraries call what a `Model` does otherwise, and how it is done here."""
+"""Names that models of other libraries have and a `Model` does not, each with what to use here."""
 
 _EMBED = "model.embed(texts) gives the vectors"
 _TRACE = "model.trace(text) keeps the numbers of one pass under their names, TransformerLens's too"
@@ -49,4 +49,4 @@ EQUIVALENTS = {
     "way back, for less memory",
     "hf_device_map": "model.device is where all of its numbers are",
 }
-"""By its name elsewhere, what does the same here."""
+"""Attribute names of other libraries, each with its equivalent here."""

@@ -1,4 +1,4 @@
-"""What a pass answers."""
+"""The result of a forward pass."""
 
 from typing import Any
 
@@ -8,16 +8,17 @@ from pellucid.errors import InputError, shorten
 
 
 class _NoNameError(InputError, KeyError):
-    """A name that an output does not have: what a dictionary raises, in a sentence."""
+    """Raised for a name that an output does not have: the KeyError of a dictionary, with a full sentence as its
+    message."""
 
     __str__ = BaseException.__str__
 
 
 class Output(dict[str, Tensor]):
-    """What a pass gives, by name and as attributes: `last_hidden_state`; `pooler_output`, `logits`,
+    """The result of a pass, by key and by attribute: `last_hidden_state`; `pooler_output`, `logits` and
     `encoder_last_hidden_state` where they exist.
 
-    It is an answer and refuses assignment.
+    It is read-only: assignment raises TypeError.
     """
 
     def __getattr__(self, name: str) -> Tensor:
@@ -28,7 +29,7 @@ class Output(dict[str, Tensor]):
     def __getitem__(self, name: Any) -> Tensor:
         try:
             return super().__getitem__(name)
-        except TypeError:  # a list or slice, as a tuple takes them
+        except TypeError:  # an unhashable key, such as a list or a slice
             return self.__missing__(name)
 
     def __missing__(self, name: object) -> Tensor:

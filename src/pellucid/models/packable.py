@@ -1,4 +1,4 @@
-"""The same model for answering and for learning at speed; a packed copy is made anew when numbers have changed."""
+"""Networks that make packed copies, for fast inference, and training copies; a packed copy follows changed weights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -17,14 +17,14 @@ from pellucid.models.snapshot import Snapshot, foreign_module
 
 
 class PackableNetwork(Observable):
-    """A network that keeps packed copies of itself.
+    """A network that caches packed copies of itself.
 
-    head: what makes logits of its hidden states, where it has one.
-    is_packed: whether it is itself such a copy.  is_training_copy: whether it is the copy that learns.
-    bits: per number of its tables, where it holds 8 or 4, and is such a copy without an original; None where it holds
-        real numbers.
-    is_autoregressive: whether it can read token after token, as writing asks for.
-    before_head: gives the hidden states that the head reads, Float[Tensor, "batch seq hidden"], without any logits.
+    head: computes logits from hidden states; None where there is none.
+    is_packed: whether it is itself a packed copy.  is_training_copy: whether it is a training copy.
+    bits: bits per weight, 8 or 4, of a quantized network, which is a packed copy without an original; None for float
+        weights.
+    is_autoregressive: whether it can read one token after another, as generation requires.
+    before_head: returns the hidden states that the head reads, Float[Tensor, "batch seq hidden"], without any logits.
     """
 
     head: nn.Module | None
@@ -36,26 +36,26 @@ class PackableNetwork(Observable):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The kind of its numbers; of tables of few bits, that of the numbers beside them."""
+        """Dtype of its parameters; of a quantized network, that of the parameters that are not quantized."""
         return next(self.parameters()).dtype
 
     @property
     def kind(self) -> str:
-        """What its numbers are: "float32", "int4", ..."""
+        """Dtype or bit width of its weights: "float32", "int4", ..."""
         return f"int{self.bits}" if self.bits else str(self.dtype).removeprefix("torch.")
 
     @property
     def is_fast(self) -> bool:
-        """Whether it is laid out for speed, and nobody looks on."""
+        """Whether it is a packed copy that nothing observes."""
         return self.is_packed and not self.is_observed
 
     @property
     def is_observed(self) -> bool:
-        """Whether somebody hears its own pass: an observer, or a hook on it."""
+        """Whether its own pass is observed: by an observer, or by a hook on the network itself."""
         return self.observer is not None or is_hooked(self)
 
     def require_float(self, purpose: str | Argument) -> Self:
-        """This model, for work that needs float weights. Raises InputError for one of 8 or 4 bits."""
+        """Returns itself, for work that needs float weights. Raises InputError for 8-bit or 4-bit weights."""
         if self.bits:
             raise InputError(
                 purpose, f" needs float weights, and this model has {self.bits}-bit ones: load it as float32"
@@ -63,20 +63,19 @@ class PackableNetwork(Observable):
         return self
 
     def check_dtype(self, dtype: torch.dtype | None) -> None:
-        """Refuses a kind of number that is asked of numbers of 4 or 8 bits, which have a way of their own."""
+        """Raises InputError for a dtype requested of a quantized network, which computes in its own."""
         if self.bits and dtype is not None:
             own_kind = f"a model of {self.bits} bits computes in its own numbers: leave "
             raise InputError(own_kind, Argument("dtype"), " out")
 
     def packed_copy(self, dtype: torch.dtype | None = None) -> Self:
-        """The same model for answering at speed: always evaluating, its tables packed for the processor.
+        """Returns a copy for fast inference: in evaluation mode, its weights packed for the processor.
 
-        Equal to this one up to rounding. It is kept, and made anew when this one's numbers or parts have changed since,
-        as far as PyTorch counts that: not what is written through `.data` or NumPy, nor within `torch.inference_mode`
-        into numbers that were made there. Such a copy answers with the old numbers where it has laid them out, and with
-        the new ones where it reads this one's own: so does one that is still writing while this one learns.
-        One with an observer stays as it is, since he knows the plain blocks, and so does one with parts of others or
-        with hooks; one that is laid out already too.
+        Equal to this network up to rounding. It is cached, and made anew when weights or submodules have changed since,
+        as far as PyTorch counts changes: not writes through `.data` or NumPy, nor writes within `torch.inference_mode`
+        to tensors created there. A copy already in use mixes old packed weights with new shared ones; that includes one
+        that is generating while this network trains. A network that has an observer, hooks or modules of other
+        libraries needs the plain blocks and gives a plain copy in evaluation mode; a packed copy returns itself.
         """
         self.check_dtype(dtype)
         if self.is_packed:
@@ -86,7 +85,7 @@ class PackableNetwork(Observable):
         if self.observer is not None:
             return self._plain_copy(dtype, own_dtype)
         copies: dict[torch.dtype, tuple[Snapshot, Self]] = self.__dict__.setdefault("_packed_copies", {})
-        cached = copies.get(dtype)  # once: another thread may make this one another kind of number meanwhile
+        cached = copies.get(dtype)  # read once: another thread may meanwhile change the dtype of this network
         if cached is None or not cached[0].matches(self):
             if foreign_module(self):
                 return self._plain_copy(dtype, own_dtype)
@@ -98,17 +97,17 @@ class PackableNetwork(Observable):
         return cached[1]
 
     def logits(self, **batch: Tensor) -> Tensor:
-        """What the head says alone. batch: as `forward` takes it."""
+        """Returns the head's logits alone. batch: as `forward` takes it."""
         return self(**batch)["logits"]
 
     def logits_at(self, index: Any, batch: Mapping[str, Any], max_positions: int | None = None) -> Iterator[Tensor]:
-        """The logits of some positions, `max_positions` of them at a time, in their order; None for all at once.
+        """Yields the logits of selected positions, in order, `max_positions` at a time; None for all at once.
 
-        index: which, Bool[Tensor, "batch seq"], or a pair of indices.  batch: as `forward` takes it.
-        Who hears this pass is told of every position; else the head reads no others.
+        index: the positions, as Bool[Tensor, "batch seq"] or a pair of index tensors.  batch: as `forward` takes it. If
+            the network is observed, the head is computed for every position; else only for those selected.
         ->  Float[Tensor, "positions vocab"] each time
         """
-        assert self.head is not None  # the caller saw to it
+        assert self.head is not None  # checked by the caller
         observed = self.is_observed
         values = (self(**batch)["logits"] if observed else self.before_head(**batch))[index]
         for part in (values,) if max_positions is None else values.split(max_positions):
@@ -117,16 +116,17 @@ class PackableNetwork(Observable):
     def _head_logits(
         self, stream: Tensor, input_ids: Tensor, mask: Tensor | None, pooled: Tensor | None = None
     ) -> Tensor:
-        """What the head says of a whole pass."""
-        assert self.head is not None  # the caller saw to it
+        """Returns the head's logits for a whole pass."""
+        assert self.head is not None  # checked by the caller
         if isinstance(self.head, TextLabels):
             return self.head(stream, pooled, input_ids, mask)
         return self.head(stream)
 
     def training_copy(self, context: TrainingContext) -> Self:
-        """The same model for learning at speed: it shares every parameter, and drops out by the masks of its context.
+        """Returns a copy for fast training: it shares every parameter and takes its dropout masks from `context`.
 
-        Raises InputError for one of 8 or 4 bits, for one that somebody looks on at, and for one with parts of others.
+        Raises InputError for quantized weights, for a network with an observer, and for hooks or modules of other
+        libraries.
         """
         self.check_trainable()
         copy = _without_packed_copies(training_copy(self, context))
@@ -134,8 +134,8 @@ class PackableNetwork(Observable):
         return copy
 
     def check_trainable(self) -> None:
-        """Raises InputError as `training_copy` does: asked of the model that was given, since a training that takes
-        over its numbers alone would lose the rest without a word."""
+        """Raises InputError as `training_copy` does. To be called on the network as given, since training that takes
+        over its weights alone would silently lose the rest."""
         self.require_float("training")
         if self.observer is not None:
             raise InputError("an edited model does not learn: take the model that it was made from")
@@ -149,7 +149,7 @@ class PackableNetwork(Observable):
         return _without_packed_copies(super().observed_by(observer))
 
     def _drop_stale_copies(self) -> None:
-        """Lets go of copies of what this model was: they hold their own tables, and numbers that it has no more."""
+        """Drops outdated packed copies, which hold weight matrices of their own and values that have changed since."""
         copies = self.__dict__.get("_packed_copies", {})
         for dtype, (snapshot, _) in list(copies.items()):
             if not snapshot.matches(self):
@@ -164,7 +164,8 @@ class PackableNetwork(Observable):
         return evaluation_copy(self.require_no_row_edits())
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """What PyTorch moves a module by: `half()`, `to(...)`; a few numbers beside the tables would follow alone."""
+        """Called by `half()`, `to(...)`, ...; refuses to convert a quantized network, of which only few tensors would
+        follow."""
         plain = torch.empty(0, dtype=torch.float32, device="cpu")
         if self.bits and ((moved := fn(plain)).dtype != plain.dtype or moved.device != plain.device):
             self.require_float("moving")
@@ -177,6 +178,6 @@ class PackableNetwork(Observable):
 
 
 def _without_packed_copies(copy: Any) -> Any:
-    """A copy without the packed ones that its original keeps."""
+    """Drops the packed copies that `copy` took over from its original."""
     copy.__dict__.pop("_packed_copies", None)
     return copy

@@ -1,4 +1,4 @@
-"""Parameters: how many there are, and which of them learn."""
+"""Parameters: counting, freezing, resizing the vocabulary, and tied ones in state dicts."""
 
 import fnmatch
 from typing import Any
@@ -12,9 +12,9 @@ from pellucid.machine import no_grad
 
 
 def freeze(module: nn.Module, *patterns: str, frozen: bool = True) -> list[str]:
-    """Stops the parameters whose names fit from learning (`frozen=False`: lets them learn again). Gives their names.
+    """Freezes the parameters that match (`frozen=False`: unfreezes them) and returns their names.
 
-    patterns: names or globs, such as "embeddings.*" or "layers.0.*"; each must fit at least one parameter.
+    patterns: names or globs, such as "embeddings.*" or "layers.0.*"; each must match at least one parameter.
     """
     names = dict(module.named_parameters())
     chosen: dict[str, None] = {}
@@ -31,20 +31,20 @@ def freeze(module: nn.Module, *patterns: str, frozen: bool = True) -> list[str]:
 
 
 _ROWS = ("embeddings.token.weight", "head.decoder.weight", "head.decoder.bias", "head.bias")
-"""What has a row for each token of the vocabulary, by the end of its name."""
+"""Name endings of the parameters that have one row per token of the vocabulary."""
 
 
 @no_grad()
 def resize_vocabulary(module: nn.Module, before: int, rows: int) -> None:
-    """Gives the tables of tokens `rows` rows in place of `before`, in place.
+    """Resizes the token embeddings and output layers from `before` to `rows` rows, in place.
 
-    The first rows stay; new ones are the mean of the old ones, and 0 where a token has a single summand.
+    The first rows are kept; new ones are the mean of the old ones, and 0 in a bias.
     """
     resized: dict[nn.Parameter, nn.Parameter] = {}
     parts = dict(module.named_modules())
     for name, parameter in list(module.named_parameters(remove_duplicate=False)):
         if name.endswith(_ROWS) and len(parameter) == before:
-            if parameter not in resized:  # tables that are tied stay one
+            if parameter not in resized:  # tied parameters stay tied
                 mean = parameter.float().mean(dim=0, keepdim=True) * (parameter.dim() > 1)
                 new_rows = mean.to(parameter.dtype).expand(max(rows - before, 0), *parameter.shape[1:])
                 resized[parameter] = nn.Parameter(
@@ -61,7 +61,7 @@ def resize_vocabulary(module: nn.Module, before: int, rows: int) -> None:
 
 
 def count(module: nn.Module) -> int:
-    """How many numbers a module holds, in however many bits; a table under two names counts once."""
+    """Number of weights in a module, of whatever bit width; tied weights count once."""
     tables, biases = {}, 0
     for part in module.modules():
         if isinstance(part, LowBitModule):
@@ -71,29 +71,30 @@ def count(module: nn.Module) -> int:
 
 
 def save_tied_once(module: nn.Module) -> None:
-    """From now on a state dict of the module names a table that serves twice once, and is read back by that name.
+    """From now on, state dicts of the module hold each tied parameter once, by its first name, and load it by that
+    name.
 
-    safetensors refuses a table under two names, and the reference's Trainer saves by it.
+    safetensors refuses a tensor under two names, and the reference's Trainer saves with it.
     """
     module.register_state_dict_post_hook(_drop_tied_names)
     module.register_load_state_dict_pre_hook(_restore_tied_names)
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:
-    """Further names of tables that serve twice, each with the first."""
+    """Aliases of tied parameters, each with the first name."""
     first: dict[int, str] = {}
     named = [(name, first.setdefault(id(one), name)) for name, one in module.named_parameters(remove_duplicate=False)]
     return {name: other for name, other in named if name != other}
 
 
 def _drop_tied_names(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Leaves each table its first name."""
+    """Removes the aliases of tied parameters from a state dict."""
     for name in _tied_names(module):
         state.pop(prefix + name, None)
 
 
 def _restore_tied_names(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """The way back."""
+    """Adds the aliases of tied parameters to a state dict that is to be loaded."""
     for name, other in _tied_names(module).items():
         if prefix + other in state:
             state.setdefault(prefix + name, state[prefix + other])

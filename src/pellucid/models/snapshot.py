@@ -1,4 +1,4 @@
-"""What a module consists of at one moment, so that what was made of it is not used when it has become another."""
+"""Snapshots of a module, by which a copy derived from it is discarded once the module has changed."""
 
 import operator
 import weakref
@@ -17,11 +17,12 @@ from pellucid.machine import no_grad
 
 
 class Snapshot:
-    """The parts and the numbers of a module now: which they are, where they stand, how often each was written; and what
-    stands beside them: a scale, an activation, a chance of dropping out.
+    """The submodules and tensors of a module at one moment: their identities, storages and version counters, and every
+    other
+    attribute: a scale, an activation, a dropout probability.
 
-    Parts and numbers are referred to weakly: none stays in memory for it, and what comes to stand where something was
-    freed is not taken for that.
+    Submodules and tensors are referenced weakly: a snapshot keeps none of them in memory, and a new object at the
+    address of a freed one is not mistaken for it.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -31,10 +32,10 @@ class Snapshot:
         parts = list(module.modules())
         numbers = [one for part in parts for one in _numbers(part) if one is not None]
         self.references = [weakref.ref(one) for one in (*parts, *numbers)]
-        self.storages = [StorageWeakRef(one.untyped_storage()) for one in numbers]  # their addresses are kept
+        self.storages = [StorageWeakRef(one.untyped_storage()) for one in numbers]  # their addresses are not reused
 
     def matches(self, module: nn.Module) -> bool:
-        """Whether the module is still the same."""
+        """Whether the module is unchanged."""
         facts, values = _facts(module)
         same = facts == self.facts and all(member() is not None for member in self.references)
         same = same and all(map(operator.is_, values, self.values))
@@ -42,9 +43,9 @@ class Snapshot:
 
 
 def _facts(module: nn.Module) -> tuple[list[tuple[int, ...]], list[Any]]:
-    """The parts and numbers as plain facts, and what else stands in the parts.
+    """Returns the submodules and tensors as plain tuples of integers, and the other attributes of the submodules.
 
-    (PyTorch's own walk, which names all parts, takes as long as a layer of a small model.)
+    (PyTorch's own traversal, which builds the names of all submodules, takes as long as a layer of a small model.)
     """
     facts: list[tuple[int, ...]] = [(has_global_hooks(),)]
     values: list[Any] = []
@@ -68,19 +69,19 @@ def _numbers(part: nn.Module) -> list[torch.Tensor | None]:
 
 
 _STANDARD_ATTRIBUTES = len(vars(nn.Module()))
-"""What PyTorch keeps in every module comes first."""
+"""Number of attributes that PyTorch sets in every module, before those of a subclass."""
 
 
 def foreign_module(module: nn.Module, path: str = "") -> str | None:
-    """The first part by its name that only the plain blocks can run, if there is one: of a kind that is neither ours
-    nor one of PyTorch's that ours are made of (an adapter of another library, say, or several maps in the place of
-    one), or with something that its own call alone hears, as a hook. What a table is computed from may be anything,
-    since everybody asks for the table."""
+    """Returns the path of the first submodule that only the plain blocks can run, or None: one of a type that is
+    neither ours nor one of PyTorch's that ours consist of (such as an adapter of another library in place of a linear
+    layer), or one with hooks, which only its own call runs. A parametrization may be anything, since all code reads the
+    resulting weight."""
     if isinstance(module, ParametrizationList):
         return None
     packages = [
         kind.__module__.partition(".")[0] for kind in type(module).__mro__
-    ]  # a parametrized part is of a new kind
+    ]  # a parametrized module has a class of its own
     is_known = (
         "pellucid" in packages or isinstance(module, _TORCH_MODULES) or not (module._parameters or module._modules)
     )
@@ -95,7 +96,7 @@ _TORCH_MODULES = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.ModuleList, nn.Modul
 
 @no_grad()
 def _count_fused_writes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """PyTorch's fused steps do not count what they write; so it is counted here, whoever makes them."""
+    """Increments the version counters that PyTorch's fused optimizer steps leave as they are."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             increment_version([one for one in group["params"] if one.grad is not None])

@@ -1,4 +1,4 @@
-"""A stack: embeddings, layers one above the other, a norm. Encoders, decoders and both halves of a pair are stacks."""
+"""A stack: embeddings, layers and a final norm. Encoders, decoders and both halves of an encoder-decoder are stacks."""
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,12 @@ from pellucid.models.observable import Observable, report_positions
 class Stack(Observable):
     """ids --> embeddings --> layers.0 --> ... --> layers.N --> norm --> hidden states
 
-    causal: each position sees itself and what stands before it, `window` positions at most.
-    depth: how many layers a token runs through, where it is more than there are layers: each then stands at several
-        neighbouring depths (Lan et al., 2019, arXiv:1909.11942, section 3.1).
-    dropout: share that is dropped behind the norm.
-    rotary, relative_bias: what attention knows of distances.
-    skips_padding: whether padding takes no place, before a text or within it.
+    causal: each position attends to itself and earlier ones only, to at most `window` positions.
+    depth: number of layers applied to each token, where it exceeds the number of distinct layers: each of these then
+        serves several consecutive depths (Lan et al., 2019, arXiv:1909.11942, section 3.1).
+    dropout: dropout probability after the norm.
+    rotary, relative_bias: relative positions for attention.
+    skips_padding: whether padding takes up no position, before a text or within it.
     """
 
     def __init__(
@@ -59,12 +59,13 @@ class Stack(Observable):
 
     @property
     def depth(self) -> int:
-        """How many layers a token runs through: those that are there now, or of shared ones as many as was said."""
+        """Number of layers applied to each token: that of the layers now present or, where they are shared, the given
+        one."""
         return self.shared_depth or len(self.layers)
 
     @property
     def device(self) -> torch.device:
-        """Where its numbers lie."""
+        """The device of its weights."""
         return self.embeddings.token.like.device
 
     def states(
@@ -78,14 +79,14 @@ class Stack(Observable):
         segments: Tensor | None = None,
         first: bool = False,
     ) -> Tensor:
-        """Hidden states: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
+        """Returns the hidden states: Int[Tensor, "batch seq"]  ->  Float[Tensor, "batch seq hidden"]
 
-        run: the memory to look across at, and an observer.  cache: what earlier passes read; whoever asked calls its
-            `finish` when nothing of the pass is left to do.
-        segments: Int[Tensor, "batch seq"], texts that stand side by side in one row, 1, 2, 3, ...; 0 for padding. None
-            sees another, and places begin anew in each. A cache has to be empty.
-        first: whether the last layer computes those of the first positions alone, Float[Tensor, "batch 1 hidden"]; of a
-            stack that looks both ways, without segments or a cache. An observer would miss the others.
+        run: carries the encoder output for cross-attention, and an observer.
+        cache: keys and values of earlier passes; the caller calls its `finish` when the pass is complete.
+        segments: Int[Tensor, "batch seq"], texts packed into one row, numbered 1, 2, 3, ...; 0 for padding. A text
+            attends only to itself, and positions restart in each. A cache has to be empty.
+        first: whether the last layer computes the first position alone, Float[Tensor, "batch 1 hidden"]; only for a
+            bidirectional stack, without segments or a cache. An observer receives no other position of that layer.
         """
         check_ids(self.embeddings, input_ids, attention_mask, token_type_ids, segments)
         if segments is not None:
@@ -110,13 +111,13 @@ class Stack(Observable):
         return self.dropout(stream)
 
     def in_order(self) -> list[nn.Module]:
-        """The layer of each depth; one that is shared comes several times."""
-        layers = list(self.layers)  # a ModuleList looks each of its own up by a name that it makes
+        """Returns the layer of each depth; a shared layer occurs several times."""
+        layers = list(self.layers)  # indexing a ModuleList looks each layer up by a name that it formats
         share = self.depth / len(layers)
-        return [layers[int(i / share)] for i in range(self.depth)]  # rounded where the reference rounds
+        return [layers[int(i / share)] for i in range(self.depth)]  # rounded as in the reference
 
     def _positions(self, input_ids: Tensor, attention_mask: Tensor | None, cache: Cache | None) -> Tensor:
-        """Where each token stands: Int[Tensor, "batch|1 seq"]"""
+        """Returns the position of each token: Int[Tensor, "batch|1 seq"]"""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         if self.skips_padding and attention_mask is not None:
             count = attention_mask.long().cumsum(dim=1)
@@ -151,7 +152,7 @@ class Stack(Observable):
         segments: Tensor | None,
         rows: int,
     ) -> Pass:
-        """The pass with everything that all layers share."""
+        """Returns the pass with everything that all layers share."""
         key_positions = positions
         if cache is not None:
             padding = -1 if self.skips_padding else -2 - positions
@@ -178,7 +179,8 @@ class Stack(Observable):
         )
 
     def _text_lengths(self, segments: Tensor) -> tuple[int, ...] | None:
-        """How long the texts of a single row are, where order alone decides within each."""
+        """Lengths of the texts in a single packed row, where a causal mask within each is all that is needed; else
+        None."""
         if not self.causal or len(segments) > 1 or bool((segments == 0).any()):
             return None
         lengths = tuple(segments[0].unique_consecutive(return_counts=True)[1].tolist())
@@ -187,7 +189,7 @@ class Stack(Observable):
     def _mask(
         self, positions: Tensor, attention_mask: Tensor | None, cache: Cache | None
     ) -> tuple[Tensor | None, bool]:
-        """Who may look at whom; or None and whether order alone decides, which attention knows a quicker way for."""
+        """Returns the mask, or None; and whether attention is purely causal, for which it has a faster path."""
         mask = padding_mask(attention_mask)
         if not self.causal:
             return mask, False
@@ -203,7 +205,7 @@ class Stack(Observable):
 
 
 _ID_DTYPES = (torch.int64, torch.int32)
-"""Kinds of number by which a table is read."""
+"""Integer dtypes that an embedding table accepts as ids."""
 
 
 def check_ids(
@@ -213,7 +215,7 @@ def check_ids(
     token_type_ids: Tensor | None = None,
     segments: Tensor | None = None,
 ) -> None:
-    """Refuses ids that this model cannot read, in one sentence."""
+    """Raises InputError for ids, masks or types that this model cannot read."""
     if input_ids.dim() != 2 or input_ids.dtype not in _ID_DTYPES:
         raise InputError(f"input_ids are {kind_of(input_ids)}, expected int64 or int32 numbers of shape [batch, seq]")
     if not input_ids.shape[1]:
@@ -227,7 +229,7 @@ def check_ids(
             raise InputError(f"{name} is {kind_of(tensor)}, expected the shape of input_ids, {list(input_ids.shape)}")
     if token_type_ids is not None and token_type_ids.dtype not in _ID_DTYPES:
         raise InputError(f"token_type_ids are {kind_of(token_type_ids)}, expected int64 or int32 numbers")
-    if input_ids.device.type == "cpu":  # elsewhere it would wait for the device
+    if input_ids.device.type == "cpu":  # elsewhere this would synchronise with the device
         _check_range("input_ids", input_ids, embeddings.token.num_embeddings)
         if token_type_ids is not None and embeddings.type is not None:
             _check_range("token_type_ids", token_type_ids, embeddings.type.num_embeddings)
