@@ -1,10 +1,10 @@
-"""One step of arithmetic each: tensors in, tensors out. No block knows a config, a name or a file.
+"""The layers that networks are built from: tensors in, tensors out. No block knows a config, a model name or a file.
 
-The words for sizes, in every docstring and comment:
+The names of sizes, in every docstring and comment:
 
     batch       texts side by side
-    seq         positions that ask (queries); `source` are the positions that are looked at (keys), often the same
-    hidden      width of the stream that runs through the layers
+    seq         positions of the queries; `source` are the positions of the keys, often the same
+    hidden      width of the hidden states between layers
     heads       attention heads; `head_dim` is the width of one
     inner       width inside the feed-forward block
 """

@@ -1,4 +1,4 @@
-"""The bends between two linear maps."""
+"""Activation functions."""
 
 import math
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from pellucid.errors import InputError
 
 
 def gelu_new(x: Tensor) -> Tensor:
-    """The tanh form of GELU, written out as GPT-2 wrote it (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
+    """The tanh approximation of GELU, as GPT-2 computes it (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
 
-    PyTorch's own tanh form differs from it by about 1e-7; the reference's numbers need this one.
+    PyTorch's own tanh approximation differs by about 1e-7; matching the reference needs this one.
     """
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
 
@@ -27,11 +27,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "tanh": torch.tanh,
 }
-"""By the names that configuration files use."""
+"""Activations by their names in configuration files."""
 
 
 def activation_named(name: str) -> Callable[[Tensor], Tensor]:
-    """The activation of this name. Raises InputError for another."""
+    """Returns the activation of this name. Raises InputError if there is none."""
     if name not in ACTIVATIONS:
         raise InputError(f"activation is {name!r}, expected one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]

@@ -1,11 +1,11 @@
-"""Attention: every position asks, every position answers, and the answers are mixed by how well they fit.
+"""Attention: each position's query is compared with all keys, and the values are averaged by how well they match.
 
-    x --> query (turned) --.
+    x --> query (rotated) -.
                             +--> scores = query . key x scale (+ bias) --> weights = softmax --.
-    x --> key (turned) ----'                                                                    +--> heads --> output
+    x --> key (rotated) ---'                                                                    +--> heads --> output
     x --> value -------------------------------------------------------------------------------'
 
-(Vaswani et al., 2017, arXiv:1706.03762, section 3.2.) In cross-attention key and value come from `memory` instead of x.
+(Vaswani et al., 2017, arXiv:1706.03762, section 3.2.) In cross-attention, keys and values come from `memory`, not x.
 """
 
 from typing import Any
@@ -20,24 +20,24 @@ from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.run import Pass
 
 STRIP, LARGE = 1024, 2**22
-"""Positions that are mixed at a time where a mask is large, and the pairs of positions from which on it is."""
+"""Queries per chunk where a mask is large, and the number of mask elements above which it is."""
 
 
 class Attention(nn.Module):
-    """Multi-head attention with two equal paths: `fused`, PyTorch's one kernel, and `explicit`, step by step.
+    """Multi-head attention with two equivalent paths: `fused`, PyTorch's single kernel, and `explicit`, step by step.
 
-    hidden_size: width of the stream; what comes out has it too.
-    num_heads: heads side by side, each with its own query.
-    num_key_value_heads: heads of key and value, each shared by as many neighbouring heads of query (Ainslie et al.,
-        2023, arXiv:2305.13245); by default one each.
+    hidden_size: width of the input and of the output.
+    num_heads: number of query heads.
+    num_key_value_heads: number of key and value heads, each shared by a group of consecutive query heads (Ainslie et
+        al., 2023, arXiv:2305.13245); by default one each.
     head_dim: width of one head's query and key; by default `hidden_size / num_heads`.
     value_head_dim: width of one head's value; by default `head_dim`.
-    memory_size: width of what key and value are made from in cross-attention; by default `hidden_size`.
-    scale: what scores are multiplied with; by default 1 / sqrt(head_dim).
-    bias, output_bias: whether query, key and value, and the last linear map, have one.
-    project: False leaves the heads side by side, without the last linear map.
-    dropout, output_dropout: the share of the weights, and of what comes out, that is dropped in training.
-    explicit: compute scores and weights one after the other instead of in one kernel.
+    memory_size: input width of keys and values in cross-attention; by default `hidden_size`.
+    scale: factor of the scores; by default 1 / sqrt(head_dim).
+    bias, output_bias: whether query, key and value, and the output layer, have a bias.
+    project: False leaves the heads concatenated, without the output layer.
+    dropout, output_dropout: dropout probability of the weights, and of the output.
+    explicit: whether to compute scores and weights one after the other instead of in one kernel.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
-        """Mixes what every position has to say.
+        """Returns the attention output.
 
-        x: Float[Tensor, "batch seq hidden"], who asks.
-        memory: Float[Tensor, "batch source memory"], who answers; None for x itself.
-        bias: Float[Tensor, "batch|1 heads|1 seq source"], added to the scaled scores; by default that of `run`, where
-            x answers itself.
+        x: Float[Tensor, "batch seq hidden"], the input of the queries.
+        memory: Float[Tensor, "batch source memory"], the input of keys and values; None for x itself.
+        bias: Float[Tensor, "batch|1 heads|1 seq source"], added to the scaled scores; in self-attention, that of `run`
+            by default.
         ->  Float[Tensor, "batch seq hidden"]
         """
         run = run or Pass()
@@ -106,7 +106,7 @@ class Attention(nn.Module):
     # -- the steps ----------------------------------------------------------------------------------------------------
 
     def _self_attention_inputs(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value of the same positions; key and value of earlier passes stand before them."""
+        """Queries, keys and values of the same positions, preceded by the cached keys and values of earlier passes."""
         query, key, value = self._project_inputs(x).split(self.widths, dim=-1)
         query, key, value = self._observed_heads(query, key, value, run)
         if run.rotation is not None:
@@ -117,7 +117,7 @@ class Attention(nn.Module):
         return query, key, value
 
     def _cross_attention_inputs(self, x: Tensor, memory: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        """Query of x, key and value of the memory, which are computed once and then remembered."""
+        """Queries of x, and keys and values of the memory, which are computed once and then cached."""
         if run.cache is not None and run.cache.cross_attention.filled:
             return run.observe("query", self._split_heads(self.query(x))), *run.cache.cross_attention.stored()
         query, key, value = self._observed_heads(self.query(x), self.key(memory), self.value(memory), run)
@@ -134,7 +134,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, width or self.head_dim)).transpose(1, 2)
 
     def _project_inputs(self, x: Tensor) -> Tensor:
-        """Query, key and value side by side; in one matrix product, where each is a map of PyTorch's own kind."""
+        """Query, key and value concatenated; from one matrix product, where all are plain linear layers."""
         maps = self.query, self.key, self.value
         return (
             F.linear(x, *joint_weight_and_bias(*maps))
@@ -143,12 +143,12 @@ class Attention(nn.Module):
         )
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
-        """Values mixed by weight, head by head: [batch, heads, seq, value_head_dim].
+        """Returns the values averaged by attention weight, per head: [batch, heads, seq, value_head_dim].
 
-        What an observer wants to know of the fused path is computed beside it, so that looking changes no bit; where
-        he answers with other numbers, this layer goes the explicit way with them.
+        Scores and weights that an observer wants are computed beside the fused result, so that observing changes no
+        bit; if the observer replaces them, the layer continues on the explicit path.
         """
-        # as an edit may set it
+        # an edit may have set it
         has_minus_infinity = bias is not None and run.watch is not None and bool(bias.isneginf().any())
         fused = not self.explicit and not has_minus_infinity
         if fused and not run.wants("scores", "weights"):
@@ -156,7 +156,7 @@ class Attention(nn.Module):
         mask = _combined_mask(query, key, run)
         scores = self._scores(query, self._repeat_heads(key), mask, bias)
         observed_scores = run.observe("scores", scores)
-        softmax_dtype = torch.promote_types(scores.dtype, torch.float32)  # half precision is summed up in float32
+        softmax_dtype = torch.promote_types(scores.dtype, torch.float32)  # float16 and bfloat16 are summed in float32
         if has_minus_infinity or observed_scores is not scores:
             weights = _masked_softmax(observed_scores, mask, softmax_dtype).to(query.dtype)
         else:
@@ -167,7 +167,7 @@ class Attention(nn.Module):
         return self.dropout(observed_weights) @ self._repeat_heads(value)
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
-        """PyTorch's own kernel; order alone is told to it as a word, which is quicker than a mask."""
+        """PyTorch's kernel; a purely causal mask is passed as the `is_causal` flag, which is faster than a tensor."""
         if run.text_lengths is not None and bias is None:
             texts = zip(*(x.split(list(run.text_lengths), dim=2) for x in (query, key, value)))
             return torch.cat([self._fused(q, k, v, None, Pass(causal=True)) for q, k, v in texts], dim=2)
@@ -187,35 +187,35 @@ class Attention(nn.Module):
         )
 
     def _fused_in_strips(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """Some positions at a time, beside what these may look at and no more: the kernel makes a float of each pair of
-        positions that it is told of, and a window, order, or texts in one row leave most of them out."""
+        """Attention of a few queries at a time, to the range of keys that these can see: the kernel expands the mask to
+        floats, and a window, a causal mask or packed texts hide most of it."""
         strips = []
         for query_strip, allowed in zip(query.split(STRIP, dim=2), mask.split(STRIP, dim=2)):
             visible = allowed.flatten(0, 2).any(dim=0).nonzero()
             first, end = (
                 (int(visible[0]), int(visible[-1]) + 1) if len(visible) else (0, 1)
-            )  # of padding, which sees nothing
+            )  # padding, which sees nothing
             strip_pass = Pass(mask=allowed[..., first:end])
             strips.append(self._fused(query_strip, key[:, :, first:end], value[:, :, first:end], None, strip_pass))
         return torch.cat(strips, dim=2)
 
     def _repeat_heads(self, x: Tensor) -> Tensor:
-        """Key or value once for every head of query: Float[Tensor, "batch heads source width"]"""
+        """Repeats keys or values for every query head of their group: Float[Tensor, "batch heads source width"]"""
         copies = self.num_heads // self.num_key_value_heads
         return x if copies == 1 else x.repeat_interleave(copies, dim=1)
 
     def _scores(self, query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         across = key.transpose(-2, -1)
-        # in float16 scaled first, as within the fused kernel: large queries and keys have products beyond 65,504
+        # float16 is scaled first, as in the fused kernel: products of large queries and keys exceed 65,504
         scores = (query * self.scale) @ across if query.dtype == torch.float16 else (query @ across).mul_(self.scale)
-        scores = scores if bias is None else scores.add_(bias.to(scores.dtype))  # in place: a fresh copy takes longer
-        # the least number itself, and not added: in float16 the sum is -inf, and a row that may look nowhere NaN
+        scores = scores if bias is None else scores.add_(bias.to(scores.dtype))  # in place: faster than a new tensor
+        # Masked scores become the minimum, without adding: in float16 a sum is -inf, and a fully masked row NaN.
         return scores if mask is None else scores.masked_fill_(~mask, torch.finfo(scores.dtype).min)
 
     def _merge(self, heads: Tensor, run: Pass) -> Tensor:
         if run.wants("head_outputs"):
             table, bias = self._output_weight_and_bias(heads)
-            # what each head alone adds to the stream: [batch, heads, seq, hidden]; bias and these sum to the output
+            # each head's contribution to the output, [batch, heads, seq, hidden]; these and the bias sum to it
             outputs = torch.einsum("bhsd,ohd->bhso", heads, table.unflatten(1, (self.num_heads, -1)))
             observed = run.observe("head_outputs", outputs)
             if observed is not outputs:
@@ -223,7 +223,7 @@ class Attention(nn.Module):
         return self.output(heads.transpose(1, 2).flatten(2))  # from [batch, seq, heads * value_head_dim]
 
     def _output_weight_and_bias(self, heads: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The last map as its table Float[Tensor, "hidden heads*value_head_dim"] and bias, however it is laid out."""
+        """Weight Float[Tensor, "hidden heads*value_head_dim"] and bias of the output layer, of whatever class it is."""
         if isinstance(self.output, nn.Linear):
             return self.output.weight.to(heads), self.output.bias
         one = torch.eye(self.num_heads * heads.shape[-1], dtype=heads.dtype, device=heads.device)
@@ -232,7 +232,8 @@ class Attention(nn.Module):
         bias = self.output(torch.zeros_like(one[:1])).to(heads)
         return (self.output(one).to(heads) - bias).T, bias[0]
 
-    # -- three names, one table ---------------------------------------------------------------------------------------
+    # -- query, key and value weights in one memory
+    # ----------------------------------------------------------------------
 
     def _join_weights(self) -> None:
         join_in_memory(self.query, self.key, self.value)
@@ -248,8 +249,8 @@ class Attention(nn.Module):
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The weights of scores that an edit gave: what the mask forbids stays forbidden, and who is left with -inf
-    alone looks nowhere.
+    """Softmax of edited scores: positions that the mask hides stay hidden, and a row of nothing but -inf gets weights
+    of 0.
 
     scores: Float[Tensor, "batch heads seq source"]  ->  the same shape
     """

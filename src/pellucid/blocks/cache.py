@@ -1,10 +1,10 @@
-"""What a decoder remembers between passes: the keys and values of the positions it has already read.
+"""The key-value cache of a decoder: keys and values of the positions that it has already read.
 
-The memory is handed in and belongs to the caller; models stay functions. Each pass writes its keys and values into the
-next free slots of memory that was set aside beforehand, and looks at everything written so far:
+The cache belongs to the caller and is passed in; models keep no state. Each pass writes its keys and values into the
+next free slots of preallocated memory, and attends to everything written so far:
 
     slot        0   1   2   3   4   5   6   7       capacity 8, filled 5
-    positions  -1   0   1   2   3   .   .   .       row 0 begins with padding: -1 is never looked at
+    positions  -1   0   1   2   3   .   .   .       row 0 begins with padding: -1 is never attended to
                 0   1   2   3   4   .   .   .       row 1
 """
 
@@ -22,13 +22,13 @@ from pellucid.errors import InputError, format_count
 
 
 class KeyValues:
-    """Keys and values of one attention, `filled` slots of them in use.
+    """Keys and values of one attention block, `filled` slots of them in use.
 
-    capacity: slots to set aside at the first writing; None for exactly what is written then.
-    memory: heads of keys, then as many of values, in one table: Float[Tensor, "rows 2*heads capacity width"]; `width`
-        is the wider of the two.
-    interleaved: whether the two columns of a key that a rotation turns together stand side by side, as packed
-        blocks write them; what reads on has its own in the same order.
+    capacity: slots to allocate at the first write; None for exactly as many as are written then.
+    memory: the heads of keys, then as many of values, in one tensor: Float[Tensor, "rows 2*heads capacity width"];
+        `width` is the greater of the two widths.
+    interleaved: whether the two columns of a key that are rotated together are adjacent, as packed blocks store them;
+        the queries have to be in the same order.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -39,16 +39,16 @@ class KeyValues:
         self.interleaved = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KeyValues":
-        """A memory of its own, from which a gradient goes back to what was read as well."""
+        """Copies the memory, keeping its gradient to the keys and values already stored."""
         copied = copy.copy(self)
         copied.memory = self.memory.clone()
         return copied
 
     def extend(self, key: Tensor, value: Tensor, *, interleaved: bool = False) -> tuple[Tensor, Tensor]:
-        """Writes the keys and values of new positions; gives those of all positions so far.
+        """Appends the keys and values of new positions; returns those of all positions so far.
 
         key, value: Float[Tensor, "rows heads new head_dim"]  ->  the same with `filled` positions, without a copy
-        Raises InputError where what is remembered has other sizes or another order of columns.
+        Raises InputError where the stored ones have other sizes or another order of columns.
         """
         rows, heads, length, width = key.shape
         self._take_slots(key, (rows, 2 * heads, length, max(width, value.shape[3])), interleaved)
@@ -59,17 +59,18 @@ class KeyValues:
         return self.stored()
 
     def extend_both(self, both: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for heads of keys, interleaved, values behind: Float[Tensor, "rows 2*heads new head_dim"]"""
+        """Appends heads of interleaved keys, then of values: Float[Tensor, "rows 2*heads new head_dim"]"""
         self._take_slots(both, both.shape, interleaved=True)
         self.memory.narrow(2, self.filled - both.shape[2], both.shape[2]).copy_(both)
         self.widths = both.shape[3], both.shape[3]
         return self.stored()
 
     def reserve(self, heads: int, width: int, like: Tensor) -> Tensor:
-        """The next free slot of each row, for one new position: the memory, which is to be written there, interleaved.
+        """Reserves the next slot of each row for one new position, and returns the memory to write it to, interleaved.
 
-        heads: of key and value together.  like: Float[Tensor, "rows ..."], a tensor of the kind that is remembered
-        Raises InputError where something else was remembered: who writes there by its address would write beside it.
+        heads: number of key and value heads together.  like: Float[Tensor, "rows ..."], of the dtype and device to be
+            stored.
+        Raises InputError where the stored ones differ: a kernel that writes by address would write out of bounds.
         """
         self._take_slots(like, (like.shape[0], heads, 1, width), interleaved=True)
         self.widths = width, width
@@ -83,15 +84,15 @@ class KeyValues:
         return key[..., : self.widths[0]], value[..., : self.widths[1]]
 
     def select_rows(self, rows: Tensor, since: int = 0) -> None:
-        """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]
+        """Keeps these rows in this order; a row may occur several times. Int[Tensor, "kept"]
 
-        Only what is written is moved, and into the same memory while it is large enough.
-        since: slots before it stay where they are.
+        Only filled slots are copied, into the same memory while it is large enough.
+        since: slots before this one are left as they are.
         """
         if not self.filled:
             return
         memory, count = self.memory, len(rows)
-        if memory.requires_grad:  # nothing is written into what a gradient goes back through
+        if memory.requires_grad:  # autograd needs the old values: write into new memory
             with torch.enable_grad():
                 free = memory.new_empty(count, memory.shape[1], memory.shape[2] - self.filled, memory.shape[3])
                 unmoved = [memory[:count, :, :since]] if since else []
@@ -104,14 +105,14 @@ class KeyValues:
 
     @classmethod
     def merge(cls, parts: Sequence["KeyValues"], *, flush_right: bool) -> "KeyValues":
-        """Rows of several memories as one; shorter ones begin further right, or end further left, than the longest."""
+        """Joins the rows of several memories, right-aligned (`flush_right`) or left-aligned to the longest."""
         first, merged = parts[0].memory, cls(parts[0].capacity)
         merged.filled, merged.widths = max(part.filled for part in parts), parts[0].widths
         merged.interleaved = parts[0].interleaved
         rows, capacity = sum(len(part.memory) for part in parts), max(part.capacity or part.filled for part in parts)
         merged.memory = first.new_zeros(
             rows, first.shape[1], capacity, first.shape[3]
-        )  # what no text has: still a number
+        )  # slots of no text: finite values
         row = 0
         for part in parts:
             start, end = (merged.filled - part.filled if flush_right else 0), row + len(part.memory)
@@ -120,7 +121,7 @@ class KeyValues:
         return merged
 
     def split_texts(self, lengths: Sequence[int], capacity: int) -> "KeyValues":
-        """One row that holds several texts end to end, as a row for each."""
+        """Splits one row that holds several texts end to end into one row per text."""
         texts = []
         for memory in self.memory[:, :, : self.filled].split(list(lengths), dim=2):
             text = copy.copy(self)
@@ -129,8 +130,8 @@ class KeyValues:
         return KeyValues.merge(texts, flush_right=True)
 
     def _take_slots(self, like: Tensor, shape: Sequence[int], interleaved: bool) -> None:
-        """Takes the next free slots for `shape`, out of memory that is set aside the first time. Plain blocks may come
-        with another kind of number than before, as they do within `torch.autocast`; packed ones write as it lies."""
+        """Takes the next free slots for `shape`, allocating the memory at the first call. Plain blocks may change the
+        dtype between passes, as within `torch.autocast`; packed ones have to keep it."""
         rows, heads, length, width = shape
         if not self.filled:
             self.memory, self.interleaved = like.new_empty(rows, heads, self.capacity or length, width), interleaved
@@ -141,7 +142,7 @@ class KeyValues:
         if self.filled + length > self.memory.shape[2]:
             raise InputError(f"{self.filled + length} positions do not fit into a cache of {self.memory.shape[2]}")
         if self.filled and (self.memory.requires_grad or _is_read_only(self.memory)):
-            with torch.enable_grad():  # a gradient finds its way back to what was read as it was
+            with torch.enable_grad():  # keeps the gradient to what was stored before
                 self.memory = self.memory.clone()
         self.filled += length
 
@@ -157,14 +158,14 @@ class KeyValues:
 
 
 def _is_read_only(memory: Tensor) -> bool:
-    """Whether nothing may be written there: it comes from inference mode, which is over, or it is some rows of another
-    one, which were chosen without gradients, and these are recorded now."""
+    """Whether the memory must not be written to: it was made in inference mode, which has ended; or it is a view of
+    rows selected without gradients, which are now being recorded."""
     is_from_inference = memory.is_inference() and not torch.is_inference_mode_enabled()
     return is_from_inference or (memory._is_view() and torch.is_grad_enabled())
 
 
 class LayerCache:
-    """What one layer remembers: of its own positions, and of the memory that it looks across at."""
+    """The cache of one layer: keys and values of its self-attention and of its cross-attention."""
 
     def __init__(self, capacity: int) -> None:
         self.self_attention = KeyValues(capacity)
@@ -172,9 +173,9 @@ class LayerCache:
 
 
 class Cache:
-    """What a whole decoder remembers of several texts (rows) that it reads side by side.
+    """The cache of a whole decoder for a batch of texts (rows).
 
-    capacity: positions per text, all passes together; memory is taken at the first pass.
+    capacity: positions per text, of all passes together; memory is allocated in the first pass.
 
     >>> cache = Cache(num_layers=2, capacity=64)
     >>> cache.filled
@@ -186,26 +187,26 @@ class Cache:
         self.capacity = capacity
         self.filled = 0
         self.positions = torch.empty(0, 0, dtype=torch.long, device="cpu")
-        """Int[Tensor, "rows filled"]: where the token of each slot stands in its text; -1 for padding, and -2 - n for
-        padding that takes position n of it."""
+        """Int[Tensor, "rows filled"]: position of each slot's token in its text; -1 for padding, and -2 - n for padding
+        that takes up position n."""
         self.padded = False
         """Whether any slot holds padding."""
         self.is_complete = True
-        """Whether the last pass came to its end, its head's answer too."""
+        """Whether the last pass was completed, including its head."""
         self.reader: weakref.ref[object] | None = None
-        """The layers whose passes these are: a model's own, edited or not, and not those of its packed copy."""
+        """The layers that filled the cache: those of a model, edited or not, but not of its packed copy."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, and what a file holds, belong to whoever reads on first."""
+        """Drops `reader`: a copied or pickled cache belongs to the first model that continues it."""
         return vars(self) | {"reader": None}
 
     @classmethod
     def merge(cls, caches: Sequence["Cache"]) -> "Cache":
-        """Texts of different lengths, read apart, from now on side by side: all end at the same slot.
+        """Joins caches of different texts into one batch, right-aligned: all texts end at the same slot.
 
         Raises InputError for caches of several models.
         """
-        readers = [cache.reader for cache in caches if cache.reader is not None]  # a copy has none as yet
+        readers = [cache.reader for cache in caches if cache.reader is not None]  # a copied cache has none yet
         if any(reader != readers[0] for reader in readers):
             raise InputError("these caches were filled by several models, and a model can continue only its own cache")
         merged = cls(len(caches[0].layers), caches[0].capacity)
@@ -224,7 +225,7 @@ class Cache:
         return merged
 
     def split_texts(self, lengths: Sequence[int], capacity: int) -> "Cache":
-        """Texts that were read end to end in one row, from now on side by side: all end at the same slot."""
+        """Splits texts read end to end in one row into one row each, right-aligned: all end at the same slot."""
         split = Cache(len(self.layers), capacity)
         split.filled, split.padded = max(lengths), len(set(lengths)) > 1
         split.is_complete, split.reader = self.is_complete, self.reader
@@ -235,9 +236,10 @@ class Cache:
         return split
 
     def check(self, reader: object, depth: int, rows: int, new: int) -> None:
-        """Refuses a pass of `new` positions in `rows` texts that does not fit, or by another reader than before.
+        """Refuses a pass of `new` positions in `rows` texts that does not fit, or whose reader differs from the last
+        one's.
 
-        depth: layers that will remember something
+        depth: number of layers that will use the cache.
         """
         needed = self.filled + new
         if depth != len(self.layers):
@@ -256,9 +258,9 @@ class Cache:
             )
 
     def advance(self, reader: object, positions: Tensor) -> None:
-        """Takes note of the positions of a pass, before its layers run. Int[Tensor, "rows new"], as held
+        """Records the positions of a pass before its layers run. Int[Tensor, "rows new"], as in `positions`.
 
-        reader: whose pass it is; when it has come to its end, it says so by `finish`.
+        reader: the layers that run the pass; the caller calls `finish` once it is complete.
         """
         self.reader, self.is_complete = weakref.ref(reader), False
         self.positions = torch.cat((self.positions.to(positions), positions), dim=1) if self.filled else positions
@@ -266,19 +268,19 @@ class Cache:
         self.padded = self.padded or bool((positions < 0).any())
 
     def finish(self) -> None:
-        """Takes note that the pass came to its end: without it, the next one is refused."""
+        """Marks the pass as complete: without it, the next one is refused."""
         self.is_complete = True
 
     def next_positions(self) -> Tensor:
-        """Where the next token of each text stands: Int[Tensor, "rows 1"]"""
+        """Position of the next token of each text: Int[Tensor, "rows 1"]"""
         taken = self.positions.where(self.positions > -2, -2 - self.positions)
         return taken.amax(dim=1, keepdim=True) + 1
 
     def select_rows(self, rows: Tensor, *, since: int = 0) -> Self:
-        """Keeps these texts in this order; one may come several times, as the beams of a search need it.
+        """Keeps these texts in this order; a text may occur several times, as beam search needs.
 
-        rows: Int[Tensor, "kept"].  since: for as many rows as there are, which have all slots before this one, and what
-            they look across at, in common with those whose places they take; that is not moved then.
+        rows: Int[Tensor, "kept"].  since: first slot to copy; only if the number of rows stays the same and each row
+            shares all earlier slots, and its cross-attention, with the row that it replaces.
         """
         self.positions = self.positions[rows.to(self.positions.device)]
         for layer in self.layers:

@@ -1,10 +1,10 @@
-"""What is dropped: masks out of a pool that was drawn beforehand.
+"""Dropout masks: slices of a pool of random numbers that is drawn in advance.
 
-To draw a random number takes a processor longer than the step of arithmetic that it is for. So numbers are drawn once
-for many steps, and each mask is a stretch of them that begins at a random place:
+On a processor, drawing a random number takes longer than the arithmetic that it is for. So numbers are drawn once for
+many steps, and each mask is a slice of them at a random offset:
 
     pool     1 1 0 1 1 1 1 0 1 1 1 1 1 0 1 1 1 ...      2^22 draws, new ones every 64 steps
-    masks        '-------'   '-----------'              numbers within one are independent; two are shifted
+    masks        '-------'   '-----------'              independent within a mask; two may overlap, shifted
 """
 
 import hashlib
@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 POOL = 1 << 22
-"""Numbers of a pool. A mask has half of them at most; a larger one is made of several."""
+"""Size of a pool. A mask takes at most half of it; a larger one is made of several slices."""
 STEPS_PER_POOL = 64
-"""Steps that a pool is used for."""
+"""Number of training steps for which a pool is used."""
 OFFSETS_PER_DRAW = 64
-"""Places that are drawn at once."""
+"""Number of offsets drawn at a time."""
 
 
 class DropoutMasks:
-    """A source of masks: a function of the seed, the step, the piece, and of how many were asked for since `begin`.
+    """A source of masks, determined by the seed, the step, the piece, and the number of masks taken since `begin`.
 
-    No generator but its own is touched. Within a piece no two masks begin at the same place, so no two are equal.
+    It has a random generator of its own. Within a piece no two masks begin at the same offset, so no two are equal.
 
     dtype: of the masks.  device: where they are.
     """
@@ -37,7 +37,7 @@ class DropoutMasks:
         self.begin(0, 0)
 
     def begin(self, step: int, piece: int) -> None:
-        """From here on, chance is that of a piece of a step."""
+        """Starts the random sequence of a piece of a step."""
         if step // STEPS_PER_POOL != self._pool_number:
             self._pool_number = step // STEPS_PER_POOL
             self._pools.clear()
@@ -46,9 +46,9 @@ class DropoutMasks:
         self.masks_taken = 0
 
     def mask(self, shape: Sequence[int], share: float) -> Tensor:
-        """What numbers of this shape are multiplied with: 0 in `share` of the places, else 1 / (1 - share).
+        """A mask of this shape: 0 for a fraction `share` of the elements, else 1 / (1 - share).
 
-        It is a view of the pool: nobody may write into it.
+        It is a view of the pool and must not be written to.
         """
         count, max_count = math.prod(shape), POOL // 2
         if count <= max_count:
@@ -67,8 +67,8 @@ class DropoutMasks:
         return self._pools[share][offset : offset + count]
 
     def _draw_pool(self, share: float) -> Tensor:
-        """A whole pool. Where 1 / (1 - share) is no number of the kind, its two neighbours stand for it, mixed so that
-        the mean is right."""
+        """A whole pool. If the dtype cannot hold 1 / (1 - share), its two neighbours are mixed such that the mean is
+        right."""
         source = torch.Generator().manual_seed(derived_seed(self.seed, "pool", self._pool_number, share))
         keep_mask = torch.empty(POOL, dtype=torch.float32, device="cpu").bernoulli_(1.0 - share, generator=source)
         scale = 1.0 / (1.0 - share)
@@ -81,5 +81,5 @@ class DropoutMasks:
 
 
 def derived_seed(*parts: object) -> int:
-    """A number that follows from some words: 0 to 2^63 - 1, everywhere the same."""
+    """A hash of the parts: 0 to 2^63 - 1, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1

@@ -1,4 +1,4 @@
-"""Ids to vectors: what a token is, which text it belongs to, where it stands."""
+"""Embeddings: token ids to vectors, with token types and absolute positions."""
 
 from typing import Any
 
@@ -12,16 +12,17 @@ Positions = LearnedPositions | PaddingAwarePositions | SinusoidalPositions | NoP
 
 
 class Embeddings(nn.Module):
-    """token (x scale) (+ type) (+ position), then norm, dropout and, where the table is narrower, a linear map.
+    """token (x scale) (+ type) (+ position), then norm, dropout and, where the embedding is narrower, a linear layer.
 
         ids --> token ----.
         types -> type -----+--> sum --> norm --> dropout --> projection --> stream
         places -> position '
 
-    The sum is formed in the order token, type, position, as the reference forms it.
+    The sum is taken in the order token, type, position, as in the reference.
 
-    width: of the tables, where it is not `hidden_size` (Lan et al., 2019, arXiv:1909.11942, section 3.1).
-    projected: the linear map is there even where both are as wide.
+    width: width of the embedding tables, where it is not `hidden_size` (Lan et al., 2019, arXiv:1909.11942, section
+        3.1).
+    projected: whether there is a linear layer even if both widths are equal.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Embeddings(nn.Module):
 
     @property
     def type(self) -> Any:  # pyrefly: ignore[bad-override] - PyTorch's method of this name casts; this is a table
-        """Which text of a pair a token belongs to: a `Table`, or None where the model does not ask."""
+        """Embedding table of token types, the text of a pair that a token is in; None where the model has none."""
         return self._modules["type"]
 
     def forward(
@@ -61,10 +62,11 @@ class Embeddings(nn.Module):
         *,
         places: Tensor | None = None,
     ) -> Tensor:
-        """Ids, and where they stand, to the stream.
+        """Returns the sum of the embeddings, normalised and projected.
 
-        input_ids: Int[Tensor, "batch seq"]; token_type_ids: the same shape, 0 where not given; places:
-        Int[Tensor, "batch|1 seq"], 0, 1, 2, ... where not given  ->  Float[Tensor, "batch seq hidden"]
+        input_ids: Int[Tensor, "batch seq"]; token_type_ids: the same shape, 0 by default; places: the positions,
+            Int[Tensor, "batch|1 seq"], by default 0, 1, 2, ...
+        ->  Float[Tensor, "batch seq hidden"]
         """
         run = run or Pass()
         token = self.token(input_ids)

@@ -1,4 +1,4 @@
-"""The feed-forward block: each position by itself, wider and back."""
+"""The feed-forward block: two linear layers and an activation, for each position separately."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ from pellucid.blocks.run import Pass
 class FeedForward(nn.Module):
     """x --> up [hidden -> inner] --> activation --> dropout --> down [inner -> hidden] --> dropout
 
-    Positions do not see each other here. Where inner is 4 x hidden, as a rule, two thirds of a layer's parameters stand
-    in these two tables.
-    activation: a name of `pellucid.blocks.ACTIVATIONS`.  dropout, activation_dropout: the share of what comes out, and
-        of what the activation gives, that is dropped in training.
+    Positions do not interact here. With inner = 4 x hidden, as is usual, these two weight matrices hold two thirds of a
+    layer's parameters.
+    activation: a name of `pellucid.blocks.ACTIVATIONS`.
+    dropout, activation_dropout: dropout probability of the output, and of the activation's output.
     """
 
     activation: Callable[[Tensor], Tensor]
@@ -38,7 +38,7 @@ class FeedForward(nn.Module):
 
     @property
     def activation_name(self) -> str | None:
-        """What configuration files call the activation; None for one of somebody's own."""
+        """Name of the activation in configuration files; None for a custom one."""
         return next((name for name, one in ACTIVATIONS.items() if one is self.activation), None)
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""One layer: attention, then feed-forward, each added to the stream. Only the place of the norms differs."""
+"""One Transformer layer: attention, then feed-forward, each with a residual connection; post-norm or pre-norm."""
 
 from torch import Tensor, nn
 
@@ -38,12 +38,12 @@ class _Layer(nn.Module):
 
 
 class PostNormLayer(_Layer):
-    """Norms stand after the sums, on the stream itself (Vaswani et al., 2017): deep stacks need warm-up to train.
+    """Norms after the residual sums (Vaswani et al., 2017): deep stacks need warm-up to train.
 
     x --+--> attention --(+)--> attention_norm --+--> feed_forward --(+)--> feed_forward_norm -->
         '-----------------'                      '--------------------'
 
-    In a decoder that looks at an encoder, cross_attention with its norm stands between the two.
+    In the decoder of an encoder-decoder, cross_attention and its norm come between the two.
     """
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
@@ -60,12 +60,12 @@ class PostNormLayer(_Layer):
 
 
 class PreNormLayer(_Layer):
-    """Norms stand inside the branches and leave the stream alone (Xiong et al., 2020, arXiv:2002.04745): trains calmly.
+    """Norms inside the residual branches (Xiong et al., 2020, arXiv:2002.04745): more stable to train.
 
     x --+--> attention_norm --> attention --(+)--+--> feed_forward_norm --> feed_forward --(+)-->
         '------------------------------------'   '------------------------------------------'
 
-    In a decoder that looks at an encoder, a third branch with cross_attention stands between the two.
+    In the decoder of an encoder-decoder, a third branch with cross_attention comes between the two.
     """
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:

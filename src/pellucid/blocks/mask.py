@@ -1,4 +1,4 @@
-"""Who may look at whom: padding and causal masks, and the one form that attention takes them in."""
+"""Attention masks: for padding, causal, windowed and packed texts, and their combination."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from pellucid.errors import InputError
 
 
 def padding_mask(attention_mask: Tensor | None) -> Tensor | None:
-    """From the tokenizer's mask (1 = word, 0 = padding) to what attention takes; None where nothing is padding.
+    """Returns the tokenizer's mask (1 = token, 0 = padding) as a boolean mask of attention; None if nothing is padding.
 
     attention_mask: Int[Tensor, "batch source"]  ->  Bool[Tensor, "batch 1 1 source"]
     """
@@ -19,10 +19,10 @@ def padding_mask(attention_mask: Tensor | None) -> Tensor | None:
 
 
 def causal_mask(seq: int, source: int, device: torch.device | None = None) -> Tensor:
-    """True on and below the diagonal: position i of the last `seq` sees the positions up to its own.
+    """True on and below the diagonal: query i of the last `seq` positions sees the keys up to its own position.
 
     ->  Bool[Tensor, "1 1 seq source"]
-    Raises InputError where fewer answer than ask: the first of them would see nothing.
+    Raises InputError for fewer keys than queries: the first query could attend to nothing.
     """
     if seq > source:
         raise InputError(
@@ -32,7 +32,7 @@ def causal_mask(seq: int, source: int, device: torch.device | None = None) -> Te
 
 
 def windowed_mask(seq: int, window: int, device: torch.device | None = None) -> Tensor:
-    """Causal, and no further back than `window` positions, the own one included.
+    """A causal mask limited to the last `window` positions, including the query's own.
 
     ->  Bool[Tensor, "1 1 seq seq"]
     """
@@ -40,7 +40,7 @@ def windowed_mask(seq: int, window: int, device: torch.device | None = None) -> 
 
 
 def position_mask(query_positions: Tensor, key_positions: Tensor, window: int | None = None) -> Tensor:
-    """Who may look at whom where both say where they stand; nobody looks at position -1, padding.
+    """The causal mask of queries and keys at the given positions; negative keys, padding, are hidden.
 
     query_positions: Int[Tensor, "rows seq"]; key_positions: Int[Tensor, "rows source"]
     ->  Bool[Tensor, "rows 1 seq source"]
@@ -54,9 +54,9 @@ def position_mask(query_positions: Tensor, key_positions: Tensor, window: int | 
 
 
 def segment_positions(segments: Tensor) -> Tensor:
-    """Where each token stands in its segment, counted from 0; -1 for padding, which is segment 0.
+    """Position of each token in its segment, counted from 0; -1 for padding, which is segment 0.
 
-    segments: Int[Tensor, "batch seq"], each one stretch  ->  Int[Tensor, "batch seq"]
+    segments: Int[Tensor, "batch seq"], each one contiguous  ->  Int[Tensor, "batch seq"]
     """
     index = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
     begins = torch.ones_like(segments, dtype=torch.bool)
@@ -66,11 +66,11 @@ def segment_positions(segments: Tensor) -> Tensor:
 
 
 def segmented_mask(segments: Tensor, *, causal: bool, window: int | None = None) -> Tensor:
-    """Nobody sees another segment. Padding sees padding, so that no row of scores is without a number.
+    """Hides other segments. Padding sees padding, so that no row of scores is fully masked.
 
         segments 1 1 2 2 2 0     1 1 . . . .
                                  1 1 . . . .
-                                 . . 1 1 1 .      looking both ways; causal, only what is on and below the diagonal
+                                 . . 1 1 1 .      bidirectional; if causal, only what is on and below the diagonal
                                  . . 1 1 1 .
                                  . . 1 1 1 .
                                  . . . . . 1
@@ -85,7 +85,7 @@ def segmented_mask(segments: Tensor, *, causal: bool, window: int | None = None)
 
 
 def combined_mask(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:
-    """Both restrictions as one boolean mask; None where there is none."""
+    """Combines a mask and the causal one; None where there is neither."""
     if mask is not None:
         check_mask(mask)
     if not causal:
@@ -95,7 +95,7 @@ def combined_mask(mask: Tensor | None, causal: bool, seq: int, source: int, devi
 
 
 def additive_mask(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A boolean mask and a bias as one summand for the scores: the bias where one may look, else the least number."""
+    """Combines a boolean mask and a bias to add to the scores: the bias, or the dtype's minimum where masked."""
     if mask is None:
         return None if bias is None else bias.to(dtype)
     least = torch.finfo(dtype).min

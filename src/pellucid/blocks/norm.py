@@ -1,13 +1,13 @@
-"""Norms: numbers of one position brought to a common size."""
+"""Normalisation of each position's values to a common scale."""
 
 import torch
 from torch import Tensor, nn
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) x gain; no mean is taken off, no bias added (Zhang and Sennrich, arXiv:1910.07467).
+    """x / sqrt(mean(x^2) + eps) x gain; no mean is subtracted, no bias added (Zhang and Sennrich, arXiv:1910.07467).
 
-    Half precision is widened to float32 for the division and narrowed before the gain, as the reference does it.
+    Half precision is normalised in float32 and converted back before the gain is applied, as in the reference.
     """
 
     def __init__(self, hidden_size: int, eps: float = 1e-6) -> None:

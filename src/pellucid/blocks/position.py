@@ -1,4 +1,4 @@
-"""Where a token stands: a summand for its embedding, one row per place."""
+"""Absolute positions: one vector per position, added to the token embedding."""
 
 import math
 
@@ -12,10 +12,10 @@ WAVES = ("interleaved", "halves", "tensor2tensor")
 
 
 class Table(nn.Embedding):
-    """A row of numbers per id.
+    """An embedding table.
 
-    Without memory (on the meta device, while a checkpoint is being opened) there is nothing to draw; PyTorch would
-    load its whole compiler to draw it, which takes a second.
+    On the meta device, where a checkpoint is being opened, there is nothing to initialise; PyTorch would import its
+    compiler for it, which takes a second.
     """
 
     def reset_parameters(self) -> None:
@@ -24,14 +24,14 @@ class Table(nn.Embedding):
 
     @property
     def like(self) -> Tensor:
-        """A tensor of the kind and on the device of what this gives."""
+        """A tensor of the dtype and on the device of the output."""
         return self.weight
 
 
 class LearnedPositions(Table):
-    """A learned row per place: the first `length` places, no more.
+    """A learned vector for each of the first `length` positions.
 
-    offset: the row of the first place; the rows before it are never read.
+    offset: the row of the first position; the rows before it are never read.
     """
 
     def __init__(self, length: int, hidden_size: int, offset: int = 0) -> None:
@@ -44,10 +44,10 @@ class LearnedPositions(Table):
 
 
 class PaddingAwarePositions(Table):
-    """A learned row per word: padding takes no place.
+    """Learned vectors for non-padding tokens, counted from the ids themselves: padding takes up no position.
 
-    Row `padding_id` is that of all padding, the first word has the next; so of `rows` rows `rows - padding_id - 1`
-    can be words. Places come from the ids themselves (Liu et al., 2019, arXiv:1907.11692, in their code).
+    Row `padding_id` is that of all padding, and the first token has the next; so `rows` rows give
+    `rows - padding_id - 1` positions (Liu et al., 2019, arXiv:1907.11692, in their code).
     """
 
     def __init__(self, rows: int, hidden_size: int, padding_id: int) -> None:
@@ -62,15 +62,15 @@ class PaddingAwarePositions(Table):
 
 
 class SinusoidalPositions(nn.Module):
-    """Fixed waves (Vaswani et al., 2017, arXiv:1706.03762, section 3.5), computed in float64 when they are asked for
-    (on Metal in float32).
+    """Fixed sinusoids (Vaswani et al., 2017, arXiv:1706.03762, section 3.5), computed on the fly in float64 (on Metal
+    in float32).
 
-    Column pair c turns through one radian in 10000^(2c/hidden) places, so near places look alike and far ones do not.
+    Column pair c rotates by one radian in 10000^(2c/hidden) positions, so that nearby positions have similar vectors.
 
     waves: "interleaved" (sine, cosine, sine, ...: the paper's), "halves" (all sines, then all cosines) or
-        "tensor2tensor" (halves, and the last pair turns through one radian in exactly 10000 places, pair c in
-        10000^(c/(hidden/2 - 1))).
-    offset: what the first place counts as.
+        "tensor2tensor" (halves, with frequencies such that the last pair rotates by one radian in exactly 10000
+        positions, pair c in 10000^(c/(hidden/2 - 1))).
+    offset: the number of the first position.
     """
 
     def __init__(self, length: int, hidden_size: int, offset: int = 0, waves: str = "interleaved") -> None:
@@ -90,7 +90,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """No places at all: the order of the tokens changes only the order of what comes out, but under a causal mask."""
+    """No positions: without a causal mask, permuting the tokens only permutes the output."""
 
     length = None
 

@@ -1,4 +1,4 @@
-"""Where tokens stand to each other, known to attention alone: turned queries and keys, or a summand for the scores."""
+"""Relative positions, used by attention alone: rotated queries and keys, or a bias of the scores."""
 
 import math
 from collections.abc import Callable
@@ -11,10 +11,11 @@ from pellucid.blocks.position import Table
 
 
 class RotaryPositions(nn.Module):
-    """Angles that grow with the place, so that a score depends on how far two tokens stand apart (Su et al., 2021,
-    arXiv:2104.09864). Pair c is made of columns c and c + head_dim/2 and turns by place x theta^(-2c/head_dim).
+    """Rotary embeddings: angles proportional to the position, so that a score depends on the distance of two tokens (Su
+    et al., 2021, arXiv:2104.09864). Pair c is columns c and c + head_dim/2; its angle is position x
+    theta^(-2c/head_dim).
 
-    scaling: changes the frequencies, for texts longer than the model was first made for.
+    scaling: function of the frequencies, for texts longer than the model was first trained on.
     """
 
     def __init__(
@@ -24,9 +25,9 @@ class RotaryPositions(nn.Module):
         self.head_dim, self.theta, self.scaling = head_dim, theta, scaling
 
     def forward(self, positions: Tensor, like: Tensor) -> "Rotation":
-        """Int[Tensor, "batch|1 seq"]  ->  the rotation of each place, in the kind of `like`
+        """Int[Tensor, "batch|1 seq"]  ->  the rotation of each position, in the dtype of `like`
 
-        Frequencies are float32 numbers, as the reference has them.
+        Frequencies are computed in float32, as in the reference.
         """
         pairs = torch.arange(0, self.head_dim, 2, device=positions.device).float()
         frequencies = 1.0 / self.theta ** (pairs / self.head_dim)
@@ -38,9 +39,9 @@ class RotaryPositions(nn.Module):
 
 
 class Rotation:
-    """How far the pairs of each place are turned.
+    """Rotation of the column pairs at each position.
 
-    cosine: of each column's angle; sine: with the sign that it takes there; Float[Tensor, "batch|1 1 seq head_dim"]
+    cosine, sine: of each column's angle, the sine with its sign; Float[Tensor, "batch|1 1 seq head_dim"]
     """
 
     def __init__(self, cosine: Tensor, sine: Tensor) -> None:
@@ -49,31 +50,32 @@ class Rotation:
         self._pairs: Tensor | None = None
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Turns the pairs of `x`: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
+        """Rotates the pairs of `x`: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
         left, right = x.chunk(2, dim=-1)
         return x * self.cosine + torch.cat((right, left), dim=-1) * self.sine
 
     def rotate_back(self, by_rotated: Tensor) -> Tensor:
-        """The way back of `rotate`, for a gradient: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
+        """The backward pass of `rotate`: Float[Tensor, "batch heads seq head_dim"]  ->  the same shape"""
         left, right = (by_rotated * self.sine).chunk(2, dim=-1)
         return by_rotated * self.cosine + torch.cat((right, left), dim=-1)
 
     def rotate_interleaved(self, x: Tensor, rotated_heads: int, other_heads: int) -> Tensor:
-        """Turns whole heads side by side, in one step, where the two columns of a pair are neighbours: each pair is a
-        complex number then, and its turn a product.
+        """Rotates whole heads in one step, where the two columns of a pair are adjacent: as complex numbers, by a
+        product.
 
-        x: Float32[Tensor, "batch seq (rotated_heads+other_heads)*head_dim"], heads to be turned and then those that are
-            left as they are  ->  the same shape
+        x: Float32[Tensor, "batch seq (rotated_heads+other_heads)*head_dim"], heads to rotate followed by those left
+            unchanged
+        ->  the same shape
         """
         if (rotated_heads, other_heads) not in self._heads:
             self._heads[rotated_heads, other_heads] = self._angles_by_head(rotated_heads, other_heads)
         turn = self._heads[rotated_heads, other_heads]
-        if is_differentiated(x):  # no derivative goes through a view of the same bits as another kind of number
+        if is_differentiated(x):  # a view as another dtype has no derivative
             return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2)
         return (x.view(torch.complex64) * turn).view(torch.float32)
 
     def complex_angles(self) -> Tensor:
-        """The turn of each pair as a number: Complex64[Tensor, "batch|1 seq head_dim/2"]"""
+        """cos + i sin of each pair's angle: Complex64[Tensor, "batch|1 seq head_dim/2"]"""
         if self._pairs is None:
             half = self.cosine.shape[-1] // 2
             self._pairs = torch.complex(self.cosine[:, 0, :, :half].float(), self.sine[:, 0, :, half:].float())
@@ -89,12 +91,12 @@ class Rotation:
 
 
 def interleaved(x: Tensor, head_dim: int) -> Tensor:
-    """Rows of whole heads, the two of each pair (c and c + head_dim/2) brought together: Float[Tensor, "rows ..."]"""
+    """Makes the rows of each pair (c and c + head_dim/2) in whole heads adjacent: Float[Tensor, "rows ..."]"""
     return x.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
 
 
 def deinterleaved(x: Tensor) -> Tensor:
-    """Columns of a head back in their own order: Float[Tensor, "... head_dim"]"""
+    """Undoes the interleaving of a head's columns: Float[Tensor, "... head_dim"]"""
     return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
@@ -104,8 +106,8 @@ def linear_scaling(frequencies: Tensor, *, factor: float) -> Tensor:
 
 
 def llama3_scaling(frequencies: Tensor, *, factor: float, low: float, high: float, length: int) -> Tensor:
-    """Waves longer than `length / low` places are slowed by `factor`, those shorter than `length / high` are left, and
-    those between go over from one to the other (Llama 3.1's own code)."""
+    """Divides frequencies by `factor` for wavelengths above `length / low` positions, keeps them below `length / high`,
+    and interpolates in between (Llama 3.1's own code)."""
     waves = 2 * math.pi / frequencies
     result = torch.where(waves > length / low, frequencies / factor, frequencies)
     share = (length / waves - low) / (high - low)
@@ -114,10 +116,10 @@ def llama3_scaling(frequencies: Tensor, *, factor: float, low: float, high: floa
 
 
 class RelativeBias(nn.Module):
-    """A learned summand per head for the distance of two tokens (Raffel et al., 2019, arXiv:1910.10683, section 2.1).
+    """A learned bias per head and distance of two tokens (Raffel et al., 2019, arXiv:1910.10683, section 2.1).
 
-    Half of the buckets hold one distance each; the others grow as its logarithm up to `max_distance` and hold all
-    beyond. Looking both ways, each way has half of the buckets; else all are for looking back.
+    Half of the buckets hold one distance each; the others grow logarithmically up to `max_distance`, and the last holds
+    all beyond. If bidirectional, each direction has half of the buckets; else all are for earlier positions.
     """
 
     def __init__(self, num_buckets: int, max_distance: int, num_heads: int, *, bidirectional: bool) -> None:
