@@ -1,4 +1,4 @@
-"""Whether this process has compiled steps."""
+"""Whether compiled kernels can be used in this process."""
 
 import functools
 import importlib.util
@@ -12,7 +12,7 @@ from pellucid.blocks.steps import Kernels
 log = logging.getLogger("pellucid")
 
 _KERNEL_LOCK = threading.Lock()
-"""Held while kernels are looked for: several threads would each compile them, and a fork find them half made."""
+"""Held while kernels are loaded: otherwise each thread would compile them, and a fork could find them half loaded."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -21,21 +21,21 @@ if hasattr(os, "register_at_fork"):
 
 
 def installed() -> bool:
-    """Whether the extra `fast` is there, which compiles for this system, and links."""
+    """Whether the extra `fast` is installed, which compiles and links the kernels for this system."""
     return sys.platform == "linux" and all(importlib.util.find_spec(name) for name in ("numba", "elftools"))
 
 
-@functools.cache  # asked at every step, so that the lock is for the first time alone
+@functools.cache  # called at every step, so that the lock is taken only the first time
 def usable_kernels() -> Kernels | None:
-    """The compiled steps of this process; None without numba, elsewhere than on Linux, and where their code cannot be
-    kept, since seconds of work are not to be done each time."""
+    """The compiled kernels of this process; None without numba, on systems other than Linux, and where compiled code
+    cannot be stored, since compiling takes seconds each time."""
     with _KERNEL_LOCK:
         return loaded_kernels()
 
 
 @functools.cache
 def loaded_kernels() -> Kernels | None:
-    """The same, for one thread at a time, and for those that waited."""
+    """The same, for a thread that holds the lock, and for those that waited for it."""
     try:
         return Kernels() if installed() else None
     except Exception as reason:  # noqa: BLE001 - a numba that does not fit what it stands on raises anything

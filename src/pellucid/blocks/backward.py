@@ -1,6 +1,6 @@
-"""Steps of arithmetic with their way back written out: fewer and larger steps than PyTorch would find by itself.
+"""Operations with an explicit backward pass, in fewer and larger steps than autograd would take.
 
-A gradient is called by the name of what it is a gradient of: `by_x` is the slope of the loss by x.
+Gradients are named after what they are the gradient of: `by_x` is the gradient of the loss with respect to x.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ from pellucid.blocks.relative import Rotation
 from pellucid.machine import mkl_keeps_pace, product_dtype, served_by_mkl
 
 LowPrecisionTables = dict[tuple[int, ...], tuple[list[Any], list[tuple[int, int]], Tensor]]
-"""Tables in half precision, by the tables that they were made from, with these and their memory, so that no other comes
-to lie there, and with how those stood."""
+"""Weights converted to half precision, by the ids of the originals; with these and their storages, which are kept alive
+so that their addresses are not reused, and their versions."""
 
 
 class JointLinear(torch.autograd.Function):
-    """x times several tables that stand one below the other, plus their biases: one product there, two back.
+    """x times several weights concatenated by rows, plus their biases: one product forward, two backward.
 
         x [..., in]  ->  x . W' + b [..., out]          by_x = by_y . W,   by_W = by_y' . x,   by_b = sum of by_y
 
-    What does not learn is not differentiated. Where half precision gains nothing (`product_dtype`), it is what is kept
-    for the way back and what comes out, and products are formed in float32.
+    Gradients that are not needed are not computed. Where half precision is no faster (`product_dtype`), only the output
+    and what is saved for the backward pass are in it, and products are computed in float32.
     """
 
     @staticmethod
@@ -69,7 +69,7 @@ class JointLinear(torch.autograd.Function):
 
 
 def _joint_weight(weights: Sequence[Tensor], dtype: torch.dtype, cache: LowPrecisionTables) -> Tensor:
-    """Tables one below the other, of the kind `dtype`; made once as long as the numbers stay."""
+    """Weights concatenated and converted to `dtype`; cached until they change."""
     if weights[0].dtype == dtype or not all(isinstance(part, torch.nn.Parameter) for part in weights):
         return concatenated(weights).to(dtype)
     name, state = tuple(map(id, weights)), [storage_version(part) for part in weights]
@@ -79,12 +79,13 @@ def _joint_weight(weights: Sequence[Tensor], dtype: torch.dtype, cache: LowPreci
     return cache[name][2]
 
 
-# -- the three products of a linear map -------------------------------------------------------------------------------
+# -- the three products of a linear layer -----------------------------------------------------------------------------
 
 
 def _uses_onednn(x: Tensor, *kinds: torch.dtype) -> bool:
-    """Whether oneDNN has to be asked by name: half precision comes to it by itself, if not always by the shortest way,
-    float32 to MKL, which is the slower where it does not use all of the processor. It makes no product of no rows."""
+    """Whether oneDNN has to be called explicitly: PyTorch uses it for half precision, if not always in the fastest way,
+    but for float32 uses MKL, which is slower where it does not use all of the processor. oneDNN accepts no empty input.
+    """
     if not x.numel() or (x.dtype == torch.float32 and served_by_mkl()):
         return False
     if x.device.type != "cpu" or x.dtype not in (kinds or (torch.float32,)) or not torch.backends.mkldnn.is_available():
@@ -106,7 +107,7 @@ def linear_input_gradient(by_y: Tensor, weight: Tensor) -> Tensor:
 def linear_weight_gradient(by_y: Tensor, x: Tensor) -> Tensor:
     """Float[Tensor, "rows out"], Float[Tensor, "rows in"]  ->  Float[Tensor, "out in"]
 
-    Where MKL keeps pace with oneDNN otherwise, it has the quicker product of a table that is at least as high as wide.
+    Where MKL is otherwise as fast as oneDNN, it is faster for a weight with at least as many rows as columns.
     """
     if _uses_onednn(by_y) and (by_y.shape[1] < x.shape[1] or not mkl_keeps_pace()):
         return _onednn_linear(by_y.t(), x.t(), None)
@@ -114,7 +115,7 @@ def linear_weight_gradient(by_y: Tensor, x: Tensor) -> Tensor:
 
 
 def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """oneDNN's linear map; it takes transposed tables as they lie."""
+    """oneDNN's linear layer; it takes transposed tensors without a copy."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
@@ -123,8 +124,8 @@ def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class HeadLayout:
-    """How attention's numbers lie side by side. heads: of query; shared: of key and value, each for neighbouring heads
-    of query.  width, value_width: of one.  scale: of scores."""
+    """How the columns of attention are arranged. heads: number of query heads; shared: of key and value heads, each for
+    a group of consecutive query heads.  width, value_width: of one head.  scale: factor of the scores."""
 
     heads: int
     shared: int
@@ -144,26 +145,26 @@ class HeadLayout:
         return query, key, value
 
     def flatten_heads(self, x: Tensor) -> Tensor:
-        """[batch, seq, heads, width]  ->  [batch * shared, heads / shared * seq, width]: queries that share a key stand
-        below each other."""
+        """[batch, seq, heads, width]  ->  [batch * shared, heads / shared * seq, width]: queries that share a key are
+        stacked."""
         batch, seq, heads, width = x.shape
         return x.transpose(1, 2).reshape(batch * self.shared, heads // self.shared * seq, width)
 
     def restore_heads(self, numbers: Tensor, into: Tensor) -> None:
-        """The way back from `flatten_heads`, written into a view [batch, seq, heads, width]."""
+        """Undoes `flatten_heads`, writing to a view [batch, seq, heads, width]."""
         batch, seq, heads, width = into.shape
         into.copy_(numbers.view(batch, heads, seq, width).transpose(1, 2))
 
 
 class AttentionProduct(torch.autograd.Function):
-    """Attention between its linear maps, step by step, as plain matrix products.
+    """Attention between its linear layers, as explicit matrix products.
 
-    On a processor, PyTorch's one kernel has a slow way back, and a slow way forth where weights are dropped. Dropped
-    weights are formed again on the way back.
+    On a processor, PyTorch's fused kernel has a slow backward pass, and a slow forward pass with dropout. Weights after
+    dropout are recomputed in the backward pass.
 
-    own: Float[Tensor, "batch seq widths"], query, key and value side by side, or query alone; other: key and value.
-    bias, summand: added to the scores [batch, heads, seq, source]; the first may learn.
-    dropout_mask: what weights are multiplied with, Float[Tensor, "batch heads seq source"] of 0 and 1 / (1 - share).
+    own: Float[Tensor, "batch seq widths"], query, key and value concatenated, or the query alone; other: key and value.
+    bias, summand: added to the scores [batch, heads, seq, source]; only the first may have a gradient.
+    dropout_mask: factors of the weights, Float[Tensor, "batch heads seq source"] of 0 and 1 / (1 - share).
     """
 
     @staticmethod
@@ -229,7 +230,7 @@ class AttentionProduct(torch.autograd.Function):
 
 
 def _rotated(x: Tensor, rotate: Callable[[Tensor], Tensor], batch: int, seq: int) -> Tensor:
-    """Queries or keys, which lie as `HeadLayout.flatten_heads` says, by the angles of their places."""
+    """Rotates queries or keys that are arranged as by `HeadLayout.flatten_heads`."""
     return rotate(x.view(batch, -1, seq, x.shape[-1])).to(x.dtype).view(x.shape)
 
 
@@ -241,7 +242,7 @@ def _with_dropout(weights: Tensor, dropout_mask: Tensor | None) -> Tensor:
 
 
 class DropoutAdd(torch.autograd.Function):
-    """x + part * dropout_mask, where some of a part is dropped; x may be wider."""
+    """x + part * dropout_mask; x may have a wider dtype."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, part: Tensor, dropout_mask: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
@@ -269,7 +270,8 @@ class DropoutMultiply(torch.autograd.Function):
 
 
 class RMSNormalise(torch.autograd.Function):
-    """x / sqrt(mean(x^2) + eps) * gain, and its way back: by_x = (s - n mean(s n)) / sqrt(...), s = by_y * gain."""
+    """x / sqrt(mean(x^2) + eps) * gain; backward: by_x = (s - n mean(s n)) / sqrt(...), s = by_y * gain, n = normalised
+    x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:  # pyrefly: ignore[bad-override]

@@ -1,20 +1,19 @@
-"""What each kernel is told: the fields that `steps` fills in and `kernels` reads, by the same names.
+"""Argument records of the kernels: `steps` fills them in and `kernels` reads them, by the same names.
 
-Addresses (0: there is none) are whole numbers too. A kernel trusts them: who fills them in answers for it that there
-is as much memory as they say, that it lies without gaps, and that it lives as long as the call. `__slots__` refuses a
-field that there is not.
+Addresses are integers too; 0 stands for none. A kernel trusts them: the caller guarantees that the memory is contiguous
+and as large as the sizes say, and that it lives as long as the call. `__slots__` refuses a field that does not exist.
 """
 
 from ctypes import Structure, c_float, c_int64
 
 FLOAT32, BFLOAT16, INT8 = 0, 1, 2
-"""What a table's numbers are."""
+"""Codes of the dtypes of weights."""
 
 GROUP = 32
-"""Neighbours in a row of a table of few bits that share a scale, as in GGUF's blocks."""
+"""Consecutive weights of a row that share a scale in quantized weights, as in GGUF's blocks."""
 
 ROWS, LANES = 6, 16
-"""Of a matrix that is multiplied at once; columns of the other one are made a multiple of `LANES`."""
+"""Rows of a matrix that are multiplied at once; columns of the other one are padded to a multiple of `LANES`."""
 
 
 def _int64_fields(names: str) -> list[tuple[str, type]]:
@@ -22,10 +21,10 @@ def _int64_fields(names: str) -> list[tuple[str, type]]:
 
 
 class ProductTable(Structure):
-    """One table of a product, and where its results stand among those of a row.
+    """One weight of a product, and where its results are placed within a row.
 
-    numbers, scale, bias: addresses.  first: of its results.  rows: of the table, each of which gives one result.
-    head: width of a head, whose rows c and c + head/2 are to be neighbours; 0 for none.
+    numbers, scale, bias: addresses.  first: index of its first result.  rows: rows of the weight, each of one result.
+    head: width of a head, whose rows c and c + head/2 are to be adjacent; 0 for none.
     """
 
     __slots__ = ()
@@ -33,10 +32,10 @@ class ProductTable(Structure):
 
 
 class Product(Structure):
-    """Few rows of x by several tables of one kind and width, whose results stand side by side.
+    """Few rows of x times several weights of one dtype and width, with concatenated results.
 
-    kind: of their numbers.  rows: of x.  across: results of a row of x.  x, out, tables: addresses.
-    parts: how many tables.
+    kind: dtype of the weights.  rows: of x.  across: results per row of x.  x, out, tables: addresses.
+    parts: number of weights.
     """
 
     __slots__ = ()
@@ -44,12 +43,12 @@ class Product(Structure):
 
 
 class LowBitProduct(Structure):
-    """Some rows of x by a table of 4 or 6 bits.
+    """Some rows of x times a weight of 4 or 6 bits.
 
-    count: rows of x.  width: of each, a multiple of `GROUP`.  rows: of the table, a multiple of `LANES`.
+    count: rows of x.  width: of each, a multiple of `GROUP`.  rows: of the weight, a multiple of `LANES`.
     x, out: addresses of [count, width] and [count, rows].
-    codes, scales, factors: of a table as `pellucid.blocks.grouped.Grouped` says.
-    room: of [threads, room_each], for what a thread has at hand: see `scratch_size`.
+    codes, scales, factors: addresses, as in `pellucid.blocks.grouped.Grouped`.
+    room: address of [threads, room_each], scratch memory: see `scratch_size`.
     """
 
     __slots__ = ()
@@ -57,16 +56,18 @@ class LowBitProduct(Structure):
 
     @staticmethod
     def scratch_size(count: int, width: int) -> int:
-        """Numbers of a thread's room: each row with its groups' sums and its unit, and what is multiplied at once."""
+        """Floats of scratch memory per thread: each row with the sums of its groups and its unit, and a block of
+        results."""
         return count * (width + width // GROUP + 1) + 8 * LANES
 
 
 class Dequantise(Structure):
-    """A table of 4 bits, and the real numbers that it stands for.
+    """Dequantisation of a 4-bit weight.
 
-    width: of each row, a multiple of `GROUP`.  rows: a multiple of `LANES`.  of: rows from one kind of factor to the
-    other.  codes, scales, factors: addresses of a table as `pellucid.blocks.grouped.Grouped` says.
-    out: of [rows, width], in bfloat16 where `narrow`, and else in float32.
+    width: of each row, a multiple of `GROUP`.  rows: a multiple of `LANES`.
+    of: number of elements from the first row of factors to the second.
+    codes, scales, factors: addresses, as in `pellucid.blocks.grouped.Grouped`.
+    out: address of [rows, width], bfloat16 if `narrow`, else float32.
     """
 
     __slots__ = ()
@@ -81,8 +82,8 @@ class Norm(Structure):
 
 
 class AddNorm(Structure):
-    """x, y, gain, bias, out: addresses of [rows, width] twice, [width] twice and [rows, width], all of them bfloat16
-    where `narrow`, and else float32.  room: of [threads, width] in float32.  eps: added to each variance.
+    """x, y, gain, bias, out: addresses of [rows, width] twice, [width] twice and [rows, width], all bfloat16 if
+    `narrow`, else float32.  room: address of [threads, width] in float32.  eps: added to each variance.
     """
 
     __slots__ = ()
@@ -90,21 +91,21 @@ class AddNorm(Structure):
 
 
 class GatedActivation(Structure):
-    """both, out: addresses of [rows, 2*width], gate and input side by side, in bfloat16 where `narrow`, and of [rows,
-    width]."""
+    """both, out: addresses of [rows, 2*width], gate and up concatenated, bfloat16 if `narrow`, and of [rows, width]."""
 
     __slots__ = ()
     _fields_ = _int64_fields("rows width both narrow out")
 
 
 class StoreKeyValue(Structure):
-    """One new position of each row on its way into the memory.
+    """One new position of each row, to be stored in the cache.
 
-    heads: of query.  shared: of key.  width: of a head.  slots: of the memory.  slot: the one to be written.
-    together: address of the query, key and value of each row, in bfloat16 where `narrow`.
-    wide: of room for them in float32.  memory: of [rows, 2*shared, slots, width].
-    angles: of cosine and sine of each pair; 0 turns nothing.  angles_differ: whether each row has its own.
-    scale: of queries.
+    heads: number of query heads.  shared: of key heads.  width: of a head.  slots: of the cache.  slot: the one to
+        write.
+    together: address of the query, key and value of each row, bfloat16 if `narrow`.
+    wide: address of memory for them in float32.  memory: address of [rows, 2*shared, slots, width].
+    angles: address of cosine and sine of each pair; 0 for no rotation.  angles_differ: whether each row has its own.
+    scale: factor of the queries.
     """
 
     __slots__ = ()
@@ -115,13 +116,14 @@ class StoreKeyValue(Structure):
 
 
 class AttendOne(Structure):
-    """One position of each row, which looks at what is remembered.
+    """Attention from one position of each row to its cache.
 
-    heads: of query.  shared: of key.  width: of a head.  slots: of the memory.  filled: those of them to be seen.
-    wide: address of query, key and value of each row, the query turned and scaled.  memory: of [rows, 2*shared, slots,
-    width].  room: of [threads, filled + width], the scores and the sums of each thread.
-    mask: of one byte for each slot, 0 where it is hidden; 0 hides none.  mask_differs: whether each row has its own.
-    out: of [rows, heads, width].
+    heads: number of query heads.  shared: of key heads.  width: of a head.  slots: of the cache.  filled: those in use.
+    wide: address of query, key and value of each row, the query rotated and scaled.
+    memory: address of [rows, 2*shared, slots, width].  out: address of [rows, heads, width].
+    room: address of [threads, filled + width], the scores and the sums of each thread.
+    mask: address of one byte per slot, 0 where hidden; address 0 hides none.  mask_differs: whether each row has its
+        own.
     """
 
     __slots__ = ()
@@ -129,15 +131,15 @@ class AttendOne(Structure):
 
 
 class AttendMany(Structure):
-    """Many positions of each row, which look at the same ones, or each at those up to its own.
+    """Attention of many positions, where all queries of a row see the same keys, or each those up to its own position.
 
-    heads: of query.  shared: of key and value.  seq: positions that ask.  source: positions that are looked at.
-    before: how many of these stand before the first that asks, where none looks at what stands behind it; -1 else.
-    width: of a head.  narrow: whether all is bfloat16, and not float32.
-    query, key, value: addresses; `_row`, `_head`, `_step`: how many numbers on the next row, head, position begins.
-    mask: of one byte for each of [rows, source], 0 where it is hidden; 0 hides none.  mask_differs: whether each row
-    has its own.  out: of [rows, seq, heads*width].
-    room: of [threads, room_each], for what a thread has at hand: see `scratch_size`.  scale: of scores.
+    heads: number of query heads.  shared: of key and value heads.  seq: of queries.  source: of keys.
+    before: if causal, the number of keys before the first query's own; else -1.
+    width: of a head.  narrow: whether all is bfloat16, not float32.
+    query, key, value: addresses; `_row`, `_head`, `_step`: strides of rows, heads and positions, in elements.
+    mask: address of one byte for each of [rows, source], 0 where hidden; address 0 hides none.
+    mask_differs: whether each row has its own.  out: address of [rows, seq, heads*width].
+    room: address of [threads, room_each], scratch memory: see `scratch_size`.  scale: factor of the scores.
     """
 
     __slots__ = ()
@@ -150,6 +152,6 @@ class AttendMany(Structure):
 
     @staticmethod
     def scratch_size(source: int, width: int) -> int:
-        """Numbers of a thread's room: keys, values, and of `ROWS` queries themselves, weights, sums and totals."""
+        """Floats of scratch memory per thread: keys, values, and `ROWS` queries with their weights, sums and totals."""
         count, wide = (-(-size // LANES) * LANES for size in (source, width))
         return count * (width + wide + ROWS) + ROWS * (width + wide + 1)

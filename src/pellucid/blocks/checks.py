@@ -1,4 +1,4 @@
-"""What blocks are given by hand, where PyTorch would take it for something else and say nothing."""
+"""Checks of arguments that PyTorch would silently misinterpret."""
 
 import torch
 from torch import Tensor
@@ -7,12 +7,12 @@ from pellucid.errors import InputError
 
 
 def kind_of(tensor: Tensor) -> str:
-    """Its numbers and its shape, as in `float32[1, 6, 16]`."""
+    """Dtype and shape, as in `float32[1, 6, 16]`."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def check_stream(name: str, x: Tensor) -> None:
-    """Refuses one text without its batch: the kernel would mix its numbers in place of its positions."""
+    """Refuses a text without a batch dimension: the kernel would mix its columns instead of its positions."""
     if x.dim() != 3:
         raise InputError(
             f"{name} is {kind_of(x)}, expected [batch, seq, hidden]: {name}[None] makes a batch of one text"
@@ -20,7 +20,7 @@ def check_stream(name: str, x: Tensor) -> None:
 
 
 def check_mask(mask: Tensor) -> None:
-    """Refuses a mask of numbers, which the kernel adds to the scores, and one whose axes it would take for others."""
+    """Refuses a mask that is not boolean, which the kernel adds to the scores, or whose axes it would misinterpret."""
     if mask.dtype != torch.bool or mask.dim() != 4:
         raise InputError(
             f"mask is {kind_of(mask)}, expected bool[batch or 1, 1, seq or 1, source], true where one may look: "
@@ -29,7 +29,7 @@ def check_mask(mask: Tensor) -> None:
 
 
 def check_heads(hidden_size: int, num_heads: int, num_key_value_heads: int, head_dim: int | None) -> None:
-    """Refuses heads that a stream, or keys that heads, cannot be shared out among."""
+    """Refuses a hidden size that the heads do not divide, or heads that the key-value heads do not."""
     for name, number in (("num_heads", num_heads), ("num_key_value_heads", num_key_value_heads)):
         if number < 1:
             raise InputError(f"{name} is {number}, expected a whole number from 1 on")

@@ -1,9 +1,10 @@
-"""Blocks by kernels compiled for this processor: of one position at a time, as writing has them, and attention of many.
+"""Blocks with kernels compiled for this processor: for one position at a time, as in generation, and attention of many.
 
-Beside its packed map, which multiplies many rows, a linear map has the tables that lie in memory anyway, those of the
-module or of 8 bits: one row by a table costs what reading it does. Results agree with the packed blocks up to rounding.
+Besides its packed layer, for many rows, a linear layer keeps the plain weights, which are in memory anyway (those of
+the module, or 8-bit ones): for one row, a product costs what reading the weights does. Results agree with the packed
+blocks up to rounding.
 
-The kernels need numba, the extra `fast`; without it a twin has the packed blocks alone.
+The kernels need numba, the extra `fast`; without it, a copy has packed blocks only.
 """
 
 import functools
@@ -33,41 +34,41 @@ from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import processor_features
 
 FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
-"""Rows of x up to which a table is read as it stands, by the kind of its numbers; what reads it once for many rows is
-quicker from there on."""
+"""Rows of x up to which the plain weights are read, by their dtype; above, a product that reads them once for many rows
+is faster."""
 
 ALIKE = 4
-"""Heads that share a key from which on PyTorch's attention is quicker: it reads a key once for all of them."""
+"""Query heads per key from which PyTorch's attention is faster: it reads a key once for all of them."""
 
 MAX_SINGLE_THREAD_ROWS = 32
-"""Rows up to which a step between products is done sooner by one thread."""
+"""Rows up to which a step between products is faster on one thread."""
 
 MANY, PROMPT = 512, 64
-"""Positions of a batch from which on its attention is a kernel's; and of a prompt, since writing is by kernels anyway.
-It goes by the batch alone: what a text is given does not depend on what the process did before. A text or two are not
-worth the seconds in which kernels are compiled."""
+"""Positions of a batch from which its attention uses a kernel; and of a prompt, since generation uses kernels anyway.
+This depends on the batch alone: results must not depend on what the process did before. One or two texts are not worth
+the seconds of compiling."""
 
 
 def has_attention_kernel(dtype: torch.dtype) -> bool:
-    """Whether attention of many positions, in this kind of number, may be a kernel's."""
+    """Whether attention of many positions, in this dtype, may use a kernel."""
     return _kernel_is_faster(dtype) and installed()
 
 
 @functools.cache
 def _kernel_is_faster(dtype: torch.dtype) -> bool:
-    """Whether a kernel of ours is known to be quicker than PyTorch's: where a vector holds 16 numbers, and the
-    processor has no tiles of bfloat16, of which PyTorch makes use."""
+    """Whether our kernel is known to be faster than PyTorch's: if a vector holds 16 floats, and the processor has no
+    AMX for bfloat16, which PyTorch uses."""
     features = processor_features()
     return "avx512" in features and (dtype == torch.float32 or (dtype == torch.bfloat16 and "amx" not in features))
 
 
 def _kernels_for(*numbers: Tensor | None) -> Kernels | None:
-    """The compiled steps, where these may go through them."""
+    """The compiled kernels, unless a gradient is needed or there are none."""
     return None if is_differentiated(*numbers) else usable_kernels()
 
 
 class CompiledLinear(Hookless):
-    """A linear map, and an activation behind it: `many` for many rows, the plain tables for few."""
+    """A linear layer, optionally with an activation: `many` for many rows, the plain weights for few."""
 
     def __init__(self, many: nn.Module, tables: Sequence[PlainTable], activation: str | None = None) -> None:
         super().__init__()
@@ -76,10 +77,10 @@ class CompiledLinear(Hookless):
         self.dtype = many.dtype if isinstance(many, PackedLinear) else torch.float32
 
     def forward(self, x: Tensor) -> Tensor:
-        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], of few rows of kind `dtype`"""
+        """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], for few rows in `dtype`"""
         steps = _kernels_for(x)
         if steps is None or x.numel() > self.few * self.in_features or x.shape[-1:] != (self.in_features,):
-            return self.many(x)  # which also says that x is of another width
+            return self.many(x)  # which raises the error for a wrong width
         product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
         return product.view(*x.shape[:-1], product.shape[-1]).to(self.dtype)
@@ -90,7 +91,7 @@ class CompiledLinear(Hookless):
 def compiled_linear(
     many: nn.Module, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None
 ) -> nn.Module:
-    """A packed map with the tables that it was made from beside it, where kernels read tables of their kind."""
+    """Returns a packed linear layer with the plain weights beside it, if the kernels read weights of their dtype."""
     if isinstance(many, Int8Linear):
         bias = None if many.bias is None else many.bias.float()
         return CompiledLinear(many, [PlainTable(many.codes, many.scale.float(), bias)])
@@ -107,14 +108,14 @@ def compiled_linear(
 
 
 class CompiledRMSNorm(PackedRMSNorm):
-    """Of few rows in one step."""
+    """RMSNorm, in one step for few rows."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
-        weight: Any = self._parameters["weight"]  # by its name it takes as long as half of this step
+        weight: Any = self._parameters["weight"]  # attribute lookup takes as long as half of this step
         steps = _kernels_for(x, weight)
         if steps is None or x.shape[-1:] != weight.shape or x.numel() > MAX_SINGLE_THREAD_ROWS * len(weight):
-            return super().forward(x)  # which also says that x is of another width
+            return super().forward(x)  # which raises the error for a wrong width
         gain = self.current_gain()
         return steps.norm(x.float().contiguous(), gain, self.eps * len(gain))
 
@@ -122,7 +123,7 @@ class CompiledRMSNorm(PackedRMSNorm):
 
 
 class CompiledGatedFeedForward(PackedGatedFeedForward):
-    """Of few rows the gate in one step."""
+    """A gated feed-forward block whose gate is one step for few rows."""
 
     def apply_gate(self, both: Tensor) -> Tensor:
         """Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
@@ -133,7 +134,7 @@ class CompiledGatedFeedForward(PackedGatedFeedForward):
 
 
 class CompiledAttention(PackedAttention):
-    """One new position of each text in two steps between its products; many positions, which all look at the same ones,
+    """Attention in two steps between its products for one new position per text; for many positions that share a mask,
     by a kernel."""
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
@@ -160,7 +161,7 @@ class CompiledAttention(PackedAttention):
 
 
 class CompiledPostNormLayer(PackedPostNormLayer):
-    """Of many positions each sum and its norm in one step."""
+    """A post-norm layer whose sums and norms are one step each for many positions."""
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
@@ -176,7 +177,7 @@ class CompiledPostNormLayer(PackedPostNormLayer):
 
 
 def _add_norm(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-    """norm(x + y), in one step where it is a layer norm alone and all are of one kind: maps of few bits may give
+    """norm(x + y), in one step if it is a plain layer norm and all have one dtype: quantized layers may return
     bfloat16."""
     if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or is_hooked(norm):
         return norm(x + y)
@@ -191,7 +192,7 @@ COMPILED: dict[type[nn.Module], type[nn.Module]] = {
     PackedAttention: CompiledAttention,
     PackedPostNormLayer: CompiledPostNormLayer,
 }
-"""Blocks by the packed ones whose work they do."""
+"""Compiled blocks, by the packed ones that they replace."""
 
 COMPILED_FOR_PROMPTS = (PackedAttention, PackedPostNormLayer)
-"""Those of them that are asked for many positions, whether the model writes or not."""
+"""Those of them that are also used for many positions, with or without generation."""

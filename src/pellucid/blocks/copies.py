@@ -1,7 +1,7 @@
-"""Copies of a module for answering: one that only evaluates, and one that is also laid out for speed.
+"""Copies of a module for inference: an evaluation copy, and a packed copy, which is optimised for speed.
 
 Packed results agree with the plain blocks up to rounding (about 1e-7 in float32), not to the last bit; so the plain
-module stays the reference, and only work that asks for speed uses the packed twin.
+module remains the reference, and packed copies are used only for speed.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from pellucid.machine import no_grad
 
 
 def evaluation_copy(module: nn.Module) -> Any:
-    """The same module, sharing every number, that never drops out; `module` itself may be in training."""
+    """Returns the same module in evaluation mode, sharing all weights; `module` itself may be in training."""
     if not any(part.training for part in module.modules()):
         return module
     return copy_with_parts(module, type(module), lambda name, part: evaluation_copy(part))
@@ -30,16 +30,16 @@ def evaluation_copy(module: nn.Module) -> Any:
 
 @no_grad()
 def packed_copy(module: nn.Module, packing: Packing, path: str = "") -> Any:
-    """An evaluating copy, its numbers laid out by `packing` where that gains something.
+    """Returns a copy in evaluation mode, its weights arranged by `packing` where that is faster.
 
-    What is laid out otherwise holds the numbers of this moment, everything else is `module`'s own memory: once `module`
-    has changed, another copy is to be made.
+    Packed weights hold the present values; everything else shares memory with `module`. Once `module` has changed,
+    another copy is needed.
     """
     return _PackedCopy(packing, module, path).build()
 
 
 class _PackedCopy:
-    """The copy of one module, which stands at `path` in the whole."""
+    """Copies one module, whose path within the network is `path`."""
 
     def __init__(self, packing: Packing, module: nn.Module, path: str) -> None:
         self.packing, self.module, self.path = packing, module, path
@@ -68,7 +68,7 @@ class _PackedCopy:
                 return packed
             case nn.Linear() if fits(module.weight):
                 return self.linear("")
-            case Table() if type(module) is Table:  # those of positions know more than their rows
+            case Table() if type(module) is Table:  # but not its subclasses for positions
                 return self.packing.table(self.path_of("weight"), module.weight) or self.copy(Table)
             case RMSNorm() if type(module) is RMSNorm and fast.PackedRMSNorm.is_faster(
                 module.weight, self.packing.dtype
@@ -81,9 +81,9 @@ class _PackedCopy:
     def linear(
         self, *inner: str, activation: str | None = None, rotary_widths: dict[str, int] | None = None
     ) -> nn.Module:
-        """These linear maps of one input as one packed map; "" is the module itself.
+        """Packs these linear layers of one input into one; "" is the module itself.
 
-        rotary_widths: of those of them that have one; see `NamedTable`.
+        rotary_widths: head widths of those that have rotary positions; see `NamedTable`.
         """
         maps = {name: cast(nn.Linear, self.module.get_submodule(name)) for name in inner}
 
@@ -92,14 +92,14 @@ class _PackedCopy:
                 self.path_of(f"{name}.{kind}".removeprefix(".")), numbers.detach(), (rotary_widths or {}).get(name)
             )
 
-        biased = any(one.bias is not None for one in maps.values())  # somebody may have taken one of several away
+        biased = any(one.bias is not None for one in maps.values())  # some of the biases may have been removed
         weights = [part(name, "weight", one.weight) for name, one in maps.items()]
         biases = [part(name, "bias", bias_or_zeros(one)) for name, one in maps.items() if biased]
         many = self.packing.linear(weights, biases, activation)
         return compiled.compiled_linear(many, weights, biases, activation) if self.compiles else many
 
     def copy(self, kind: type[nn.Module], **replacements: nn.Module) -> Any:
-        """The module as a `kind`, with some parts replaced; a `product` stands for the parts that it joins."""
+        """Returns the module as a `kind`, with `replacements`; a `product` replaces the submodules that it joins."""
         replaced = {*replacements, *fast.JOINED.get(kind, ())}
         if self.compiles or (
             kind in compiled.COMPILED_FOR_PROMPTS and compiled.has_attention_kernel(self.packing.dtype)
@@ -110,7 +110,7 @@ class _PackedCopy:
         )
         packed._modules |= replacements
         packed._parameters = {name: self._packed_parameter(name, p) for name, p in self.module._parameters.items()}
-        packed.__dict__.update(packed._modules)  # found at once, without asking PyTorch
+        packed.__dict__.update(packed._modules)  # found at once, without PyTorch's lookup
         return packed
 
     def path_of(self, name: str) -> str:
@@ -129,7 +129,8 @@ def copy_with_parts(
     part: Callable[[str, nn.Module], Any],
     without: set[str] | frozenset[str] = frozenset(),
 ) -> Any:
-    """A module with the attributes and parameters of `module`, evaluating, its parts as `part` gives them."""
+    """Returns a module with the attributes and parameters of `module`, in evaluation mode, its submodules given by
+    `part`."""
     copy = kind.__new__(kind)
     copy.__dict__.update(module.__dict__)
     copy._modules = {

@@ -1,16 +1,16 @@
-"""Tables of 4 and 6 bits for a kernel of our own, which takes a table as it is, at the speed of memory.
+"""Weights of 4 and 6 bits for our own kernel, which reads them at the speed of memory.
 
-Numbers of a row go in groups of 32 neighbours. A number w stands as a whole number q:
+A row is divided into groups of 32 consecutive weights. A weight w is stored as an integer q:
 
     4 bits   w = scale x (q - 8) + zero    q from 0 to 15
     6 bits   w = scale x (q - 32) + zero   q from 0 to 63
 
-A group's scale and zero have 8 bits each, with a factor for each row in bfloat16: scale = factor x s^2, and zero =
-factor x z |z|, so that small ones are told finely beside large ones of their row. Inputs and results are float32.
+A group's scale and zero have 8 bits each, with factors per row in bfloat16: scale = factor x s^2, and zero = factor x z
+|z|, which represents small values precisely beside large ones of their row. Inputs and results are float32.
 
-Codes are words of 32 bits, 4 or 6 of them for a group, and 16 rows stand side by side. A group's first four words are
-a block of GGUF's Q4: byte i has number i in its low half, and number 16 + i in its high one. The upper two bits of
-six follow, a word for each half of the group: byte i has numbers i, 4 + i, 8 + i and 12 + i of it.
+Codes are 32-bit words, 4 or 6 per group, with 16 rows side by side. A group's first four words are a block of GGUF's
+Q4: byte i has code i in its low half, and code 16 + i in its high half. The upper two bits of six follow, one word for
+each half of the group: byte i has those of codes i, 4 + i, 8 + i and 12 + i.
 """
 
 from collections.abc import Iterable
@@ -29,18 +29,18 @@ from pellucid.blocks.rounding import TINY, codes_of_4_bits, pairs_of, scales_of
 from pellucid.machine import fastest_dtype, has_int8_products
 
 STRIP, MANY = 64, 96
-"""Rows of x that are multiplied by a table at a time: they stay near the processor. And from how many on a table of 4
-bits is made real numbers for the time of one product, where a library multiplies these sooner."""
+"""Rows of x that are multiplied at a time, so that they stay in the processor's cache; and the number of rows from
+which 4-bit weights are dequantised for one product, where a library multiplies floats faster."""
 
 DEQUANTISED_ROWS = 4096
-"""Rows of a table that are real numbers at a time."""
+"""Rows of a weight that are dequantised at a time."""
 
 
 class Grouped(NamedTuple):
-    """A table.
+    """A quantized weight.
 
-    codes: Int32[Tensor, "rows/16 groups bits 16"].  scales: UInt8[Tensor, "rows/16 groups 2 16"], s, and z as Int8.
-    factors: BFloat16[Tensor, "2 rows"], theirs.
+    codes: Int32[Tensor, "rows/16 groups bits 16"].
+    scales: UInt8[Tensor, "rows/16 groups 2 16"], s, and z as Int8.  factors: BFloat16[Tensor, "2 rows"], of s and z.
     """
 
     codes: Tensor
@@ -49,10 +49,10 @@ class Grouped(NamedTuple):
 
 
 class GroupedLinear(LowBitLinear):
-    """A linear map with 4 or 6 bits per number, whose results are float32."""
+    """A linear layer with weights of 4 or 6 bits; its output is float32."""
 
     def __init__(self, codes: Tensor, scales: Tensor, factors: Tensor, bias: Tensor | None = None) -> None:
-        """bias: Float[Tensor, "out"]; all others as `Grouped` says."""
+        """bias: Float[Tensor, "out"]; all others as in `Grouped`."""
         super().__init__()
         self.codes, self.scales, self.factors, self.bias = codes, scales, factors, bias
         self.out_features, self.in_features = factors.shape[1], codes.shape[1] * GROUP
@@ -71,16 +71,16 @@ class GroupedLinear(LowBitLinear):
 
 
 class GroupedTable(LowBitModule):
-    """A row of numbers per id, 6 bits each; a `GroupedLinear` may share it."""
+    """An embedding table of 6 bits; a `GroupedLinear` may share it."""
 
     def __init__(self, codes: Tensor, scales: Tensor, factors: Tensor) -> None:
-        """As `Grouped` says."""
+        """All arguments as in `Grouped`."""
         super().__init__()
         self.codes, self.scales, self.factors = codes, scales, factors
         self.num_embeddings = factors.shape[1]
         self.size = self.num_embeddings * codes.shape[1] * GROUP
         self.like = torch.empty(0, dtype=torch.float32, device=codes.device)
-        """A tensor of the kind and on the device of what this gives."""
+        """A tensor of the dtype and on the device of the output."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int[Tensor, "..."]  ->  Float32[Tensor, "... hidden"]"""
@@ -93,13 +93,13 @@ class GroupedTable(LowBitModule):
 
 
 def _float_is_faster(device: torch.device) -> bool:
-    """Whether many rows are multiplied sooner by real numbers: in bfloat16, and in float32 where the processor does not
-    multiply bytes."""
+    """Whether many rows are multiplied faster as floats: in bfloat16, or in float32 where the processor has no int8
+    products."""
     return fastest_dtype(device) == torch.bfloat16 or not has_int8_products(device)
 
 
 def _dequantised_product(x: Tensor, table: Grouped) -> Tensor:
-    """x . table^T with real numbers, some rows of the table at a time.
+    """x . table^T in floats, some rows of the table at a time.
 
     x: Float[Tensor, "many in"]  ->  Float32[Tensor, "many out"]
     """
@@ -110,7 +110,7 @@ def _dequantised_product(x: Tensor, table: Grouped) -> Tensor:
 
 
 def dequantised(table: Grouped, rows: slice = slice(None), dtype: torch.dtype = torch.float32) -> Tensor:
-    """What rows of a table stand for, from the first of a block to the last of one: Float[Tensor, "rows in"]
+    """Dequantises rows, which begin and end at a block of 16: Float[Tensor, "rows in"]
 
     dtype: float32 or bfloat16
     """
@@ -139,7 +139,8 @@ def _dequantised_groups(codes: Tensor, scales: Tensor, factors: Tensor) -> Tenso
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
-    """Codes that come in 4 bits (`rounding.GRID`) stay, and numbers that lie on such a grid get theirs back.
+    """Quantizes to 4 bits; codes that are stored in 4 bits (`rounding.GRID`) are kept, and values on such a grid get
+    theirs back.
 
     blocks: Float[Tensor, "rows width"] or UInt8[Tensor, "rows width/GROUP*GRID"], a multiple of 16 rows at a time
     """
@@ -153,7 +154,7 @@ def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
             scales, factors = _quantised_scales(np.abs(scale), np.where(turned, zero - scale, zero))
         else:
             _, scale, zero = (one.numpy() for one in codes_of_4_bits(block.float()))
-            alike = scale <= TINY  # groups of one number, zeros above all
+            alike = scale <= TINY  # groups of one value, mostly zeros
             scales, factors = _quantised_scales(np.where(alike, 0, scale), np.where(alike, zero - 8 * scale, zero))
             halves = _nearest_codes(block, scales, factors, 4).reshape(*scale.shape, 2, GROUP // 2)
             codes = halves[:, :, 0] | halves[:, :, 1] << 4
@@ -162,7 +163,7 @@ def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
 
 
 def to_6_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
-    """Each group's least number gets code 0, and its greatest code 63.
+    """Quantizes to 6 bits: each group's least value becomes 0, and its greatest 63.
 
     blocks: Float[Tensor, "rows width"], a multiple of 16 rows at a time
     """
@@ -192,7 +193,7 @@ def _empty_table(rows: int, width: int, bits: int) -> Grouped:
 
 
 def _quantised_scales(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """s and z of each, no scale of which is below 0, and the factors of each row.
+    """s and z of each group, whose scales are not negative, and the factors of each row.
 
     Float32[ndarray, "rows groups"]  ->  UInt8[ndarray, "rows groups 2"], Float32[ndarray, "2 rows"]
     """
@@ -204,7 +205,7 @@ def _quantised_scales(scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _dequantised_scales(scales: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-    """The way back, but for what was rounded away."""
+    """Inverts `_quantised_scales`, up to rounding."""
     per_square, per_zero = factors.float()[..., None]
     s, z = scales[..., 0].float(), scales[..., 1].view(torch.int8).float()
     return s * s * per_square, z * z.abs() * per_zero
@@ -222,9 +223,9 @@ def _nearest_codes(block: Tensor, scales: np.ndarray, factors: np.ndarray, bits:
 
 
 def _write_rows(table: Grouped, start: int, packed: np.ndarray, scales: np.ndarray, factors: np.ndarray) -> int:
-    """Some rows to their place, which begins at `start`; where the next ones begin.
+    """Writes rows from row `start` on; returns the end.
 
-    packed: Int32[ndarray, "rows groups bits"]; scales, factors: as `_quantised_scales` gives them
+    packed: Int32[ndarray, "rows groups bits"]; scales, factors: as returned by `_quantised_scales`
     """
     end = start + len(packed)
     for to, numbers in ((table.codes, packed), (table.scales, scales)):

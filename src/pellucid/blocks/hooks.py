@@ -1,4 +1,4 @@
-"""What others do to a part: they hang hooks on it, write its numbers, and ask for derivatives."""
+"""How other code changes a module: it registers hooks, writes to parameters, and asks for derivatives."""
 
 import functools
 from typing import Any, NoReturn
@@ -11,38 +11,38 @@ from pellucid.errors import Argument, InputError
 
 
 def version_of(number: Tensor) -> int:
-    """How often PyTorch counts that it was written."""
+    """PyTorch's count of in-place writes to a tensor; 0 for one made in inference mode."""
     return 0 if number.is_inference() else number._version
 
 
 def storage_version(number: Tensor) -> tuple[int, int]:
-    """Where its numbers lie, and how often they were written: others, as long as that memory is kept, are others."""
+    """Address and version counter: while the memory is kept alive, a change of values changes one of them."""
     return number.data_ptr(), version_of(number)
 
 
 def is_differentiated(*numbers: Tensor | None) -> bool:
-    """Whether a derivative is asked for by any of these, or, as `torch.func` and `forward_ad` ask, by anybody. A kernel
-    of ours would cut it without a word: it is asked about all that the kernel takes."""
+    """Whether autograd records any of these tensors, or `torch.func` or forward-mode differentiation is active at all.
+    Our own kernels would silently cut the gradient, so this is called with all of their inputs."""
     if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in numbers):
         return True
     return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
 def has_global_hooks() -> bool:
-    """Whether every module's call asks a hook, as `register_module_forward_hook` hangs one."""
+    """Whether a hook for all modules is registered, as by `register_module_forward_hook`."""
     return bool(nn.modules.module._has_any_global_hook())
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether something hangs on this part that its own call alone hears: a hook, before or behind its pass or on its
-    way back, or another `forward` that somebody set in place of its class's, as accelerate does; or on all parts."""
+    """Whether only the module's own call would run something attached to it: a forward or backward hook, its own or
+    global, or a `forward` set on the instance, as accelerate does."""
     forward_hooks = module._forward_hooks or module._forward_pre_hooks or has_global_hooks()
     return bool(forward_hooks or module._backward_hooks or module._backward_pre_hooks or has_own_forward(module))
 
 
 def has_own_forward(module: nn.Module) -> bool:
-    """Whether another `forward` was set on this part than its class's, which accelerate leaves on it where it takes its
-    own away."""
+    """Whether a `forward` other than the class's is set on the instance; accelerate leaves the class's there when it
+    removes its own."""
     if "forward" not in vars(module):
         return False
     forward = module.forward
@@ -53,7 +53,7 @@ def has_own_forward(module: nn.Module) -> bool:
 
 
 def is_written_in(function: Any, *packages: str) -> bool:
-    """Whether a function, and whatever it wraps, was written in these packages."""
+    """Whether a function, and every function that it wraps, is defined in these packages."""
     while function is not None:
         function = function.func if isinstance(function, functools.partial) else function
         module_name = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
@@ -64,8 +64,8 @@ def is_written_in(function: Any, *packages: str) -> bool:
 
 
 class Hookless(nn.Module):
-    """A part that is called without asking for hooks, which takes as long as a small step of arithmetic: it refuses
-    them, so that none is passed over."""
+    """A module that is called without looking for hooks, which takes as long as a small step of arithmetic; so it
+    refuses hooks rather than ignore them."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         message = "a part of a model of 8 or 4 bits, or of a packed copy, would ignore a hook: load it with "

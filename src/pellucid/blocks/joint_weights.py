@@ -1,4 +1,4 @@
-"""Several linear maps of one input as one matrix product, while each keeps its own name and parameters."""
+"""Several linear layers of one input as one matrix product, while each keeps its name and parameters."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +10,14 @@ from pellucid.blocks.hooks import is_hooked
 
 
 def are_plain(*maps: nn.Module) -> bool:
-    """Whether all that these maps do is to multiply by a table: none computes otherwise or has something hung on it."""
+    """Whether these layers are plain linear layers: none overrides `forward` or has hooks."""
     return all(type(one).forward is nn.Linear.forward and not is_hooked(one) for one in maps)
 
 
 def join_in_memory(*linears: nn.Linear) -> None:
-    """Lays the tables of these maps end to end in one memory; each stays a parameter of its own, now a view of it."""
+    """Moves the weights of these layers into one contiguous memory; each remains a parameter, now a view of it."""
     if not are_plain(*linears) or linears[0].weight.is_meta or len({linear.in_features for linear in linears}) > 1:
-        return  # no memory yet, or inputs of different width
+        return  # no memory yet, or inputs of different widths
     for name in ("weight", "bias"):
         parts = [getattr(linear, name) for linear in linears]
         if any(part is None for part in parts):
@@ -28,7 +28,7 @@ def join_in_memory(*linears: nn.Linear) -> None:
 
 
 def joint_weight_and_bias(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    """Weight [all rows, in] and bias [all rows] of these maps as one; without a copy where they lie end to end."""
+    """Concatenated weight [all rows, in] and bias [all rows]; without a copy if they are adjacent in memory."""
     weights, biases = [linear.weight for linear in linears], [linear.bias for linear in linears]
     if all(bias is None for bias in biases):
         return concatenated(weights), None
@@ -36,15 +36,15 @@ def joint_weight_and_bias(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
 
 
 def bias_or_zeros(linear: Any) -> Tensor:
-    """The bias of a map, 0 where it has none: Float[Tensor, "out"]"""
+    """The bias of a linear layer, 0 if it has none: Float[Tensor, "out"]"""
     weight, bias = linear.weight, linear.bias
     return weight.new_zeros(len(weight)) if bias is None else bias
 
 
 def concatenated(parts: Sequence[Tensor]) -> Tensor:
-    """These tables, or biases, one below the other; without a copy where they lie so."""
+    """These weights or biases concatenated; without a copy if they are adjacent in memory."""
     if torch.is_grad_enabled() or not _are_contiguous(parts):
-        return torch.cat(list(parts))  # gradients find their way to each part
+        return torch.cat(list(parts))  # gradients flow to each part
     rows = sum(len(part) for part in parts)
     return parts[0].as_strided((rows, *parts[0].shape[1:]), parts[0].stride())
 

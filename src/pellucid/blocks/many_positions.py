@@ -1,4 +1,4 @@
-"""The compiled steps of many positions, from tensors to the addresses that `attention_kernels` asks for."""
+"""Calls of the compiled kernels for many positions: from tensors to the addresses that `attention_kernels` takes."""
 
 import torch
 from torch import Tensor, nn
@@ -9,17 +9,17 @@ from pellucid.blocks.thread_pool import ThreadedKernels, address_of
 from pellucid.errors import InputError
 
 MANY_OF = ({torch.float32}, {torch.bfloat16})
-"""What all numbers are where there are many positions."""
+"""The dtypes that the kernels for many positions accept, one for all arguments."""
 
 
 class ManyPositionKernels(ThreadedKernels):
-    """Sums and norms, and attention."""
+    """Kernels for sums with norms, and for attention."""
 
     def add_norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Tensor:
-        """norm(x + y) of many positions. All are of one kind, float32 or bfloat16.
+        """norm(x + y) for many positions. All have one dtype, float32 or bfloat16.
 
-        Float[Tensor, "... hidden"], twice  ->  the same
-        Raises InputError where they do not fit each other.
+        Float[Tensor, "... hidden"], twice  ->  the same shape
+        Raises InputError where shapes or dtypes differ.
         """
         x, y, gain, bias = (one.contiguous() for one in (x, y, norm.weight, norm.bias))
         width = x.shape[-1]
@@ -50,13 +50,13 @@ class ManyPositionKernels(ThreadedKernels):
     def attend_many(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, *, causal: bool = False
     ) -> Tensor:
-        """softmax(query . key x scale) . value of many positions. All are of one kind, float32 or bfloat16.
+        """softmax(query . key x scale) . value for many positions. All have one dtype, float32 or bfloat16.
 
         query: Float[Tensor, "rows heads seq width"]; key, value: Float[Tensor, "rows shared source width"]
-        mask: Bool[Tensor, "rows|1 source"], True where a position may be looked at; None where all may.
-        causal: the last `seq` positions of `source` ask, and none sees what stands behind it.
+        mask: Bool[Tensor, "rows|1 source"], True where attention is allowed; None where it is everywhere.
+        causal: whether queries, the last `seq` positions of `source`, see no later keys.
         ->  Float[Tensor, "rows seq heads width"]
-        Raises InputError where they do not fit each other: the kernel would read beside them.
+        Raises InputError where shapes or dtypes differ: the kernel would read out of bounds.
         """
         query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
         rows, heads, seq, width = query.shape

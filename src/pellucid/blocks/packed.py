@@ -1,7 +1,7 @@
-"""Blocks laid out for speed on a processor: the same arithmetic in fewer and larger steps.
+"""Blocks optimised for speed on a processor: the same arithmetic in fewer and larger steps.
 
-oneDNN multiplies by tables that were laid out for it beforehand, and applies the activation while the product is still
-in the cache. What one input is multiplied by stands in one table.
+oneDNN multiplies by weights that are reordered for it in advance, and applies the activation while the product is still
+in the processor's cache. Weight matrices of the same input are joined into one.
 """
 
 from collections.abc import Callable
@@ -23,23 +23,23 @@ from pellucid.blocks.run import Pass
 from pellucid.machine import fastest_dtype, processor_features
 
 FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "tanh": ("tanh", "")}
-"""Activations that oneDNN applies within the product, by our name."""
+"""Activations that oneDNN can fuse into the product, by our name."""
 
 INPLACE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.ops.aten.gelu_,
     "gelu_pytorch_tanh": partial(torch.ops.aten.gelu_, approximate="tanh"),
     "tanh": torch.tanh_,
 }
-"""Those of them that PyTorch applies sooner to what the product gives, in its place, where there is no AVX-512: there
-oneDNN takes half as much again for them, and for GELU four times as long."""
+"""Those of them that PyTorch applies faster, in place after the product, without AVX-512: there oneDNN takes 1.5 times as
+long, and for GELU four times."""
 
 LONG, STRIP = 64, 128
-"""Positions of a prompt from which on plain products are quicker than PyTorch's kernel where numbers are bfloat16 and
-this is the fastest kind, and how many of them are mixed at a time."""
+"""Positions of a prompt from which plain products are faster than PyTorch's kernel, if bfloat16 is used and is the
+fastest dtype; and the number of queries per chunk."""
 
 
 def fused_activation(activation: str | None) -> tuple[str, str, Callable[[Tensor], Tensor] | None]:
-    """How an activation comes to a product: its kind and algorithm for oneDNN, and what follows in place of those."""
+    """How an activation is applied to a product: its name and algorithm for oneDNN, and a function to call after it."""
     if activation is None:
         return "none", "", None
     if activation in INPLACE_ACTIVATIONS and "avx512" not in processor_features():
@@ -48,13 +48,13 @@ def fused_activation(activation: str | None) -> tuple[str, str, Callable[[Tensor
 
 
 class PackedLinear(Hookless):
-    """A linear map, and an activation behind it, with its table laid out for oneDNN."""
+    """A linear layer, optionally with an activation, whose weights are reordered for oneDNN."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
         super().__init__()
         self.table = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), None)
         self.offset = None if bias is None else bias.detach().to(dtype)
-        self.dtype = self.table_dtype = dtype  # of what it gives, and of its table
+        self.dtype = self.table_dtype = dtype  # of its output, and of its weights
         self.activation, self.algorithm, self.inplace_activation = fused_activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,27 +68,27 @@ class PackedLinear(Hookless):
 
 
 def is_interleaved(attention: Attention) -> bool:
-    """Whether the two columns that a rotation turns together become neighbours: heads are of one even width."""
+    """Whether columns that are rotated together are made adjacent: if all heads have one even width."""
     return attention.head_dim == attention.value_head_dim and attention.head_dim % 2 == 0
 
 
 class PackedAttention(Hookless, Attention):
-    """Attention whose query, key and value are one packed product.
+    """Attention whose query, key and value layers are one packed product.
 
-    What is remembered, and what is asked of it, is float32: PyTorch's kernel takes four times as long for one
-    position in half precision. Columns of query and key may stand interleaved: scores are sums over columns, and their
-    order concerns an observer alone.
+    The cache, and queries of it, are float32: PyTorch's kernel takes four times as long for one position in half
+    precision. Columns of queries and keys may be interleaved: scores are sums over columns, whose order only an
+    observer can see.
     """
 
     product: nn.Module
 
     @property
     def by_heads(self) -> bool:
-        """Whether whole heads are taken side by side, as long as nobody looks on."""
+        """Whether heads are processed together while nothing observes."""
         return not self.explicit and is_interleaved(self)
 
     def _project_inputs(self, x: Tensor) -> Tensor:
-        """In the order in which the plain block has them."""
+        """Returns the columns in the order of the plain block."""
         projected = self.product(x)
         projected = projected.float() if x.dtype == torch.float32 else projected
         if not is_interleaved(self):
@@ -98,7 +98,7 @@ class PackedAttention(Hookless, Attention):
         return torch.cat((deinterleaved(rotated), value), dim=-2).flatten(-2)
 
     def _join_weights(self) -> None:
-        """They are one table already."""
+        """Does nothing: they are one weight already."""
 
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
@@ -126,15 +126,16 @@ class PackedAttention(Hookless, Attention):
         return self.output(self._fused(query, key, value, bias, run).transpose(1, 2).flatten(2))
 
     def _prefers_bfloat16(self, x: Tensor, run: Pass) -> bool:
-        """Whether causal attention is quickest as products in bfloat16, which `x` is."""
+        """Whether causal attention is fastest as bfloat16 products, for `x` in bfloat16."""
         return x.dtype == torch.bfloat16 == fastest_dtype(x.device)
 
     def attend_next(self, x: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
-        """One new position of each text, which sees what is remembered: Float[Tensor, "batch hidden"]  ->  the same"""
+        """Attends from one new position of each text to its cache: Float[Tensor, "batch hidden"]  ->  the same shape"""
         return self.output(self.attend_to_cache(self.product(x), run, remembered))
 
     def attend_to_cache(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
-        """What it sees. product: its query, key and value. Heads that share a key ask as positions of one head."""
+        """Heads of one new position, before the output layer. product: its query, key and value, concatenated. Query
+        heads that share a key are treated as positions of one head."""
         rows, shared, width = product.shape[0], self.num_key_value_heads, self.head_dim
         projected = product.float().unsqueeze(1)
         if run.rotation is not None:
@@ -146,7 +147,7 @@ class PackedAttention(Hookless, Attention):
         return mixed.view(rows, -1)
 
     def _self_attention_inputs(self, x: Tensor, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        """The steps of the plain block; what is remembered has its columns in the order of all other passes."""
+        """Runs the steps of the plain block; keys are cached with their columns in the order of all other passes."""
         query, key, value = super()._self_attention_inputs(x, run._replace(cache=None))
         if run.cache is None:
             return query, key, value
@@ -161,7 +162,7 @@ class PackedAttention(Hookless, Attention):
 
 
 def _causal_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention as products in bfloat16, some positions at a time, up to the diagonal and no further.
+    """Causal attention as bfloat16 products, some queries at a time, to the keys up to the diagonal only.
 
     query: Float[Tensor, "batch heads seq width"], scaled; key, value: with as many heads or fewer
     ->  BFloat16[Tensor, "batch seq heads*width"]
@@ -180,7 +181,7 @@ def _causal_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 class PackedPreNormLayer(Hookless, PreNormLayer):
-    """The same, without the hooks of a module, and one new position of each text in as few steps as there are."""
+    """The pre-norm layer without hooks, with a short path for one new position of each text."""
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
@@ -203,20 +204,20 @@ class PackedPreNormLayer(Hookless, PreNormLayer):
 
 
 class PackedPostNormLayer(Hookless, PostNormLayer):
-    """The same, without the hooks of a module."""
+    """The post-norm layer without hooks."""
 
     __call__ = PostNormLayer.forward
 
 
 class PackedCrossAttention(Attention):
-    """Attention to a memory, each of its maps packed by itself; what is remembered is float32."""
+    """Cross-attention whose linear layers are packed separately; its cache is float32."""
 
     def _split_heads(self, x: Tensor, width: int | None = None) -> Tensor:
         return super()._split_heads(x.float(), width)
 
 
 class PackedGatedFeedForward(Hookless, GatedFeedForward):
-    """Gate and input are one packed product."""
+    """A gated feed-forward block whose gate and up layers are one packed product."""
 
     product: nn.Module
 
@@ -233,40 +234,42 @@ class PackedGatedFeedForward(Hookless, GatedFeedForward):
     __call__ = forward
 
     def apply_gate(self, both: Tensor) -> Tensor:
-        """Gate and input side by side, Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
+        """Gate and up outputs concatenated, Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
         before, pre = both.chunk(2, dim=-1)
         return self.activation(before) * pre
 
 
 class PackedRMSNorm(Hookless, RMSNorm):
-    """The same in fewer steps, in float32: sqrt(mean(x^2) + eps) = hypot(|x|, sqrt(eps width)) / sqrt(width)."""
+    """RMSNorm in fewer steps, in float32: sqrt(mean(x^2) + eps) = hypot(|x|, sqrt(eps width)) / sqrt(width)."""
 
     @staticmethod
     def is_faster(weight: Tensor, dtype: torch.dtype) -> bool:
-        """Whether it is quicker here: where every step costs more than its arithmetic, and rounding allows it.
+        """Whether it is faster here: on a processor, where each step costs more than its arithmetic, and if rounding
+        allows it.
 
-        dtype: of every number of the twin.
+        dtype: of the packed copy's parameters.
         """
         return weight.device.type in ("cpu", "meta") and {weight.dtype, dtype} <= {torch.float32, torch.bfloat16}
 
     def pack(self) -> None:
-        """Lays out what does not depend on x."""
+        """Computes what does not depend on x."""
         weight, width = self.weight, len(self.weight)
-        # as a part it would be one more parameter; and its memory is kept, so that no other comes to lie there
+        # In a tuple, since as an attribute it would become another parameter; the storage is kept alive, so that no
+        # other tensor can take its address.
         of, version = (weight, weight.untyped_storage()), storage_version(weight)
         self.floor = torch.tensor((self.eps * width) ** 0.5, dtype=torch.float32, device=weight.device)
         self.gain = weight.detach().float() * width**0.5
-        self.of, self.weight_version = of, version  # last, for another thread
+        self.of, self.weight_version = of, version  # set last, for other threads
 
     def current_gain(self) -> Tensor:
-        """The gain as the weight is now, which is a parameter like any other in a model of few bits."""
+        """The gain for the current weight, which may change: in a quantized model it is a parameter like any other."""
         weight = self._parameters["weight"]
         if weight is not self.of[0] or storage_version(weight) != self.weight_version:
             self.pack()
         return self.gain
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "of": (None,)}  # a copy counts anew what is written into its own weight
+        return {**super().__getstate__(), "of": (None,)}  # a copy tracks the writes to its own weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
@@ -282,4 +285,4 @@ JOINED: dict[type[nn.Module], tuple[str, ...]] = {
     PackedAttention: ("query", "key", "value"),
     PackedGatedFeedForward: ("gate", "up"),
 }
-"""Parts whose tables stand in one `product`."""
+"""Submodules whose weights are joined in one `product`."""

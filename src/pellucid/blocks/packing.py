@@ -1,4 +1,4 @@
-"""Ways of laying out tables for speed, for the twin of a module: by oneDNN, in half precision, or in 8 or 4 bits."""
+"""Weight layouts of packed copies: reordered for oneDNN, in half precision, or quantized to 8 or 4 bits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ from pellucid.machine import product_dtype
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A parameter with its name in the whole.
+    """A parameter with its full name.
 
-    rotary_width: width of a head, where the rows that a rotation turns together are to be neighbours; None leaves them.
+    rotary_width: width of a head whose rows are reordered, such that those rotated together are adjacent; None for
+        none.
     """
 
     name: str
@@ -27,15 +28,15 @@ class NamedTable:
     rotary_width: int | None = None
 
     def ordered(self, numbers: Tensor) -> Tensor:
-        """Rows of whole heads, in the order in which they are to be laid out."""
+        """Reorders the rows of whole heads for packing."""
         return numbers if self.rotary_width is None else interleaved(numbers, self.rotary_width)
 
 
 class Packing:
-    """oneDNN's own layout in float32 or bfloat16.
+    """oneDNN's own layout, in float32 or bfloat16.
 
-    dtype: of every number of the twin.  fuses_activation: whether a product applies the activation behind it.
-    is_autoregressive: whether the twin reads token after token, and has compiled steps for it where there are any.
+    dtype: of all parameters of the packed copy.  fuses_activation: whether a product can apply the activation.
+    is_autoregressive: whether the copy reads one token after another, with compiled kernels where there are any.
     """
 
     fuses_activation = True
@@ -44,34 +45,35 @@ class Packing:
         self.dtype, self.is_autoregressive = dtype, is_autoregressive
 
     def parameter_values(self, name: str, parameter: Tensor) -> Tensor:
-        """The numbers of the parameter `name`."""
+        """The values of the parameter `name`."""
         return parameter
 
     def fits(self, weight: Tensor) -> bool:
-        """Whether this table can be laid out so."""
+        """Whether this weight matrix can be packed."""
         there = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
         return there and self.dtype in (torch.float32, torch.bfloat16)
 
     def linear(
         self, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None = None
     ) -> nn.Module:
-        """One linear map of several tables, one below the other: Float[Tensor, "out in"], Float[Tensor, "out"]"""
+        """Packs several weights, concatenated by rows, into one linear layer: Float[Tensor, "out in"],
+        Float[Tensor, "out"]"""
         return PackedLinear(*_joint_tables(weights, biases), self.dtype, activation)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:
-        """A table of rows by id; None leaves it as it is."""
+        """Packs an embedding table; None leaves it as it is."""
         return None
 
 
 class Widening(Packing):
-    """Tables in half precision, made float32 for a product of many rows; every other number lies in float32."""
+    """Weights in half precision, converted to float32 for products of many rows; all other parameters are float32."""
 
     def __init__(self, dtype: torch.dtype, *, is_autoregressive: bool = False) -> None:
         super().__init__(torch.float32, is_autoregressive=is_autoregressive)
         self.table_dtype = dtype
 
     def parameter_values(self, name: str, parameter: Tensor) -> Tensor:
-        return parameter.to(self.table_dtype)  # the numbers of a model are of its kind, wherever they were narrowed
+        return parameter.to(self.table_dtype)  # a model's parameters have its dtype, whichever way they were narrowed
 
     def linear(
         self, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None = None
@@ -83,19 +85,19 @@ class Widening(Packing):
 
 
 def float_packing(dtype: torch.dtype, device: torch.device, *, is_autoregressive: bool = False) -> Packing:
-    """The layout in which this device multiplies real numbers of this kind the quickest."""
+    """The layout in which this device multiplies fastest in this dtype."""
     kind = Packing if product_dtype(dtype, device) == dtype else Widening
     return kind(dtype, is_autoregressive=is_autoregressive and device.type == "cpu")
 
 
 class LowBitPacking(Packing):
-    """8 or 4 bits per number, and what does not fit stays float32. Tables of tokens have 8.
+    """Weights of 8 or 4 bits; where a shape does not fit, float32. Embedding tables have 8 bits.
 
-    Where a kernel of ours reads tables of 4 bits, these lie in its own way, and tables of tokens have 6.
+    Where our own kernel reads 4-bit weights, these have its layout, and embedding tables have 6 bits.
 
-    pieces: name of a parameter -> its numbers, some rows at a time.
-    grids: name of a parameter -> its numbers as they come in 4 bits (`rounding.GRID`), or None where they do not.
-    tied: names of parameters that are another's, as {name: the other's name}.
+    pieces: name of a parameter -> its values, some rows at a time.
+    grids: name of a parameter -> its values as stored in 4 bits (`rounding.GRID`), or None if they are not.
+    tied: tied parameters, as {name: the other's name}.
     """
 
     fuses_activation = False
@@ -116,7 +118,7 @@ class LowBitPacking(Packing):
         self.shared: dict[str, nn.Parameter] = {}
 
     def parameter_values(self, name: str, parameter: Tensor) -> Tensor:
-        """Those of tied parameters are one and the same object."""
+        """Tied parameters are the same object."""
         name = self.tied.get(name, name)
         if name not in self.shared:
             numbers = torch.cat([piece.float() for piece in self.pieces(name)])
@@ -164,7 +166,7 @@ class LowBitPacking(Packing):
         return rounding.in_blocks(piece for part in weights for piece in self._pieces(part))
 
     def _grids(self, weights: Sequence[NamedTable]) -> Iterator[Tensor] | None:
-        """The same in 4 bits, where all of them come so."""
+        """Rows as stored in 4 bits, if all of these weights are."""
         found = list[Tensor]()
         for part in weights:
             if (grid := self.grids(part.name)) is None:

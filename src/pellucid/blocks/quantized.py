@@ -1,13 +1,13 @@
-"""Tables of 8 or 4 bits that stay so in memory and are multiplied as they are.
+"""Linear layers and embeddings with weights of 8 or 4 bits, which are multiplied without unpacking.
 
-A number w stands as a whole number q with a scale that it shares with its neighbours:
+A weight w is stored as an integer q, with a scale shared by a row or group:
 
     8 bits   w = scale x q             one scale per row, q from -127 to 127
     4 bits   w = scale x (q - 8) + zero    one scale and zero per 32 numbers of a row, q from 0 to 15
 
-Scales are bfloat16, as are inputs and results; sums are formed in float32. Many inputs at once are multiplied as they
-are where float32 is no slower. Where the processor multiplies 8 bits by 8 bits, several inputs are made whole numbers
-too, two for each number: the second holds what the first leaves. Their results are float32.
+Scales are bfloat16, as are inputs and results; sums are float32. Many inputs at once are multiplied as they are where
+float32 is no slower. Where the processor multiplies int8 by int8, several inputs at once are quantized too, to two
+integers each: the second holds the remainder of the first. Their results are float32.
 """
 
 import functools
@@ -23,19 +23,18 @@ from pellucid.blocks.rounding import BLOCK
 from pellucid.machine import fastest_dtype, has_int8_products
 
 MANY_8, MANY_4 = 32, 192
-"""From so many rows of x on, as a prompt has them, the table is made real numbers for the time of one product, of the
-kind that the device multiplies fastest: PyTorch's kernels for 8 and 4 bits are made for few rows, and have a third of
-the speed of oneDNN's."""
+"""Rows of x, as of a prompt, from which weights are dequantised for one product, in the device's fastest dtype:
+PyTorch's kernels for 8 and 4 bits are made for few rows, and a third as fast as oneDNN's."""
 
 ENOUGH = 5_000_000
-"""Multiplications from which on making whole numbers of the input costs less than it saves."""
+"""Multiplications from which quantizing the input costs less than it saves."""
 
 MAX_RESULTS = 1 << 22
-"""Results that such a product forms at a time: whole numbers stand beside them, twice as many."""
+"""Results of such a product computed at a time: twice as many integers are kept beside them."""
 
 
 class LowBitModule(nn.Module):
-    """A part with a table of few bits, whose `codes` it may share with another, and of `size` numbers, and a bias."""
+    """A module with quantized weights, `size` of them, whose `codes` may be shared with another module, and a bias."""
 
     codes: Tensor
     size: int
@@ -43,7 +42,7 @@ class LowBitModule(nn.Module):
 
 
 class LowBitLinear(Hookless, LowBitModule):
-    """A linear map by such a table."""
+    """A linear layer with quantized weights."""
 
     out_features: int
     in_features: int
@@ -56,13 +55,13 @@ class LowBitLinear(Hookless, LowBitModule):
 
     @abstractmethod
     def product(self, x: Tensor) -> Tensor:
-        """By the table alone: Float[Tensor, "rows in"]  ->  Float[Tensor, "rows out"]"""
+        """Product with the weights alone: Float[Tensor, "rows in"]  ->  Float[Tensor, "rows out"]"""
 
     __call__ = forward
 
 
 class Int8Linear(LowBitLinear):
-    """A linear map with 8 bits per number, whose results are bfloat16 or float32."""
+    """A linear layer with 8-bit weights; its output is bfloat16 or float32."""
 
     def __init__(self, codes: Tensor, scale: Tensor, bias: Tensor | None = None) -> None:
         """codes: Int8[Tensor, "out in"]; scale: BFloat16[Tensor, "out"]; bias: Float[Tensor, "out"]"""
@@ -73,7 +72,7 @@ class Int8Linear(LowBitLinear):
         self.fine = scale.float() / 254
 
     def product(self, x: Tensor) -> Tensor:
-        needs_gradient = is_differentiated(x)  # whole numbers have no way back
+        needs_gradient = is_differentiated(x)  # integers have no gradient
         enough = x.numel() * self.out_features >= ENOUGH and not needs_gradient
         real = fastest_dtype(x.device) if x.shape[0] >= MANY_8 or needs_gradient else None
         if enough and real != torch.bfloat16 and has_int8_products(x.device):
@@ -84,7 +83,7 @@ class Int8Linear(LowBitLinear):
 
 
 class Int4Linear(LowBitLinear):
-    """A linear map with 4 bits per number, whose results are bfloat16, or float32 with a bias."""
+    """A linear layer with 4-bit weights; its output is bfloat16, or float32 with a bias."""
 
     def __init__(self, codes: Tensor, scale_and_zero: Tensor, bias: Tensor | None = None) -> None:
         """codes: UInt8[Tensor, "out in/2"], as PyTorch packs them; scale_and_zero: BFloat16[Tensor, "groups out 2"];
@@ -95,7 +94,7 @@ class Int4Linear(LowBitLinear):
         self.size = codes.numel() * 2
 
     def product(self, x: Tensor) -> Tensor:
-        if is_differentiated(x):  # by what the table stands for, as PyTorch's own product reads it
+        if is_differentiated(x):  # dequantised through PyTorch's own product
             one = torch.eye(self.in_features, dtype=torch.bfloat16, device=self.codes.device)
             return F.linear(x.float(), self._of_few(one).float().T).to(torch.bfloat16)
         if x.shape[0] < MANY_4 or self.out_features % BLOCK or not _packed_width():
@@ -108,7 +107,7 @@ class Int4Linear(LowBitLinear):
 
 
 class Int8Table(LowBitModule):
-    """A row of numbers per id, 8 bits each; an `Int8Linear` may share it."""
+    """An embedding table of 8 bits; an `Int8Linear` may share it."""
 
     def __init__(self, codes: Tensor, scale: Tensor) -> None:
         """codes: Int8[Tensor, "ids hidden"]; scale: BFloat16[Tensor, "ids"]"""
@@ -116,7 +115,7 @@ class Int8Table(LowBitModule):
         self.codes, self.scale = codes, scale
         self.num_embeddings, self.size = len(codes), codes.numel()
         self.like = torch.empty(0, dtype=torch.float32, device=codes.device)
-        """A tensor of the kind and on the device of what this gives."""
+        """A tensor of the dtype and on the device of the output."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int[Tensor, "..."]  ->  Float32[Tensor, "... hidden"]"""
@@ -124,7 +123,7 @@ class Int8Table(LowBitModule):
 
 
 def low_bit_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """The numbers of few bits within a module, by name: they are no parameters, and in no `state_dict`."""
+    """The quantized tensors within a module, by name: they are neither parameters nor in a `state_dict`."""
     parts = {path: vars(part) for path, part in module.named_modules() if isinstance(part, LowBitModule)}
     return {
         f"{path}.{name}": one
@@ -135,12 +134,13 @@ def low_bit_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-    """x . codes x scale in whole numbers of 8 bits, whose products and sums are exact: a row's result is its own,
-    whatever stands beside it.
+    """x . codes x scale in int8, whose products and sums are exact, so that a row's result does not depend on other
+    rows.
 
         x = unit x (large + small / 254)    large and small from -127 to 127, unit = the row's greatest |x| / 127
 
-    x: Float32[Tensor, "rows in"]; codes: Int8[Tensor, "out in"]; scale: Float32[Tensor, "out"], the table's / 254
+    x: Float32[Tensor, "rows in"]; codes: Int8[Tensor, "out in"]; scale: Float32[Tensor, "out"], that of the weights /
+        254
     ->  Float32[Tensor, "rows out"]
     """
     max_rows = max(1, MAX_RESULTS // len(codes))
@@ -157,15 +157,15 @@ def _int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
 
 
 def _unpacked_codes(packed: Tensor, width: int) -> Tensor:
-    """What stands in a table of 4 bits, `width` rows side by side: UInt8[Tensor, "blocks in width"]"""
+    """Unpacks the codes of a 4-bit weight, `width` rows side by side: UInt8[Tensor, "blocks in width"]"""
     pairs = packed.view(len(packed) // width, -1, width // 2)
     return torch.cat((pairs & 15, pairs >> 4), dim=-1)
 
 
 @functools.cache
 def _packed_width() -> int:
-    """How many rows PyTorch packs side by side here, in the way that `_unpacked_codes` reads: 64 with AVX-512, 32 with
-    AVX2; 0 where it packs them otherwise."""
+    """How many rows PyTorch packs side by side here, as `_unpacked_codes` reads them: 64 with AVX-512, 32 with AVX2; 0
+    if its layout is another."""
     chance = torch.Generator().manual_seed(0)
     plain = torch.randint(16, (BLOCK, GROUP), dtype=torch.int32, generator=chance, device="cpu")
     packed = torch._convert_weight_to_int4pack_for_cpu(plain, 1)
@@ -173,7 +173,7 @@ def _packed_width() -> int:
 
 
 def _dequantised(packed: Tensor, scale_and_zero: Tensor, dtype: torch.dtype) -> Tensor:
-    """A table of 4 bits as real numbers: Float[Tensor, "in out"]"""
+    """Dequantises 4-bit weights: Float[Tensor, "in out"]"""
     width = _packed_width()
     codes = _unpacked_codes(packed, width).unflatten(1, (-1, GROUP))  # [blocks, groups, GROUP, width]
     scale, zero = scale_and_zero.float().unflatten(1, (-1, width)).transpose(0, 1)[:, :, None].unbind(-1)
@@ -182,12 +182,12 @@ def _dequantised(packed: Tensor, scale_and_zero: Tensor, dtype: torch.dtype) -> 
 
 
 def fits(rows: int, width: int) -> bool:
-    """Whether PyTorch's products take a table of this shape; others make them read beyond its end."""
+    """Whether PyTorch's products accept a weight of this shape; with others they would read out of bounds."""
     return rows % 16 == 0 and width % GROUP == 0
 
 
 class Float32Linear(nn.Linear):
-    """A linear map in float32 of numbers of any kind: those before it may have few bits, and give bfloat16."""
+    """A linear layer in float32 for input of any dtype: quantized layers before it may return bfloat16."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
@@ -195,7 +195,7 @@ class Float32Linear(nn.Linear):
 
 
 def float32_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """A linear map in float32, for a table of a shape that does not fit; one that is a parameter already stays it."""
+    """A linear layer in float32, for weights that cannot be quantized; a weight that is a parameter is kept."""
     with torch.device("meta"):
         linear = Float32Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     linear.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)

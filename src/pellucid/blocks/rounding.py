@@ -1,4 +1,4 @@
-"""Real numbers as whole numbers of 8 and 4 bits, with the scales that `pellucid.blocks.quantized` says."""
+"""Quantization to 8 and 4 bits, with the scales described in `pellucid.blocks.quantized`."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,18 +9,18 @@ from torch import Tensor
 from pellucid.blocks.calls import GROUP
 
 GRID = 20
-"""Bytes of a group that comes in 4 bits: its scale and zero in bfloat16, then its numbers, the first 16 in the low
-halves of 16 bytes and the others in the high ones."""
+"""Bytes of a group stored in 4 bits: its scale and zero in bfloat16, then 32 codes, the first 16 in the low halves of
+16 bytes and the others in the high halves."""
 
 BLOCK = 64
-"""Rows that are laid out at a time: the 64 that PyTorch's product takes together."""
+"""Rows that are quantized at a time: PyTorch's 4-bit kernel takes 64 rows together."""
 
 TINY = 1e-30
-"""The least scale, which zeros have."""
+"""The least scale, used for rows and groups of zeros."""
 
 
 def in_blocks(pieces: Iterable[Tensor], size: int = BLOCK) -> Iterator[Tensor]:
-    """The same rows, `size` at a time: what is laid out block by block needs little memory beside it."""
+    """The same rows, `size` at a time: processing them block by block needs little additional memory."""
     left: list[Tensor] = []
     for piece in pieces:
         for some in piece.split(size):
@@ -34,7 +34,7 @@ def in_blocks(pieces: Iterable[Tensor], size: int = BLOCK) -> Iterator[Tensor]:
 
 
 def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Each row's largest number gets code 127 or -127.
+    """Quantizes to 8 bits: each row's largest absolute value becomes 127 or -127.
 
     blocks: Float[Tensor, "rows width"], some rows at a time
     ->  codes Int8[Tensor, "rows width"], scale BFloat16[Tensor, "rows"]
@@ -52,10 +52,11 @@ def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Each group's least number gets code 0 and its greatest code 15, or less where the numbers lie on a coarser grid.
+    """Quantizes to 4 bits: each group's least value becomes 0 and its greatest 15, or less if all lie on a coarser
+    grid.
 
-    Numbers that were stored in 4 bits before, as in GGUF's Q4_0 and Q4_1, get their old codes back; groups that come as
-    `GRID` says keep theirs.
+    Values that were stored in 4 bits before, as in GGUF's Q4_0 and Q4_1, get their old codes back; groups in the layout
+    of `GRID` keep theirs.
 
     blocks: Float[Tensor, "rows width"] or UInt8[Tensor, "rows width/GROUP*GRID"], `BLOCK` rows at a time
     ->  codes as PyTorch packs them UInt8[Tensor, "rows width/2"], scale and zero BFloat16[Tensor, "groups rows 2"]
@@ -95,11 +96,11 @@ def _unpacked_grids(grids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def codes_of_4_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Float32[Tensor, "rows in"]  ->  codes Int32[Tensor, "rows in"], scale and zero Float[Tensor, "rows groups"]"""
     groups = weight.numpy().reshape(len(weight), -1, GROUP)
-    groups = np.ascontiguousarray(groups.transpose(2, 0, 1))  # [GROUP, rows, groups]: NumPy is quick along long rows
+    groups = np.ascontiguousarray(groups.transpose(2, 0, 1))  # [GROUP, rows, groups]: NumPy is faster along long rows
     minimum, maximum = groups.min(0), groups.max(0)
     scale = np.maximum((maximum - minimum) / 15, TINY)
     off = _off_grid(groups, minimum, scale)
-    if off.mean() < 0.99:  # these numbers do lie on grids: find those with fewer steps
+    if off.mean() < 0.99:  # these values do lie on grids: find those with fewer steps
         for steps in range(14, 0, -1):
             tried = np.maximum((maximum - minimum) / steps, TINY)
             fits_tried = off & ~_off_grid(groups, minimum, tried)
@@ -113,7 +114,7 @@ def codes_of_4_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _off_grid(groups: np.ndarray, least: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Which groups hold a number more than a hundredth of a step away from a step.
+    """Which groups hold a value that is more than a hundredth of a step off the grid.
 
     groups: Float[ndarray, "GROUP rows groups"]  ->  Bool[ndarray, "rows groups"]
     """

@@ -1,4 +1,4 @@
-"""The compiled steps, from tensors to the addresses that `kernels` asks for."""
+"""Calls of the compiled kernels: from tensors to the addresses that `kernels` takes."""
 
 import ctypes
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from pellucid.blocks.thread_pool import address_of
 from pellucid.errors import InputError
 
 KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}
-"""Numbers of a table that the kernels read, as these call them."""
+"""Dtypes of weights that the kernels read, by their codes there."""
 
 
 class PlainTable(NamedTuple):
-    """A table as it lies in memory: a parameter of the module, or the codes of a map of 8 bits.
+    """A weight in its plain layout: a parameter of the module, or the codes of an 8-bit layer.
 
     numbers: Float32, BFloat16 or Int8[Tensor, "out in"].  scale: Float32[Tensor, "out"], of 8 bits.
     bias: Float32[Tensor, "out"].
-    head: width of a head, where the rows c and c + head/2 of each are to give neighbours; 0 for none.
+    head: width of a head, if the results of rows c and c + head/2 of each are to be adjacent; 0 for none.
     """
 
     numbers: Tensor
@@ -34,22 +34,22 @@ class PlainTable(NamedTuple):
 
 
 class Kernels(ManyPositionKernels):
-    """The compiled steps. Whatever they are given lies without gaps, and is float32 where nothing else is said."""
+    """The compiled kernels. Arguments are contiguous, and float32 unless stated otherwise."""
 
     def __init__(self) -> None:
         super().__init__()
-        # of a few microseconds each, for which Python's lock is kept
+        # they take a few microseconds each and do not release Python's lock
         call = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
         self._norm, self._gated, self._remember = (
             call(self.code.address(name)) for name in ("norm", "gated", "remember")
         )
 
     def product(self, x: Tensor, tables: Sequence[PlainTable]) -> Tensor:
-        """x by each table, side by side: Float32[Tensor, "few in"]  ->  Float32[Tensor, "few out"]
+        """x times each weight, concatenated: Float32[Tensor, "few in"]  ->  Float32[Tensor, "few out"]
 
-        tables: of one kind and one width; at least one
+        tables: of one dtype and one width; at least one
         """
-        # addresses are asked for at each call: a tensor's memory may have moved, as share_memory() moves it
+        # addresses are read at each call: a tensor's memory may have moved, as by share_memory()
         parts, across = (calls.ProductTable * len(tables))(), 0
         for one, (numbers, scale, bias, head) in zip(parts, tables):
             one.numbers, one.scale, one.bias = numbers.data_ptr(), address_of(scale), address_of(bias)
@@ -71,9 +71,9 @@ class Kernels(ManyPositionKernels):
         return out
 
     def low_bit_product(self, x: Tensor, codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
-        """x by a table that lies as `grouped.Grouped` says: Float32[Tensor, "some in"]  ->  Float32[Tensor, "some out"]
+        """x times a `grouped.Grouped` weight: Float32[Tensor, "some in"]  ->  Float32[Tensor, "some out"]
 
-        Raises InputError where x is of another width, or elsewhere than the table.
+        Raises InputError where x has another width or device than the weight.
         """
         (count, width), (blocks, groups, bits, _) = x.shape, codes.shape
         if width != groups * calls.GROUP or x.device != codes.device:
@@ -102,9 +102,9 @@ class Kernels(ManyPositionKernels):
         return out
 
     def dequantised(self, codes: Tensor, scales: Tensor, factors: Tensor, dtype: torch.dtype) -> Tensor:
-        """The numbers that some rows of 4 bits stand for, which lie as `grouped.Grouped` says: Float[Tensor, "rows in"]
+        """Dequantises rows of a 4-bit `grouped.Grouped` weight: Float[Tensor, "rows in"]
 
-        factors: may be some columns of more.  dtype: float32 or bfloat16
+        factors: may be a slice of columns.  dtype: float32 or bfloat16
         """
         blocks, groups = codes.shape[:2]
         rows, width = blocks * calls.LANES, groups * calls.GROUP
@@ -138,7 +138,7 @@ class Kernels(ManyPositionKernels):
         return out
 
     def gated_activation(self, both: Tensor) -> Tensor:
-        """silu(gate) x input, which stand side by side, in any kind of number.
+        """silu(gate) x up, which are concatenated, in any dtype.
 
         both: Float[Tensor, "... 2*inner"]  ->  Float32[Tensor, "... inner"]
         """
@@ -165,14 +165,14 @@ class Kernels(ManyPositionKernels):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """One new position of each row, beside all that is remembered; it is remembered too.
+        """Attends from one new position of each row to its cache, to which its key and value are added first.
 
-        projected: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in any kind
-        heads: of query.  shared: of key.  scale: of scores.
-        rotation: of the new position alone; None turns nothing.
-        mask: Bool[Tensor, "rows|1 filled"], True where a slot may be looked at; None where all may.
+        projected: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in any dtype
+        heads: number of query heads.  shared: of key heads.  scale: factor of the scores.
+        rotation: of the new position; None for no rotation.
+        mask: Bool[Tensor, "rows|1 filled"], True where attention is allowed; None where it is everywhere.
         ->  Float32[Tensor, "rows heads*width"]
-        Raises InputError where the mask or what is remembered has other sizes: the kernels would read beside it.
+        Raises InputError where the mask or the cache has other sizes: the kernels would read out of bounds.
         """
         projected = _kernel_input(projected)
         wide = torch.empty_like(projected, dtype=torch.float32)
@@ -219,5 +219,5 @@ class Kernels(ManyPositionKernels):
 
 
 def _kernel_input(x: Tensor) -> Tensor:
-    """Without gaps, in a kind that the kernels know: within a caller's `torch.autocast` products may be float16."""
+    """Makes x contiguous, in a dtype that the kernels read: under `torch.autocast`, products may be float16."""
     return (x if x.dtype in (torch.float32, torch.bfloat16) else x.float()).contiguous()

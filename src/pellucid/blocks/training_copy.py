@@ -1,8 +1,8 @@
-"""The twin of a module that learns: it shares every parameter, drops out by `DropoutMasks`, and its way back is written
-out.
+"""Copies of a module for fast training: they share its parameters, draw dropout from `DropoutMasks`, and have an
+explicit backward pass.
 
-The plain module stays what it is, and evaluates; its parameters get the gradients. Results agree with the plain blocks
-up to rounding. Nobody can look on at a twin.
+The plain module is unchanged and evaluates; its parameters receive the gradients. Results agree with the plain blocks
+up to rounding. A training copy cannot be observed.
 """
 
 from abc import abstractmethod
@@ -27,16 +27,16 @@ from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.run import Pass
 
 MAX_PLAIN_LENGTH = 256
-"""Positions up to which attention is a chain of plain products; PyTorch's one kernel takes less memory beyond."""
+"""Lengths up to which attention is a sequence of plain products; beyond, PyTorch's kernel takes less memory."""
 FEW = 16
-"""A product of so few columns, such as that of labels, costs nothing and is computed in the numbers of its table."""
+"""A product of fewer columns, such as that of labels, is cheap and computed in the dtype of its weights."""
 
 
 class TrainingContext:
-    """What all parts of one twin share.
+    """State shared by all parts of one training copy.
 
-    dtype: of products; parameters stay as they are.  dropout_masks: what is dropped.
-    activation_checkpointing: whether layers are computed a second time on the way back instead of being remembered.
+    dtype: of matrix products; parameters keep theirs.  dropout_masks: the source of dropout masks.
+    activation_checkpointing: whether layers are recomputed in the backward pass instead of keeping their activations.
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class TrainingContext:
         self._additive_mask: tuple[Any, ...] = (None,)
 
     def begin(self, step: int, piece: int) -> None:
-        """From here on, chance is that of a piece of a step."""
+        """Starts the random sequence of a piece of a step."""
         self.dropout_masks.begin(step, piece)
         self._additive_mask = (None,)
 
     def joint_linear(self, x: Tensor, *linears: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """These linear maps of one input, their results side by side: Float[Tensor, "... in"]  ->  "... all out" """
+        """Outputs of several linear layers of one input, concatenated: Float[Tensor, "... in"]  ->
+        Float[Tensor, "... out"]"""
         weights = [linear.weight for linear in linears]
         some = any(linear.bias is not None for linear in linears)
         biases = [bias_or_zeros(linear) for linear in linears] if some else ()
@@ -67,17 +68,17 @@ class TrainingContext:
         )
 
     def add_with_dropout(self, x: Tensor, part: Tensor, share: float) -> Tensor:
-        """x + part, some of which is dropped."""
+        """x + part, with dropout on `part`."""
         if share == 0.0:
             return x + part
         return backward.DropoutAdd.apply(x, part, self.dropout_mask(part, share))
 
     def dropout_mask(self, x: Tensor, share: float) -> Tensor:
-        """A mask for x."""
+        """Returns a dropout mask for x."""
         return self.dropout_masks.mask(x.shape, share).to(x.dtype)
 
     def additive_mask(self, run: Pass, seq: int, source: int, like: Tensor) -> Tensor | None:
-        """Who may look at whom, as a summand for scores; made once for all layers."""
+        """The mask as a summand for scores; computed once for all layers."""
         if run.mask is None and not run.causal:
             return None
         state = (run.causal, seq, source, like.dtype)
@@ -87,7 +88,7 @@ class TrainingContext:
         return self._additive_mask[2]
 
     def run_layer(self, layer: Callable[..., Tensor], x: Tensor, run: Pass) -> Tensor:
-        """A layer's result; where layers are computed again, all that is dropped in between is dropped again."""
+        """Runs a layer; with activation checkpointing, recomputing it uses the same dropout masks."""
         if not (self.activation_checkpointing and torch.is_grad_enabled()):
             return layer(x, run)
         from torch.utils.checkpoint import checkpoint
@@ -102,7 +103,8 @@ class TrainingContext:
 
 
 def training_copy(module: nn.Module, context: TrainingContext) -> Any:
-    """A copy of `module` that learns its parameters; what holds parameters and nothing else is shared."""
+    """Returns a copy of `module` that trains its parameters; a module without submodules is shared, unless it has a
+    training version."""
 
     def copy(kind: type[nn.Module]) -> Any:
         copied = copy_with_parts(module, kind, lambda name, part: training_copy(part, context))
@@ -122,7 +124,7 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
             return TrainingLinear(module, context)
         case nn.Dropout():
             return TrainingDropout(module.p, context)
-        case RMSNorm() if type(module) is RMSNorm:  # not one whose numbers are computed from others
+        case RMSNorm() if type(module) is RMSNorm:  # but not a subclass that may compute its weight
             return copy(TrainingRMSNorm)
         case nn.LayerNorm() if type(module) is nn.LayerNorm:
             return copy(TrainingLayerNorm)
@@ -132,7 +134,7 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
 
 
 def _attention(module: Any) -> Any:
-    """What is dropped of its output is dropped by the layer."""
+    """Leaves dropout of the output to the layer."""
     module.share, module.output_share = module.dropout.p, module.output_dropout.p
     module.explicit = module.explicit or module.share > 0.0
     module.output_dropout = nn.Identity()
@@ -140,7 +142,7 @@ def _attention(module: Any) -> Any:
 
 
 def _feed_forward(module: Any) -> Any:
-    """What is dropped is dropped by the layer; GELU written out as a formula has a kernel of its own."""
+    """Leaves dropout of the output to the layer; replaces GELU's explicit formula by PyTorch's kernel."""
     module.share, module.dropout = module.dropout.p, nn.Identity()
     if module.activation is gelu_new:
         module.activation = partial(F.gelu, approximate="tanh")
@@ -148,15 +150,15 @@ def _feed_forward(module: Any) -> Any:
 
 
 class TrainingLinear(nn.Module):
-    """A linear map, its three products by the quickest library. The plain map is asked for its numbers at each pass,
-    since they may be computed from others."""
+    """A linear layer whose forward product and two gradients use the fastest library. Weight and bias are read from the
+    plain layer in each pass, since they may be parametrized."""
 
     plain: Any
     context: Any
 
     def __init__(self, plain: nn.Linear, context: TrainingContext) -> None:
         super().__init__()
-        self.__dict__ |= {"plain": plain, "context": context}  # no part of the twin: its parameters have names already
+        self.__dict__ |= {"plain": plain, "context": context}  # not a submodule: its parameters have names already
 
     @property
     def weight(self) -> Tensor:
@@ -175,7 +177,7 @@ class TrainingLinear(nn.Module):
 
 
 class TrainingDropout(nn.Module):
-    """Sets a share `p` of numbers to zero and the others up; always, since only a learner asks."""
+    """Dropout with probability `p`; always active, since only training uses it."""
 
     def __init__(self, p: float, context: TrainingContext) -> None:
         super().__init__()
@@ -187,7 +189,7 @@ class TrainingDropout(nn.Module):
 
 
 class TrainingRMSNorm(RMSNorm):
-    """The same in fewer steps."""
+    """RMSNorm with an explicit backward pass."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
@@ -195,7 +197,8 @@ class TrainingRMSNorm(RMSNorm):
 
 
 class TrainingLayerNorm(nn.LayerNorm):
-    """The same in the numbers of its own weight: of a product in half precision, GPUs take no norm by a wide one."""
+    """LayerNorm in the dtype of its weight: on GPUs, half-precision input and a float32 weight are not supported
+    together."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
@@ -203,8 +206,8 @@ class TrainingLayerNorm(nn.LayerNorm):
 
 
 class TrainingAttention(Attention):
-    """One product for query, key and value, or two where the first position alone asks; and between the maps plain
-    products and softmax, as one step with its way back."""
+    """Attention with one product for queries, keys and values, or two if only the first position has a query; between
+    the linear layers, plain products and softmax are one step with an explicit backward pass."""
 
     context: TrainingContext
     share: float
@@ -238,12 +241,12 @@ class TrainingAttention(Attention):
         return self.context.joint_linear(x, self.query, self.key, self.value)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
-        """What was turned is of the kind of the value again."""
+        """Converts rotated queries and keys back to the dtype of the values."""
         return super()._attend(query.to(value.dtype), key.to(value.dtype), value, bias, run)
 
 
 class TrainingLayer(nn.Module):
-    """What both kinds of layers have: what is dropped and the sum are one step, and the stream stays float32 where
+    """Common to both kinds of layers: dropout and residual sum are one step, and hidden states stay float32 where
     products are narrower."""
 
     context: TrainingContext
@@ -257,11 +260,11 @@ class TrainingLayer(nn.Module):
 
     @abstractmethod
     def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        """The layer itself, once or, for `activation_checkpointing`, twice."""
+        """Runs the layer; with `activation_checkpointing`, it is called twice."""
 
 
 class TrainingPostNormLayer(TrainingLayer, PostNormLayer):
-    """Norms after the sums."""
+    """Post-norm: norms after the sums."""
 
     def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
         added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
@@ -273,7 +276,7 @@ class TrainingPostNormLayer(TrainingLayer, PostNormLayer):
 
 
 class TrainingPreNormLayer(TrainingLayer, PreNormLayer):
-    """Norms inside the branches."""
+    """Pre-norm: norms inside the branches."""
 
     def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
         added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention

@@ -1,6 +1,6 @@
-"""Tables in half precision on a processor that multiplies float32 faster: an Intel one without AMX, or an older one.
+"""Half-precision weights on a processor that multiplies faster in float32: one from Intel without AMX, or an older one.
 
-They stay so in memory, and are made float32 for the time of one product of many rows. All that flows between them is
+They stay in half precision in memory and are converted to float32 for each product of many rows. Activations are
 float32.
 """
 
@@ -15,12 +15,12 @@ from pellucid.blocks.hooks import Hookless
 from pellucid.blocks.packed import fused_activation
 
 MANY, SEVERAL = 96, 4
-"""From so many rows of x on, a product costs less in float32, the widening of its table with it: where oneDNN has
-products of the narrow kind, and where it has none, as without AVX-512."""
+"""Rows of x from which a product is faster in float32, including the conversion of its weights: where oneDNN has
+products in the narrow dtype, and where it has none, as without AVX-512."""
 
 
 class WidenedLinear(Hookless):
-    """A linear map, and an activation behind it, with its table in half precision."""
+    """A linear layer, optionally with an activation, whose weights are in half precision."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
         super().__init__()
@@ -39,10 +39,10 @@ class WidenedLinear(Hookless):
         if x.numel() < self.few * x.shape[-1]:
             narrow = x.to(self.table_dtype)
             product = self._narrow_product(narrow).float()
-            # any that is none makes it none; behind an activation that of x may not be seen
+            # NaN or infinite values make the sum so; of x itself, an activation could hide them
             if self.table_dtype != torch.float16 or math.isfinite(narrow.sum(dtype=torch.float32) + product.sum()):
                 return product
-        # of many rows, and of few whose numbers float16 does not hold
+        # many rows, or few whose values overflow float16
         table = self.table.to_dense(torch.float32) if self.native else self.table.float()
         return self._product(x.float(), table, self.offset)
 
@@ -61,7 +61,7 @@ class WidenedLinear(Hookless):
 
 
 class WidenedTable(nn.Module):
-    """A row of numbers per id, kept in half precision and given in float32."""
+    """An embedding table stored in half precision, whose output is float32."""
 
     def __init__(self, weight: Tensor) -> None:
         """weight: Float[Tensor, "ids hidden"]"""
@@ -69,7 +69,7 @@ class WidenedTable(nn.Module):
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.num_embeddings = len(weight)
         self.like = torch.empty(0, dtype=torch.float32, device=weight.device)
-        """A tensor of the kind and on the device of what this gives."""
+        """A tensor of the dtype and on the device of the output."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """Int[Tensor, "..."]  ->  Float32[Tensor, "... hidden"]"""
@@ -77,6 +77,6 @@ class WidenedTable(nn.Module):
 
 
 def _native(dtype: torch.dtype) -> bool:
-    """Whether oneDNN has products of this kind here."""
+    """Whether oneDNN has matrix products in this dtype here."""
     known = torch.ops.mkldnn
     return known._is_mkldnn_bf16_supported() if dtype == torch.bfloat16 else known._is_mkldnn_fp16_supported()
