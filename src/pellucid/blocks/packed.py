@@ -30,8 +30,8 @@ INPLACE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_pytorch_tanh": partial(torch.ops.aten.gelu_, approximate="tanh"),
     "tanh": torch.tanh_,
 }
-"""Those of them that PyTorch applies faster, in place after the product, without AVX-512: there oneDNN takes 1.5 times as
-long, and for GELU four times."""
+"""Those of them that PyTorch applies faster, in place after the product, without AVX-512: there oneDNN takes 1.5 times
+as long, and for GELU four times."""
 
 LONG, STRIP = 64, 128
 """Positions of a prompt from which plain products are faster than PyTorch's kernel, if bfloat16 is used and is the

@@ -1,4 +1,4 @@
-"""Logits to the next token, one at a time. Its modules are imported by the first use, for most models never write."""
+"""Text generation, one token at a time. Its modules are imported on first use: most models never generate."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What is asked of a writer and what it gives: a whole answer, a piece of one, and how likely it all was."""
+"""Results of generation: a whole answer, a piece of one, and the probabilities of a text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class Alternative(NamedTuple):
-    """A token that could have stood there, and the logarithm of its probability."""
+    """A token that was possible at a position, and its log-probability."""
 
     token: str
     id: int
@@ -22,14 +22,13 @@ class Alternative(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """One token more of an answer that is being written.
+    """One more token of an answer that is being generated.
 
-    text: the characters that are certain by now and were not given before, often none; the texts of all pieces joined
-        are the answer.
-    id, token: the token, and how the vocabulary writes it.
-    log_probability: what the model gave this token, before any rule.
-    alternatives: the likeliest tokens in its place, itself perhaps among them, as far as they were asked for.
-    finish_reason: with the last piece "end" (an end token), "stop", "length" or "time"; else None.
+    text: the characters that became certain with this token, often none; the texts of all pieces joined are the answer.
+    id, token: the token, and its string in the vocabulary.
+    log_probability: of this token in the model, before any rule.
+    alternatives: the likeliest tokens in its place, which may include it, as many as requested.
+    finish_reason: of the last piece, "end" (an end token), "stop", "length" or "time"; else None.
     """
 
     text: str
@@ -42,15 +41,16 @@ class Piece:
 
 @dataclass(frozen=True)
 class Completion:
-    """An answer and how it came about.
+    """An answer, with its tokens and their probabilities.
 
-    text: without special tokens, and up to a stop.
-    ids, tokens: all that was chosen, an end token or a stop included; tokens as the vocabulary writes them.
-    log_probabilities: what the model gave each of them, before any rule.
+    text: without special tokens, up to a stop.
+    ids, tokens: all chosen tokens, including an end token or a stop; tokens are strings of the vocabulary.
+    log_probabilities: of each of them in the model, before any rule.
     finish_reason: "end" (an end token), "stop", "length" or "time".
-    alternatives: for each token the likeliest in its place, as far as they were asked for.
-    score: by which a search ranks it; None where nothing was searched.
-    sequences: all answers to the prompt, this one first; of a search the best first, else as they were drawn.
+    alternatives: for each token the likeliest in its place, as many as requested.
+    score: the score of a beam search; None without one.
+    sequences: all answers to the prompt, this one first; of a beam search in descending order, else as they were
+        sampled.
     """
 
     text: str
@@ -73,12 +73,12 @@ class Completion:
 
 @dataclass(frozen=True)
 class Score:
-    """How likely a text is, token by token.
+    """The log-probabilities of a text, token by token.
 
-    ids, tokens: the text as the model reads it, its special tokens included, and behind a target the one that ends it;
-        tokens as the vocabulary writes them.
-    log_probabilities: natural logarithms, as many as tokens. The first token of a decoder's text has None: nothing
-        stands before it, and where the tokenizer begins each text with a token of its own, that is the one.
+    ids, tokens: the text as the model reads it, including its special tokens, and the end token of a target; tokens are
+        strings of the vocabulary.
+    log_probabilities: natural logarithms, one per token. The first token of a decoder's text has None, since nothing
+        comes before it; if the tokenizer adds a token at the beginning, it is that one.
     """
 
     ids: tuple[int, ...]
@@ -87,17 +87,18 @@ class Score:
 
     @property
     def total(self) -> float:
-        """The logarithm of the probability of the whole text."""
+        """The log-probability of the whole text."""
         return math.fsum(p for p in self.log_probabilities if p is not None)
 
     @property
     def mean(self) -> float:
-        """The same, divided by the number of tokens that have a probability."""
+        """The total divided by the number of tokens that have a probability."""
         return self.total / sum(p is not None for p in self.log_probabilities)
 
     @property
     def perplexity(self) -> float:
-        """e^-mean: among how many equally likely tokens the model hesitates on average; infinite beyond all floats."""
+        """e^-mean: the number of equally likely tokens that would be as uncertain on average; inf if too large for a
+        float."""
         try:
             return math.exp(-self.mean)
         except OverflowError:
@@ -110,6 +111,6 @@ class Score:
 
 
 def as_alternatives(tokenizer: Tokenizer, top_tokens: Sequence[tuple[int, float]]) -> tuple[Alternative, ...]:
-    """The likeliest tokens in a place by their names."""
+    """The likeliest tokens at a position, with their strings."""
     tokens = tokens_of(tokenizer, [i for i, _ in top_tokens])
     return tuple(Alternative(token, i, number) for token, (i, number) in zip(tokens, top_tokens))

@@ -1,12 +1,12 @@
-"""Beam search: for each prompt several texts are followed at a time, and the best of those that end are given.
+"""Beam search: several texts are followed for each prompt, and the best of those that end are returned.
 
     running      a cat        -1.2     Each is continued by every token. The best of all these continuations run
-                 the cat      -1.9     on; those of them that end are put with the finished,
-    finished     a cat sat.   -2.4     with -2.4 / 4^length_penalty for a score, 4 being its length in tokens.
+                 the cat      -1.9     on; those of them that end join the finished ones,
+    finished     a cat sat.   -2.4     with a score of -2.4 / 4^length_penalty, 4 being their length in tokens.
 
 A search is over when no running text is likely to become better than the finished ones. (Sutskever et al., 2014,
-arXiv:1409.3215, section 3.2; Wu et al., 2016, arXiv:1609.08144, section 7, with a length penalty of other form.)
-Numbers and ties are those of `_beam_search` in transformers 5.23, `generation/utils.py`, whose lines are named below.
+arXiv:1409.3215, section 3.2; Wu et al., 2016, arXiv:1609.08144, section 7, with another form of length penalty.) Scores
+and ties are those of `_beam_search` in transformers 5.23, `generation/utils.py`, whose lines are cited below.
 """
 
 import time
@@ -29,20 +29,20 @@ from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder
 
 TextJudge = Callable[[int, list[int]], str | None]
-"""(which prompt, all tokens chosen for it in one beam)  ->  why the text ends with them, or None where it goes on"""
+"""(index of the prompt, all tokens chosen for it in one beam)  ->  why the text ends, or None if it continues"""
 
 EXCLUDED_SCORE = -1e9
-"""The score of a text that is not there, and what is added to that of one that must not be chosen."""
+"""The score of an empty beam, and what is added to that of a text that must not be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
     """One text that a search found.
 
-    ids: the chosen tokens, an end token included.
-    score: the sum of their log-probabilities / how many they are ^ length_penalty.
-    log_probabilities: of each token, as the rules left them; what was summed.
-    finish_reason: why it ends: "end" (an end token), "stop", "length" or "time".
+    ids: the chosen tokens, including an end token.
+    score: the sum of their log-probabilities / their number ^ length_penalty.
+    log_probabilities: of each token, after the rules; the terms of the sum.
+    finish_reason: "end" (an end token), "stop", "length" or "time".
     """
 
     ids: tuple[int, ...]
@@ -57,8 +57,8 @@ class Beams:
 
     ids: the chosen tokens, Int[Tensor, "prompts beams new"].
     log_probabilities: of each token, Float[Tensor, "prompts beams new"].
-    scores: Float[Tensor, "prompts beams"]; the sum of these, and for a finished text that sum over its length.
-    lengths: tokens of each finished text, Int[Tensor, "prompts beams"]; 0 for a text that goes on, and for none.
+    scores: Float[Tensor, "prompts beams"]; the sum of these, or for a finished text its length-penalised score.
+    lengths: tokens of each finished text, Int[Tensor, "prompts beams"]; 0 for running texts and empty beams.
     """
 
     ids: Tensor
@@ -68,13 +68,13 @@ class Beams:
 
     @classmethod
     def empty(cls, prompts: int, beams: int, like: Tensor) -> Self:
-        """Places for texts, and no text in them."""
+        """Beams without texts."""
         numbers = torch.zeros(prompts, beams, 0, dtype=torch.long, device=like.device)
         scores = torch.full((prompts, beams), EXCLUDED_SCORE, dtype=like.dtype, device=like.device)
         return cls(numbers, numbers.to(like.dtype), scores, torch.zeros_like(scores, dtype=torch.long))
 
     def select(self, indices: Tensor) -> "Beams":
-        """These beams of each prompt, in this order: Int[Tensor, "prompts kept"]"""
+        """Selects beams of each prompt, in this order: Int[Tensor, "prompts kept"]"""
         token_indices = indices[:, :, None]
         return Beams(
             self.ids.take_along_dim(token_indices, dim=1),
@@ -88,7 +88,7 @@ class Beams:
         return Beams(self.ids[prompts], self.log_probabilities[prompts], self.scores[prompts], self.lengths[prompts])
 
     def concatenate(self, longer: "Beams") -> "Beams":
-        """These, and behind them those of the same prompts that are one token longer."""
+        """These beams, followed by those of the same prompts that are one token longer."""
         return Beams(
             torch.cat((pad(self.ids, (0, 1)), longer.ids), dim=1),
             torch.cat((pad(self.log_probabilities, (0, 1)), longer.log_probabilities), dim=1),
@@ -105,13 +105,14 @@ def beam_search(
     judge: TextJudge | None = None,
     until: float | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each prompt its `num_return_sequences` best texts, the best first; fewer or none where rules allow no more.
+    """Returns the `num_return_sequences` best texts of each prompt, the best first; fewer or none if the rules allow no
+    more.
 
-    prompts: ids, unpadded, of any lengths; of an encoder-decoder, what its encoder reads. Each is searched as if it
-        were alone, and leaves the pass when its search is over.
-    judge: asked about each text that might be followed; it must answer the same question in the same way.
-    until: when time is up, as for `write`.
-    Raises InputError for a model that does not write, a prompt that leaves no room, and fewer than two beams.
+    prompts: ids, unpadded, of any lengths; of an encoder-decoder, the input of its encoder. Each is searched
+        independently, and leaves the batch when its search is over.
+    judge: called for each text that might be followed; it must return the same for the same text.
+    until: the deadline, as for `write`.
+    Raises InputError for a model that cannot generate, a prompt that leaves no room, and fewer than two beams.
     """
     if settings.num_beams < 2:
         raise InputError(
@@ -121,7 +122,7 @@ def beam_search(
     until = deadline(settings) if until is None else until
     budgets = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     found: dict[int, list[Hypothesis]] = {}
-    for max_new_tokens in sorted(set(budgets)):  # a long prompt beside it leaves a short one no less room
+    for max_new_tokens in sorted(set(budgets)):  # by budget: a long prompt leaves a short one no less room
         group = [i for i, fits in enumerate(budgets) if fits == max_new_tokens]
         found |= _Search(
             module, loaded, [prompts[i] for i in group], settings, max_new_tokens, group, until, judge
@@ -132,7 +133,7 @@ def beam_search(
 class _Search:
     """The search for several prompts side by side; row `prompt * beams + beam` of the state reads that beam.
 
-    prompt_numbers: which prompts of the call these are.  max_new_tokens: tokens to choose at most.  until: deadline.
+    prompt_numbers: indices of these prompts in the call.  max_new_tokens: tokens to choose at most.  until: deadline.
     """
 
     @inference_mode()
@@ -155,16 +156,16 @@ class _Search:
         state, logits = prefill(module, prompts, max_new_tokens, start=decoder_start_token(loaded))
         rows = torch.arange(len(prompts), device="cpu").repeat_interleave(self.beams)
         self.state, self.logits = state.select_rows(rows), logits[rows]
-        self.prompt_slots = self.shared_slots = state.cache.filled  # slots that all beams of a prompt fill alike
+        self.prompt_slots = self.shared_slots = state.cache.filled  # slots that all beams of a prompt share
         self.progress = initial_progress(loaded, prompts, max_new_tokens, settings)
         wide = logits.new_empty(0, dtype=torch.promote_types(logits.dtype, torch.float32))
         self.finished = Beams.empty(len(prompts), self.beams, wide)
         self.running = Beams.empty(len(prompts), self.beams, wide)
-        self.running.scores[:, 0] = 0  # all beams of a prompt begin alike, and one of them is enough
+        self.running.scores[:, 0] = 0  # all beams of a prompt begin alike, so one of them is enough
 
     @inference_mode()
     def run(self) -> dict[int, list[Hypothesis]]:
-        """The best texts of each prompt by its number."""
+        """The best texts of each prompt, by its index."""
         found: dict[int, list[Hypothesis]] = {}
         while self.prompt_numbers:
             candidates, origins = self.expand()
@@ -182,7 +183,7 @@ class _Search:
     def expand(self) -> tuple[Beams, Tensor]:
         """The best continuations of all beams of a prompt by all tokens, and which beam each continues.
 
-        They are so many that as many as beams are left when all that can end do (line 3644).
+        There are enough of them to fill all beams even if every candidate that can end does (line 3644).
         """
         self.length += 1
         log_probabilities = self.next_log_probabilities().unflatten(0, (-1, self.beams))  # [prompts, beams, vocab]
@@ -209,7 +210,7 @@ class _Search:
         return log_probabilities
 
     def ended(self, candidates: Beams) -> Tensor:
-        """Which of them end here: Bool[Tensor, "prompts candidates"]"""
+        """Which candidates end here: Bool[Tensor, "prompts candidates"]"""
         late = self.until is not None and time.monotonic() >= self.until
         self.limit_reason = "time" if late else "length" if self.length == self.max_new_tokens else None
         last = candidates.ids[:, :, -1]
@@ -225,22 +226,22 @@ class _Search:
         return stopped
 
     def finish_reason(self, i: int, ids: list[int]) -> str | None:
-        """Why a text of the i-th prompt ends."""
+        """Why a text of the i-th prompt ends; None if it continues."""
         if ids[-1] in self.ends:
             return "end"
         judged = None if self.judge is None else self.judge(self.prompt_numbers[i], ids)
         return judged or self.limit_reason
 
     def add_finished(self, candidates: Beams, stopped: Tensor) -> None:
-        """Of the finished texts and those that end now, as many as beams; a text that is not among the best
-        when it ends is lost (line 3545)."""
+        """Keeps the best of the finished texts and those that end now, as many as beams; a text that is not among the
+        best when it ends is lost (line 3545)."""
         stopped = stopped & (torch.arange(stopped.shape[1], device=stopped.device) < self.beams)
         scores = candidates.scores / self.length**self.settings.length_penalty + ~stopped * EXCLUDED_SCORE
         both = self.finished.concatenate(replace(candidates, scores=scores, lengths=stopped * self.length))
         self.finished = both.select(both.scores.topk(self.beams).indices)
 
     def select_running(self, candidates: Beams, stopped: Tensor) -> Tensor:
-        """Runs on with the best that do not end. ->  which they are, Int[Tensor, "prompts beams"]"""
+        """Continues the best candidates that do not end.  ->  their indices, Int[Tensor, "prompts beams"]"""
         scores, indices = (candidates.scores + stopped * EXCLUDED_SCORE).topk(self.beams)
         self.running = replace(candidates.select(indices), scores=scores)
         return indices
@@ -248,13 +249,13 @@ class _Search:
     def is_done(self, stopped: Tensor) -> Tensor:
         """For which prompts the search is over: Bool[Tensor, "prompts"]
 
-        Unless early_stopping is "never", a text is judged as if it ended now, though with a length penalty it may still
+        Unless early_stopping is "never", a text is scored as if it ended now, though with a length penalty it may still
         become better (line 3413).
         """
         early, penalty = self.settings.early_stopping, self.settings.length_penalty
         final_length = self.max_new_tokens if early == "never" and penalty > 0 else self.length
         best_score = self.running.scores[:, 0] / final_length**penalty
-        hopeless = ~(best_score > self.finished.scores.amin(dim=1))  # EXCLUDED_SCORE or less while a place is empty
+        hopeless = ~(best_score > self.finished.scores.amin(dim=1))  # EXCLUDED_SCORE or less while a beam is empty
         enough = (self.finished.lengths > 0).all(dim=1) & (early is True)
         return hopeless | enough | stopped.all(dim=1)
 
@@ -280,12 +281,12 @@ class _Search:
             length, score = int(texts.lengths[0, rank]), float(texts.scores[0, rank])
             ids, each = texts.ids[0, rank, :length].tolist(), texts.log_probabilities[0, rank, :length].tolist()
             total = score * length**self.settings.length_penalty
-            if length and total > EXCLUDED_SCORE / 2:  # there, and no beam's copy
+            if length and total > EXCLUDED_SCORE / 2:  # neither empty nor a copy of another beam
                 found.append(Hypothesis(tuple(ids), score, tuple(each), self.finish_reason(i, ids) or "length"))
         return found
 
 
 def _common_prefix_length(ids: Tensor) -> int:
-    """How many tokens all beams of each prompt begin with alike. Int[Tensor, "prompts beams new"]"""
+    """Length of the common prefix of all beams, over all prompts. Int[Tensor, "prompts beams new"]"""
     same = (ids == ids[:, :1]).all(dim=1).all(dim=0)
     return int(same.long().cumprod(dim=0).sum())

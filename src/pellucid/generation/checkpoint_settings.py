@@ -1,4 +1,4 @@
-"""What a checkpoint says about how it writes, as our options; and both what was asked for and what it says."""
+"""Generation settings of a checkpoint as our options, and their combination with requested ones."""
 
 import dataclasses
 import logging
@@ -17,10 +17,10 @@ from pellucid.generation.settings import Settings, read_settings
 log = logging.getLogger("pellucid")
 
 SETTINGS_KEYS = "max_new_tokens max_time do_sample num_beams length_penalty early_stopping num_return_sequences".split()
-"""Keys of a checkpoint that are fields of `Settings`; those that are options of rules come beside them."""
+"""Keys of a checkpoint that are fields of `Settings`; options of rules are read as well."""
 
 REFERENCE_LENGTH = 20
-"""What `max_length` is in files that never meant to say anything of all writing."""
+"""The default of `max_length` in the reference, which many files hold without meaning it."""
 
 UNSUPPORTED: Mapping[str, Any] = {
     "encoder_no_repeat_ngram_size": 0,
@@ -37,7 +37,7 @@ UNSUPPORTED: Mapping[str, Any] = {
     "dola_layers": None,
     "token_healing": False,
 }
-"""Keys by which the reference writes other words and we do not, each with the value that asks for nothing."""
+"""Keys that change what the reference generates and are not supported here, each with the value that has no effect."""
 
 
 def settings_of(
@@ -48,10 +48,11 @@ def settings_of(
     *,
     location: object = None,
 ) -> Settings:
-    """What was asked for, over what the checkpoint says of one task, over what it says of all writing, over defaults.
+    """Returns settings: as requested, else those of the checkpoint for the task, else its general ones, else
+    `defaults`.
 
-    task: our options by name, as far as it sets them for the task.  location: where it does.
-    Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
+    task: our options by name, as far as the checkpoint sets them for the task.  location: where it does.
+    Raises InputError for an invalid request, and CorruptFileError for an invalid value of the checkpoint.
     """
     requested, general = plain_numbers(requested), checkpoint_options(loaded)
     from_checkpoint = general | dict(task or {})
@@ -59,7 +60,7 @@ def settings_of(
     try:
         return read_settings(requested, from_checkpoint, **keywords)
     except InputError:
-        read_settings(requested, **keywords)  # where this fails too, no file is at fault
+        read_settings(requested, **keywords)  # if this fails too, no file is at fault
         with blaming_checkpoint(generation_file(loaded), general):
             read_settings(requested, general, **keywords)
         with blaming_checkpoint(location, from_checkpoint):
@@ -67,7 +68,7 @@ def settings_of(
 
 
 def checkpoint_options(loaded: Loaded, task: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Our options by name, as far as the checkpoint sets them.  task: what it says of one, by the same keys."""
+    """The checkpoint's settings as our options by name.  task: those of one task, by the same keys."""
     keys = loaded.generation if task is None else task
     if unsupported := _unsupported_keys(loaded, keys):
         log.warning(
@@ -77,7 +78,7 @@ def checkpoint_options(loaded: Loaded, task: Mapping[str, Any] | None = None) ->
     max_length = keys.get("max_length")
     is_limit = max_length is not None and (task is not None or max_length != REFERENCE_LENGTH)
     if is_limit and "max_new_tokens" not in keys and loaded.config.kind == "encoder-decoder":
-        options["max_new_tokens"] = max_length - 1  # the start token counts there
+        options["max_new_tokens"] = max_length - 1  # it includes the start token
     if "stop_strings" in keys:
         options["stop"] = keys["stop_strings"]
     if keys.get("force_bos_token_to_be_generated") and loaded.config.bos_token_id is not None:
@@ -86,7 +87,7 @@ def checkpoint_options(loaded: Loaded, task: Mapping[str, Any] | None = None) ->
 
 
 def with_end_tokens(loaded: Loaded, extra: Iterable[int] = ()) -> Loaded:
-    """The same model, which ends a text also with the end tokens of its `generation_config.json`, and with `extra`."""
+    """The same model, with the end tokens of its `generation_config.json` and `extra` in addition."""
     stated, model_ends = loaded.generation.get("eos_token_id", []), loaded.config.end_tokens
     ends = tuple(dict.fromkeys((*model_ends, *(stated if isinstance(stated, list) else [stated]), *extra)))
     if ends == model_ends:
@@ -96,9 +97,9 @@ def with_end_tokens(loaded: Loaded, extra: Iterable[int] = ()) -> Loaded:
 
 
 def decoder_start_token(loaded: Loaded) -> int | None:
-    """The token that a decoder beside an encoder begins a text with: what is said of writing counts before what the
-    architecture says, and in either the start token before the one that begins a text, as in the reference. None where
-    nothing says it, and for a model without an encoder."""
+    """The start token of a decoder with an encoder: the generation config precedes the architecture's config, and in
+    either decoder_start_token_id precedes bos_token_id, as in the reference. None if neither has one, and without an
+    encoder."""
     side = loaded.config.decoder
     if side is None:
         return None
@@ -111,7 +112,7 @@ def decoder_start_token(loaded: Loaded) -> int | None:
 
 
 def required_start_token(loaded: Loaded) -> int:
-    """The same; InputError where there is none."""
+    """The same, but raises InputError if there is none."""
     if (start := decoder_start_token(loaded)) is None:
         raise InputError(
             "this model has no decoder_start_token_id, which stands before the first word, and no bos_token_id: set "
@@ -121,28 +122,28 @@ def required_start_token(loaded: Loaded) -> int:
 
 
 def blaming_checkpoint(location: object, option_names: Container[str]) -> AbstractContextManager[None]:
-    """An error about what nobody asked for names the place that says it.
+    """Makes errors about values of the checkpoint name their location.
 
-    option_names: our options that stand there; of others the error speaks as of what can be asked for.
+    option_names: the options set there; errors about others refer to them as arguments.
     """
     return blaming(location, keys=lambda name: name if name in option_names else Argument(name))
 
 
 def generation_file(loaded: Loaded) -> Path:
-    """The file that says how to write."""
+    """The file that the generation settings come from."""
     return generation_path(
         loaded.generation, loaded.config.inert, None if loaded.source is None else loaded.source.folder
     )
 
 
 def has_effect(name: str, value: Any) -> bool:
-    """Whether this value of a key that is not followed asks for something."""
+    """Whether this value of an unsupported key would have an effect."""
     plain = value is None or isinstance(value, bool | int | float | list)
     return not (plain and value in (None, [], UNSUPPORTED[name]))
 
 
 def _unsupported_keys(loaded: Loaded, keys: Mapping[str, Any]) -> list[str]:
-    """The keys of what a checkpoint says that ask for something which is not done."""
+    """The checkpoint's keys that would have an effect but are not supported."""
     unsupported = [name for name in UNSUPPORTED if has_effect(name, keys.get(name))]
     has_start_token_per_text = loaded.config.decoder is not None and isinstance(
         keys.get("decoder_start_token_id"), list

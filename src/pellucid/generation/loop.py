@@ -1,4 +1,4 @@
-"""The loop: read what stands there, choose the next token, read that one, and so on."""
+"""The generation loop: read the prompt, choose the next token, read that one, and so on."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,16 +20,16 @@ from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, evaluation_copy
 
 Judge = Callable[[int, int], str | None]
-"""(which text, the token chosen for it)  ->  why it ends with it, or None where it goes on"""
+"""(index of the text, token chosen for it)  ->  why the text ends with it, or None if it continues"""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One token more in every text that is not finished.
+    """One more token of every unfinished text.
 
-    rows: which texts.  tokens: the token of each.  finished: for those that end with it, why: "end" (an end token),
-    "stop", "length" or "time".
-    log_probabilities: what the model said before any rule, Float[Tensor, "rows vocab"].
+    rows: indices of the texts.  tokens: the token of each.  finished: for those that end with it, the reason: "end" (an
+        end token), "stop", "length" or "time".
+    log_probabilities: of the model, before any rule, Float[Tensor, "rows vocab"].
     """
 
     rows: list[int]
@@ -48,15 +48,15 @@ def write(
     watch: Callable[[], Observer] | None = None,
     until: float | None = None,
 ) -> Iterator[Step]:
-    """Chooses token after token for each prompt until all texts are finished; those that are leave the pass.
+    """Generates token after token for each prompt until all texts are finished; finished ones leave the batch.
 
-    prompts: ids, unpadded, of any lengths; of an encoder-decoder, what its encoder reads. Each is written
+    prompts: ids, unpadded, of any lengths; of an encoder-decoder, the input of its encoder. Each is continued
         `num_return_sequences` times; text r belongs to prompt r // num_return_sequences.
-    judge: asked about each chosen token.  log_probabilities: whether steps hold them.
-    watch: gives an observer for each pass; the plain blocks are observed, not the packed copy.
-    until: what `deadline` gave when something began that this is a part of; else it begins here.
-    Raises InputError for a model that does not write, a prompt that leaves no room, beams, and texts to stop at that
-    no judge looks for.
+    judge: called for each chosen token.  log_probabilities: whether steps hold them.
+    watch: returns an observer for each pass; then the plain blocks run, not the packed copy.
+    until: the result of `deadline`, if this is part of something begun earlier; by default, the deadline from now.
+    Raises InputError for a model that cannot generate, a prompt that leaves no room, beams, and stop texts without a
+    judge that finds them.
     """
     module = generation_module(loaded, packed=watch is None)
     _check_supported(settings, judge)
@@ -69,12 +69,12 @@ def write(
 
 
 def deadline(settings: Settings) -> float | None:
-    """When the time is up of what begins now, by the clock of `time.monotonic`."""
+    """The time, by `time.monotonic`, at which `max_time` from now is over; None without a limit."""
     return None if settings.max_time is None else time.monotonic() + settings.max_time
 
 
 def check_no_beams(settings: Settings, reason: str, more: str = "") -> None:
-    """Refuses several beams.  reason: and what is done with one.  more: what else can be done."""
+    """Refuses beam search.  reason: the reason, and the start of the advice.  more: further advice."""
     if settings.num_beams > 1:
         raise InputError(
             Argument("num_beams"), f" is {settings.num_beams}, and {reason}", Argument("num_beams", 1), more
@@ -82,7 +82,7 @@ def check_no_beams(settings: Settings, reason: str, more: str = "") -> None:
 
 
 def _check_supported(settings: Settings, judge: Judge | None) -> None:
-    """Refuses what would be passed over in silence."""
+    """Refuses settings that would otherwise be silently ignored."""
     check_no_beams(settings, "a search knows its texts only at the end: write with ")
     if settings.stop and judge is None:
         raise InputError(
@@ -92,7 +92,10 @@ def _check_supported(settings: Settings, judge: Judge | None) -> None:
 
 
 def generation_module(loaded: Loaded, *, packed: bool = True) -> Decoder | EncoderDecoder:
-    """The module, ready for writing; `packed`: its packed copy."""
+    """Returns the module for generation, a packed copy if `packed`.
+
+    Raises InputError for a model that cannot generate.
+    """
     head = loaded.config.head
     module = loaded.module
     if not loaded.config.writes or not isinstance(module, Decoder | EncoderDecoder):
@@ -104,8 +107,11 @@ def generation_module(loaded: Loaded, *, packed: bool = True) -> Decoder | Encod
 
 
 def token_budget(loaded: Loaded, prompt: Sequence[int], max_new_tokens: int, prompt_index: int = 0) -> int:
-    """How many tokens can be written behind this prompt, `max_new_tokens` at most; the last one is never read, and
-    needs no position."""
+    """How many tokens can follow this prompt, at most `max_new_tokens`; the last one is never read and needs no
+    position.
+
+    Raises InputError for an empty prompt and for one that is too long.
+    """
     max_length, is_encoder_decoder = loaded.config.longest, loaded.config.kind == "encoder-decoder"
     if not len(prompt):
         raise InputError(Item(prompt_index, "prompt"), " is empty: a model needs a token to begin with")
@@ -120,14 +126,14 @@ def token_budget(loaded: Loaded, prompt: Sequence[int], max_new_tokens: int, pro
 
 
 def end_tokens(loaded: Loaded, settings: Settings) -> tuple[int, ...]:
-    """The tokens that end a text: the model's own, and those that were asked for."""
+    """The end tokens of the model and the requested `stop_token_ids`."""
     return tuple(sorted({*loaded.config.end_tokens, *settings.stop_token_ids}))
 
 
 def initial_progress(
     loaded: Loaded, prompts: Sequence[Sequence[int]], max_new_tokens: int, settings: Settings
 ) -> GenerationProgress:
-    """What the rules are told before the first choice: the prompts, or the start token that a decoder begins with."""
+    """The input of the rules before the first choice: the prompts, or the start token of a decoder with an encoder."""
     if isinstance(loaded.module, EncoderDecoder):
         prompts = [[required_start_token(loaded)]] * len(prompts)
     max_length = max(map(len, prompts))
@@ -136,7 +142,7 @@ def initial_progress(
 
 
 class _TokenLoop:
-    """Texts that are being written side by side; row i of everything belongs to text `rows[i]`."""
+    """Generates texts side by side; row i of everything belongs to text `rows[i]`."""
 
     def __init__(
         self,
@@ -165,7 +171,7 @@ class _TokenLoop:
 
     def steps(self) -> Iterator[Step]:
         while self.rows:
-            with inference_mode():  # not around the yield: what the caller does between is his own business
+            with inference_mode():  # not around the yield, where the caller's code runs
                 log_probabilities = self.logits.log_softmax(dim=-1) if self.log_probabilities else None
                 tokens = self._choose_tokens()
             chosen = tokens.tolist()
@@ -195,7 +201,7 @@ class _TokenLoop:
         return finished
 
     def _advance(self, tokens: Tensor, finished: dict[int, str]) -> None:
-        """Reads the chosen tokens; texts that are finished leave."""
+        """Reads the chosen tokens; finished texts leave the batch."""
         if self.progress is not None:
             self.progress = replace(self.progress, ids=torch.cat((self.progress.ids, tokens[:, None]), dim=1))
         if finished:
@@ -211,7 +217,7 @@ class _TokenLoop:
 
 
 def _seeds(settings: Settings, texts: int) -> list[int | None]:
-    """The seed of each text: by a number that of every prompt, whose copies have others."""
+    """The seed of each text. From an integer, all prompts get the same seed and their copies different ones."""
     seed, copies = settings.seed, settings.num_return_sequences
     if isinstance(seed, torch.Generator):
         return torch.randint(2**63 - 1, (texts,), generator=seed, device="cpu").tolist()

@@ -1,4 +1,4 @@
-"""Writing that is looked at: the numbers of every pass, and what was chosen because of them."""
+"""Traced generation: recorded tensors of every pass, and the token chosen from them."""
 
 import math
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ ALTERNATIVES = 5
 
 @dataclass(frozen=True, eq=False)
 class TracedStep(NamedTensors):
-    """One pass and the choice behind it: `step["layers.0.attention.weights"]`, as `Trace` names them.
+    """One pass and the token chosen after it: `step["layers.0.attention.weights"]`, named as in `Trace`.
 
-    read: the tokens that this pass read, all of the prompt in the first (of an encoder-decoder the start token) and one
-        in each other; the rows of attention, of an encoder-decoder those of its decoder.
-    before: all tokens that stood there then; the columns of attention.
-    token, id, log_probability: what was chosen, and what the model gave it before any rule.
+    read: the tokens that this pass read: in the first the whole prompt (of an encoder-decoder the start token), in
+        others one; the rows of attention, of an encoder-decoder that of its decoder.
+    before: all tokens of the text up to then; the columns of attention.
+    token, id, log_probability: the chosen token, and its log-probability in the model, before any rule.
     alternatives: the likeliest tokens in its place.
-    points: the tensors by name.  config: the facts of the model.
+    points: the tensors by name.  config: the config of the model.
     """
 
     type_name: ClassVar[str] = "step"
@@ -47,9 +47,9 @@ class TracedStep(NamedTensors):
 
 @dataclass(frozen=True, eq=False)
 class TracedText:
-    """A text that was written under observation.
+    """A text generated while being recorded.
 
-    text: what was written.  steps: pass by pass.  edits: what was edited in every pass.
+    text: the generated text.  steps: one per pass.  edits: the edits in effect in every pass.
     """
 
     prompt: str | Messages
@@ -61,7 +61,7 @@ class TracedText:
 def trace_writing(
     loaded: Loaded, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any
 ) -> TracedText:
-    """What the model writes, and every number on the way. See `Model.trace_writing`."""
+    """Returns a generated text with the recorded tensors of every pass. See `Model.trace_writing`."""
     names = kept_names(loaded.config, keep)
     request = prompt_request(loaded, prompt, require_one_sequence(options))
     check_no_beams(request.settings, "one text is traced: pass ")
@@ -77,7 +77,7 @@ def trace_writing(
     for step in write(
         request.loaded, request.prompts, request.settings, judge=judge, log_probabilities=True, watch=new_recorder
     ):
-        assert step.log_probabilities is not None  # they were asked for
+        assert step.log_probabilities is not None  # they were requested
         (one,) = token_scores(step.log_probabilities, step.tokens, ALTERNATIVES)
         steps.append(
             TracedStep(

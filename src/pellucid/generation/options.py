@@ -1,4 +1,4 @@
-"""What the options of the rules may be: each reading checks a value and gives it back as its rule takes it."""
+"""Parsers of the rules' options: each checks a value and returns it as its rule takes it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,18 +11,19 @@ from pellucid.config.checks import check_count, check_range, check_token_id
 from pellucid.errors import InputError, MessagePart, shorten
 
 ValueParser = Callable[[str, Any, int | None], Any]
-"""(name of the option, value, size of the vocabulary if it is known)  ->  the value as the rule takes it
+"""(name of the option, value, vocabulary size or None)  ->  the value as the rule takes it
 
-Raises InputError for what the value cannot be."""
+Raises InputError for an invalid value.
+"""
 
 MAX_BIAS = 1e9
 
 
 @dataclass(frozen=True, eq=False)
 class TokenSequences:
-    """Sequences of tokens, all of one length, and what is added to the logit of the token that completes one.
+    """Sequences of tokens, all of one length, and the bias of the logit of the token that completes one.
 
-    prefix: Int[Tensor, "count length-1"], what has to stand there.  last: Int[Tensor, "count"], the completing token.
+    prefix: Int[Tensor, "count length-1"], the tokens before it.  last: Int[Tensor, "count"], the completing token.
     bias: Float[Tensor, "count"].
     """
 
@@ -31,7 +32,7 @@ class TokenSequences:
     bias: Tensor
 
     def without(self, tokens: tuple[int, ...]) -> "TokenSequences":
-        """Those that are not completed by one of the tokens."""
+        """Those that are not completed by one of these tokens."""
         kept = ~torch.isin(self.last, torch.tensor(tokens, dtype=torch.long, device="cpu"))
         return TokenSequences(self.prefix[kept], self.last[kept], self.bias[kept])
 
@@ -44,7 +45,7 @@ class TokenSequences:
 
 
 def number(*, advice: MessagePart = "", **bounds: float) -> ValueParser:
-    """A number between the bounds of `check_range`."""
+    """A number within the bounds of `check_range`."""
 
     def parse(name: str, value: Any, vocab_size: int | None) -> float:
         try:
@@ -57,13 +58,13 @@ def number(*, advice: MessagePart = "", **bounds: float) -> ValueParser:
 
 
 def whole_number(name: str, value: Any, vocab_size: int | None) -> int:
-    """A whole number from 0."""
+    """An integer from 0 on."""
     check_count(name, value, least=0)
     return value
 
 
 def token_id(name: str, value: Any, vocab_size: int | None) -> int:
-    """The id of a token."""
+    """A token id."""
     if value is None:
         raise InputError(f"{name} is None, expected the id of a token")
     check_token_id(name, value, vocab_size or 2**31)
@@ -71,7 +72,7 @@ def token_id(name: str, value: Any, vocab_size: int | None) -> int:
 
 
 def token_ids(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
-    """The id of a token, or several."""
+    """A token id, or a list of them."""
     if type(value) is int:
         return (token_id(name, value, vocab_size),)
     return _ids(name, value, vocab_size)

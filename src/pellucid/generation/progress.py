@@ -1,4 +1,4 @@
-"""What the rules of a choice are told: how far each text has come."""
+"""The state of generation that rules receive: the tokens of each text so far."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class GenerationProgress:
-    """Texts side by side, as far as they are written.
+    """The texts of a batch, as far as they are generated.
 
-    ids: Int[Tensor, "rows seq"]; shorter texts begin further right, and -1 stands where they have nothing. Of an
-        encoder-decoder these are the decoder's, its start token among them.
-    given: how many columns stood there before the first choice; what comes behind them was chosen.
-    most: how many tokens may be chosen at most.
-    left: how many each text has room for by now; where it is empty, what is left of `most`.
+    ids: Int[Tensor, "rows seq"], left-padded with -1. Of an encoder-decoder these are the decoder's, including its
+        start token.
+    given: number of columns before the first choice; all later ones were chosen.
+    most: maximum number of tokens to choose.
+    left: number of tokens that each text still has room for; if empty, what is left of `most`.
     end_tokens: the ids that end a text.
     """
 
@@ -25,5 +25,5 @@ class GenerationProgress:
 
     @property
     def new(self) -> int:
-        """How many tokens have been chosen."""
+        """Number of tokens chosen so far."""
         return self.ids.shape[1] - self.given

@@ -1,4 +1,4 @@
-"""What a person gives, a text or a conversation, as what the loop takes: ids, settings, and the tokens that end it."""
+"""Prepares texts and conversations for the generation loop: ids, settings and end tokens."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from pellucid.generation.stops import check_stops
 from pellucid.text import Tokenizer
 
 ROWS, POSITIONS = 16, 16_384
-"""Texts that are written side by side at most, and positions of theirs that memory is set aside for at most."""
+"""Maximum number of texts generated side by side, and of their positions for which memory is allocated."""
 
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """What is to be written.
+    """Prompts to continue, with settings.
 
-    loaded: the model, which knows every token that ends a text.  tokenizer: of what it writes.
+    loaded: the model, with every token that ends a text.  tokenizer: that of the generated tokens.
     prompts: ids, as the loop takes them.
     """
 
@@ -35,8 +35,8 @@ class GenerationRequest:
         check_stops(self.tokenizer, self.settings.stop)
 
     def groups(self) -> Iterator[list[int]]:
-        """The numbers of prompts that are written side by side: neighbours in length, with the same token budget,
-        so that no text is cut because of its neighbours."""
+        """Yields the indices of prompts that are continued side by side: similar in length and with the same token
+        budget, so that no text is cut because of another."""
         copies = max(self.settings.num_return_sequences, self.settings.num_beams)
         budgets = [token_budget(self.loaded, prompt, self.settings.max_new_tokens) for prompt in self.prompts]
         waiting = sorted(range(len(budgets)), key=lambda i: (budgets[i], -len(self.prompts[i])))
@@ -49,7 +49,7 @@ class GenerationRequest:
 
 
 def text_request(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, Any]) -> GenerationRequest:
-    """Raw prompts, as the tokenizer encodes any text, special tokens that are typed in them included."""
+    """A request for raw prompts, encoded as any text; special tokens typed in them are recognised."""
     bos = loaded.config.bos_token_id
     start = [] if bos is None or loaded.config.kind == "encoder-decoder" else [bos]
     rows = [row or start for row in encoded(loaded, prompts)]
@@ -57,7 +57,7 @@ def text_request(loaded: Loaded, prompts: Sequence[str], options: Mapping[str, A
 
 
 def chat_request(loaded: Loaded, messages: Messages, options: Mapping[str, Any]) -> GenerationRequest:
-    """A conversation in the words of the chat template; special tokens that stand in a message are plain characters."""
+    """A request for a conversation, formatted by the chat template; special tokens within messages are plain text."""
     for kind, noun in ((_is_text, "text"), (_is_conversation, "conversation")):
         if isinstance(messages, list | tuple) and messages and all(map(kind, messages)):
             quantity = format_count(len(messages), noun)
@@ -76,27 +76,27 @@ def _is_conversation(value: object) -> bool:
 
 
 def prompt_request(loaded: Loaded, prompt: str | Messages, options: Mapping[str, Any]) -> GenerationRequest:
-    """A raw prompt, or a conversation."""
+    """A request for a raw prompt or a conversation."""
     return text_request(loaded, [prompt], options) if isinstance(prompt, str) else chat_request(loaded, prompt, options)
 
 
 def end_of_turn(tokenizer: Tokenizer) -> list[int]:
-    """The special token behind an answer in the chat template, which is not everywhere the model's own end token:
-    Llama 3 writes `<|eot_id|>`, and its `config.json` may name `<|end_of_text|>` alone. Empty where there is none."""
+    """The special token after an answer in the chat template, which may differ from the model's end token: Llama 3
+    generates `<|eot_id|>`, and its `config.json` may name `<|end_of_text|>` alone. Empty if there is none."""
     answer = "pellucid"
     turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": answer}]
     try:
         text = str(tokenizer.apply_chat_template(turns, add_generation_prompt=False))
-    except InputError:  # a template may refuse this conversation and take the real one
+    except InputError:  # a template may reject this conversation and accept the real one
         return []
     (row,) = tokenizer.encode([text.rpartition(answer)[2]], add_special_tokens=False, parse_special_tokens=True)
     return [i for i in row.ids if i in tokenizer.special_ids][:1]
 
 
 def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
-    """The ids of texts with the tokenizer's usual special tokens, those that are typed in them included.
+    """The ids of texts with the tokenizer's usual special tokens; those typed in the texts are recognised.
 
-    Raises InputError for a model that does not write, and for what is no text.
+    Raises InputError for a model that cannot generate, and for values that are not text.
     """
     if (found := as_list(texts)) is None:
         raise InputError(f"a {type(texts).__name__} was given, expected a text or several texts")
@@ -108,14 +108,13 @@ def encoded(loaded: Loaded, texts: object) -> list[list[int]]:
 
 
 def missing_end_token(loaded: Loaded) -> list[int]:
-    """The token that ends a text, where what reads targets does not add it itself; empty where it does, or there is
-    none."""
+    """The end token, if the tokenizer of targets does not add it; empty if it does, or if there is none."""
     ends, (row,) = loaded.config.end_tokens, loaded.required_target_tokenizer.encode([""])
     return [] if row.ids and row.ids[-1] in ends else [*ends[:1]]
 
 
 def _required_tokenizer(loaded: Loaded) -> Tokenizer:
-    generation_module(loaded)  # whether the model writes at all is asked first
+    generation_module(loaded)  # first check that the model can generate
     if loaded.tokenizer is None:
         raise InputError(
             "this model came without a tokenizer: put tokenizer.json into its folder, pass ",
@@ -129,5 +128,5 @@ def _required_tokenizer(loaded: Loaded) -> Tokenizer:
 def _request(loaded: Loaded, prompts: list[list[int]], options: Mapping[str, Any]) -> GenerationRequest:
     settings = settings_of(loaded, options)
     for i, prompt in enumerate(prompts):
-        token_budget(loaded, prompt, settings.max_new_tokens, i)  # refuses one that leaves none
+        token_budget(loaded, prompt, settings.max_new_tokens, i)  # refuses one that leaves no room
     return GenerationRequest(loaded, loaded.required_target_tokenizer, prompts, settings)

@@ -1,4 +1,4 @@
-"""Texts that are read on, one token a pass: what a choice of the next token needs of a model."""
+"""Reads prompts into a cache, and further tokens one per pass."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +13,16 @@ from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, check_finite
 
 PACKED = 1024
-"""Positions of prompts that are read end to end in one row; those longer than a quarter of it are read apart."""
+"""Positions of prompts that are packed into one row; those longer than a quarter of it are read separately."""
 
 
 @dataclass
 class DecodingState:
     """A model in the middle of several texts (rows).
 
-    module: evaluating, with a head for the next token.  cache: what it has read.
-    memory: of an encoder-decoder, and source_mask: which of its rows may be looked at, Int[Tensor, "rows source"].
-    observer_factory: gives an observer for each pass.
+    module: in evaluation mode, with a head for the next token.  cache: of the tokens read so far.
+    memory: the encoder output of an encoder-decoder, and source_mask: its padding mask, Int[Tensor, "rows source"].
+    observer_factory: returns an observer for each pass.
     """
 
     module: Decoder | EncoderDecoder
@@ -45,9 +45,10 @@ class DecodingState:
 
     @inference_mode()
     def select_rows(self, rows: Tensor, *, since: int = 0) -> Self:
-        """Keeps these rows in this order; a row may come several times. Int[Tensor, "kept"]
+        """Keeps these rows in this order; a row may occur several times. Int[Tensor, "kept"]
 
-        since: where beams of the same texts change places, how many slots they have in common; these are not moved.
+        since: if rows are exchanged between beams of the same text, the number of slots that they share, which are not
+            moved.
         """
         self.cache.select_rows(rows, since=since)
         if not since:
@@ -67,13 +68,13 @@ def prefill(
     observer_factory: Callable[[], Observer] | None = None,
     start: int | None = None,
 ) -> tuple[DecodingState, Tensor]:
-    """Reads the prompts; room for `max_new_tokens` more tokens of each is set aside.
+    """Reads the prompts, and allocates room for `max_new_tokens` more tokens of each.
 
-    observer_factory: gives an observer for each pass.
-    start: the token that a decoder beside an encoder begins with; None for the module's own.
+    observer_factory: returns an observer for each pass.
+    start: the start token of a decoder with an encoder; None for the module's own.
 
-    Prompts of one length are read together, short ones of several lengths end to end in one row, others apart, so that
-    nothing is computed for padding.
+    Prompts of the same length are read as a batch, short ones of different lengths packed into one row, others
+    separately, so that nothing is computed for padding.
     ->  the state, its rows in the order of the prompts, and the first logits Float[Tensor, "rows vocab"]
     """
     order, states, logits = [], [], []
@@ -94,9 +95,9 @@ def prefill(
 def _groups(
     module: Decoder | EncoderDecoder, prompts: Sequence[Sequence[int]], same_length_only: bool
 ) -> list[list[int]]:
-    """The prompts that are read in one pass each time, as numbers, the longest first.
+    """Indices of the prompts to read in each pass, the longest first.
 
-    same_length_only: those of different lengths are not to be mixed.
+    same_length_only: whether prompts of different lengths must not be packed.
     """
     groups: list[list[int]] = []
     positions, packs = 0, isinstance(module, Decoder) and not same_length_only
@@ -140,7 +141,7 @@ def _prefill_group(
 
 
 def _prefill_packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity: int) -> tuple[DecodingState, Tensor]:
-    """Prompts of several lengths read end to end, as if each stood alone; from then on each has a row of its own."""
+    """Reads prompts of different lengths packed into one row, each as if alone; then each has a row of its own."""
     device = module.device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device="cpu")
     ids = torch.tensor([[i for prompt in prompts for i in prompt]], device=device)
@@ -153,12 +154,12 @@ def _prefill_packed(module: Decoder, prompts: Sequence[Sequence[int]], capacity:
 
 
 def _float32_logits(module: Decoder | EncoderDecoder, logits: Tensor) -> Tensor:
-    """Choices are made in float32 at least, and among numbers."""
+    """Checks that logits are finite and converts them to float32 at least, in which tokens are chosen."""
     return check_finite(logits, module).to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _merge_states(states: list[DecodingState]) -> DecodingState:
-    """States of texts of different lengths as one."""
+    """Joins the states of texts of different lengths."""
     return replace(
         states[0],
         cache=Cache.merge([state.cache for state in states]),
@@ -168,6 +169,6 @@ def _merge_states(states: list[DecodingState]) -> DecodingState:
 
 
 def _stack_padded(tables: Iterable[Tensor | None]) -> Tensor | None:
-    """The rows of all tables as one table, with zeros behind the shorter ones; None where there are none."""
+    """Concatenates the rows of all tensors, right-padded with zeros; None if there are none."""
     rows = [row for table in tables if table is not None for row in table]
     return pad_sequence(rows, batch_first=True) if rows else None

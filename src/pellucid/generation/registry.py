@@ -1,4 +1,4 @@
-"""From options by name to the chain of rules that is applied before each choice."""
+"""The registry of rules: from options by name to the chain of rules that is applied before each choice."""
 
 import functools
 import inspect
@@ -14,14 +14,14 @@ from pellucid.generation.options import ValueParser
 from pellucid.generation.progress import GenerationProgress
 
 Rule = Callable[[Tensor, GenerationProgress], Tensor]
-"""(Float[Tensor, "rows vocab"], what is written)  ->  the same shape; what it is given stays as it is"""
+"""(Float[Tensor, "rows vocab"], progress)  ->  the same shape; the input is not modified"""
 
 
 @dataclass(frozen=True)
 class Option:
     """One option of a rule.
 
-    parse: checks a value.  sampling: whether it means something only where the next token is drawn.
+    parse: checks a value.  sampling: whether it only affects sampling.
     """
 
     rule: Callable[..., Tensor]
@@ -31,17 +31,17 @@ class Option:
 
 
 OPTIONS: dict[str, Option] = {}
-"""Every option by its name, in the order of the chain."""
+"""Every option by name, in the order of the chain."""
 
 _RULES: dict[Callable[..., Tensor], list[str]] = {}
-"""Every rule in the order of the chain, and the options that it takes."""
+"""Every rule in the order of the chain, with the names of its options."""
 
 
 def rule(*, sampling: bool = False) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Makes a function part of the chain, behind those that stand before it.
+    """Registers a function as the next rule of the chain.
 
-    Its keyword arguments are its options, each annotated with its reading: `Annotated[float, number(above=0)]`. One
-    without a reading is the option of an earlier rule, whose value this one takes too.
+    Its keyword arguments are its options, each annotated with its parser: `Annotated[float, number(above=0)]`. One
+    without a parser is an option of an earlier rule, whose value is passed to this one too.
     """
 
     def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -57,11 +57,11 @@ def rule(*, sampling: bool = False) -> Callable[[Callable[..., Tensor]], Callabl
 
 
 def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None = None) -> tuple[Rule, ...]:
-    """The rules that these options ask for, in order: those with an option that differs from its default.
+    """Returns the rules for these options, in order: those with an option that differs from its default.
 
-    options: by name; None means "as if not asked", and names that are no option of a rule are somebody else's.
-    vocab_size: where it is given, ids of tokens are checked against it.
-    Raises InputError for a value that an option cannot have, and for options of drawing where nothing is drawn.
+    options: by name; None counts as not given, and other names are ignored.
+    vocab_size: if given, token ids are checked against it.
+    Raises InputError for an invalid value, and for options of sampling if nothing is sampled.
     """
     values: dict[str, Any] = {}
     for name, option in OPTIONS.items():
@@ -81,10 +81,10 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
 
 
 def apply(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> Tensor:
-    """The logits after all rules, Float[Tensor, "rows vocab"].
+    """Returns the logits after all rules, Float[Tensor, "rows vocab"].
 
-    Raises InputError where they leave a text no token to choose, with the options that took the last ones, and for a
-    rule that gives no logits.
+    Raises InputError, naming the options at fault, if a row has no token left to choose, and for a rule that does not
+    return logits.
     """
     if not rules:
         return logits
@@ -99,10 +99,10 @@ def apply(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -
 
 
 def apply_with_max(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> tuple[Tensor, Tensor]:
-    """The logits after all rules, Float[Tensor, "rows vocab"], also where they leave a row no token; and the greatest
+    """Returns the logits after all rules, Float[Tensor, "rows vocab"], even if a row has no token left; and the maximum
     of each row, Float[Tensor, "rows"].
 
-    Raises InputError for a rule that gives anything else, or NaN or inf, which would be an answer like any other.
+    Raises InputError for a rule that returns anything else, or NaN or inf, which would pass for a normal result.
     """
     ruled = logits
     for one in rules:
@@ -116,7 +116,7 @@ def apply_with_max(rules: Sequence[Rule], logits: Tensor, progress: GenerationPr
 
 
 def _describe_invalid_logits(ruled: Any, logits: Tensor) -> str:
-    """What a rule gave in place of logits; "" where it gave such."""
+    """Describes what a rule returned instead of logits; "" if it returned logits."""
     if not isinstance(ruled, Tensor):
         return type(ruled).__name__
     has_same_layout = ruled.layout == logits.layout and ruled.device == logits.device
@@ -127,8 +127,7 @@ def _describe_invalid_logits(ruled: Any, logits: Tensor) -> str:
 
 
 def _overflowing_options(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> list[str]:
-    """What the rule is known by that makes the first NaN or inf; all of them where none does so again, and none where
-    the model itself does."""
+    """Names of the rule that makes the first NaN or inf; all if none does so again, and none if the model does."""
     if _overflows(logits):
         return []
     for one in rules:
@@ -145,8 +144,8 @@ def _overflows(logits: Tensor) -> bool:
 def _forbidding_options(
     rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress, empty: Tensor
 ) -> list[str]:
-    """The options of the rules that forbade tokens to the empty rows, of those alone without which some are left, where
-    there are such; a stranger's rule by its own name."""
+    """Options of the rules that forbade tokens of the empty rows: if possible, only those without which tokens are
+    left. A custom rule has its own name."""
     found, ruled = [], logits
     for one in rules:
         before, ruled = ruled, one(ruled, progress)
@@ -165,7 +164,7 @@ def _leaves_no_token(rules: Sequence[Rule], logits: Tensor, progress: Generation
 
 
 def _names(rule: Rule) -> list[str]:
-    """What a rule is known by: its options, or a stranger's own name."""
+    """Names of a rule: its options, or the function name of a custom rule."""
     if isinstance(rule, functools.partial):
         return list(rule.keywords) if any(one is rule.func for one in _RULES) else _names(rule.func)
     return [getattr(rule, "__name__", repr(rule))]

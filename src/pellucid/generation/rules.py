@@ -1,10 +1,10 @@
-"""The rules of a choice, in the order in which they are applied, which is the reference's.
+"""The rules of decoding, in the order in which they are applied, which is that of the reference.
 
-A rule is a function of the logits (or log-probabilities) of the next token, Float[Tensor, "rows vocab"], and of what is
-written so far. Its options are its keyword arguments, and it takes part where one of them differs from its default. To
-add a rule, write the function where it belongs in the order, and its test.
+A rule is a function of the logits (or log-probabilities) of the next token, Float[Tensor, "rows vocab"], and of the
+texts so far. Its options are its keyword arguments, and it is applied if one of them differs from its default. To add a
+rule, write the function at its place in the order, and its test.
 
-Each row is judged by its own tokens alone: -1, which stands where a shorter text has none, is nowhere counted.
+Rows are independent of each other: -1, the padding of shorter texts, never counts.
 """
 
 from typing import Annotated
@@ -34,7 +34,7 @@ from pellucid.machine import widest_dtype
 
 FORBIDDEN = -torch.inf
 
-# -- what is written ------------------------------------------------------------------------------------------------
+# -- rules of all decoding -------------------------------------------------------------------------------------------
 
 
 @rule()
@@ -45,7 +45,7 @@ def bias(
     sequence_bias: Annotated[tuple[TokenSequences, ...], sequence_biases] = (),
     logit_bias: Annotated[tuple[TokenSequences, ...], token_biases] = (),
 ) -> Tensor:
-    """Adds a bias to a token (`logit_bias`), or to the last token of a sequence where the others stand already."""
+    """Adds a bias to a token (`logit_bias`), or to the last token of a sequence after the others (`sequence_bias`)."""
     return _add_bias(logits, progress, (*sequence_bias, *logit_bias))
 
 
@@ -56,9 +56,9 @@ def penalize_repetition(
     *,
     repetition_penalty: Annotated[float, number(above=0, most=1000)] = 1.0,
 ) -> Tensor:
-    """Divides the logit of every token that stands there by the penalty, or multiplies it where it is negative. Keskar
-    et al., 2019, arXiv:1909.05858."""
-    ids = torch.where(progress.ids < 0, progress.ids[:, -1:], progress.ids)  # once more the last one instead of padding
+    """Divides the logit of every token of the text by the penalty, or multiplies it if negative. Keskar et al., 2019,
+    arXiv:1909.05858."""
+    ids = torch.where(progress.ids < 0, progress.ids[:, -1:], progress.ids)  # repeats the last token instead of padding
     met = logits.gather(1, ids)
     return logits.scatter(1, ids, torch.where(met < 0, met * repetition_penalty, met / repetition_penalty))
 
@@ -71,8 +71,8 @@ def penalize_counts(
     frequency_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
     presence_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
 ) -> Tensor:
-    """Takes `frequency_penalty` from a logit for each time its token was chosen, and `presence_penalty` once if it was
-    chosen at all. What stands in the prompt was not chosen."""
+    """Subtracts `frequency_penalty` for each time a token was generated, and `presence_penalty` if it was generated at
+    all. Tokens of the prompt do not count."""
     chosen = progress.ids[:, progress.given :]
     ones = torch.ones_like(chosen, dtype=logits.dtype)
     counts = torch.zeros_like(logits).scatter_add_(1, chosen, ones).gather(1, chosen)
@@ -83,8 +83,8 @@ def penalize_counts(
 def forbid_repeated_ngrams(
     logits: Tensor, progress: GenerationProgress, *, no_repeat_ngram_size: Annotated[int, whole_number] = 0
 ) -> Tensor:
-    """Forbids the tokens that would complete a sequence of this length that stands there already. Paulus et al.,
-    2017, arXiv:1705.04304."""
+    """Forbids tokens that would complete an n-gram of this size that the text already has. Paulus et al., 2017,
+    arXiv:1705.04304."""
     ids, size = progress.ids, no_repeat_ngram_size
     if not 0 < size <= ids.shape[1]:
         return logits
@@ -101,7 +101,7 @@ def forbid_words(
     *,
     bad_words_ids: Annotated[tuple[TokenSequences, ...], forbidden_sequences] = (),
 ) -> Tensor:
-    """Forbids the last token of a sequence where the others stand already. An end token alone is no such word."""
+    """Forbids the last token of a sequence after the others. A single end token is not forbidden."""
     groups = (group if group.prefix.shape[1] else group.without(progress.end_tokens) for group in bad_words_ids)
     return _add_bias(logits, progress, tuple(groups))
 
@@ -114,8 +114,8 @@ def hold_back_the_end(
     min_length: Annotated[int, whole_number] = 0,
     min_new_tokens: Annotated[int | None, whole_number] = None,
 ) -> Tensor:
-    """Forbids the end tokens before `min_new_tokens`; where these are not given, to texts shorter than `min_length`,
-    with their prompts."""
+    """Forbids the end tokens before `min_new_tokens`; if it is not given, in texts shorter than `min_length`, including
+    their prompts."""
     if min_new_tokens is None:
         early = _lengths(progress) < min_length
     else:
@@ -129,7 +129,7 @@ def hold_back_the_end(
 def force_first(
     logits: Tensor, progress: GenerationProgress, *, forced_bos_token_id: Annotated[int | None, token_id] = None
 ) -> Tensor:
-    """Leaves one token alone where a single one stands: the first choice behind the start token of a decoder."""
+    """Allows only one token if the text has a single one: the first choice after a decoder's start token."""
     if forced_bos_token_id is None or progress.new:
         return logits
     return torch.where(_lengths(progress)[:, None] == 1, _forced(logits, (forced_bos_token_id,)), logits)
@@ -139,7 +139,7 @@ def force_first(
 def force_last(
     logits: Tensor, progress: GenerationProgress, *, forced_eos_token_id: Annotated[tuple[int, ...], token_ids] = ()
 ) -> Tensor:
-    """Leaves these tokens alone for the last choice that there is room for."""
+    """Allows only these tokens in the last choice that there is room for."""
     last = [left == 1 for left in progress.left or (progress.most - progress.new,) * len(logits)]
     if not forced_eos_token_id or not any(last):
         return logits
@@ -162,7 +162,7 @@ def suppress_at_begin(
     begin_suppress_tokens: Annotated[tuple[int, ...], token_ids] = (),
     forced_bos_token_id: int | None = None,
 ) -> Tensor:
-    """Forbids these tokens for the first choice, or for the second where `forced_bos_token_id` takes the first."""
+    """Forbids these tokens in the first choice, or in the second if `forced_bos_token_id` determines the first."""
     if progress.new > 1:
         return logits
     taken = (_lengths(progress) - progress.new == 1) & (forced_bos_token_id is not None)
@@ -171,7 +171,7 @@ def suppress_at_begin(
     return torch.where(begins[:, None], fewer, logits)
 
 
-# -- what is drawn from; each of these keeps at least one token ------------------------------------------------------
+# -- rules of sampling; each keeps at least one token ----------------------------------------------------------------
 
 GREEDY = (
     "; to take the likeliest token, leave ",
@@ -188,13 +188,13 @@ def divide_by_temperature(
     *,
     temperature: Annotated[float, number(least=1e-30, most=1000, advice=GREEDY)] = 1.0,
 ) -> Tensor:
-    """Divides the logits: below 1 the likely becomes likelier, above 1 less so."""
+    """Divides the logits by the temperature: below 1, likely tokens become likelier; above 1, less likely."""
     return logits / temperature
 
 
 @rule(sampling=True)
 def keep_top_k(logits: Tensor, progress: GenerationProgress, *, top_k: Annotated[int, whole_number] = 0) -> Tensor:
-    """Keeps the k likeliest tokens, and those as likely as the last of them. Fan et al., 2018, arXiv:1805.04833."""
+    """Keeps the k likeliest tokens, and ties with the last of them. Fan et al., 2018, arXiv:1805.04833."""
     least = logits.topk(min(top_k or logits.shape[1], logits.shape[1])).values[:, -1:]
     return logits.masked_fill(logits < least, FORBIDDEN)
 
@@ -203,8 +203,8 @@ def keep_top_k(logits: Tensor, progress: GenerationProgress, *, top_k: Annotated
 def keep_top_p(
     logits: Tensor, progress: GenerationProgress, *, top_p: Annotated[float, number(above=0, most=1)] = 1.0
 ) -> Tensor:
-    """Keeps the fewest tokens whose probabilities sum up to `top_p`; of equally likely ones those of lower ids.
-    Holtzman et al., 2020, arXiv:1904.09751."""
+    """Keeps the fewest tokens whose probabilities sum to `top_p`, with ties in the order of ids. Holtzman et al., 2020,
+    arXiv:1904.09751."""
     least, rank = _top_mass(logits, logits.softmax(dim=-1), top_p)
     likelier, alike = logits > least, logits == least
     room = rank + 1 - likelier.sum(dim=1, keepdim=True)
@@ -217,7 +217,7 @@ def keep_top_p(
 def keep_min_p(
     logits: Tensor, progress: GenerationProgress, *, min_p: Annotated[float, number(least=0, most=1)] = 0.0
 ) -> Tensor:
-    """Keeps the tokens whose probability is at least `min_p` of the greatest one. arXiv:2407.01082."""
+    """Keeps the tokens whose probability is at least `min_p` times the greatest one. arXiv:2407.01082."""
     probabilities = logits.softmax(dim=-1)
     return logits.masked_fill(probabilities < min_p * probabilities.amax(dim=-1, keepdim=True), FORBIDDEN)
 
@@ -226,8 +226,8 @@ def keep_min_p(
 def keep_typical(
     logits: Tensor, progress: GenerationProgress, *, typical_p: Annotated[float, number(above=0, most=1)] = 1.0
 ) -> Tensor:
-    """Keeps the tokens whose information is nearest to what is expected, until their probabilities sum up to
-    `typical_p`, and those as near as the last of them. Meister et al., 2022, arXiv:2202.00666."""
+    """Keeps the tokens whose information is nearest to the entropy until their probabilities sum to `typical_p`, and
+    ties with the last. Meister et al., 2022, arXiv:2202.00666."""
     logarithms = logits.log_softmax(dim=-1)
     probabilities = logarithms.exp()
     typicality = -(-logarithms - _entropy(logarithms)).abs()
@@ -238,7 +238,7 @@ def keep_typical(
 def keep_above_epsilon(
     logits: Tensor, progress: GenerationProgress, *, epsilon_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
 ) -> Tensor:
-    """Keeps the tokens that are at least so probable, and the likeliest. Hewitt et al., 2022, arXiv:2210.15191."""
+    """Keeps the tokens of at least this probability, and the likeliest. Hewitt et al., 2022, arXiv:2210.15191."""
     return _keep_probable(logits, logits.softmax(dim=-1), epsilon_cutoff)
 
 
@@ -246,18 +246,18 @@ def keep_above_epsilon(
 def keep_above_eta(
     logits: Tensor, progress: GenerationProgress, *, eta_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
 ) -> Tensor:
-    """The same where the model is sure; where many tokens could follow, less probable ones are kept as well. Hewitt et
-    al., 2022, arXiv:2210.15191, section 3.2."""
+    """Keeps tokens as `keep_above_epsilon` does, with a lower threshold where the entropy is high. Hewitt et al., 2022,
+    arXiv:2210.15191, section 3.2."""
     logarithms = logits.log_softmax(dim=-1)
     least = (eta_cutoff**0.5 * (-_entropy(logarithms)).exp()).clamp(max=eta_cutoff)
     return _keep_probable(logits, logarithms.exp(), least)
 
 
-# -- what they share ------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _lengths(progress: GenerationProgress) -> Tensor:
-    """How many tokens each text has, Int[Tensor, "rows"]."""
+    """Number of tokens of each text, Int[Tensor, "rows"]."""
     return (progress.ids >= 0).sum(dim=1)
 
 
@@ -274,20 +274,20 @@ def _forced(logits: Tensor, ids: tuple[int, ...]) -> Tensor:
 
 
 def _entropy(logarithms: Tensor) -> Tensor:
-    """What a token says on average: Float[Tensor, "rows 1"], in nats."""
+    """Entropy in nats: Float[Tensor, "rows 1"]."""
     return -(logarithms * logarithms.exp()).nansum(dim=-1, keepdim=True)
 
 
 def _keep_probable(logits: Tensor, probabilities: Tensor, least: Tensor | float) -> Tensor:
-    """Keeps what is at least so probable, and the likeliest in any case."""
+    """Keeps tokens of at least this probability, and in any case the likeliest."""
     return logits.masked_fill((probabilities < least) & (logits < logits.amax(dim=-1, keepdim=True)), FORBIDDEN)
 
 
 def _top_mass(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor, Tensor]:
-    """Sums probabilities up, those of the highest `order` first, until they reach `mass`.
+    """Sums probabilities in descending `order` until they reach `mass`.
 
-    Two Float[Tensor, "rows vocab"]  ->  the order of the last one summed, Float[Tensor, "rows 1"], and how many came
-    before it. Few are enough as a rule, so not all are sorted.
+    Two Float[Tensor, "rows vocab"]  ->  the order of the last one summed, Float[Tensor, "rows 1"], and the number
+    before it. Usually few are needed, so not all are sorted.
     """
     vocab = order.shape[1]
     for k in (256, 4096, vocab):

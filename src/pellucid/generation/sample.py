@@ -1,5 +1,5 @@
-"""The next token: the likeliest, or one drawn, with random numbers of its own for each text, so that no text depends on
-its neighbours."""
+"""The next token: the likeliest, or a sampled one, with a random generator per text, so that no text depends on the
+others in its batch."""
 
 import secrets
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ BLOCK = 256
 
 
 def generators(seeds: Sequence[int | None]) -> list[torch.Generator]:
-    """One source of random numbers per text; None seeds one that nobody can foretell."""
+    """Returns one random generator per text; a seed of None is replaced by an unpredictable one."""
     return [torch.Generator().manual_seed(secrets.randbits(63) if seed is None else seed) for seed in seeds]
 
 
 def greedy_tokens(logits: Tensor) -> Tensor:
     """The first of the greatest logits: Float[Tensor, "rows vocab"]  ->  Int[Tensor, "rows"]
 
-    The same as `argmax`, which for many rows takes five times as long: the block that holds it, then its place there.
+    The same as `argmax`, which takes five times as long for many rows: first the block, then the position within it.
     """
     vocab = logits.shape[1]
     if vocab < BLOCK:
@@ -35,12 +35,12 @@ def greedy_tokens(logits: Tensor) -> Tensor:
 
 
 def sample_tokens(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
-    """One token per row, each as often as its probability says: the place at which the summed probabilities pass a
-    random share of the whole. Float[Tensor, "rows vocab"]  ->  Int[Tensor, "rows"]
+    """Samples one token per row by inverting the cumulative distribution.
 
-    A block by one random number, and a token in it by another: where a sum over a whole vocabulary passes a share,
-    rounding moves by more than an unlikely token is wide, and a seed would draw another one beside other texts.
-    Raises InputError for a row in which all logits are -inf or one is no number.
+    Float[Tensor, "rows vocab"]  ->  Int[Tensor, "rows"] First a block is drawn, then a token within it: rounding of a
+    cumulative sum over the whole vocabulary exceeds the probability of unlikely tokens, so a seed could draw another
+    token in another batch.
+    Raises InputError for a row in which all logits are -inf or one is NaN or inf.
     """
     probabilities = logits.softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     blocks = F.pad(probabilities, (0, -logits.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
@@ -55,7 +55,7 @@ def sample_tokens(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
 
 
 def _inverse_cdf(parts: Tensor, share: Tensor) -> Tensor:
-    """Where the summed parts pass a share of their whole, never at a part of nothing."""
+    """The index at which the cumulative sum exceeds a fraction `share` of the total, never one of probability 0."""
     summed = parts.cumsum(dim=1)
-    last = (summed < summed[:, -1:]).sum(dim=1)  # the last part that is something
+    last = (summed < summed[:, -1:]).sum(dim=1)  # the last part that is not 0
     return torch.minimum((summed <= share[:, None] * summed[:, -1:]).sum(dim=1), last)

@@ -1,4 +1,4 @@
-"""How likely a model finds a text: the probability of each token behind those before it."""
+"""Scoring of texts: the log-probability of each token given those before it."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -19,18 +19,18 @@ from pellucid.models import Decoder, EncoderDecoder, check_finite
 from pellucid.text import batch_limits, length_batches, tokens_of
 
 PIECE = 256
-"""Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
+"""Positions whose logits are computed at a time: a vocabulary has up to a quarter of a million tokens."""
 
 
 class TokenScore(NamedTuple):
-    """What a model says of one token: its log-probability, and the likeliest in its place as (id, log-probability)."""
+    """A model's log-probability of one token, and the likeliest tokens in its place as (id, log-probability)."""
 
     log_probability: float
     top_tokens: list[tuple[int, float]]
 
 
 def score(loaded: Loaded, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
-    """How likely a text is. See `Model.score`."""
+    """Returns the log-probabilities of a text. See `Model.score`."""
     is_encoder_decoder = loaded.config.kind == "encoder-decoder"
     if is_encoder_decoder == (target is None):
         advice = (
@@ -50,15 +50,15 @@ def score(loaded: Loaded, text: str | Sequence[str], target: str | Sequence[str]
 def score_tokens(
     loaded: Loaded, prompts: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], alternatives: int = 0
 ) -> list[list[TokenScore]]:
-    """What the model says of each token of `continuations`, behind `prompts` and the tokens before it.
+    """Scores each token of `continuations`, given `prompts` and the tokens before it.
 
-    prompts: ids that are read first; of an encoder-decoder, by its encoder. For each text at least one.
+    prompts: ids that are read first; of an encoder-decoder, by its encoder. At least one per text.
     """
     module = generation_module(loaded)
     start = [required_start_token(loaded)] if isinstance(module, EncoderDecoder) else []
     found: list[list[TokenScore]] = [[] for _ in continuations]
     lengths = [len(first) + len(then) for first, then in zip(prompts, continuations)]
-    # where somebody hears its pass, logits are held for all places at once
+    # an observed pass holds the logits of all positions at once
     for group in (
         length_batches(lengths) if module.is_observed else length_batches(lengths, *batch_limits(module.device.type))
     ):
@@ -71,9 +71,9 @@ def score_tokens(
 
 
 def token_scores(log_probabilities: Tensor, chosen: Sequence[int], alternatives: int = 0) -> list[TokenScore]:
-    """What is said of the chosen tokens, and of the likeliest `alternatives`, the likeliest first.
+    """Scores of the chosen tokens, each with the `alternatives` likeliest tokens, the likeliest first.
 
-    log_probabilities: Float[Tensor, "rows vocab"].  chosen: a token of each row
+    log_probabilities: Float[Tensor, "rows vocab"].  chosen: a token of each row.
     """
     chosen_ids = torch.tensor(chosen, dtype=torch.long, device=log_probabilities.device)
     each = log_probabilities.gather(1, chosen_ids[:, None]).squeeze(1).tolist()
@@ -90,22 +90,22 @@ def _log_probabilities(
     continuations: Sequence[Sequence[int]],
     start: list[int],
 ) -> Iterator[Tensor]:
-    """Log-probabilities at the positions of all continuations, one text after the other, `PIECE` positions at a time:
-    Float[Tensor, "positions vocab"]"""
+    """Yields log-probabilities at the positions of all continuations, one text after the other, `PIECE` positions at a
+    time: Float[Tensor, "positions vocab"]"""
     device, observed = module.device, module.is_observed
     if isinstance(module, EncoderDecoder):
         source, inputs = _padded(prompts).to(device), [[*start, *then[:-1]] for then in continuations]
         batch, side = {"input_ids": source.clamp(min=0), "attention_mask": (source >= 0).long()}, "decoder_"
         starts = [0] * len(continuations)
     else:
-        # the last token too, where it has a place and somebody may count from it
+        # including the last token, if it has a position, since an observer may count from it
         end, max_length = None if observed else -1, module.embeddings.position.length
         inputs = [[*first, *then[:end]][:max_length] for first, then in zip(prompts, continuations)]
         batch, side = {}, ""
         starts = [len(first) - 1 for first in prompts]
     padded = _padded(inputs).to(device)
     batch[f"{side}input_ids"] = padded.clamp(min=0)
-    if observed:  # nothing looks at padding that stands behind it, but where a text ends may be asked
+    if observed:  # right padding is never attended to, but an observer may need the ends of texts
         batch[f"{side}attention_mask"] = (padded >= 0).long()
     rows = torch.tensor([row for row, then in enumerate(continuations) for _ in then], device=device)
     positions = torch.tensor(
@@ -116,7 +116,7 @@ def _log_probabilities(
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of unequal length as Int[Tensor, "rows longest"], -1 where they have ended."""
+    """Rows of different lengths as Int[Tensor, "rows longest"], right-padded with -1."""
     ids = [torch.tensor(row, dtype=torch.long, device="cpu") for row in rows]
     return pad_sequence(ids, batch_first=True, padding_value=-1)
 

@@ -1,4 +1,4 @@
-"""How a text is to be written: what was asked for, over what the checkpoint says, over our own defaults."""
+"""Generation settings: as requested, else those of the checkpoint, else our defaults."""
 
 import dataclasses
 import logging
@@ -16,30 +16,30 @@ from pellucid.generation.rules import OPTIONS, Rule, chain
 log = logging.getLogger("pellucid")
 
 CONFLICT_NOTE = "do_sample and num_beams do not go together, and %s: this %s"
-"""What is noted where one of them gives way: who says one, and what is done."""
+"""Warning that one of the two is ignored: where they are from, and what is done."""
 
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a text is to be written.
+    """Settings of text generation.
 
-    max_new_tokens: tokens to choose at most.
-    max_time: seconds after which no further token is chosen, reading included, but one for each prompt; all prompts of
-        a call share them, and in a task those that are written side by side.
-    do_sample: draw the next token by its probability; else the likeliest is taken.
-    seed: of what is drawn; the same seed gives the same text, in float32 and float64 whatever else is written beside
-        it; in fewer bits what stands beside it may round otherwise. None is a new one. A `torch.Generator` of the CPU
-        gives each text another one.
-    num_beams: how many beginnings are followed at a time; 1 follows the chosen one alone.
-    length_penalty: a finished text of n tokens is judged by its log-probability / n^length_penalty (beams only).
-    early_stopping: True ends a search with as many finished texts as beams, False when no better one is likely,
-        "never" when none is possible (beams only).
-    num_return_sequences: how many texts to give for each prompt.
-    stop: texts at which writing ends, or the text of one special token; they are no part of the answer.
-    stop_token_ids: the same with tokens, beside the model's own end tokens.
-    rules: what is done to the logits before each choice, one after the other.
+    max_new_tokens: maximum number of tokens to generate.
+    max_time: seconds after which no further token is chosen, counting the reading of prompts, but at least one per
+        prompt; shared by all prompts of a call, and in a task by those in the same batch.
+    do_sample: whether to sample the next token by its probability; else the likeliest is taken.
+    seed: of sampling. The same seed gives the same text, in float32 and float64 whatever the rest of the batch is; in
+        narrower dtypes, the batch may change rounding. None for a new one; a CPU `torch.Generator` seeds each text
+        anew.
+    num_beams: number of beams; 1 for no beam search.
+    length_penalty: a finished text of n tokens is scored by its log-probability / n^length_penalty (beam search only).
+    early_stopping: True ends a search with as many finished texts as beams, False when no better one is likely, "never"
+        when none is possible (beam search only).
+    num_return_sequences: number of texts per prompt.
+    stop: texts at which generation ends, or the text of one special token; they are not part of the answer.
+    stop_token_ids: tokens at which generation ends, besides the model's own end tokens.
+    rules: functions applied to the logits before each choice, in this order.
     """
 
     max_new_tokens: int = 256
@@ -100,7 +100,7 @@ class Settings:
 
 
 SAMPLING = tuple(name for name, option in OPTIONS.items() if option.sampling)
-"""Options of rules that mean something only where the next token is drawn, in the order of the chain."""
+"""Options of rules that only affect sampling, in the order of the chain."""
 
 _LIST_OPTIONS = {"stop": "texts", "stop_token_ids": "ids of tokens", "rules": "rules"}
 _FIELD_NAMES = [field.name for field in dataclasses.fields(Settings)]
@@ -111,11 +111,11 @@ _FOREIGN_NAMES = {
     "eos_token_id": "stop_token_ids",
     "num_sequences": "num_return_sequences",
 }
-"""What other libraries call options of ours that are not near in name."""
+"""Other libraries' names of our options, where these are not similar."""
 
 
 def option_names() -> list[str]:
-    """Every option of writing by its name."""
+    """Names of all generation options."""
     return [*_FIELD_NAMES, *OPTIONS]
 
 
@@ -126,9 +126,9 @@ def read_settings(
     defaults: Mapping[str, Any] | None = None,
     vocab_size: int | None = None,
 ) -> Settings:
-    """Settings from options by name: what was `asked` for, else what the checkpoint `said`, else `defaults`.
+    """Returns settings from options by name: those `asked` for, else those that the checkpoint `said`, else `defaults`.
 
-    None means "as if not asked". vocab_size: where it is given, ids of tokens are checked against it.
+    A value of None counts as not given. vocab_size: if given, token ids are checked against it.
     Raises InputError for an unknown name, a value out of range, and options that contradict each other.
     """
     for name in asked:
@@ -163,7 +163,7 @@ def read_settings(
 
 
 def _check_has_effect(requested: Mapping[str, Any], settings: Settings) -> None:
-    """Refuses, of what was asked for, that from which nothing would follow."""
+    """Refuses requested options that would have no effect."""
     if "seed" in requested and not settings.do_sample:
         argument, wrong = Argument("seed"), f" is {shorten(repr(requested['seed']))} and nothing is drawn: pass "
         raise InputError(argument, wrong, Argument("do_sample", True), ", or leave ", argument, " out")
@@ -178,12 +178,12 @@ def _check_has_effect(requested: Mapping[str, Any], settings: Settings) -> None:
 
 
 def check_beams(num_beams: Any) -> None:
-    """How many beginnings may be followed at a time."""
+    """Checks the number of beams."""
     check_count("num_beams", num_beams, most=1_000)
 
 
 def check_types(requested: Mapping[str, Any]) -> None:
-    """Refuses what is not even of the kind that an option has."""
+    """Checks the types of option values."""
     values = {name: value for name, value in requested.items() if value is not None}
     if "num_beams" in values:
         check_beams(values["num_beams"])
@@ -206,7 +206,7 @@ def _check_tokens(stops: Sequence[int], vocab_size: int | None) -> None:
 
 
 def _without_conflicts(from_checkpoint: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
-    """What the checkpoint says, without what does not go with what was asked for."""
+    """The checkpoint's options, without those that conflict with the requested ones."""
     both, chosen = from_checkpoint | requested, requested.keys() & {"do_sample", "num_beams"}
     if both.get("do_sample") and both.get("num_beams", 1) > 1 and len(chosen) < 2:
         gives_way, does = ("num_beams", "draws") if requested.get("do_sample") else ("do_sample", "searches")

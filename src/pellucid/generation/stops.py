@@ -1,8 +1,8 @@
-"""The text of an answer while it is written: whole characters, and nothing of a text at which writing ends.
+"""The text of an answer while it is generated: complete characters, and nothing of a stop text.
 
-stop "User:"     written "Fine. Us"      given "Fine. ", held back "Us", which may become "User:"
-                 written "Fine. Useful"  given "Fine. Useful"
-                 written "Fine. User:"   given "Fine. ", and that is the end
+stop "User:"     generated "Fine. Us"      returned "Fine. ", held back "Us", which may become "User:"
+                 generated "Fine. Useful"  returned "Fine. Useful"
+                 generated "Fine. User:"   returned "Fine. ", and the text ends
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from pellucid.text import Tokenizer
 
 
 class StopMatcher:
-    """Looks for several texts in one that grows, wherever its parts end: the first that is complete ends it, and of
-    several that are then the longest. Only what may become a stop is looked at again."""
+    """Finds stop texts in a growing text, also across its parts: the first that is complete ends it, and the longest if
+    several are. Only a possible beginning of a stop is searched again."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
@@ -22,7 +22,7 @@ class StopMatcher:
         self.found = False
 
     def push(self, part: str) -> str:
-        """More of the text  ->  what is certain to come before a stop. Nothing more, once one is found."""
+        """Adds a part of the text  ->  what is certain to come before a stop; "" once one is found."""
         if self.found:
             return ""
         text = self._pending + part
@@ -38,7 +38,7 @@ class StopMatcher:
         return text[:settled]
 
     def flush(self) -> str:
-        """What was held back, now that nothing more comes."""
+        """Returns what was held back, at the end of the text."""
         pending, self._pending = self._pending, ""
         return pending
 
@@ -52,29 +52,29 @@ class AnswerStream:
         self._new_text = ""
 
     def push(self, token: int) -> bool:
-        """One more token of the text; whether the text ends with it, because a stop is complete."""
+        """Adds a token; returns whether the text ends with it, because a stop is complete."""
         self._new_text += self._stops.push(self._stream.step(token))
         return self._stops.found or token in self._stop_ids
 
     def finish(self) -> bool:
-        """Nothing more comes: what was held back is part of the text, unless that completes a stop; whether it does."""
+        """Ends the text: what was held back belongs to it, unless that completes a stop; returns whether it does."""
         self._new_text += self._stops.push(self._stream.end())
         self._new_text += "" if self._stops.found else self._stops.flush()
         return self._stops.found
 
     def new_text(self) -> str:
-        """The characters that are new since the last time."""
+        """The characters added since the last call."""
         fresh, self._new_text = self._new_text, ""
         return fresh
 
 
 def special_stop_ids(tokenizer: Tokenizer, stop: Sequence[str]) -> frozenset[int]:
-    """The special tokens among stops: they are no part of a decoded text, so they are met as tokens."""
+    """The special tokens among the stops: they are not part of decoded text, so they are compared as tokens."""
     return tokenizer.skipped_ids.intersection(i for i in tokenizer.convert_tokens_to_ids(stop) if i is not None)
 
 
 def check_stops(tokenizer: Tokenizer, stop: Sequence[str]) -> None:
-    """Refuses a stop that holds a special token beside other characters, which would never be met."""
+    """Refuses a stop that contains a special token besides other characters, which could never occur."""
     special = tokenizer.convert_ids_to_tokens(tokenizer.skipped_ids) if stop else []
     for text in stop:
         for token in special:
@@ -86,7 +86,7 @@ def check_stops(tokenizer: Tokenizer, stop: Sequence[str]) -> None:
 
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
-    """A whole text up to the stop that is complete first; and whether there is one."""
+    """Returns a whole text up to the first complete stop, and whether there is one."""
     stops = StopMatcher(stop)
     before = stops.push(text)
     return before + stops.flush(), stops.found

@@ -1,4 +1,4 @@
-"""An answer while it is written: what `Model.stream` does."""
+"""Streams an answer while it is generated: the implementation of `Model.stream`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +15,9 @@ from pellucid.text import tokens_of
 
 
 def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:
-    """An answer piece by piece. See `Model.stream`.
+    """Yields an answer piece by piece. See `Model.stream`.
 
-    What is wrong with the prompt or the options is said at once, and not when the first piece is asked for.
+    Errors of the prompt or the options are raised at once, not when the first piece is requested.
     """
     check_count("alternatives", alternatives, most=MAX_ALTERNATIVES, least=0)
     request = prompt_request(loaded, prompt, require_one_sequence(options))
@@ -36,7 +36,7 @@ def _pieces(request: GenerationRequest, alternatives: int) -> Iterator[Piece]:
     try:
         for step in steps:
             yield _piece(request, step, answer, alternatives)
-    finally:  # with nothing to do there, Python 3.12 closes a generator and keeps what its frame holds
+    finally:  # without a statement here, Python 3.12 closes a generator but keeps the objects of its frame
         del steps
 
 

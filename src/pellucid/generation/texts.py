@@ -1,4 +1,4 @@
-"""Words in, words out: what `Model.generate`, `complete` and `chat` do."""
+"""Text in, text out: the implementation of `Model.generate`, `complete` and `chat`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ MAX_ALTERNATIVES = 1_000
 
 @dataclass
 class GeneratedSequence:
-    """One text that was written: its tokens, why it ends, and what the model said of each token."""
+    """One generated text: its tokens, why it ends, and the scores of each token."""
 
     ids: list[int] = field(default_factory=list)
     finish_reason: str = "length"
@@ -33,14 +33,14 @@ class GeneratedSequence:
 def generate(
     loaded: Loaded, prompt: str | Sequence[str], *, progress: bool | None = None, **options: Any
 ) -> str | list[str]:
-    """What the model writes behind each prompt. See `Model.generate`."""
+    """Returns the text generated after each prompt. See `Model.generate`."""
     request = text_request(loaded, [prompt] if isinstance(prompt, str) else prompt, require_one_sequence(options))
     texts = [decode_sequence(request, sequence)[0] for sequence, *_ in generate_all(request, progress)]
     return texts[0] if isinstance(prompt, str) else texts
 
 
 def chat(loaded: Loaded, messages: str | Messages, **options: Any) -> str:
-    """The next answer of a conversation. See `Model.chat`."""
+    """Returns the next answer of a conversation. See `Model.chat`."""
     turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     request = chat_request(loaded, turns, require_one_sequence(options))
     ((sequence, *_),) = generate_all(request, False)
@@ -48,14 +48,14 @@ def chat(loaded: Loaded, messages: str | Messages, **options: Any) -> str:
 
 
 def complete(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Completion:
-    """An answer with everything that is known of it. See `Model.complete`."""
+    """Returns an answer with its tokens and probabilities. See `Model.complete`."""
     return _completions(prompt_request(loaded, prompt, options), alternatives, False)[0]
 
 
 def completions(
     loaded: Loaded, prompts: Sequence[str], *, alternatives: int = 0, progress: bool | None = None, **options: Any
 ) -> list[Completion]:
-    """The same for several raw prompts, side by side."""
+    """Returns the `complete` answers to several raw prompts, side by side."""
     return _completions(text_request(loaded, prompts, options), alternatives, progress)
 
 
@@ -69,7 +69,7 @@ def _completions(request: GenerationRequest, alternatives: int, progress: bool |
 
 
 def generate_all(request: GenerationRequest, progress: bool | None, **options: Any) -> list[list[GeneratedSequence]]:
-    """The texts behind every prompt, in the order of the prompts."""
+    """The texts for every prompt, in the order of the prompts."""
     found: dict[int, list[GeneratedSequence]] = {}
     until = deadline(request.settings)
     with progress_bar("writing", total=len(request.prompts), unit=" texts", shown=progress) as line:
@@ -87,9 +87,9 @@ def generate_group(
     look: bool = False,
     alternatives: int = 0,
 ) -> list[list[GeneratedSequence]]:
-    """The texts behind each of these prompts.
+    """The texts for each prompt of a group.
 
-    until: when time is up, as for `write`.  look: whether to keep what the model says of each token.
+    until: the deadline, as for `write`.  look: whether to keep the scores of each token.
     """
     if request.settings.num_beams > 1:
         return _beam_search_group(request, group, until, look, alternatives)
@@ -108,14 +108,14 @@ def generate_group(
 
 
 def decode_sequence(request: GenerationRequest, sequence: GeneratedSequence) -> tuple[str, str]:
-    """The text of what was written, and why it ends."""
+    """The generated text, and why it ends."""
     ids = sequence.ids[:-1] if sequence.finish_reason == "end" else sequence.ids
     text, stopped = cut_at_stop(request.tokenizer.decode(ids, skip_special_tokens=True), request.settings.stop)
     return text, "stop" if stopped else sequence.finish_reason
 
 
 def require_one_sequence(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of what gives one text for each prompt, whatever the checkpoint says."""
+    """Options of a function that returns one text per prompt, whatever the checkpoint says."""
     many = options.get("num_return_sequences")
     if many is not None and not (type(many) is int and many == 1):
         raise InputError(
@@ -126,7 +126,7 @@ def require_one_sequence(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def stop_judge(request: GenerationRequest, texts: int) -> Judge | None:
-    """Says of each token of several texts whether a stop is complete with it; None where there are no stops."""
+    """Returns a judge that finds the stops in several texts; None if there are no stops."""
     if not request.settings.stop:
         return None
     answers = [AnswerStream(request.tokenizer, request.settings.stop) for _ in range(texts)]
@@ -136,7 +136,7 @@ def stop_judge(request: GenerationRequest, texts: int) -> Judge | None:
 def _beam_search_group(
     request: GenerationRequest, group: list[int], until: float | None, look: bool, alternatives: int
 ) -> list[list[GeneratedSequence]]:
-    """The same by beams. What the model says is asked once the texts are there: beams tell it as the rules left it."""
+    """`generate_group` by beam search. Token scores are computed afterwards: beams have those after the rules."""
     prompts, stop = [request.prompts[i] for i in group], request.settings.stop
     ends = special_stop_ids(request.tokenizer, stop)
 
