@@ -1,7 +1,7 @@
-"""Attention of many positions, and sums with their norms, compiled for this processor: what `blocks.steps` calls.
+"""Kernels for attention of many positions, and for sums with norms, compiled for this processor for `blocks.steps`.
 
-A head's keys and values are laid out in float32, without those that are hidden; then a few queries at a time meet all
-of them, and what is at hand stays in the processor's own memory. Whatever is given, sums and softmax are float32.
+The visible keys and values of a head are copied to float32; then a few queries at a time are multiplied by all of them,
+so that working memory stays in the processor's cache. Sums and softmax are float32, whatever the inputs are.
 """
 
 import math
@@ -26,8 +26,8 @@ from pellucid.blocks.numba_language import (
 from pellucid.blocks.simd import exponentiate, fetch, multiply_tile
 
 CACHE_LINE, PREFETCH_DISTANCE = 64, 12
-"""Bytes that come from memory together, and how many positions before their turn: from one position of a head to the
-next it is a page, and the processor does not see them coming. What lies behind the end is not read."""
+"""Bytes of a cache line, and how many positions ahead to prefetch: consecutive positions of a head are a page apart,
+which the processor does not predict. Addresses beyond the end are only prefetched, not read."""
 
 
 @kernel_helper
@@ -38,7 +38,7 @@ def _padded(count: Any) -> Any:
 
 @kernel_helper
 def _read(address: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
-    """Numbers x scale from `address` to `out`."""
+    """Copies numbers x scale from `address` to `out`, in float32."""
     real, half = carray(floats_at(address), (count,)), carray(halves_at(address), (count,))
     wide = carray(floats_at(out), (count,))
     if narrow:
@@ -51,7 +51,7 @@ def _read(address: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
 
 @kernel_helper
 def _read_strided(address: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
-    """Numbers from `address` to `out`, where they lie `step` apart."""
+    """Copies numbers from `address` to `out`, in float32 and `step` elements apart."""
     real, half = carray(floats_at(address), (count,)), carray(halves_at(address), (count,))
     wide = carray(floats_at(out), (count * step,))
     if narrow:
@@ -64,7 +64,7 @@ def _read_strided(address: Any, narrow: Any, count: Any, out: Any, step: Any) ->
 
 @kernel_helper
 def _write(address: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
-    """Numbers x share from `address` to `out`."""
+    """Writes numbers x share from `address` to `out`."""
     wide = carray(floats_at(address), (count,))
     real, half = carray(floats_at(out), (count,)), carray(halves_at(out), (count,))
     if narrow:
@@ -83,7 +83,7 @@ def _fetch(address: Any, size: Any) -> None:
 
 @kernel_helper
 def _count_visible(mask: Any, is_unmasked: Any, row: Any, first: Any, end: Any) -> Any:
-    """How many of some positions may be looked at."""
+    """How many positions from `first` to `end` are visible."""
     if is_unmasked:
         return end - first
     count = int64(0)
@@ -101,7 +101,7 @@ def _fill(address: Any, first: Any, end: Any, number: Any) -> None:
 
 @kernel(AttendMany)
 def mix_all(call: Any) -> None:
-    """softmax(query . key x scale) . value, head by head, which the threads share."""
+    """softmax(query . key x scale) . value, with the heads shared among threads."""
     arguments = carray(call, (1,))[0]
     heads, source, width, narrow = arguments.heads, arguments.source, arguments.width, arguments.narrow
     size, wide, heads_of_one, one = int64(2 if narrow else 4), _padded(width), heads // arguments.shared, float32(1.0)
@@ -131,7 +131,7 @@ def mix_all(call: Any) -> None:
                 _read(value + size * j * arguments.value_step, narrow, one, width, values + 4 * i * wide)
                 _fill(values + 4 * i * wide, width, wide, float32(0.0))
                 i, last = i + 1, j
-        for i in range(num_visible, count):  # once more, as it takes nothing from the others
+        for i in range(num_visible, count):  # padding repeats the last key, which does not change the maximum
             _read_strided(key + size * last * arguments.key_step, narrow, width, keys + 4 * i, count)
         num_counted, visible_so_far, end = int64(0), int64(0), num_visible
         for first in range(0, arguments.seq, ROWS):
@@ -155,7 +155,7 @@ def mix_all(call: Any) -> None:
                     )
                     visible_so_far = visible
                     _fill(scores, visible, _padded(visible), carray(floats_at(scores), (1,))[0])
-                # padding that may look nowhere: zeros, as PyTorch gives
+                # a row of padding that sees nothing: zeros, as in PyTorch
                 totals[i] = exponentiate(scores, visible, _padded(visible)) if visible else one
                 _fill(scores, visible, end, float32(0.0))
             multiply_tile(weights, count, values, end, wide, wide, sums)
@@ -166,7 +166,7 @@ def mix_all(call: Any) -> None:
 
 @kernel(AddNorm)
 def add_norm(call: Any) -> None:
-    """Layer norm of x + y, row by row, which the threads share."""
+    """Layer norm of x + y, row by row, with the rows shared among threads."""
     arguments = carray(call, (1,))[0]
     rows, width, narrow = arguments.rows, arguments.width, arguments.narrow
     me, threads = int64(thread_number()), int64(thread_count())

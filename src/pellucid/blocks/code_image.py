@@ -1,8 +1,8 @@
-"""Machine code that runs wherever it lies: linked once, when it is made, so that a process needs room for it alone.
+"""Position-independent machine code that is linked once, when compiled, so that a process only needs to load it.
 
-What LLVM writes is a file for a linker: parts, and the places in them that are to tell how far away something else is
-(Tool Interface Standard, ELF 1.2; System V ABI, AMD64 supplement, 4.4). Here the parts stand side by side, so these
-distances hold at any address. What is called outside is reached by a jump to an address that each process fills in.
+LLVM writes an object file: sections, and relocations in them, which are to hold distances to other code or data (Tool
+Interface Standard, ELF 1.2; System V ABI, AMD64 supplement, 4.4). Here the sections are concatenated, so these
+distances hold at any address. External functions are called through jumps to addresses that each process fills in.
 """
 
 import ctypes
@@ -16,26 +16,26 @@ from typing import Any
 from pellucid.errors import ResourceError
 
 LINKS_AHEAD = platform.machine() == "x86_64"
-"""Whether distances are known to be told in one way alone, as this processor's code tells them."""
+"""Whether all relocations are known to be relative, as they are on this processor."""
 
 NOT_RUN = "this system lets no process run what it has compiled (SELinux, or systemd's MemoryDenyWriteExecute)"
 
 WRITTEN, IN_MEMORY = 1, 2
-"""Of a part that the code writes, or needs when it runs: SHF_WRITE, SHF_ALLOC."""
+"""Flags of writable sections and of those loaded at run time: SHF_WRITE, SHF_ALLOC."""
 
 DISTANCES = (2, 4)
-"""Ways of telling how far away something is, 32 bits each: R_X86_64_PC32, and R_X86_64_PLT32 of what is called."""
+"""Relocations by a 32-bit distance: R_X86_64_PC32, and R_X86_64_PLT32 for calls."""
 
 JUMP, JUMP_BYTES = b"\xff\x25", 8
-"""To the address that stands so many bytes away: jmp *distance(%rip). Bytes from a jump, which takes six, to that
-address."""
+"""jmp *distance(%rip), a jump to the address stored at a distance; and the bytes from the jump, which takes six, to
+that address."""
 
 
 class Image:
-    """Kernels in memory, as long as this object lives.
+    """Kernels in memory, for the lifetime of this object.
 
-    image: what `link` made.
-    Raises ResourceError where a process may run nothing that it has written itself.
+    image: the result of `link`.
+    Raises ResourceError if a process must not run code that it has written itself.
     """
 
     def __init__(self, image: bytes) -> None:
@@ -54,15 +54,15 @@ class Image:
             raise ResourceError(NOT_RUN)
 
     def address(self, kernel: str) -> int:
-        """Where a kernel begins."""
+        """The address of a kernel."""
         return self._base_address + self._kernel_offsets[kernel]
 
 
 def link(code: bytes) -> bytes:
-    """An image of a file for a linker: a line that tells where its kernels begin and where addresses from outside are
-    to stand, and all parts side by side.
+    """Links an object file to an image: a line with the offsets of its kernels and of external addresses, followed by
+    all sections.
 
-    Raises RuntimeError where the file asks for more than distances, or for memory to write into.
+    Raises RuntimeError if the file needs other relocations, or writable memory.
     """
     from elftools.elf.elffile import ELFFile
     from elftools.elf.relocation import RelocationSection
@@ -71,7 +71,7 @@ def link(code: bytes) -> bytes:
     file, image = ELFFile(BytesIO(code)), bytearray()
     section_offsets: dict[int, int] = {}
     for number, part in enumerate(file.iter_sections()):
-        if part["sh_flags"] & IN_MEMORY and part.name != ".eh_frame":  # no exception leaves a kernel, nor passes it
+        if part["sh_flags"] & IN_MEMORY and part.name != ".eh_frame":  # no exception passes through a kernel
             if part["sh_flags"] & WRITTEN and part["sh_size"]:
                 raise RuntimeError(
                     f"the compiled code writes into {part.name}, and its image is read-only: take NUMBA_BOUNDSCHECK, "
@@ -81,7 +81,7 @@ def link(code: bytes) -> bytes:
             section_offsets[number] = len(image)
             image += part.data()
     tables = [part for part in file.iter_sections() if isinstance(part, SymbolTableSection)]
-    symbols = [one for table in tables for one in table.iter_symbols()]  # there is one
+    symbols = [one for table in tables for one in table.iter_symbols()]  # there is one such table
     outside = {one.name: _append_jump(image) for one in symbols if one["st_shndx"] == "SHN_UNDEF" and one.name}
     at = [_symbol_offset(one, section_offsets, outside) for one in symbols]
     for part in file.iter_sections():
@@ -102,7 +102,7 @@ def link(code: bytes) -> bytes:
 
 
 def _append_jump(image: bytearray) -> int:
-    """Adds a jump, with the address where it leads to behind it; where the jump stands."""
+    """Appends a jump, followed by the address that it leads to; returns the jump's offset."""
     _align(image, JUMP_BYTES)
     here, jump = len(image), JUMP + struct.pack("<i", JUMP_BYTES - len(JUMP) - 4)
     image += jump.ljust(JUMP_BYTES, b"\0") + bytes(8)
@@ -110,7 +110,7 @@ def _append_jump(image: bytearray) -> int:
 
 
 def _symbol_offset(symbol: Any, section_offsets: dict[int, int], outside: dict[str, int]) -> int | None:
-    """Where it stands in the image; None where it is not in there."""
+    """The offset of a symbol in the image; None if it is not there."""
     if symbol.name in outside:
         return outside[symbol.name]
     begin = section_offsets.get(symbol["st_shndx"])
@@ -118,5 +118,5 @@ def _symbol_offset(symbol: Any, section_offsets: dict[int, int], outside: dict[s
 
 
 def _align(image: bytearray, size: int) -> None:
-    """Up to a multiple of `size`."""
+    """Pads to a multiple of `size`."""
     image += bytes(-len(image) % max(size, 1))

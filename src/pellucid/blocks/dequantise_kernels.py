@@ -1,5 +1,5 @@
-"""Tables of 4 bits as the real numbers that they stand for, compiled for this processor: what `pellucid.blocks.steps`
-calls where so many rows are multiplied that a library's product is quicker, and making the table is little beside it.
+"""Dequantisation of 4-bit weights, compiled for this processor: `pellucid.blocks.steps` calls it for products of many
+rows, where a library's float product is faster and dequantising costs little beside it.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ _FOURS, _BYTES = ir.VectorType(ir.IntType(32), VECTOR // 4), ir.VectorType(ir.In
 
 
 def _halves(builder: ir.IRBuilder, numbers: Any) -> Any:
-    """As bfloat16: the nearest, of two as near the even one. None of them is NaN."""
+    """Rounds to bfloat16, to even in a tie. None of the numbers is NaN."""
     bits, shift = builder.bitcast(numbers, WHOLES), splat(16, WHOLES)
     even = builder.and_(builder.lshr(bits, shift), splat(1, WHOLES))
     rounded = builder.add(bits, builder.add(even, splat(0x7FFF, WHOLES)))
@@ -36,7 +36,8 @@ def _halves(builder: ir.IRBuilder, numbers: Any) -> Any:
 
 
 def _group_intrinsic() -> Any:
-    """Writes the numbers of a group, the four words of which stand `LANES` apart. Told addresses, and two numbers."""
+    """Dequantises a group whose four words are `LANES` apart. Arguments: addresses, scale and zero, and the output
+    dtype."""
 
     def typed(context: Any, words: Any, scale: Any, zero: Any, narrow: Any, out: Any) -> Any:
         return types.void(int64, float32, float32, int64, int64), generate
@@ -71,7 +72,7 @@ _dequantise_group = _group_intrinsic()
 
 @kernel(Dequantise)
 def spelled(call: Any) -> None:
-    """The numbers that a table of 4 bits stands for, whose rows the threads share."""
+    """Dequantises 4-bit weights, whose rows are shared among threads."""
     arguments = carray(call, (1,))[0]
     width, blocks = arguments.width, arguments.rows // LANES
     groups, each = width // GROUP, 2 if arguments.narrow else 4

@@ -1,8 +1,8 @@
-"""The arithmetic of one position, compiled for this processor by numba: what `pellucid.blocks.steps` calls.
+"""Kernels for one position, compiled for this processor by numba; `pellucid.blocks.steps` calls them.
 
-What PyTorch has are steps; between them lies nearly as long as they take where a step is a few thousand numbers. Here a
-norm, a gate, or the mixing of one position is one call each. What a kernel is told stands in `calls`. Several threads
-may work on `product` and `mix`, each takes its share of rows or heads.
+PyTorch's overhead per operation is nearly as long as an operation on a few thousand numbers. Here a norm, a gate, or
+attention from one position is one call each. Arguments are described in `calls`. `product` and `mix` may run in several
+threads, each of which takes its share of rows or heads.
 """
 
 import math
@@ -28,7 +28,7 @@ from pellucid.blocks.numba_language import (
 
 @kernel(Product)
 def product(call: Any) -> None:
-    """x . table^T (x scale) (+ bias) of each table, whose rows the threads share."""
+    """x . table^T (x scale) (+ bias) for each weight, whose rows are shared among threads."""
     arguments = carray(call, (1,))[0]
     kind, count, width = arguments.kind, arguments.rows, arguments.width
     x, out = carray(floats_at(arguments.x), (count, width)), carray(floats_at(arguments.out), (count, arguments.across))
@@ -78,7 +78,7 @@ def norm(call: Any) -> None:
 
 @kernel(GatedActivation)
 def gated(call: Any) -> None:
-    """silu(gate) x input."""
+    """silu(gate) x up."""
     arguments = carray(call, (1,))[0]
     rows, width, narrow = arguments.rows, arguments.width, arguments.narrow
     both = carray(floats_at(arguments.both), (rows, 2 * width))
@@ -93,9 +93,10 @@ def gated(call: Any) -> None:
 
 @kernel(StoreKeyValue)
 def remember(call: Any) -> None:
-    """Turns the queries, x scale, and the keys of one new position of each row, and writes keys and values into memory.
+    """Rotates queries and keys of one new position per row, scales the queries, and stores keys and values in the
+    cache.
 
-    What each row had in `together` stands in `wide` afterwards, turned and scaled.
+    Rotated and scaled, the values of `together` are in `wide` afterwards.
     """
     arguments = carray(call, (1,))[0]
     rows, slot, narrow = arguments.rows, arguments.slot, arguments.narrow
@@ -126,7 +127,7 @@ def remember(call: Any) -> None:
 
 @kernel(AttendOne)
 def mix(call: Any) -> None:
-    """softmax(query . key) . value of one position of each row, head by head, which the threads share."""
+    """softmax(query . key) . value for one position per row, whose heads are shared among threads."""
     arguments = carray(call, (1,))[0]
     rows, filled = arguments.rows, arguments.filled
     query_heads, shared, width = arguments.heads, arguments.shared, arguments.width
@@ -154,13 +155,13 @@ def mix(call: Any) -> None:
         total = float32(0.0)
         for slot in range(filled):
             if is_unmasked or mask[row * mask_step, slot]:
-                # NaN and infinity x 0 make NaN
+                # a NaN or infinite score makes the weight NaN
                 weight = exponential(scores[slot] - top) + scores[slot] * float32(0.0)
                 total += weight
                 value = memory[row, shared + key_head, slot]
                 for c in range(width):
                     sums[c] += weight * value[c]
-        if total == float32(0.0):  # padding that may look nowhere: zeros, as PyTorch gives
+        if total == float32(0.0):  # a row of padding that sees nothing: zeros, as in PyTorch
             total = float32(1.0)
         for c in range(width):
             out[row, head, c] = sums[c] / total

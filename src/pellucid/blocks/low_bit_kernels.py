@@ -1,15 +1,15 @@
-"""Products with tables of 4 and 6 bits, compiled for this processor: what `pellucid.blocks.steps` calls.
+"""Products with weights of 4 and 6 bits, compiled for this processor; `pellucid.blocks.steps` calls them.
 
-Sixteen rows of a table stand side by side, and each lane of a vector is one of them. Where the processor multiplies
-bytes by bytes and adds four products at once (VNNI), inputs become whole numbers of 8 bits, two for each: the second
-holds what the first leaves. All sums are exact then, up to the scale of a group.
+Sixteen rows of a weight are side by side, one per lane of a vector. Where the processor multiplies bytes and adds four
+products in one instruction (VNNI), inputs are quantized to two 8-bit integers each: the second holds the remainder of
+the first. All sums are then exact, up to the scale of a group.
 
     x = unit x (large + small / 254)    large and small from -127 to 127, unit = the row's greatest |x| / 127
 
-Elsewhere a code becomes a float32 by three instructions, none of which converts: it is shifted to where the first bits
-behind the point are, and all others are made those of 1. So a code q is read as 1 + q/16, of six bits 1 + q/64.
+Elsewhere a code becomes a float32 without a conversion, by three instructions: its bits are shifted to the top of the
+mantissa and combined with the exponent of 1. So a code q is read as 1 + q/16, or 1 + q/64 for six bits.
 
-Codes have no sign, so half of their range is taken off, once for a whole group, of which the sum of inputs is known.
+Codes are unsigned, so half of their range is subtracted, once per group, by means of the sum of its inputs.
 """
 
 from collections.abc import Iterator
@@ -43,25 +43,25 @@ from pellucid.blocks.numba_language import (
 from pellucid.blocks.simd import NUMBERS, VECTOR, WHOLES, VectorBuilder, splat
 
 VNNI = bool(llvm.get_host_cpu_features().get("avx512vnni" if VECTOR == 16 else "avxvnni"))
-"""Whether the processor adds four products of bytes at once, in vectors of this length."""
+"""Whether the processor adds four byte products in one instruction, for vectors of this length."""
 
 ONE, POINT = 0x3F800000, 23
-"""Bits of 1 as float32, and how many of them stand behind the point."""
+"""Bits of 1.0 as float32, and the number of mantissa bits."""
 
 LARGEST = np.finfo(np.float32).max
 
 TINY = np.float32(1e-30)
-"""The least that is one unit of 127: what zeros have."""
+"""The least unit, used for rows of zeros."""
 
 ROWS_PER_READ = 4
-"""Rows of x that one reading of a table serves."""
+"""Rows of x that are multiplied per read of a weight."""
 
 _WORD = ir.IntType(64)
 _BYTES = ir.VectorType(ir.IntType(8), VECTOR)
 
 
 def _shifted(builder: ir.IRBuilder, words: Any, left: int) -> Any:
-    """Bits further left, or right."""
+    """Shifts bits left, or right if `left` is negative."""
     return builder.shl(words, splat(left, WHOLES)) if left >= 0 else builder.lshr(words, splat(-left, WHOLES))
 
 
@@ -70,11 +70,11 @@ def _masked(builder: ir.IRBuilder, words: Any, mask: int) -> Any:
 
 
 def _bytes_of_codes(builder: ir.IRBuilder, words: list[Any]) -> Iterator[tuple[Any, int, int]]:
-    """Codes of a group, four of each lane: a vector with one in each byte, how many bits stand below it there, and the
-    column of the first, which the others follow.
+    """Codes of a group, four per lane: a vector with one in each byte, its bit offset within the byte, and the column
+    of the first, which the others follow.
 
-    words: as many as there are bits. Byte i of four has number i of 32 in its low half, and 16 + i in its high one; of
-    6 bits, two more have the upper two, a word for each half, which are laid to four numbers at once.
+    words: as many as there are bits. Byte i of the first four has code i of 32 in its low half, and 16 + i in its high
+        half; for 6 bits, two more words have the upper two bits, one word per half, shifted to four codes at once.
     """
     for word, half in product(range(4), range(2)):
         four, below = words[word], 4 * half
@@ -86,8 +86,8 @@ def _bytes_of_codes(builder: ir.IRBuilder, words: list[Any]) -> Iterator[tuple[A
 
 
 class _InputRows(NamedTuple):
-    """Rows of x, as `_inputs` lays them out: the first one's address, how many numbers further the next one begins, and
-    how many groups each has. Reads one number of a group into all lanes."""
+    """Rows of x in the layout of `_inputs`: address of the first, stride of rows, and groups per row. Broadcasts one
+    number of a group to all lanes."""
 
     write: VectorBuilder
     address: Any
@@ -95,7 +95,8 @@ class _InputRows(NamedTuple):
     groups: Any
 
     def broadcast(self, row: int, before: int, group: Any, each: int, place: int, kind: Any = WHOLES) -> Any:
-        """That at `place` of this group, where each group has `each`, behind others of which it has `before`."""
+        """Broadcasts the number at `place` of this group, where groups have `each` numbers, after `before` numbers per
+        group of other kinds."""
         builder = self.write.builder
         first = builder.add(builder.mul(self.groups, _WORD(before)), builder.mul(group, _WORD(each)))
         at = builder.add(builder.add(builder.mul(self.step, _WORD(row)), first), _WORD(place))
@@ -107,7 +108,7 @@ def _float_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) -
     """sum((q - half) x), half of the range of q, and sum(x), for each row of x."""
     write, builder, bits = inputs.write, inputs.write.builder, len(words)
     num_chains, top = 4 if rows == 1 else 2, POINT - bits
-    parts = [[splat(0.0)] * num_chains for _ in range(rows)]  # several, as each waits for the one before
+    parts = [[splat(0.0)] * num_chains for _ in range(rows)]  # independent sums, as each waits for its last
     for four, below, first in _bytes_of_codes(builder, words):
         for byte in range(4):
             code = _masked(builder, _shifted(builder, four, top - 8 * byte - below), ((1 << bits) - 1) << top)
@@ -124,7 +125,7 @@ def _float_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) -
 
 
 def _int8_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) -> list[tuple[Any, Any]]:
-    """The same of x in units of 254: 254 large + small."""
+    """The same for x in 254ths of its unit: 254 large + small."""
     builder, bits, each = inputs.write.builder, len(words), GROUP // 4
     kind = ir.FunctionType(WHOLES, [WHOLES] * 3)
     add = builder.module.declare_intrinsic(f"llvm.x86.avx512.vpdpbusd.{32 * VECTOR}", (), kind)
@@ -144,7 +145,7 @@ def _int8_totals(inputs: _InputRows, rows: int, words: list[Any], group: Any) ->
 
 
 def _tile(bits: int, rows: int) -> Any:
-    """`VECTOR` rows of a table by some rows of x, up to the factors of each."""
+    """`VECTOR` rows of a weight times some rows of x, without the factors of each."""
     totals = _int8_totals if VNNI else _float_totals
 
     def typed(context: Any, codes: Any, scales: Any, x: Any, step: Any, groups: Any, out: Any) -> Any:
@@ -189,7 +190,7 @@ _one_of_4, _several_of_4, _one_of_6, _several_of_6 = (
 
 @kernel_helper
 def _float_inputs(x: Any, width: Any, out: Any) -> Any:
-    """A row of x and the sum of each group; its unit is 1."""
+    """Copies a row of x and computes the sum of each group; its unit is 1."""
     numbers, groups = carray(floats_at(x), (width,)), width // GROUP
     to, sums = carray(floats_at(out), (width,)), carray(floats_at(out + 4 * width), (groups,))
     for group in range(groups):
@@ -203,8 +204,8 @@ def _float_inputs(x: Any, width: Any, out: Any) -> Any:
 
 @kernel_helper
 def _int8_inputs(x: Any, width: Any, out: Any) -> Any:
-    """A row of x as large and small, and the sum of each group of both; a 254th of its unit, NaN where x has one that
-    is no number."""
+    """Quantizes a row of x to large and small, with the sums of each group of both; returns a 254th of its unit, NaN if
+    x has a value that is not finite."""
     numbers, groups = carray(floats_at(x), (width,)), width // GROUP
     large, small = carray(bytes_at(out), (width,)), carray(bytes_at(out + width), (width,))
     sums = carray(wholes_at(out + 2 * width), (groups, 2))
@@ -232,7 +233,7 @@ _inputs = _int8_inputs if VNNI else _float_inputs
 
 @kernel_helper
 def _store_tile(tile: Any, some: Any, units: Any, factors: Any, rows: Any, row: Any, out: Any) -> None:
-    """What a tile holds of `some` rows of x, x the factors of its rows of the table and their units, to its place."""
+    """Writes a tile of `some` rows of x to the output, times the factors of the weight's rows and the units of x."""
     sums, to = carray(floats_at(tile), (some, 2, VECTOR)), carray(floats_at(out), (some, rows))
     factor, unit = carray(halves_at(factors), (2, rows)), carray(floats_at(units), (some,))
     for i in range(some):
@@ -244,7 +245,7 @@ def _store_tile(tile: Any, some: Any, units: Any, factors: Any, rows: Any, row: 
 
 @kernel(LowBitProduct)
 def coded(call: Any) -> None:
-    """x . table^T of a table in 4 or 6 bits, whose rows the threads share."""
+    """x . table^T for weights of 4 or 6 bits, whose rows are shared among threads."""
     arguments = carray(call, (1,))[0]
     count, width, rows, bits = arguments.count, arguments.width, arguments.rows, arguments.bits
     me, threads, groups, step = int64(thread_number()), int64(thread_count()), width // GROUP, width + width // GROUP

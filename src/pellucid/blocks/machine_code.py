@@ -1,7 +1,7 @@
-"""The kernels as machine code: made once for a processor, kept in a file, and brought into memory.
+"""The kernels as machine code: compiled once for a processor, cached in a file, and loaded into memory.
 
-numba makes it, in seconds. A process that finds the file does without numba; elsewhere than on x86-64 it has llvmlite,
-on which numba stands, link the code again.
+Compiling by numba takes seconds. A process that finds the file does not need numba; on processors other than x86-64,
+llvmlite, which numba depends on, links the code each time.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from pellucid.machine import processor_info
 log = logging.getLogger("pellucid")
 
 DIGEST = 32
-"""Bytes at the beginning of the file that tell whether the rest is whole, and is what its name says."""
+"""Bytes of the digest at the beginning of the file, which covers its name and content."""
 
 KERNEL_MODULES = (
     "calls",
@@ -37,17 +37,17 @@ KERNEL_MODULES = (
     "dequantise_kernels",
     "code_image",
 )
-"""Where the kernels, and what they are told, are written."""
+"""Modules of the kernels and of their arguments."""
 
 MIN_FREE_BYTES = 1 << 16
-"""Bytes that the file will take, and more."""
+"""More bytes than the file will take."""
 
 
 def kernels_in_memory() -> "Image | Relinked":
-    """All kernels, in memory as long as what is given lives.
+    """Returns all kernels, loaded into memory for the lifetime of the result.
 
-    Raises ImportError where what makes or links them is missing, an error of ours where the code may not be run, or can
-    be neither read nor made and kept, and whatever these libraries raise where they are broken.
+    Raises ImportError if numba or llvmlite is missing, ResourceError or InputError if the code must not be executed, or
+    can be neither read nor compiled and stored, and whatever these libraries raise if they are broken.
     """
     _check_executable_memory()
     path = _cache_path()
@@ -56,7 +56,7 @@ def kernels_in_memory() -> "Image | Relinked":
 
 
 class Relinked:
-    """Kernels in memory that LLVM links once more: 25 ms and 45 MB for each process."""
+    """Kernels linked by LLVM in each process, which takes 25 ms and 45 MB."""
 
     def __init__(self, code: bytes) -> None:
         import llvmlite.binding as llvm
@@ -66,12 +66,12 @@ class Relinked:
         self._engine.finalize_object()
 
     def address(self, kernel: str) -> int:
-        """Where a kernel begins."""
+        """The address of a kernel."""
         return self._engine.get_function_address(kernel)
 
 
 def _target_machine() -> Any:
-    """This processor, for LLVM."""
+    """LLVM's target for this processor."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -83,8 +83,8 @@ def _target_machine() -> Any:
 
 
 def _check_executable_memory() -> None:
-    """Raises ResourceError where a process may run nothing that it has written itself: LLVM would bring the code into
-    memory all the same, and the first call end the process."""
+    """Raises ResourceError if a process must not run code that it has written itself: LLVM would load it all the same,
+    and the first call would end the process."""
     writes_and_runs = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     try:
         mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=writes_and_runs).close()
@@ -93,8 +93,8 @@ def _check_executable_memory() -> None:
 
 
 def _cache_path() -> Path:
-    """A file for each user, each processor, each wording of the kernels, and each version and setting of what compiles
-    them."""
+    """The file's path, which depends on the user, the processor, the sources of the kernels, and the versions and
+    settings of the compiler."""
     makers = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
     makers += sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_"))
     about = f"{os.getuid()} {makers} {sorted(processor_info().items())}"
@@ -102,16 +102,16 @@ def _cache_path() -> Path:
 
 
 def _kernel_sources() -> bytes:
-    """The kernels and what they are given, as installed: files, parts of an archive, or without their source."""
+    """The sources of the kernels as installed: as files, in an archive, or as bytecode."""
     found: list[Any] = [find_spec(f"pellucid.blocks.{name}") for name in KERNEL_MODULES]
     return b"".join(one.loader.get_data(one.origin) for one in found)
 
 
 def _cached_code(path: Path) -> bytes | None:
-    """What the file holds; None where there is none, it is not whole, or somebody else could have written it: code is
-    run. All is asked of the one file that is open, since another may take its place meanwhile."""
+    """The code in the file; None if there is no file, it is incomplete, or another user could have written it: it is
+    going to be executed. All checks are on the open file, since the path may be replaced meanwhile."""
     with contextlib.suppress(OSError):
-        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # neither by a link nor waiting at a pipe
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # no link is followed, no pipe waited for
         with os.fdopen(opened, "rb") as file:
             if _is_own_file(os.fstat(opened)):
                 digest, code = file.read(DIGEST), file.read()
@@ -120,7 +120,7 @@ def _cached_code(path: Path) -> bytes | None:
 
 
 def _is_own_file(file_stat: os.stat_result) -> bool:
-    """Whether it is a file that nobody else can have written."""
+    """Whether it is a regular file that no other user can have written."""
     return stat.S_ISREG(file_stat.st_mode) and is_own(file_stat)
 
 
@@ -142,7 +142,7 @@ def _compile_to(path: Path) -> bytes:
 
 
 def _check_writable(folder: Path) -> None:
-    """Raises InputError where the code could not be kept, before seconds of each process are lost with it."""
+    """Raises InputError if the code cannot be stored, before each process spends seconds compiling it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:

@@ -1,7 +1,7 @@
-"""What the kernels are written in, numba's Python and what it has no word for, and the machine code of all of them.
+"""What kernels are written in: numba's Python with some additions; and the object code of all of them.
 
-`carray(floats_at(address), shape)` is the memory there as an array; where it may hold numbers of another kind, it has a
-second name, by which these are read. All arithmetic is float32.
+`carray(floats_at(address), shape)` is the memory at an address as an array; where its dtype varies, there is one array
+per dtype. All arithmetic is float32.
 """
 
 import math
@@ -16,16 +16,16 @@ from numba.extending import intrinsic
 from pellucid.blocks.calls import ProductTable
 
 EXTERNAL_SYMBOLS = {"omp_get_thread_num", "omp_get_num_threads", "sqrtf", "memset", "memcpy", "memmove"}
-"""What the kernels may call: it is in every process that has PyTorch."""
+"""Symbols that the kernels may call: each process with PyTorch has them."""
 
 KERNELS: dict[str, Any] = {}
-"""Each by its name: void (call *), where `call` is of the kind that it was declared with."""
+"""Kernels by name: void (call *), where `call` has the type that the kernel was declared with."""
 
 FAST_MATH = {"reassoc", "contract", "nsz", "arcp"}
-"""Sums may be formed in any order, as every library forms them; NaN stays NaN."""
+"""Sums may be reordered, as in every library; NaN remains NaN."""
 
 kernel_helper = njit(fastmath=FAST_MATH, error_model="numpy")
-"""Declares a part of kernels."""
+"""Decorator for functions that kernels call."""
 
 float32, int8, int32, int64 = types.float32, types.int8, types.int32, types.int64
 
@@ -34,12 +34,12 @@ thread_count = types.ExternalFunction("omp_get_num_threads", types.int32())
 
 
 def _pointer_to(kind: Any) -> Any:
-    """The address of some of these structures."""
+    """The type of pointers to this structure."""
     return types.CPointer(from_dtype(np.dtype(kind)))
 
 
 def kernel(call: Any) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Declares a kernel that is told what `call` says."""
+    """Decorator for a kernel whose argument is a `call` record."""
     options: dict[str, Any] = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
     def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -50,7 +50,7 @@ def kernel(call: Any) -> Callable[[Callable[[Any], None]], Callable[[Any], None]
 
 
 def _cast(name: str, result: Any, source: Any) -> Any:
-    """What numba has no word for: an instruction of LLVM that takes a number for another, bit by bit."""
+    """An LLVM cast instruction, which numba does not expose."""
 
     def typed(context: Any, number: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
@@ -72,13 +72,13 @@ _bits = _cast("bitcast", types.int32, types.float32)
 
 @kernel_helper
 def from_bfloat16(half: Any) -> Any:
-    """A number of bfloat16, which is the upper half of a float32."""
+    """Converts bfloat16, which is the upper half of a float32."""
     return _of_bits(np.int32(np.uint32(half) << np.uint32(16)))
 
 
 @kernel_helper
 def to_bfloat16(number: Any) -> Any:
-    """The nearest number of bfloat16, of two as near the even one; NaN stays NaN."""
+    """Rounds to bfloat16, to even in a tie; NaN remains NaN."""
     bits = np.uint32(_bits(number))
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.uint16(rounded if number == number else np.uint32(0x7FC0))
@@ -87,13 +87,13 @@ def to_bfloat16(number: Any) -> Any:
 LOG_2_E = 1.4426950408889634
 
 SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(6, -1, -1))
-"""Of 2^rest, the last term first: (rest ln 2)^n / n!"""
+"""Coefficients of 2^rest, the last term first: (rest ln 2)^n / n!"""
 
 
 @kernel_helper
 def exponential(x: Any) -> Any:
-    """e^x to the last figures of float32, 2^-126 at least: 2^whole in the exponent, and 2^rest, where |rest| <= 1/2, by
-    its series up to n = 6."""
+    """e^x to nearly full float32 precision, at least 2^-126: 2^whole by the exponent bits, and 2^rest, |rest| <= 1/2,
+    by its series up to n = 6."""
     y = min(max(x * np.float32(LOG_2_E), np.float32(-126.0)), np.float32(128.0))
     whole = np.rint(y)
     rest = y - whole
@@ -104,13 +104,13 @@ def exponential(x: Any) -> Any:
 
 
 def object_code(machine: llvm.TargetMachine) -> bytes:
-    """All kernels as one file of machine code, each to be called by its name."""
+    """All kernels as one object file, each callable by its name."""
     whole = llvm.parse_assembly("")
     for name, kernel in KERNELS.items():
         module = llvm.parse_assembly(kernel.inspect_llvm(kernel.signatures[0]))
         inner = next(one.name for one in module.functions if not one.is_declaration and not one.name.startswith("NRT"))
         whole.link_in(module)
-        # numba's own way of calling: where the result goes, where an error goes, and what is given
+        # numba's calling convention: where the result goes, where an error goes, and the arguments
         whole.link_in(
             llvm.parse_assembly(f"""
             declare i32 @"{inner}"(ptr, ptr, ptr)
@@ -132,8 +132,8 @@ def object_code(machine: llvm.TargetMachine) -> bytes:
 
 
 def _check_self_contained(whole: llvm.ModuleRef) -> None:
-    """Raises RuntimeError where the code calls what numba alone has: a later process, which does without numba, would
-    call nothing there is."""
+    """Raises RuntimeError if the code calls functions that only numba has: a later process, without numba, would not
+    have them."""
     declared = [one.name for one in [*whole.functions, *whole.global_variables] if one.is_declaration]
     strange = [name for name in declared if name not in EXTERNAL_SYMBOLS and not name.startswith("llvm.")]
     if strange:

@@ -1,7 +1,7 @@
-"""What is done with whole vectors of the processor, instruction by instruction: numba makes no such use of them.
+"""Vector instructions, generated one by one: numba does not use them this way.
 
 A tile is a product of some rows by two vectors, whose sums stay in registers: each step reads two vectors, and
-multiplies both by a number of each row. A loop of nothing else is as fast as the processor multiplies.
+multiplies both by one number of each row. Such a loop runs at the processor's peak speed.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pellucid.blocks.calls import ROWS
 from pellucid.blocks.numba_language import FAST_MATH, LOG_2_E, SERIES, float32, int64, kernel_helper
 
 VECTOR = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
-"""Numbers in one of the processor's vectors, a divisor of `calls.LANES`."""
+"""Floats per vector of the processor, a divisor of `calls.LANES`."""
 
 _WORD, _NUMBER = ir.IntType(64), ir.FloatType()
 NUMBERS, WHOLES = ir.VectorType(_NUMBER, VECTOR), ir.VectorType(ir.IntType(32), VECTOR)
@@ -25,18 +25,18 @@ _FAST_MATH_FLAGS = tuple(FAST_MATH)
 
 
 def splat(number: float, kind: Any = NUMBERS) -> ir.Constant:
-    """A vector of one number, many times."""
+    """A constant vector of equal numbers."""
     return ir.Constant(kind, [number] * VECTOR)
 
 
 class VectorBuilder:
-    """Writes instructions, one after the other."""
+    """Generates vector instructions."""
 
     def __init__(self, builder: ir.IRBuilder) -> None:
         self.builder = builder
 
     def pointer(self, address: Any, number: Any, kind: Any = NUMBERS) -> Any:
-        """Where the number stands that is `number` numbers behind the address."""
+        """Pointer to the element `number` of the floats at an address."""
         first = self.builder.inttoptr(address, _NUMBER.as_pointer())
         return self.builder.bitcast(self.builder.gep(first, [number]), kind.as_pointer())
 
@@ -47,7 +47,7 @@ class VectorBuilder:
         self.builder.store(numbers, self.pointer(address, number), align=4)
 
     def broadcast(self, number: Any, kind: Any = NUMBERS) -> Any:
-        """A vector of one number that is not known beforehand."""
+        """A vector of equal numbers, of a runtime value."""
         anything = ir.Constant(kind, ir.Undefined)
         one = self.builder.insert_element(anything, number, ir.IntType(32)(0))
         return self.builder.shuffle_vector(one, anything, splat(0, WHOLES))
@@ -59,20 +59,20 @@ class VectorBuilder:
         return self.builder.fmul(x, y, flags=_FAST_MATH_FLAGS)
 
     def multiply_add(self, total: Any, x: Any, y: Any) -> Any:
-        """total + x y, in this order whatever `FAST_MATH` allows: what was written as several sums stays several."""
+        """total + x y, in this order even under `FAST_MATH`: independent sums are not merged."""
         kind = ir.FunctionType(NUMBERS, [NUMBERS] * 3)
         multiply = self.builder.module.declare_intrinsic(f"llvm.fmuladd.v{VECTOR}f32", (), kind)
         return self.builder.call(multiply, [x, y, total])
 
     def maximum(self, x: Any, y: Any) -> Any:
-        """y where x is NaN."""
+        """The maximum; y if x is NaN."""
         return self.builder.select(self.builder.fcmp_ordered(">", x, y), x, y)
 
     def absolute(self, x: Any) -> Any:
         return self.builder.select(self.builder.fcmp_ordered("<", x, splat(0.0)), self.builder.fneg(x), x)
 
     def reduce(self, join: Callable[[Any, Any], Any], x: Any) -> Any:
-        """One number of a vector, half by half."""
+        """Reduces a vector to one number by halves."""
         size = VECTOR
         while size > 1:
             size //= 2
@@ -81,7 +81,7 @@ class VectorBuilder:
         return self.builder.extract_element(x, ir.IntType(32)(0))
 
     def exponential(self, x: Any) -> Any:
-        """As `numba_language.exponential`; of NaN the least."""
+        """As `numba_language.exponential`; NaN gives the least value."""
         builder = self.builder
         y = self.maximum(self.product(x, splat(LOG_2_E)), splat(-126.0))
         y = builder.select(builder.fcmp_ordered("<", y, splat(128.0)), y, splat(128.0))
@@ -95,7 +95,7 @@ class VectorBuilder:
 
 
 def _tile(vectors: int) -> Any:
-    """a . b of `ROWS` rows by some vectors. Told addresses, and how many numbers lie from one row to the next."""
+    """a . b for `ROWS` rows and some vectors. Arguments: addresses, and strides between rows in elements."""
 
     def typed(context: Any, a: Any, a_step: Any, b: Any, b_step: Any, columns: Any, out: Any, out_step: Any) -> Any:
         return types.void(*[int64] * 7), generate
@@ -130,9 +130,9 @@ _two_vectors, _one_vector = _tile(2), _tile(1)
 
 @kernel_helper
 def multiply_tile(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, out: Any) -> None:
-    """out = a . b, by their addresses.
+    """out = a . b, for addresses.
 
-    a: Float32[ROWS, depth], each row `step` numbers behind the one before.  b: Float32[depth, width].
+    a: Float32[ROWS, depth], with `step` elements from row to row.  b: Float32[depth, width].
     out: Float32[ROWS, width], of which the first `some` columns are written.  width, some: multiples of `VECTOR`.
     """
     column = int64(0)
@@ -144,10 +144,11 @@ def multiply_tile(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, 
 
 
 def _exponentiate(context: Any, scores: Any, num_visible: Any, count: Any) -> Any:
-    """e^(score - maximum) in place of each score, by their address; the sum of the first `num_visible`, one at least.
-    NaN and infinity make NaN.
+    """Replaces each score by e^(score - maximum), in place; returns the sum of the first `num_visible`, which is at
+    least 1. NaN and infinity give NaN.
 
-    count: of scores, a multiple of `VECTOR`; those that are not seen are none greater than the others.
+    count: number of scores, a multiple of `VECTOR`; those beyond `num_visible` must not exceed the maximum of the
+        others.
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -180,7 +181,7 @@ exponentiate: Any = intrinsic(_exponentiate)
 
 
 def _fetch(context: Any, address: Any) -> Any:
-    """Has the processor bring what lies there nearer, while it goes on."""
+    """Prefetches the cache line at an address."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
