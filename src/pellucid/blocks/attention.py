@@ -86,8 +86,7 @@ class Attention(nn.Module):
 
         x: Float[Tensor, "batch seq hidden"], the input of the queries.
         memory: Float[Tensor, "batch source memory"], the input of keys and values; None for x itself.
-        bias: Float[Tensor, "batch|1 heads|1 seq source"], added to the scaled scores; in self-attention, that of `run`
-            by default.
+        bias: Float[Tensor, "batch|1 heads|1 seq source"], added to the scaled scores; that of `run` in self-attention.
         ->  Float[Tensor, "batch seq hidden"]
         """
         run = run or Pass()
@@ -249,8 +248,7 @@ class Attention(nn.Module):
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Softmax of edited scores: positions that the mask hides stay hidden, and a row of nothing but -inf gets weights
-    of 0.
+    """Softmax of edited scores: positions that the mask hides stay hidden, and a row of -inf alone gets weights of 0.
 
     scores: Float[Tensor, "batch heads seq source"]  ->  the same shape
     """

@@ -145,8 +145,7 @@ class HeadLayout:
         return query, key, value
 
     def flatten_heads(self, x: Tensor) -> Tensor:
-        """[batch, seq, heads, width]  ->  [batch * shared, heads / shared * seq, width]: queries that share a key are
-        stacked."""
+        """[batch, seq, heads, width]  ->  [batch * shared, heads / shared * seq, width]: stacks queries of one key."""
         batch, seq, heads, width = x.shape
         return x.transpose(1, 2).reshape(batch * self.shared, heads // self.shared * seq, width)
 

@@ -68,8 +68,7 @@ class KeyValues:
     def reserve(self, heads: int, width: int, like: Tensor) -> Tensor:
         """Reserves the next slot of each row for one new position, and returns the memory to write it to, interleaved.
 
-        heads: number of key and value heads together.  like: Float[Tensor, "rows ..."], of the dtype and device to be
-            stored.
+        heads: number of key and value heads together.  like: Float[Tensor, "rows ..."], of the stored dtype and device.
         Raises InputError where the stored ones differ: a kernel that writes by address would write out of bounds.
         """
         self._take_slots(like, (like.shape[0], heads, 1, width), interleaved=True)
@@ -236,8 +235,7 @@ class Cache:
         return split
 
     def check(self, reader: object, depth: int, rows: int, new: int) -> None:
-        """Refuses a pass of `new` positions in `rows` texts that does not fit, or whose reader differs from the last
-        one's.
+        """Refuses a pass of `new` positions in `rows` texts that does not fit, or has another reader than before.
 
         depth: number of layers that will use the cache.
         """

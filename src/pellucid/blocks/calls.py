@@ -56,8 +56,7 @@ class LowBitProduct(Structure):
 
     @staticmethod
     def scratch_size(count: int, width: int) -> int:
-        """Floats of scratch memory per thread: each row with the sums of its groups and its unit, and a block of
-        results."""
+        """Floats of scratch memory per thread: each row with its groups' sums and its unit, and a block of results."""
         return count * (width + width // GROUP + 1) + 8 * LANES
 
 
@@ -100,8 +99,7 @@ class GatedActivation(Structure):
 class StoreKeyValue(Structure):
     """One new position of each row, to be stored in the cache.
 
-    heads: number of query heads.  shared: of key heads.  width: of a head.  slots: of the cache.  slot: the one to
-        write.
+    heads: number of query heads.  shared: of key heads.  width: of a head.  slots: of the cache.  slot: to write to.
     together: address of the query, key and value of each row, bfloat16 if `narrow`.
     wide: address of memory for them in float32.  memory: address of [rows, 2*shared, slots, width].
     angles: address of cosine and sine of each pair; 0 for no rotation.  angles_differ: whether each row has its own.
@@ -122,8 +120,7 @@ class AttendOne(Structure):
     wide: address of query, key and value of each row, the query rotated and scaled.
     memory: address of [rows, 2*shared, slots, width].  out: address of [rows, heads, width].
     room: address of [threads, filled + width], the scores and the sums of each thread.
-    mask: address of one byte per slot, 0 where hidden; address 0 hides none.  mask_differs: whether each row has its
-        own.
+    mask: address of one byte per slot, 0 where hidden; address 0 hides none.  mask_differs: whether one per row.
     """
 
     __slots__ = ()

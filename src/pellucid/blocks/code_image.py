@@ -59,8 +59,7 @@ class Image:
 
 
 def link(code: bytes) -> bytes:
-    """Links an object file to an image: a line with the offsets of its kernels and of external addresses, followed by
-    all sections.
+    """Links an object file to an image: a line with the offsets of kernels and external addresses, then all sections.
 
     Raises RuntimeError if the file needs other relocations, or writable memory.
     """

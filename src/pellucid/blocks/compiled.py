@@ -34,8 +34,7 @@ from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import processor_features
 
 FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
-"""Rows of x up to which the plain weights are read, by their dtype; above, a product that reads them once for many rows
-is faster."""
+"""Rows of x up to which the plain weights are read, by their dtype; above, the product for many rows is faster."""
 
 ALIKE = 4
 """Query heads per key from which PyTorch's attention is faster: it reads a key once for all of them."""
@@ -177,8 +176,7 @@ class CompiledPostNormLayer(PackedPostNormLayer):
 
 
 def _add_norm(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
-    """norm(x + y), in one step if it is a plain layer norm and all have one dtype: quantized layers may return
-    bfloat16."""
+    """norm(x + y), in one step if it is a plain layer norm and all have one dtype: quantized ones may differ."""
     if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or is_hooked(norm):
         return norm(x + y)
     steps = _kernels_for(x, y, norm.weight, norm.bias)

@@ -129,8 +129,7 @@ def copy_with_parts(
     part: Callable[[str, nn.Module], Any],
     without: set[str] | frozenset[str] = frozenset(),
 ) -> Any:
-    """Returns a module with the attributes and parameters of `module`, in evaluation mode, its submodules given by
-    `part`."""
+    """Returns a copy with the attributes and parameters of `module`, in evaluation mode, its submodules from `part`."""
     copy = kind.__new__(kind)
     copy.__dict__.update(module.__dict__)
     copy._modules = {

@@ -36,8 +36,7 @@ def _halves(builder: ir.IRBuilder, numbers: Any) -> Any:
 
 
 def _group_intrinsic() -> Any:
-    """Dequantises a group whose four words are `LANES` apart. Arguments: addresses, scale and zero, and the output
-    dtype."""
+    """Dequantises a group whose four words are `LANES` apart. Arguments: addresses, scale, zero and output dtype."""
 
     def typed(context: Any, words: Any, scale: Any, zero: Any, narrow: Any, out: Any) -> Any:
         return types.void(int64, float32, float32, int64, int64), generate

@@ -67,8 +67,7 @@ class DropoutMasks:
         return self._pools[share][offset : offset + count]
 
     def _draw_pool(self, share: float) -> Tensor:
-        """A whole pool. If the dtype cannot hold 1 / (1 - share), its two neighbours are mixed such that the mean is
-        right."""
+        """A whole pool. If the dtype cannot hold 1 / (1 - share), its neighbours are mixed to give the right mean."""
         source = torch.Generator().manual_seed(derived_seed(self.seed, "pool", self._pool_number, share))
         keep_mask = torch.empty(POOL, dtype=torch.float32, device="cpu").bernoulli_(1.0 - share, generator=source)
         scale = 1.0 / (1.0 - share)

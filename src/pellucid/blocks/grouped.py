@@ -93,8 +93,7 @@ class GroupedTable(LowBitModule):
 
 
 def _float_is_faster(device: torch.device) -> bool:
-    """Whether many rows are multiplied faster as floats: in bfloat16, or in float32 where the processor has no int8
-    products."""
+    """Whether many rows are multiplied faster as floats: in bfloat16, or in float32 without int8 products."""
     return fastest_dtype(device) == torch.bfloat16 or not has_int8_products(device)
 
 

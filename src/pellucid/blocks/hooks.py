@@ -41,8 +41,7 @@ def is_hooked(module: nn.Module) -> bool:
 
 
 def has_own_forward(module: nn.Module) -> bool:
-    """Whether a `forward` other than the class's is set on the instance; accelerate leaves the class's there when it
-    removes its own."""
+    """Whether a `forward` other than the class's is set on the instance; accelerate leaves the class's own there."""
     if "forward" not in vars(module):
         return False
     forward = module.forward

@@ -93,8 +93,7 @@ def gated(call: Any) -> None:
 
 @kernel(StoreKeyValue)
 def remember(call: Any) -> None:
-    """Rotates queries and keys of one new position per row, scales the queries, and stores keys and values in the
-    cache.
+    """Rotates queries and keys of one new position per row, scales the queries, and caches keys and values.
 
     Rotated and scaled, the values of `together` are in `wide` afterwards.
     """

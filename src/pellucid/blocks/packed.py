@@ -244,8 +244,7 @@ class PackedRMSNorm(Hookless, RMSNorm):
 
     @staticmethod
     def is_faster(weight: Tensor, dtype: torch.dtype) -> bool:
-        """Whether it is faster here: on a processor, where each step costs more than its arithmetic, and if rounding
-        allows it.
+        """Whether it is faster here: on a processor, where overhead exceeds arithmetic, and if rounding allows it.
 
         dtype: of the packed copy's parameters.
         """

@@ -19,8 +19,7 @@ from pellucid.machine import product_dtype
 class NamedTable:
     """A parameter with its full name.
 
-    rotary_width: width of a head whose rows are reordered, such that those rotated together are adjacent; None for
-        none.
+    rotary_width: width of a head whose rows are reordered, such that those rotated together are adjacent, or None.
     """
 
     name: str

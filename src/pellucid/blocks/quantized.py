@@ -134,13 +134,11 @@ def low_bit_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-    """x . codes x scale in int8, whose products and sums are exact, so that a row's result does not depend on other
-    rows.
+    """x . codes x scale in int8, whose products and sums are exact, so that no row depends on other rows.
 
         x = unit x (large + small / 254)    large and small from -127 to 127, unit = the row's greatest |x| / 127
 
-    x: Float32[Tensor, "rows in"]; codes: Int8[Tensor, "out in"]; scale: Float32[Tensor, "out"], that of the weights /
-        254
+    x: Float32[Tensor, "rows in"]; codes: Int8[Tensor, "out in"]; scale: Float32[Tensor, "out"], the weights' / 254
     ->  Float32[Tensor, "rows out"]
     """
     max_rows = max(1, MAX_RESULTS // len(codes))

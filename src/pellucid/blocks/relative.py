@@ -60,11 +60,9 @@ class Rotation:
         return by_rotated * self.cosine + torch.cat((right, left), dim=-1)
 
     def rotate_interleaved(self, x: Tensor, rotated_heads: int, other_heads: int) -> Tensor:
-        """Rotates whole heads in one step, where the two columns of a pair are adjacent: as complex numbers, by a
-        product.
+        """Rotates whole heads in one step, where the columns of a pair are adjacent: by a complex product.
 
-        x: Float32[Tensor, "batch seq (rotated_heads+other_heads)*head_dim"], heads to rotate followed by those left
-            unchanged
+        x: Float32[Tensor, "batch seq (rotated_heads+other_heads)*head_dim"], heads to rotate, then unchanged ones
         ->  the same shape
         """
         if (rotated_heads, other_heads) not in self._heads:

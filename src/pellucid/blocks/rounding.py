@@ -52,8 +52,7 @@ def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Quantizes to 4 bits: each group's least value becomes 0 and its greatest 15, or less if all lie on a coarser
-    grid.
+    """Quantizes to 4 bits: each group's least value becomes 0 and its greatest 15, or less on a coarser grid.
 
     Values that were stored in 4 bits before, as in GGUF's Q4_0 and Q4_1, get their old codes back; groups in the layout
     of `GRID` keep theirs.

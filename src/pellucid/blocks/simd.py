@@ -147,8 +147,7 @@ def _exponentiate(context: Any, scores: Any, num_visible: Any, count: Any) -> An
     """Replaces each score by e^(score - maximum), in place; returns the sum of the first `num_visible`, which is at
     least 1. NaN and infinity give NaN.
 
-    count: number of scores, a multiple of `VECTOR`; those beyond `num_visible` must not exceed the maximum of the
-        others.
+    count: number of scores, a multiple of `VECTOR`; those beyond `num_visible` must not exceed the others.
     """
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:

@@ -197,8 +197,7 @@ class TrainingRMSNorm(RMSNorm):
 
 
 class TrainingLayerNorm(nn.LayerNorm):
-    """LayerNorm in the dtype of its weight: on GPUs, half-precision input and a float32 weight are not supported
-    together."""
+    """LayerNorm in the dtype of its weight: on GPUs, half-precision input with a float32 weight is unsupported."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""

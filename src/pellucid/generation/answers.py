@@ -97,8 +97,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """e^-mean: the number of equally likely tokens that would be as uncertain on average; inf if too large for a
-        float."""
+        """e^-mean: the number of equally likely tokens that would be as uncertain on average; inf on overflow."""
         try:
             return math.exp(-self.mean)
         except OverflowError:

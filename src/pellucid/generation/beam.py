@@ -105,8 +105,7 @@ def beam_search(
     judge: TextJudge | None = None,
     until: float | None = None,
 ) -> list[list[Hypothesis]]:
-    """Returns the `num_return_sequences` best texts of each prompt, the best first; fewer or none if the rules allow no
-    more.
+    """Returns the `num_return_sequences` best texts of each prompt, the best first; fewer if rules allow no more.
 
     prompts: ids, unpadded, of any lengths; of an encoder-decoder, the input of its encoder. Each is searched
         independently, and leaves the batch when its search is over.

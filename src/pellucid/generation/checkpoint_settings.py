@@ -48,8 +48,7 @@ def settings_of(
     *,
     location: object = None,
 ) -> Settings:
-    """Returns settings: as requested, else those of the checkpoint for the task, else its general ones, else
-    `defaults`.
+    """Returns settings: as requested, else the checkpoint's for the task, else its general ones, else `defaults`.
 
     task: our options by name, as far as the checkpoint sets them for the task.  location: where it does.
     Raises InputError for an invalid request, and CorruptFileError for an invalid value of the checkpoint.

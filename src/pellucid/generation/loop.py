@@ -107,8 +107,7 @@ def generation_module(loaded: Loaded, *, packed: bool = True) -> Decoder | Encod
 
 
 def token_budget(loaded: Loaded, prompt: Sequence[int], max_new_tokens: int, prompt_index: int = 0) -> int:
-    """How many tokens can follow this prompt, at most `max_new_tokens`; the last one is never read and needs no
-    position.
+    """How many tokens can follow this prompt, at most `max_new_tokens`; the last one needs no position.
 
     Raises InputError for an empty prompt and for one that is too long.
     """

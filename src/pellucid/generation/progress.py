@@ -9,8 +9,7 @@ from torch import Tensor
 class GenerationProgress:
     """The texts of a batch, as far as they are generated.
 
-    ids: Int[Tensor, "rows seq"], left-padded with -1. Of an encoder-decoder these are the decoder's, including its
-        start token.
+    ids: Int[Tensor, "rows seq"], left-padded with -1. Of an encoder-decoder, the decoder's, with its start token.
     given: number of columns before the first choice; all later ones were chosen.
     most: maximum number of tokens to choose.
     left: number of tokens that each text still has room for; if empty, what is left of `most`.

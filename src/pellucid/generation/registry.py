@@ -83,8 +83,7 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
 def apply(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -> Tensor:
     """Returns the logits after all rules, Float[Tensor, "rows vocab"].
 
-    Raises InputError, naming the options at fault, if a row has no token left to choose, and for a rule that does not
-    return logits.
+    Raises InputError, naming the options at fault, if a row has no token left, and for a rule that returns no logits.
     """
     if not rules:
         return logits

@@ -114,8 +114,7 @@ def hold_back_the_end(
     min_length: Annotated[int, whole_number] = 0,
     min_new_tokens: Annotated[int | None, whole_number] = None,
 ) -> Tensor:
-    """Forbids the end tokens before `min_new_tokens`; if it is not given, in texts shorter than `min_length`, including
-    their prompts."""
+    """Forbids the end tokens before `min_new_tokens`; else in texts shorter than `min_length`, prompts included."""
     if min_new_tokens is None:
         early = _lengths(progress) < min_length
     else:

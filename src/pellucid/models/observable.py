@@ -48,8 +48,7 @@ class NetworkObserver(Protocol):
 
 
 class CombinedObserver:
-    """Observer of one pass: calls the network's own observer first, then passes its result to the observer of this
-    pass."""
+    """Observer of one pass: calls the network's own observer, then that of this pass with its result."""
 
     def __init__(
         self, network_observer: NetworkObserver, pass_observer: Observer | None, positions: TokenPositions

@@ -8,8 +8,7 @@ from pellucid.errors import InputError, shorten
 
 
 class _NoNameError(InputError, KeyError):
-    """Raised for a name that an output does not have: the KeyError of a dictionary, with a full sentence as its
-    message."""
+    """Raised for a name that an output does not have: a dictionary's KeyError, with a full sentence as its message."""
 
     __str__ = BaseException.__str__
 

@@ -21,8 +21,7 @@ class PackableNetwork(Observable):
 
     head: computes logits from hidden states; None where there is none.
     is_packed: whether it is itself a packed copy.  is_training_copy: whether it is a training copy.
-    bits: bits per weight, 8 or 4, of a quantized network, which is a packed copy without an original; None for float
-        weights.
+    bits: bits per weight, 8 or 4, of a quantized network, which is a packed copy without an original; else None.
     is_autoregressive: whether it can read one token after another, as generation requires.
     before_head: returns the hidden states that the head reads, Float[Tensor, "batch seq hidden"], without any logits.
     """
@@ -125,8 +124,7 @@ class PackableNetwork(Observable):
     def training_copy(self, context: TrainingContext) -> Self:
         """Returns a copy for fast training: it shares every parameter and takes its dropout masks from `context`.
 
-        Raises InputError for quantized weights, for a network with an observer, and for hooks or modules of other
-        libraries.
+        Raises InputError for quantized weights, an observer, hooks, or modules of other libraries.
         """
         self.check_trainable()
         copy = _without_packed_copies(training_copy(self, context))
@@ -164,8 +162,7 @@ class PackableNetwork(Observable):
         return evaluation_copy(self.require_no_row_edits())
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Called by `half()`, `to(...)`, ...; refuses to convert a quantized network, of which only few tensors would
-        follow."""
+        """Called by `half()`, `to(...)`, ...; refuses to convert a quantized network, whose codes would not follow."""
         plain = torch.empty(0, dtype=torch.float32, device="cpu")
         if self.bits and ((moved := fn(plain)).dtype != plain.dtype or moved.device != plain.device):
             self.require_float("moving")

@@ -71,8 +71,7 @@ def count(module: nn.Module) -> int:
 
 
 def save_tied_once(module: nn.Module) -> None:
-    """From now on, state dicts of the module hold each tied parameter once, by its first name, and load it by that
-    name.
+    """From now on, state dicts of the module hold each tied parameter once, by its first name, also in loading.
 
     safetensors refuses a tensor under two names, and the reference's Trainer saves with it.
     """

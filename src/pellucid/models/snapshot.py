@@ -17,9 +17,8 @@ from pellucid.machine import no_grad
 
 
 class Snapshot:
-    """The submodules and tensors of a module at one moment: their identities, storages and version counters, and every
-    other
-    attribute: a scale, an activation, a dropout probability.
+    """The submodules and tensors of a module at one moment: their identities, storages and version counters, and all
+    other attributes, such as a scale, an activation or a dropout probability.
 
     Submodules and tensors are referenced weakly: a snapshot keeps none of them in memory, and a new object at the
     address of a freed one is not mistaken for it.

@@ -59,8 +59,7 @@ class Stack(Observable):
 
     @property
     def depth(self) -> int:
-        """Number of layers applied to each token: that of the layers now present or, where they are shared, the given
-        one."""
+        """Number of layers applied to each token: the number of layers or, if they are shared, the given one."""
         return self.shared_depth or len(self.layers)
 
     @property
@@ -179,8 +178,7 @@ class Stack(Observable):
         )
 
     def _text_lengths(self, segments: Tensor) -> tuple[int, ...] | None:
-        """Lengths of the texts in a single packed row, where a causal mask within each is all that is needed; else
-        None."""
+        """Lengths of the texts in a single packed row, if a causal mask within each is all that is needed."""
         if not self.causal or len(segments) > 1 or bool((segments == 0).any()):
             return None
         lengths = tuple(segments[0].unique_consecutive(return_counts=True)[1].tolist())
