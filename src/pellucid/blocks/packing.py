@@ -72,7 +72,7 @@ class Widening(Packing):
         self.table_dtype = dtype
 
     def parameter_values(self, name: str, parameter: Tensor) -> Tensor:
-        return parameter.to(self.table_dtype)  # a model's parameters have its dtype, whichever way they were narrowed
+        return parameter.to(self.table_dtype)  # rounded as if the model had been converted to this dtype
 
     def linear(
         self, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None = None

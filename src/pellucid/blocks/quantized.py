@@ -5,8 +5,8 @@ A weight w is stored as an integer q, with a scale shared by a row or group:
     8 bits   w = scale x q             one scale per row, q from -127 to 127
     4 bits   w = scale x (q - 8) + zero    one scale and zero per 32 numbers of a row, q from 0 to 15
 
-Scales are bfloat16, as are inputs and results; sums are float32. Many inputs at once are multiplied as they are where
-float32 is no slower. Where the processor multiplies int8 by int8, several inputs at once are quantized too, to two
+Scales are bfloat16, as are inputs and results; sums are float32. Many inputs at once are multiplied in float32 where
+that is no slower. Where the processor multiplies int8 by int8, several inputs at once are quantized too, to two
 integers each: the second holds the remainder of the first. Their results are float32.
 """
 

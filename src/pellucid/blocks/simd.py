@@ -144,8 +144,8 @@ def multiply_tile(a: Any, step: Any, b: Any, depth: Any, width: Any, some: Any, 
 
 
 def _exponentiate(context: Any, scores: Any, num_visible: Any, count: Any) -> Any:
-    """Replaces each score by e^(score - maximum), in place; returns the sum of the first `num_visible`, which is at
-    least 1. NaN and infinity give NaN.
+    """Replaces each score by e^(score - maximum), in place; returns the sum of the first `num_visible` (at least one).
+    NaN and infinity give NaN.
 
     count: number of scores, a multiple of `VECTOR`; those beyond `num_visible` must not exceed the others.
     """

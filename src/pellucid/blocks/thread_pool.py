@@ -21,7 +21,7 @@ class ThreadedKernels:
     """The machine code of all kernels, and the threads to run it."""
 
     def __init__(self) -> None:
-        """Raises what `kernels_in_memory` does, and AttributeError if PyTorch does not use GNU OpenMP."""
+        """Raises what `kernels_in_memory` does, and AttributeError if the process lacks functions of OpenMP."""
         # of the libraries in this process: uses PyTorch's threads, so that no others wait beside them
         loaded = ctypes.CDLL(None)
         self._run_parallel = loaded.GOMP_parallel

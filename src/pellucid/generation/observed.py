@@ -47,7 +47,7 @@ class TracedStep(NamedTensors):
 
 @dataclass(frozen=True, eq=False)
 class TracedText:
-    """A text generated while being recorded.
+    """A generated text with a record of every pass.
 
     text: the generated text.  steps: one per pass.  edits: the edits in effect in every pass.
     """

@@ -37,9 +37,9 @@ def greedy_tokens(logits: Tensor) -> Tensor:
 def sample_tokens(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
     """Samples one token per row by inverting the cumulative distribution.
 
-    Float[Tensor, "rows vocab"]  ->  Int[Tensor, "rows"] First a block is drawn, then a token within it: rounding of a
-    cumulative sum over the whole vocabulary exceeds the probability of unlikely tokens, so a seed could draw another
-    token in another batch.
+    Float[Tensor, "rows vocab"]  ->  Int[Tensor, "rows"]
+    A block is drawn first, then a token within it: rounding of a cumulative sum over the whole vocabulary exceeds the
+    probability of unlikely tokens, so a seed could draw another token in another batch.
     Raises InputError for a row in which all logits are -inf or one is NaN or inf.
     """
     probabilities = logits.softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))

@@ -30,7 +30,7 @@ class Settings:
         prompt; shared by all prompts of a call, and in a task by those in the same batch.
     do_sample: whether to sample the next token by its probability; else the likeliest is taken.
     seed: of sampling. The same seed gives the same text, in float32 and float64 whatever the rest of the batch is; in
-        narrower dtypes, the batch may change rounding. None for a new one; a CPU `torch.Generator` seeds each anew.
+        narrower dtypes, the batch may change rounding. None draws one; a CPU `torch.Generator` gives each text its own.
     num_beams: number of beams; 1 for no beam search.
     length_penalty: a finished text of n tokens is scored by its log-probability / n^length_penalty (beam search only).
     early_stopping: True ends a search with as many finished texts as beams, False when no better one is likely, "never"

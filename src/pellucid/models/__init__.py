@@ -1,4 +1,4 @@
-"""Networks built from a config: token ids to hidden states and logits. Imports neither files nor tokenizers."""
+"""Networks built from a config: token ids to hidden states and logits. Uses neither files nor tokenizers."""
 
 from pellucid.blocks.copies import evaluation_copy as evaluation_copy
 from pellucid.models.assemble import ATTENTION as ATTENTION

@@ -65,7 +65,7 @@ def allocate(module: nn.Module, device: torch.device, dtype: torch.dtype) -> Non
 @no_grad()
 def initialise(module: nn.Module, std: float, seed: int) -> None:
     """Initialises weights as the reference does for most families: weight matrices normal with standard deviation
-    `std`, padding rows and biases 0, gains 1. (The reference scales some of GPT-2 by depth, and those of T5 by width.)
+    `std`, padding rows and biases 0, gains 1. (It scales some weights of GPT-2 by depth, and those of T5 by width.)
 
     The global random generator is not used.
     """

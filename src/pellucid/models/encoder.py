@@ -16,7 +16,7 @@ class Encoder(Stack, PackableNetwork):
 
     (Vaswani et al., 2017; Devlin et al., 2018, arXiv:1810.04805.)
 
-    input_names: the names of the tensors that `forward` takes; an observer and a memory are not among them.
+    input_names: names of the tensors that `forward` takes; a memory, a cache and an observer are further arguments.
     """
 
     input_names: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids", "segments")

@@ -7,7 +7,7 @@ from pellucid.errors import Argument, InputError, MessagePart
 
 
 def check_finite(numbers: Tensor, module: nn.Module) -> Tensor:
-    """Returns `numbers`, Float[Tensor, "... width"]. Raises InputError if a row's maximum is NaN or infinite: as an
+    """Returns `numbers`, Float[Tensor, "... width"]. Raises InputError if a row's maximum is NaN or inf: as an
     argmax it would pass for a normal answer.
 
     -inf is allowed: an edit may forbid a token by it.

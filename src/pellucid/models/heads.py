@@ -33,8 +33,8 @@ class PositionPooling(nn.Module):
     def forward(self, stream: Tensor, pooled: Tensor | None, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """States or logits: Float[Tensor, "batch seq width"]  ->  Float[Tensor, "batch width"]
 
-        Raises InputError where `place` is "eos" and a row has no end-of-sequence token, and where "last" or "eos" is to
-        be found in states that do not belong to these ids.
+        Raises InputError for "eos" if a row has no end-of-sequence token, and for "last" and "eos" if `stream` and
+        `input_ids` differ in length.
         """
         if self.place == "pooler":
             assert pooled is not None  # checked by the config

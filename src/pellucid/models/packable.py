@@ -75,6 +75,7 @@ class PackableNetwork(Observable):
         to tensors created there. A copy already in use mixes old packed weights with new shared ones; that includes one
         that is generating while this network trains. A network that has an observer, hooks or modules of other
         libraries needs the plain blocks and gives a plain copy in evaluation mode; a packed copy returns itself.
+        Raises InputError for a dtype other than its own of a plain or quantized copy, and for edits of single rows.
         """
         self.check_dtype(dtype)
         if self.is_packed:
@@ -102,8 +103,8 @@ class PackableNetwork(Observable):
     def logits_at(self, index: Any, batch: Mapping[str, Any], max_positions: int | None = None) -> Iterator[Tensor]:
         """Yields the logits of selected positions, in order, `max_positions` at a time; None for all at once.
 
-        index: the positions, as Bool[Tensor, "batch seq"] or a pair of index tensors.  batch: as `forward` takes it. If
-            the network is observed, the head is computed for every position; else only for those selected.
+        If the network is observed, the head is computed for every position; else only for those selected.
+        index: the positions, as Bool[Tensor, "batch seq"] or a pair of index tensors.  batch: as `forward` takes it.
         ->  Float[Tensor, "positions vocab"] each time
         """
         assert self.head is not None  # checked by the caller
