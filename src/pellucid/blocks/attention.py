@@ -231,8 +231,7 @@ class Attention(nn.Module):
         bias = self.output(torch.zeros_like(one[:1])).to(heads)
         return (self.output(one).to(heads) - bias).T, bias[0]
 
-    # -- query, key and value weights in one memory
-    # ----------------------------------------------------------------------
+    # -- query, key and value weights in one memory -------------------------------------------------------------------
 
     def _join_weights(self) -> None:
         join_in_memory(self.query, self.key, self.value)

@@ -37,7 +37,7 @@ class DropoutMasks:
         self.begin(0, 0)
 
     def begin(self, step: int, piece: int) -> None:
-        """Starts the random sequence of a piece of a step."""
+        """Restarts the random sequence for a piece of a step."""
         if step // STEPS_PER_POOL != self._pool_number:
             self._pool_number = step // STEPS_PER_POOL
             self._pools.clear()

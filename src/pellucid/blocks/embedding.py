@@ -20,8 +20,7 @@ class Embeddings(nn.Module):
 
     The sum is taken in the order token, type, position, as in the reference.
 
-    width: width of the embedding tables, where it is not `hidden_size` (Lan et al., 2019, arXiv:1909.11942, section
-        3.1).
+    width: width of the tables, where it is not `hidden_size` (Lan et al., 2019, arXiv:1909.11942, section 3.1).
     projected: whether there is a linear layer even if both widths are equal.
     """
 

@@ -55,8 +55,7 @@ class Packing:
     def linear(
         self, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None = None
     ) -> nn.Module:
-        """Packs several weights, concatenated by rows, into one linear layer: Float[Tensor, "out in"],
-        Float[Tensor, "out"]"""
+        """Packs weights, concatenated by rows, into one linear layer: Float[Tensor, "out in"], Float[Tensor, "out"]"""
         return PackedLinear(*_joint_tables(weights, biases), self.dtype, activation)
 
     def table(self, name: str, weight: Tensor) -> nn.Module | None:

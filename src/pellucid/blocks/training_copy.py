@@ -53,13 +53,12 @@ class TrainingContext:
         self._additive_mask: tuple[Any, ...] = (None,)
 
     def begin(self, step: int, piece: int) -> None:
-        """Starts the random sequence of a piece of a step."""
+        """Restarts the random sequence for a piece of a step."""
         self.dropout_masks.begin(step, piece)
         self._additive_mask = (None,)
 
     def joint_linear(self, x: Tensor, *linears: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """Outputs of several linear layers of one input, concatenated: Float[Tensor, "... in"]  ->
-        Float[Tensor, "... out"]"""
+        """Concatenated outputs of linear layers of one input: Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
         weights = [linear.weight for linear in linears]
         some = any(linear.bias is not None for linear in linears)
         biases = [bias_or_zeros(linear) for linear in linears] if some else ()
