@@ -269,8 +269,7 @@ class DropoutMultiply(torch.autograd.Function):
 
 
 class RMSNormalise(torch.autograd.Function):
-    """x / sqrt(mean(x^2) + eps) * gain; backward: by_x = (s - n mean(s n)) / sqrt(...), s = by_y * gain, n = normalised
-    x."""
+    """x / sqrt(mean(x^2) + eps) * gain; backward: by_x = (s - n mean(s n)) / sqrt(...), s = by_y * gain, n = normed."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:  # pyrefly: ignore[bad-override]

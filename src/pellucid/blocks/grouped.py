@@ -138,8 +138,7 @@ def _dequantised_groups(codes: Tensor, scales: Tensor, factors: Tensor) -> Tenso
 
 
 def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> Grouped:
-    """Quantizes to 4 bits; codes that are stored in 4 bits (`rounding.GRID`) are kept, and values on such a grid get
-    theirs back.
+    """Quantizes to 4 bits; codes stored in 4 bits (`rounding.GRID`) are kept, and values on a grid get theirs back.
 
     blocks: Float[Tensor, "rows width"] or UInt8[Tensor, "rows width/GROUP*GRID"], a multiple of 16 rows at a time
     """

@@ -1,7 +1,6 @@
 """Half-precision weights on a processor that multiplies faster in float32: one from Intel without AMX, or an older one.
 
-They stay in half precision in memory and are converted to float32 for each product of many rows. Activations are
-float32.
+They are stored in half precision and converted to float32 for each product of many rows. Activations are float32.
 """
 
 import math

@@ -46,8 +46,7 @@ class Encoder(Stack, PackableNetwork):
     ) -> Output:
         """Runs one forward pass.
 
-        input_ids: Int[Tensor, "batch seq"]; attention_mask: the same shape, 1 = token, 0 = padding; token_type_ids: the
-            same shape.
+        input_ids: Int[Tensor, "batch seq"]; attention_mask (1 = token, 0 = padding), token_type_ids: the same shape.
         segments: the same shape, texts packed into one row, numbered 1, 2, 3, ..., 0 for padding; see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], pooler_output Float[Tensor, "batch hidden"], logits
         """
